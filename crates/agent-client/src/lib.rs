@@ -1,0 +1,1 @@
+//! The caller's side of an agent over HTTPS.

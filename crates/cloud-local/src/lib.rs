@@ -1,0 +1,1 @@
+//! The embedded cloud: VMs on this machine.

@@ -1,0 +1,177 @@
+//! Answers, and the shapes they take on the wire in each version.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{ApiVersion, DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
+
+/// A result that can be written for, and read from, a request of a given version.
+pub trait Answer: Sized {
+    /// What a CPI writes.
+    fn to_wire(&self, version: ApiVersion) -> Value;
+    /// What a caller reads; the error says what is wrong with the value.
+    fn from_wire(value: Value, version: ApiVersion) -> Result<Self, String>;
+}
+
+/// Answer of methods without one. Whatever CPIs put there is ignored.
+impl Answer for () {
+    fn to_wire(&self, _: ApiVersion) -> Value {
+        Value::Null
+    }
+
+    fn from_wire(_: Value, _: ApiVersion) -> Result<Self, String> {
+        Ok(())
+    }
+}
+
+macro_rules! plain_answers {
+    ($($answer:ty),*) => {$(
+        impl Answer for $answer {
+            fn to_wire(&self, _: ApiVersion) -> Value {
+                json!(self)
+            }
+
+            fn from_wire(value: Value, _: ApiVersion) -> Result<Self, String> {
+                serde_json::from_value(value).map_err(|error| error.to_string())
+            }
+        }
+    )*};
+}
+
+plain_answers!(bool, StemcellCid, DiskCid, Vec<DiskCid>, CpiInfo);
+
+/// What `info` answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpiInfo {
+    /// Formats of stemcells that the CPI takes; no list means any.
+    #[serde(default)]
+    pub stemcell_formats: Vec<String>,
+    /// The CPI's highest version; absent means 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<ApiVersion>,
+    /// What only our CPIs say; other callers ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windlass: Option<Extensions>,
+}
+
+/// What our CPIs can do beyond the contract.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extensions {
+    /// A request repeated with the same unique id gets the first answer again instead of a second effect.
+    #[serde(default)]
+    pub replay: bool,
+}
+
+impl CpiInfo {
+    /// Whether the CPI remembers requests.
+    pub fn replays(&self) -> bool {
+        self.windlass.is_some_and(|extensions| extensions.replay)
+    }
+}
+
+/// What `create_vm` answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreatedVm {
+    /// The VM.
+    pub cid: VmCid,
+    /// Its networks, with the addresses that the cloud chose.
+    pub networks: Networks,
+}
+
+impl Answer for CreatedVm {
+    fn to_wire(&self, version: ApiVersion) -> Value {
+        if version.has_v2_results() { json!([self.cid, self.networks]) } else { json!(self.cid) }
+    }
+
+    /// Also takes `[cid, disks]` and `[cid, networks, disks]` of early documents: an object is disks if it has
+    /// `system` or `ephemeral` and none of its values has a `type`.
+    fn from_wire(value: Value, version: ApiVersion) -> Result<Self, String> {
+        let cid = |value: Value| serde_json::from_value::<VmCid>(value).map_err(|error| error.to_string());
+        match value {
+            Value::Array(elements) => {
+                let mut elements = elements.into_iter();
+                let cid = cid(elements.next().ok_or("an empty array has no VM cid")?)?;
+                let networks = match elements.next() {
+                    Some(Value::Object(object)) if !looks_like_disks(&object) => {
+                        serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?
+                    }
+                    _ => Networks::new(),
+                };
+                Ok(Self { cid, networks })
+            }
+            bare if !version.has_v2_results() => Ok(Self { cid: cid(bare)?, networks: Networks::new() }),
+            other => Err(format!("expected [cid, networks] in version {version}, got {other}")),
+        }
+    }
+}
+
+fn looks_like_disks(object: &Object) -> bool {
+    (object.contains_key("system") || object.contains_key("ephemeral"))
+        && !object.values().any(|value| value.get("type").is_some())
+}
+
+/// What `attach_disk` answers: a hint from version 2 on, nothing before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachedDisk {
+    /// Where the disk is found in the VM; none in version 1, where it goes through the registry.
+    pub hint: Option<DiskHint>,
+}
+
+impl Answer for AttachedDisk {
+    fn to_wire(&self, version: ApiVersion) -> Value {
+        match &self.hint {
+            Some(hint) if version.has_v2_results() => hint.clone().into(),
+            _ => Value::Null,
+        }
+    }
+
+    fn from_wire(value: Value, version: ApiVersion) -> Result<Self, String> {
+        if !version.has_v2_results() {
+            return Ok(Self { hint: None });
+        }
+        DiskHint::try_from(value).map(|hint| Self { hint: Some(hint) }).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn created(value: Value, version: u32) -> Result<CreatedVm, String> {
+        CreatedVm::from_wire(value, ApiVersion(version))
+    }
+
+    #[test]
+    fn create_vm_answers_by_the_requests_version() {
+        let vm = CreatedVm { cid: VmCid::new("vm-7").unwrap(), networks: Networks::new() };
+        assert_eq!(vm.to_wire(ApiVersion::V1), json!("vm-7"));
+        assert_eq!(vm.to_wire(ApiVersion::V2), json!(["vm-7", {}]));
+        assert_eq!(created(json!("vm-7"), 1).unwrap(), vm);
+        assert_eq!(created(json!(["vm-7", {}]), 2).unwrap(), vm);
+    }
+
+    #[test]
+    fn create_vm_in_the_forms_of_early_documents() {
+        let disks = json!({"system": "/dev/sda", "ephemeral": "/dev/sdb"});
+        let networks = json!({"system": {"type": "manual", "ip": "10.0.0.6"}});
+        assert!(created(json!(["vm-7", disks]), 2).unwrap().networks.is_empty());
+        assert_eq!(
+            created(json!(["vm-7", networks, disks]), 2).unwrap().networks["system"].ip.as_deref(),
+            Some("10.0.0.6")
+        );
+    }
+
+    #[test]
+    fn a_bare_string_in_version_2_is_refused_instead_of_becoming_a_one_letter_cid() {
+        assert!(created(json!("vm-7"), 2).unwrap_err().contains("expected [cid, networks]"));
+        assert!(created(json!([]), 2).is_err());
+        assert!(created(json!([""]), 2).is_err());
+    }
+
+    #[test]
+    fn attach_disk_needs_a_hint_in_version_2_and_none_in_version_1() {
+        assert_eq!(AttachedDisk::from_wire(json!("/dev/sdc"), ApiVersion::V1).unwrap().hint, None);
+        assert!(AttachedDisk::from_wire(json!({"path": "/dev/sdc"}), ApiVersion::V2).unwrap().hint.is_some());
+        assert!(AttachedDisk::from_wire(Value::Null, ApiVersion::V2).unwrap_err().contains("empty"));
+    }
+}

@@ -1,0 +1,32 @@
+//! The words that director, CPI and agent speak to each other.
+//!
+//! Pure types without I/O. Strict in what is sent (what today's originals accept), liberal in what is taken.
+//!
+//! - [`ids`]: one type per kind of id, so that a VM's cid never passes for a disk's.
+//! - [`version`]: contract versions and the rule that decides whether the registry is needed.
+//! - [`cpi`]: the envelope, the methods with their arguments and answers, and the error types of a CPI.
+//! - [`disk_hint`]: where a disk is found inside the VM.
+//! - [`network`]: the networks of a VM.
+//! - [`settings`]: the document an agent boots from.
+//! - [`agent`]: messages to an agent and its replies.
+//! - [`stemcell`]: the manifest inside a stemcell.
+//! - [`secret`]: a string that never prints itself.
+
+pub mod agent;
+pub mod cpi;
+pub mod disk_hint;
+pub mod ids;
+pub mod network;
+pub mod secret;
+pub mod settings;
+pub mod stemcell;
+pub mod version;
+
+/// A JSON object, as `cloud_properties`, metadata and other documents that only one side understands.
+pub type Object = serde_json::Map<String, serde_json::Value>;
+
+pub use disk_hint::DiskHint;
+pub use ids::{AgentId, DiskCid, NetworkCid, RequestId, SnapshotCid, StemcellCid, VmCid};
+pub use network::{Network, Networks};
+pub use secret::Secret;
+pub use version::ApiVersion;

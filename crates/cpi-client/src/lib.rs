@@ -1,0 +1,1 @@
+//! The caller's side of a CPI: spawn, negotiate, deadline, validate, explain.

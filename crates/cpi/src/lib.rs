@@ -1,0 +1,1 @@
+//! The SDK for authors of CPIs.

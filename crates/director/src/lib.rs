@@ -1,0 +1,1 @@
+//! The director: store, plan, steps, tasks, HTTP API.

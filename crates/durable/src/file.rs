@@ -1,0 +1,159 @@
+//! Files and folders that are there as a whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::kill_point;
+
+/// Permissions of files that only their owner may read.
+pub const PRIVATE: u32 = 0o600;
+
+/// Replaces `path` by `bytes` with the given permissions: afterwards, also after a power cut, the file holds either the
+/// old content or the new, never a part.
+pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let temporary = beside(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// [`write`]s `value` as JSON that a person can read.
+pub fn write_json(path: &Path, value: &impl Serialize, mode: u32) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    write(path, &bytes, mode)
+}
+
+/// Renames, and flushes the folder so that the rename lasts.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    kill_point("before rename");
+    fs::rename(from, to)?;
+    kill_point("after rename");
+    sync_folder_of(to)
+}
+
+/// Replaces the symlink at `path`, atomically, by one to `target`.
+pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
+    let temporary = beside(path)?;
+    std::os::unix::fs::symlink(target, &temporary)?;
+    rename(&temporary, path).inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+/// Makes a folder, and those above it, that only the owner may enter.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Removes a file; one that is gone already is a success.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    kill_point("before remove");
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) => sync_folder_of(path),
+        error => error,
+    }
+}
+
+/// Removes a tree so that nobody ever sees half of it: first it is renamed to a name that starts with
+/// [`TRASH_PREFIX`], which readers skip and [`empty_trash`] finishes. One that is gone already is a success.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let trash = beside_with(path, TRASH_PREFIX)?;
+    match rename(path, &trash) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    }
+    fs::remove_dir_all(&trash)
+}
+
+/// Names of half-written and half-removed things start with one of these; readers of a folder skip them.
+pub const TRASH_PREFIX: &str = ".trash-";
+const TEMPORARY_PREFIX: &str = ".new-";
+
+/// Whether `name` is something half-written or half-removed.
+pub fn is_leftover(name: &std::ffi::OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(TRASH_PREFIX) || name.starts_with(TEMPORARY_PREFIX))
+}
+
+/// A name beside `path` for building a tree there that [`rename`] then puts in place.
+pub fn beside(path: &Path) -> io::Result<PathBuf> {
+    beside_with(path, TEMPORARY_PREFIX)
+}
+
+fn beside_with(path: &Path, prefix: &str) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} has no name", path.display())))?;
+    let mut unique = std::ffi::OsString::from(prefix);
+    unique.push(name);
+    unique.push(format!("-{}-{}", std::process::id(), unique_number()));
+    Ok(path.with_file_name(unique))
+}
+
+fn unique_number() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Finishes removals that were interrupted. Only for folders that the caller has locked.
+pub fn empty_trash(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(TRASH_PREFIX)) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        write(&path, b"old", PRIVATE).unwrap();
+        write(&path, b"new", PRIVATE).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn a_symlink_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("store");
+        symlink(Path::new("/a"), &link).unwrap();
+        symlink(Path::new("/b"), &link).unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("/b"));
+    }
+
+    #[test]
+    fn removing_twice_is_fine_and_trash_is_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("vm-1");
+        fs::create_dir_all(tree.join("deep")).unwrap();
+        remove_tree(&tree).unwrap();
+        remove_tree(&tree).unwrap();
+        fs::create_dir(folder.path().join(".trash-vm-2-1-1")).unwrap();
+        empty_trash(folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! Locks between processes. The kernel releases them when their holder dies, however it dies.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A lock that is held as long as this lives.
+#[derive(Debug)]
+pub struct FileLock {
+    _file: File,
+}
+
+/// How often a waiting process looks again.
+const RETRY: Duration = Duration::from_millis(5);
+
+impl FileLock {
+    /// Takes the lock at `path`, waiting for it up to `patience`.
+    pub fn acquire(path: &Path, patience: Duration) -> io::Result<Self> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(lock) = Self::try_acquire(path)? {
+                return Ok(lock);
+            }
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("another process holds {} for more than {patience:?}", path.display()),
+                ));
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    /// Takes the lock at `path` if nobody holds it.
+    pub fn try_acquire(path: &Path) -> io::Result<Option<Self>> {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether somebody holds the lock at `path`.
+    pub fn is_held(path: &Path) -> io::Result<bool> {
+        if !path.try_exists()? {
+            return Ok(false);
+        }
+        Ok(Self::try_acquire(path)?.is_none())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+/// A folder of locks, one per resource.
+#[derive(Debug, Clone)]
+pub struct Locks {
+    folder: PathBuf,
+}
+
+impl Locks {
+    /// Locks in `folder`, which must exist.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// Takes the lock of `resource`, a name without slashes.
+    pub fn acquire(&self, resource: &str, patience: Duration) -> io::Result<FileLock> {
+        if resource.contains('/') || resource.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{resource}' cannot name a lock")));
+        }
+        FileLock::acquire(&self.folder.join(resource), patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_keeps_others_out_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert!(!FileLock::is_held(&path).unwrap());
+        let held = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        assert!(FileLock::is_held(&path).unwrap());
+        let refused = FileLock::acquire(&path, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        drop(held);
+        FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+}

@@ -1,0 +1,1 @@
+//! YAML as the ecosystem writes it.

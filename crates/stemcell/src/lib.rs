@@ -1,0 +1,1 @@
+//! Read, inspect and build stemcells.
