@@ -1,1 +1,251 @@
 //! SQLite and PostgreSQL behind one pool, with numbered migrations.
+//!
+//! [`Database::open`] takes `sqlite:PATH` or `postgres://…`, brings the schema up to date and gives out connections.
+//! The same SQL runs on both: parameters are `$1`, `$2`, …; numbers, flags (0 or 1) and times (unix
+//! seconds) are `BIGINT`, everything else is `TEXT`. Where the two differ, a migration writes one of the words in [`migration`].
+//!
+//! A commit that was answered is durable: SQLite runs with a write-ahead log that is flushed at every commit.
+
+pub mod migration;
+
+use std::time::Duration;
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{Any, AnyPool, Executor};
+
+pub use migration::Migration;
+pub use sqlx;
+
+use windlass_durable::kill_point;
+
+/// Which of the two databases this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// A file.
+    Sqlite,
+    /// A server.
+    Postgres,
+}
+
+/// A pool of connections to a migrated database.
+#[derive(Debug, Clone)]
+pub struct Database {
+    pool: AnyPool,
+    dialect: Dialect,
+}
+
+/// why a database cannot be opened
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// the URL is neither SQLite's nor PostgreSQL's
+    #[error("a database URL starts with 'sqlite:' or 'postgres:', not '{0}'")]
+    UnknownScheme(String),
+    /// the database cannot be reached
+    #[error("cannot open the {dialect:?} database")]
+    Connect {
+        /// Which kind.
+        dialect: Dialect,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// a migration failed
+    #[error("migration {number} ({name}) failed; the database is as it was before it")]
+    Migrate {
+        /// Its number.
+        number: i64,
+        /// Its name.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// the database was written by a newer version
+    #[error("the database has migration {found}, this version knows {known}: use a version that is at least as new")]
+    TooNew {
+        /// In the database.
+        found: i64,
+        /// The last one known here.
+        known: i64,
+    },
+}
+
+/// How long a connection waits for a lock of SQLite.
+const BUSY: Duration = Duration::from_secs(30);
+
+impl Database {
+    /// Opens the database at `url` and applies the migrations that it does not have.
+    pub async fn open(url: &str, migrations: &[Migration]) -> Result<Self, OpenError> {
+        sqlx::any::install_default_drivers();
+        let scheme = url.split(':').next().unwrap_or_default();
+        let (dialect, url, connections) = match scheme {
+            // Readers never wait for the writer in WAL mode, and writers wait for each other anyway.
+            "sqlite" => (Dialect::Sqlite, format!("{url}?mode=rwc"), 4),
+            "postgres" | "postgresql" => (Dialect::Postgres, url.to_owned(), 16),
+            other => return Err(OpenError::UnknownScheme(other.to_owned())),
+        };
+        let failed = |source| OpenError::Connect { dialect, source };
+        let options: AnyConnectOptions = url.parse().map_err(failed)?;
+        let pool = AnyPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(BUSY)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    if dialect == Dialect::Sqlite {
+                        connection.execute("PRAGMA journal_mode = WAL").await?;
+                        connection.execute("PRAGMA synchronous = FULL").await?;
+                        connection.execute("PRAGMA foreign_keys = ON").await?;
+                        connection.execute("PRAGMA busy_timeout = 30000").await?;
+                    }
+                    Ok(())
+                })
+            })
+            .connect_with(options)
+            .await
+            .map_err(failed)?;
+        let database = Self { pool, dialect };
+        migration::apply(&database, migrations).await?;
+        Ok(database)
+    }
+
+    /// The connections, for reading.
+    pub fn pool(&self) -> &AnyPool {
+        &self.pool
+    }
+
+    /// Which kind of database this is.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Begins a transaction that may write. On SQLite it takes the write lock at once, so that it never fails half-way
+    /// because another one was quicker.
+    pub async fn begin(&self) -> Result<Transaction, sqlx::Error> {
+        let begin = match self.dialect {
+            Dialect::Sqlite => "BEGIN IMMEDIATE",
+            Dialect::Postgres => "BEGIN",
+        };
+        Ok(Transaction { inner: self.pool.begin_with(begin).await? })
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// A transaction; dropped without [`Transaction::commit`], it changes nothing.
+#[derive(Debug)]
+pub struct Transaction {
+    inner: sqlx::Transaction<'static, Any>,
+}
+
+impl Transaction {
+    /// Makes the changes durable.
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
+        kill_point("before commit");
+        self.inner.commit().await?;
+        kill_point("after commit");
+        Ok(())
+    }
+
+    /// The connection to run statements on.
+    pub fn connection(&mut self) -> &mut sqlx::AnyConnection {
+        &mut self.inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Row;
+
+    use super::*;
+
+    const FIRST: &[Migration] = &[Migration {
+        number: 1,
+        name: "things",
+        sql: "CREATE TABLE things (id {id}, name TEXT NOT NULL UNIQUE, good BIGINT NOT NULL, note TEXT, at BIGINT)",
+    }];
+    const SECOND: &[Migration] = &[
+        FIRST[0],
+        Migration { number: 2, name: "more", sql: "CREATE TABLE more (a BIGINT); CREATE INDEX more_a ON more (a)" },
+    ];
+
+    fn url(folder: &tempfile::TempDir) -> String {
+        format!("sqlite:{}", folder.path().join("test.db").display())
+    }
+
+    #[tokio::test]
+    async fn what_was_committed_is_there_and_what_was_not_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&url(&folder), FIRST).await.unwrap();
+        let mut kept = database.begin().await.unwrap();
+        let row = sqlx::query("INSERT INTO things (name, good, note, at) VALUES ($1, $2, $3, $4) RETURNING id")
+            .bind("a")
+            .bind(1_i64)
+            .bind(None::<String>)
+            .bind(7_i64)
+            .fetch_one(kept.connection())
+            .await
+            .unwrap();
+        assert_eq!(row.get::<i64, _>("id"), 1);
+        kept.commit().await.unwrap();
+        let mut dropped = database.begin().await.unwrap();
+        sqlx::query("DELETE FROM things").execute(dropped.connection()).await.unwrap();
+        drop(dropped);
+        database.close().await;
+
+        let database = Database::open(&url(&folder), FIRST).await.unwrap();
+        let row =
+            sqlx::query("SELECT * FROM things WHERE good = $1").bind(1_i64).fetch_one(database.pool()).await.unwrap();
+        assert_eq!(row.get::<String, _>("name"), "a");
+        assert_eq!(row.get::<i64, _>("good"), 1);
+        assert_eq!(row.get::<Option<String>, _>("note"), None);
+        assert_eq!(row.get::<Option<i64>, _>("at"), Some(7));
+    }
+
+    #[tokio::test]
+    async fn migrations_are_applied_once_and_a_newer_database_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        Database::open(&url(&folder), FIRST).await.unwrap().close().await;
+        Database::open(&url(&folder), SECOND).await.unwrap().close().await;
+        Database::open(&url(&folder), SECOND).await.unwrap().close().await;
+        let error = Database::open(&url(&folder), FIRST).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the database has migration 2, this version knows 1: use a version that is at least as new"
+        );
+    }
+
+    #[tokio::test]
+    async fn writers_wait_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&url(&folder), FIRST).await.unwrap();
+        let mut writers = Vec::new();
+        for number in 0..20 {
+            let database = database.clone();
+            writers.push(tokio::spawn(async move {
+                let mut transaction = database.begin().await.unwrap();
+                sqlx::query("SELECT COUNT(*) FROM things").fetch_one(transaction.connection()).await.unwrap();
+                sqlx::query("INSERT INTO things (name, good) VALUES ($1, $2)")
+                    .bind(number.to_string())
+                    .bind(0_i64)
+                    .execute(transaction.connection())
+                    .await
+                    .unwrap();
+                transaction.commit().await.unwrap();
+            }));
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM things").fetch_one(database.pool()).await.unwrap();
+        assert_eq!(count, 20);
+    }
+
+    #[tokio::test]
+    async fn an_unknown_scheme_is_named() {
+        let error = Database::open("mysql://x", &[]).await.unwrap_err();
+        assert!(error.to_string().contains("'mysql'"), "{error}");
+    }
+}
