@@ -1,1 +1,35 @@
 //! The caller's side of an agent over HTTPS.
+//!
+//! One [`AgentClient`] holds the caller's certificates; [`AgentClient::agent`] gives a handle on one agent, cheap to keep
+//! for thousands of them and cheap to clone:
+//!
+//! ```no_run
+//! # async fn example(tls: windlass_agent_client::ClientTls, endpoint: windlass_agent_client::AgentEndpoint,
+//! #     cid: windlass_contract::DiskCid, hint: windlass_contract::DiskHint) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! let agent = windlass_agent_client::AgentClient::new(tls)?.agent(endpoint);
+//! agent.wait_until_ready(Duration::from_secs(600)).await?;
+//! agent.add_and_mount_disk(&cid, &hint).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The certificate must name the agent (`AgentId::dns_name`) whatever address is dialled. Long actions are tasks of the
+//! agent: a method returns when its task ended, and outlives a restart of the agent in between.
+//!
+//! - [`methods`]: the actions, typed; [`Agent::call`] is any action.
+//! - [`ready`]: waiting for a new VM, with the last stage that was reached.
+//! - [`error`]: what can go wrong and what to do about it.
+
+mod agent;
+mod connection;
+pub mod error;
+pub mod methods;
+pub mod ready;
+mod tls;
+
+pub use agent::{Agent, AgentClient, AgentEndpoint, Deadlines};
+pub use error::{CallError, Stage};
+pub use methods::{AgentState, Drain, Outcome};
+pub use ready::NotReady;
+pub use tls::{ClientTls, TlsError};

@@ -1,0 +1,276 @@
+//! A handle on one agent: messages, replies, tasks.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Request, StatusCode};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use serde_json::Value;
+use windlass_contract::agent::{DIRECTOR_PROTOCOL, Message, Reply, TaskHandle};
+use windlass_contract::{AgentId, Secret};
+
+use crate::connection::Connections;
+use crate::error::{CallError, Stage, TransportError};
+use crate::tls::{ClientTls, TlsError, client_config};
+
+/// Talks to agents: one for many.
+#[derive(Debug, Clone)]
+pub struct AgentClient {
+    tls: Arc<ClientConfig>,
+}
+
+/// Where an agent is, and how to log in to it.
+#[derive(Debug, Clone)]
+pub struct AgentEndpoint {
+    /// The agent; its certificate must name it.
+    pub agent_id: AgentId,
+    /// Tried in turn.
+    pub addresses: Vec<IpAddr>,
+    /// The port.
+    pub port: u16,
+    /// The user of the mbus URL.
+    pub user: String,
+    /// The password of the mbus URL.
+    pub password: Secret,
+}
+
+/// How long a caller waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For the answer to one message.
+    pub message: Duration,
+    /// For an agent that stopped answering in the middle of a task, as it does when it restarts.
+    pub silence: Duration,
+    /// For the end of a task.
+    pub task: Duration,
+}
+
+impl Default for Deadlines {
+    /// What directors use: 45 s for a message, five of these for a silent agent; a drain may take hours.
+    fn default() -> Self {
+        Self {
+            message: Duration::from_secs(45),
+            silence: Duration::from_secs(225),
+            task: Duration::from_secs(4 * 60 * 60),
+        }
+    }
+}
+
+const FIRST_POLL: Duration = Duration::from_millis(5);
+const SLOWEST_POLL: Duration = Duration::from_secs(1);
+
+/// One agent. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    shared: Arc<Shared>,
+    deadlines: Deadlines,
+}
+
+#[derive(Debug)]
+struct Shared {
+    id: AgentId,
+    /// What was dialled, for people.
+    address: String,
+    host: HeaderValue,
+    authorization: HeaderValue,
+    connections: Arc<Connections>,
+}
+
+impl AgentClient {
+    /// Reads the caller's certificates.
+    pub fn new(tls: ClientTls) -> Result<Self, TlsError> {
+        Ok(Self { tls: client_config(&tls)? })
+    }
+
+    /// A handle on one agent; nothing is dialled before the first message.
+    pub fn agent(&self, endpoint: AgentEndpoint) -> Agent {
+        let AgentEndpoint { agent_id, addresses, port, user, password } = endpoint;
+        let dns_name = agent_id.dns_name();
+        let addresses: Vec<SocketAddr> = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
+        let address = match addresses.as_slice() {
+            [] => "no address".to_owned(),
+            some => some.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let host = HeaderValue::try_from(&dns_name).unwrap_or_else(|_| HeaderValue::from_static("agent.bosh-internal"));
+        let credentials = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{}", password.reveal()));
+        let mut authorization =
+            HeaderValue::try_from(format!("Basic {credentials}")).unwrap_or_else(|_| HeaderValue::from_static("Basic"));
+        authorization.set_sensitive(true);
+        let connections = Arc::new(Connections::new(addresses, ServerName::try_from(dns_name).ok(), self.tls.clone()));
+        let shared = Shared { id: agent_id, address, host, authorization, connections };
+        Agent { shared: Arc::new(shared), deadlines: Deadlines::default() }
+    }
+}
+
+impl Agent {
+    /// The same agent with other deadlines.
+    pub fn with_deadlines(&self, deadlines: Deadlines) -> Self {
+        Self { shared: self.shared.clone(), deadlines }
+    }
+
+    /// The agent's id.
+    pub fn id(&self) -> &AgentId {
+        &self.shared.id
+    }
+
+    /// What is dialled.
+    pub fn address(&self) -> &str {
+        &self.shared.address
+    }
+
+    /// Sends any message; when the agent made a task of it, waits for the task's end.
+    pub async fn call(&self, method: &str, arguments: Vec<Value>) -> Result<Value, CallError> {
+        match self.send(method, arguments, self.deadlines.message).await? {
+            Answer::Done(value) => Ok(value),
+            Answer::Task(task) => self.wait_for_task(method, task).await,
+        }
+    }
+
+    async fn wait_for_task(&self, method: &str, task: String) -> Result<Value, CallError> {
+        let started = Instant::now();
+        let mut heard = started;
+        let mut pause = FIRST_POLL;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(SLOWEST_POLL);
+            match self.send("get_task", vec![Value::from(task.as_str())], self.deadlines.message).await {
+                Ok(Answer::Done(value)) => return Ok(value),
+                Ok(Answer::Task(_)) => heard = Instant::now(),
+                Err(error) if error.is_transient() && heard.elapsed() < self.deadlines.silence => {}
+                Err(CallError::Exception { agent, message, .. }) => {
+                    let method = method.to_owned();
+                    return Err(CallError::Exception { agent, method, message });
+                }
+                Err(error) => return Err(error),
+            }
+            if started.elapsed() >= self.deadlines.task {
+                return Err(self.timed_out(method, self.deadlines.task));
+            }
+        }
+    }
+
+    /// Sends one message and takes its answer apart.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        arguments: Vec<Value>,
+        patience: Duration,
+    ) -> Result<Answer, CallError> {
+        let request = self.request(method, arguments)?;
+        let exchange = self.shared.connections.exchange(request);
+        let (status, body) = match tokio::time::timeout(patience, exchange).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err((stage, source))) => return Err(self.unreachable(stage, source)),
+            Err(_) => return Err(self.timed_out(method, patience)),
+        };
+        match status {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => {
+                let (agent, address) = (self.shared.id.clone(), self.shared.address.clone());
+                return Err(CallError::Unauthorized { agent, address });
+            }
+            other => return Err(self.bad_reply(method, format!("HTTP status {other}"))),
+        }
+        match serde_json::from_slice::<Reply>(&body) {
+            Ok(Reply::Value { value }) => {
+                self.shared.connections.reached(Stage::Pong);
+                Ok(Answer::of(value))
+            }
+            Ok(Reply::Exception { exception }) => Err(CallError::Exception {
+                agent: self.shared.id.clone(),
+                method: method.to_owned(),
+                message: exception.message,
+            }),
+            Err(_) => Err(self.bad_reply(method, "neither a value nor an exception".to_owned())),
+        }
+    }
+
+    fn request(&self, method: &str, arguments: Vec<Value>) -> Result<Request<Full<Bytes>>, CallError> {
+        let message = Message {
+            method: method.to_owned(),
+            arguments,
+            reply_to: format!("windlass.{}", uuid::Uuid::new_v4()),
+            protocol: Some(DIRECTOR_PROTOCOL),
+        };
+        let unsendable = |error: Box<dyn std::error::Error + Send + Sync>| {
+            self.unreachable(Stage::VmCreated, TransportError::Broken(error))
+        };
+        let body = serde_json::to_vec(&message).map_err(|error| unsendable(error.into()))?;
+        Request::post("/agent")
+            .header(HOST, self.shared.host.clone())
+            .header(AUTHORIZATION, self.shared.authorization.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| unsendable(error.into()))
+    }
+
+    fn unreachable(&self, stage: Stage, source: TransportError) -> CallError {
+        CallError::Unreachable { agent: self.shared.id.clone(), address: self.shared.address.clone(), stage, source }
+    }
+
+    fn timed_out(&self, method: &str, after: Duration) -> CallError {
+        CallError::TimedOut {
+            agent: self.shared.id.clone(),
+            address: self.shared.address.clone(),
+            method: method.to_owned(),
+            after,
+            stage: self.shared.connections.stage(),
+        }
+    }
+
+    pub(crate) fn bad_reply(&self, method: &str, problem: String) -> CallError {
+        CallError::BadReply {
+            agent: self.shared.id.clone(),
+            address: self.shared.address.clone(),
+            method: method.to_owned(),
+            problem,
+        }
+    }
+}
+
+/// An answer taken apart.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Answer {
+    /// The result.
+    Done(Value),
+    /// The id of the task that will have it.
+    Task(String),
+}
+
+impl Answer {
+    /// The rules by which directors read any generation of agents: an object with `state` and `agent_task_id` is a task,
+    /// one with `value` and no `state` wraps the result, everything else is the result.
+    fn of(mut value: Value) -> Self {
+        if let Some(object) = value.as_object_mut() {
+            if object.contains_key("value") && !object.contains_key("state") {
+                return Self::Done(object.remove("value").unwrap_or_default());
+            }
+            if let Ok(task) = serde_json::from_value::<TaskHandle>(value.clone()) {
+                return Self::Task(task.agent_task_id);
+            }
+        }
+        Self::Done(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn results_and_tasks_of_any_generation_of_agents_are_told_apart() {
+        assert_eq!(Answer::of(json!({"agent_task_id": "t", "state": "running"})), Answer::Task("t".into()));
+        assert_eq!(Answer::of(json!({"value": 1})), Answer::Done(json!(1)));
+        for result in [json!(null), json!("pong"), json!({}), json!({"state": "x"}), json!({"job_state": "running"})] {
+            assert_eq!(Answer::of(result.clone()), Answer::Done(result));
+        }
+    }
+}

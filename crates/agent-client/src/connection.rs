@@ -1,0 +1,193 @@
+//! Connections to one agent: dialled when needed, reused while warm, closed when idle.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use windlass_durable::kill_point;
+
+use crate::error::{Stage, TransportError};
+
+/// How long one address may take to accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the handshake may take.
+const TLS_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an unused connection is kept: long enough for the polls of a task, shorter than servers keep it.
+const IDLE: Duration = Duration::from_secs(10);
+/// More than any reply; keeps a mad agent from filling the caller's memory.
+const REPLY_LIMIT: usize = 64 * 1024 * 1024;
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// The connections of one agent.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    addresses: Vec<SocketAddr>,
+    /// None if the agent's id cannot stand in a DNS name.
+    server_name: Option<ServerName<'static>>,
+    tls: Arc<ClientConfig>,
+    idle: Mutex<Vec<Idle>>,
+    /// The stage that the latest exchange reached, for a caller whose patience ends in the middle of it.
+    stage: AtomicU8,
+}
+
+#[derive(Debug)]
+struct Idle {
+    sender: Sender,
+    since: Instant,
+}
+
+/// Why an exchange failed, and after which stage.
+pub(crate) type Failed = (Stage, TransportError);
+
+impl Connections {
+    pub(crate) fn new(
+        addresses: Vec<SocketAddr>,
+        server_name: Option<ServerName<'static>>,
+        tls: Arc<ClientConfig>,
+    ) -> Self {
+        Self { addresses, server_name, tls, idle: Mutex::default(), stage: AtomicU8::new(Stage::VmCreated as u8) }
+    }
+
+    /// The stage that the latest exchange reached.
+    pub(crate) fn stage(&self) -> Stage {
+        let stage = self.stage.load(Ordering::Relaxed);
+        let all = [Stage::VmCreated, Stage::AddressAnswers, Stage::Tls, Stage::Authenticated, Stage::Pong];
+        all.into_iter().find(|known| *known as u8 == stage).unwrap_or(Stage::VmCreated)
+    }
+
+    pub(crate) fn reached(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// Sends `request` and reads the whole answer.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<(StatusCode, Bytes), Failed> {
+        kill_point("before agent call");
+        while let Some(mut sender) = self.take_idle() {
+            self.reached(Stage::Tls);
+            match sender.try_send_request(request).await {
+                Ok(response) => return self.finish(sender, response).await,
+                // The agent closed the connection before it saw the message, so another one is safe.
+                Err(mut unsent) => match unsent.take_message() {
+                    Some(message) => request = message,
+                    None => return Err(broken(unsent.into_error())),
+                },
+            }
+        }
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        self.finish(sender, response).await
+    }
+
+    async fn finish(
+        &self,
+        mut sender: Sender,
+        response: hyper::Response<hyper::body::Incoming>,
+    ) -> Result<(StatusCode, Bytes), Failed> {
+        kill_point("after agent call");
+        let status = response.status();
+        if status != StatusCode::UNAUTHORIZED {
+            self.reached(Stage::Authenticated);
+        }
+        let body = Limited::new(response.into_body(), REPLY_LIMIT)
+            .collect()
+            .await
+            .map_err(|error| (Stage::Authenticated, TransportError::Broken(error)))?;
+        if sender.ready().await.is_ok() {
+            self.lock_idle().push(Idle { sender, since: Instant::now() });
+        }
+        Ok((status, body.to_bytes()))
+    }
+
+    fn take_idle(&self) -> Option<Sender> {
+        let mut idle = self.lock_idle();
+        while let Some(connection) = idle.pop() {
+            if connection.sender.is_ready() && connection.since.elapsed() < IDLE {
+                return Some(connection.sender);
+            }
+        }
+        None
+    }
+
+    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Dials the addresses in turn; of several failures the one that got furthest is told.
+    async fn connect(self: &Arc<Self>) -> Result<Sender, Failed> {
+        self.reached(Stage::VmCreated);
+        let mut furthest = (Stage::VmCreated, TransportError::NoAddress);
+        for address in &self.addresses {
+            match self.connect_to(*address).await {
+                Ok(sender) => return Ok(sender),
+                Err(failed) if failed.0 >= furthest.0 => furthest = failed,
+                Err(_) => {}
+            }
+        }
+        Err(furthest)
+    }
+
+    async fn connect_to(self: &Arc<Self>, address: SocketAddr) -> Result<Sender, Failed> {
+        let server_name = self.server_name.clone().ok_or((Stage::VmCreated, TransportError::NoName))?;
+        let stream = match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err((Stage::VmCreated, TransportError::Connect(error))),
+            Err(_) => return Err((Stage::VmCreated, TransportError::ConnectTimedOut(CONNECT_PATIENCE))),
+        };
+        self.reached(Stage::AddressAnswers);
+        // Messages are small and each waits for its answer.
+        let _ = stream.set_nodelay(true);
+        let handshake = TlsConnector::from(self.tls.clone()).connect(server_name, stream);
+        let stream = match tokio::time::timeout(TLS_PATIENCE, handshake).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err((Stage::AddressAnswers, TransportError::Tls(error))),
+            Err(_) => return Err((Stage::AddressAnswers, TransportError::TlsTimedOut(TLS_PATIENCE))),
+        };
+        self.reached(Stage::Tls);
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let connections = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut connection = std::pin::pin!(connection);
+            loop {
+                tokio::select! {
+                    // How it ended is told to whoever waits for an answer over it.
+                    _ = &mut connection => return,
+                    () = tokio::time::sleep(IDLE) => match connections.upgrade() {
+                        Some(connections) => connections.lock_idle().retain(|idle| idle.since.elapsed() < IDLE),
+                        None => return,
+                    }
+                }
+            }
+        });
+        Ok(sender)
+    }
+}
+
+/// With TLS 1.3 the agent's refusal of our certificate arrives only after our side of the handshake is done.
+fn broken(error: hyper::Error) -> Failed {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(current) = cause {
+        if let Some(rustls_error @ rustls::Error::AlertReceived(_)) = current
+            .downcast_ref::<std::io::Error>()
+            .and_then(|io| io.get_ref())
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        {
+            return (Stage::AddressAnswers, TransportError::Tls(std::io::Error::other(rustls_error.clone())));
+        }
+        cause = current.source();
+    }
+    (Stage::Tls, TransportError::Broken(Box::new(error)))
+}

@@ -1,0 +1,187 @@
+//! The actions of an agent, typed.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use windlass_contract::agent::UpdateSettings;
+use windlass_contract::{DiskCid, DiskHint, Object};
+
+use crate::agent::{Agent, Answer};
+use crate::error::{CallError, Stage};
+
+/// Whether the agent did what older ones do not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Done.
+    Done,
+    /// The agent answered `unknown message`: it is older than the action.
+    UnknownToAgent,
+}
+
+/// Why jobs are drained.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Drain<'a> {
+    /// The instance gets this spec next.
+    Update(&'a Object),
+    /// The instance stops.
+    Shutdown,
+}
+
+/// What an agent says about itself.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct AgentState {
+    /// `running`, `stopped`, `starting`, `failing` or `unknown`.
+    pub job_state: String,
+    /// The networks of the last spec, as they were applied, with addresses that the VM found out itself.
+    #[serde(default)]
+    pub networks: Object,
+    /// Load, memory, disks; only when asked for in full.
+    #[serde(default)]
+    pub vitals: Option<Value>,
+    /// Processes of the jobs.
+    #[serde(default)]
+    pub processes: Vec<Value>,
+    /// The rest of the last spec, and what else the agent says.
+    #[serde(flatten)]
+    pub other: Object,
+}
+
+/// How long a shutting agent may take to answer.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Agent {
+    /// Asks whether the agent is there.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        match self.call("ping", vec![]).await? {
+            Value::String(pong) if pong == "pong" => Ok(()),
+            _ => Err(self.bad_reply("ping", "something else than pong".into())),
+        }
+    }
+
+    pub(crate) async fn ping_within(&self, patience: Duration) -> Result<(), CallError> {
+        match self.send("ping", vec![], patience).await? {
+            Answer::Done(Value::String(pong)) if pong == "pong" => Ok(()),
+            _ => Err(self.bad_reply("ping", "something else than pong".into())),
+        }
+    }
+
+    /// The version of the agent's actions; 0 for agents that do not know the question.
+    pub async fn info(&self) -> Result<u32, CallError> {
+        #[derive(Deserialize)]
+        struct Info {
+            api_version: u32,
+        }
+        match self.typed::<Info>("info", vec![]).await {
+            Err(error) if error.is_unknown_message() => Ok(0),
+            other => Ok(other?.api_version),
+        }
+    }
+
+    /// What the agent says about itself; `full` adds vitals.
+    pub async fn get_state(&self, full: bool) -> Result<AgentState, CallError> {
+        self.typed("get_state", if full { vec![json!("full")] } else { vec![] }).await
+    }
+
+    /// Hands over the spec of the instance.
+    pub async fn apply(&self, spec: &Object) -> Result<(), CallError> {
+        self.call("apply", vec![json!(spec)]).await.map(drop)
+    }
+
+    /// Fetches what the spec needs, ahead of [`Agent::apply`].
+    pub async fn prepare(&self, spec: &Object) -> Result<(), CallError> {
+        self.call("prepare", vec![json!(spec)]).await.map(drop)
+    }
+
+    /// Starts the jobs; does not wait until they run.
+    pub async fn start(&self) -> Result<(), CallError> {
+        self.call("start", vec![]).await.map(drop)
+    }
+
+    /// Stops the jobs and waits for it.
+    pub async fn stop(&self) -> Result<(), CallError> {
+        self.call("stop", vec![]).await.map(drop)
+    }
+
+    /// Drains the jobs and waits for it.
+    pub async fn drain(&self, drain: Drain<'_>) -> Result<(), CallError> {
+        let arguments = match drain {
+            Drain::Update(spec) => vec![json!("update"), json!(spec)],
+            Drain::Shutdown => vec![json!("shutdown")],
+        };
+        self.call("drain", arguments).await.map(drop)
+    }
+
+    /// Runs one of the jobs' scripts (`pre-start`, …) in all jobs that have it.
+    pub async fn run_script(&self, name: &str, options: &Object) -> Result<Outcome, CallError> {
+        self.tolerant("run_script", vec![json!(name), json!(options)]).await
+    }
+
+    /// The mounted disks.
+    pub async fn list_disk(&self) -> Result<Vec<DiskCid>, CallError> {
+        self.typed("list_disk", vec![]).await
+    }
+
+    /// Tells the agent where an attached disk is.
+    pub async fn add_persistent_disk(&self, cid: &DiskCid, hint: &DiskHint) -> Result<Outcome, CallError> {
+        self.tolerant("add_persistent_disk", vec![json!(cid), json!(hint)]).await
+    }
+
+    /// Makes the agent forget where a disk is; one that it does not know is a success.
+    pub async fn remove_persistent_disk(&self, cid: &DiskCid) -> Result<Outcome, CallError> {
+        self.tolerant("remove_persistent_disk", vec![json!(cid)]).await
+    }
+
+    /// Mounts a disk that the agent knows, or that `hint` tells about.
+    pub async fn mount_disk(&self, cid: &DiskCid, hint: Option<&DiskHint>) -> Result<(), CallError> {
+        let arguments = std::iter::once(json!(cid)).chain(hint.map(|hint| json!(hint))).collect();
+        self.call("mount_disk", arguments).await.map(drop)
+    }
+
+    /// Tells the agent where an attached disk is and mounts it, in the words that this agent understands.
+    pub async fn add_and_mount_disk(&self, cid: &DiskCid, hint: &DiskHint) -> Result<(), CallError> {
+        match self.add_persistent_disk(cid, hint).await? {
+            Outcome::Done => self.mount_disk(cid, None).await,
+            Outcome::UnknownToAgent => {
+                // An agent that knows neither name takes the hint with the mount.
+                let _ = self.tolerant("update_persistent_disk", vec![json!(cid), json!(hint)]).await?;
+                self.mount_disk(cid, Some(hint)).await
+            }
+        }
+    }
+
+    /// Unmounts a disk; one that is not mounted is a success. Returns the agent's words.
+    pub async fn unmount_disk(&self, cid: &DiskCid) -> Result<String, CallError> {
+        let done = self.call("unmount_disk", vec![json!(cid)]).await?;
+        Ok(done.get("message").and_then(Value::as_str).unwrap_or_default().to_owned())
+    }
+
+    /// Replaces trusted certificates, disk names, and, when given, how the agent is reached. The agent may restart; this
+    /// waits for it. New credentials in `mbus.urls` need a new handle on the agent.
+    pub async fn update_settings(&self, settings: &UpdateSettings) -> Result<Outcome, CallError> {
+        self.tolerant("update_settings", vec![json!(settings)]).await
+    }
+
+    /// Powers the VM off. Its answer may get lost on the way, which is no failure.
+    pub async fn shutdown(&self) -> Result<(), CallError> {
+        match self.send("shutdown", vec![], FAREWELL_PATIENCE).await {
+            Err(error) if error.is_transient() && error.stage() >= Stage::Tls => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    async fn typed<T: DeserializeOwned>(&self, method: &str, arguments: Vec<Value>) -> Result<T, CallError> {
+        let value = self.call(method, arguments).await?;
+        serde_json::from_value(value).map_err(|error| self.bad_reply(method, format!("an unexpected value ({error})")))
+    }
+
+    async fn tolerant(&self, method: &str, arguments: Vec<Value>) -> Result<Outcome, CallError> {
+        match self.call(method, arguments).await {
+            Ok(_) => Ok(Outcome::Done),
+            Err(error) if error.is_unknown_message() => Ok(Outcome::UnknownToAgent),
+            Err(error) => Err(error),
+        }
+    }
+}

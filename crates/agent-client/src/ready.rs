@@ -1,0 +1,62 @@
+//! Waiting for the agent of a new VM.
+
+use std::time::{Duration, Instant};
+
+use windlass_contract::AgentId;
+
+use crate::agent::Agent;
+use crate::error::{CallError, Stage};
+
+/// How long one ping may take.
+const PING_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the wait goes on while the other side is there and one of us takes the other for somebody else: an address
+/// may still belong to the VM before, but not for long.
+const MISTRUST_PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// the agent did not get ready
+#[derive(Debug, thiserror::Error)]
+#[error("agent {agent} at {address} was not ready after {:.1} s (last stage: {stage})", waited.as_secs_f64())]
+pub struct NotReady {
+    /// The agent.
+    pub agent: AgentId,
+    /// What was dialled.
+    pub address: String,
+    /// The last stage that the last attempt reached.
+    pub stage: Stage,
+    /// How long the caller waited.
+    pub waited: Duration,
+    /// How the last attempt failed, and what to do.
+    #[source]
+    pub last: Box<CallError>,
+}
+
+impl Agent {
+    /// Waits until the agent answers a ping, up to `deadline`.
+    pub async fn wait_until_ready(&self, deadline: Duration) -> Result<(), NotReady> {
+        let started = Instant::now();
+        let mut mistrusted_since: Option<Instant> = None;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let left = deadline.saturating_sub(started.elapsed());
+            let error = match self.ping_within(PING_PATIENCE.min(left.max(LONGEST_PAUSE))).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            mistrusted_since = error.is_mistrust().then(|| mistrusted_since.unwrap_or_else(Instant::now));
+            let hopeless = mistrusted_since.is_some_and(|since| since.elapsed() >= MISTRUST_PATIENCE);
+            if hopeless || started.elapsed() + pause >= deadline {
+                return Err(NotReady {
+                    agent: self.id().clone(),
+                    address: self.address().to_owned(),
+                    stage: error.stage(),
+                    waited: started.elapsed(),
+                    last: Box::new(error),
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
