@@ -122,6 +122,9 @@ pub struct Mbus {
     /// Ours: the agent demands a client certificate issued by `cert.ca`. The original ignores it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_client_cert: bool,
+    /// Keys that we do not know.
+    #[serde(flatten)]
+    pub other: Object,
 }
 
 /// A certificate with its key and CA, as PEM.
@@ -136,6 +139,9 @@ pub struct MbusCert {
     /// Its key.
     #[serde(default = "no_secret")]
     pub private_key: Secret,
+    /// Keys that we do not know.
+    #[serde(flatten)]
+    pub other: Object,
 }
 
 fn no_secret() -> Secret {

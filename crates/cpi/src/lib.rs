@@ -1,1 +1,46 @@
-//! The SDK for authors of CPIs.
+//! The SDK for authors of CPIs: implement [`Cloud`], hand it to [`serve`], and the executable speaks the CPI contract.
+//!
+//! ```no_run
+//! use windlass_contract::{DiskCid, cpi::{CpiError, methods::CreateDisk}};
+//! use windlass_cpi::{Call, Cloud};
+//!
+//! struct Sky;
+//!
+//! impl Cloud for Sky {
+//!     fn stemcell_formats(&self) -> Vec<String> {
+//!         vec!["sky-raw".into()]
+//!     }
+//!
+//!     async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
+//!         let cid = format!("disk-{}", call.id);
+//!         // … make a disk of disk.size MiB with that name, or find the one that an interrupted call made …
+//!         DiskCid::new(cid).map_err(|error| CpiError::cloud(error.to_string()))
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     windlass_cpi::serve(std::path::Path::new("cpi.json"), |_config| Ok(Sky))
+//! }
+//! ```
+//!
+//! An author writes version 2 only. What the SDK does around that:
+//!
+//! - [`mod@serve`]: the process: one request on stdin, exactly one answer on stdout, whatever happens in between.
+//! - [`mod@answer`]: a request's bytes to a response: decoding, versions, dispatch.
+//! - [`cloud`]: the trait, and what each call knows about itself.
+//! - [`config`]: `cpi.json`, with the properties of a cpi-config entry laid over it.
+//! - [`settings`]: the agent's settings of a new VM.
+//! - [`replay`]: a repeated request has one effect.
+
+pub mod answer;
+pub mod cloud;
+pub mod config;
+mod decode;
+pub mod replay;
+pub mod serve;
+pub mod settings;
+
+pub use answer::answer;
+pub use cloud::{Call, Cloud};
+pub use config::Config;
+pub use serve::serve;

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,11 +35,15 @@ impl FileLock {
 
     /// Takes the lock at `path` if nobody holds it.
     pub fn try_acquire(path: &Path) -> io::Result<Option<Self>> {
-        let file = open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+        loop {
+            let file = open(path)?;
+            match file.try_lock() {
+                // Whoever held it may have removed the file: a lock on a removed file keeps nobody out.
+                Ok(()) if is_at(&file, path)? => return Ok(Some(Self { _file: file })),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
     }
 
@@ -54,6 +58,15 @@ impl FileLock {
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// A folder of locks, one per resource.
@@ -92,5 +105,17 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
         drop(held);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_by_its_holder_is_not_mistaken_for_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let first = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        drop(first);
+        assert!(FileLock::try_acquire(&path).unwrap().is_none());
+        drop(second);
     }
 }

@@ -1,0 +1,112 @@
+//! What a CPI author writes.
+
+use std::path::Path;
+
+use uuid::Uuid;
+use windlass_contract::cpi::methods::{
+    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, GetDisks,
+    HasDisk, HasVm, RebootVm, SetDiskMetadata, SetVmMetadata,
+};
+use windlass_contract::cpi::{AttachedDisk, Context, CpiError, CreatedVm, Method};
+use windlass_contract::settings::AgentSettings;
+use windlass_contract::{ApiVersion, DiskCid, StemcellCid};
+
+/// What a call knows about itself, beside its arguments.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The request's version. The SDK shapes the answers; a cloud seldom needs it.
+    pub version: ApiVersion,
+    /// Who asks.
+    pub context: Context,
+    /// The id for what this call makes. A repeated call has the same id again as long as its caller has seen no answer,
+    /// so a cloud that names what it makes by it (`disk-<id>`) can finish what an interrupted call began: first look
+    /// whether it is there, then make what is missing. See [`crate::replay`].
+    pub id: Uuid,
+}
+
+/// A cloud. Every method is optional: one that is left out answers `Bosh::Clouds::NotImplemented`, which callers know
+/// how to take. Never answer success for something that was not done.
+///
+/// A process serves one call, so methods may block. Arguments are decoded, and versions checked, before a method runs.
+#[allow(async_fn_in_trait, reason = "one call per process on one thread: the futures need not be Send")]
+pub trait Cloud {
+    /// Formats of stemcells that `create_stemcell` takes. Needs no cloud: callers ask before nearly every call.
+    fn stemcell_formats(&self) -> Vec<String>;
+
+    /// The folder in which requests are remembered; none: every request is taken for a new one.
+    /// With a folder, [`Cloud::has_vm`] must be there, too.
+    fn requests(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Makes an image from the file at `image_path`, which is gone after the call.
+    async fn create_stemcell(&self, _: &Call, _: CreateStemcell) -> Result<StemcellCid, CpiError> {
+        Err(CpiError::not_implemented(CreateStemcell::NAME))
+    }
+
+    /// Removes an image. One that is gone is a success.
+    async fn delete_stemcell(&self, _: &Call, _: DeleteStemcell) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(DeleteStemcell::NAME))
+    }
+
+    /// Makes a VM and powers it on without waiting for its boot. `settings` is complete but for `vm.name` and what only
+    /// the cloud knows (addresses, devices): deliver it where the agent looks. On failure nothing must remain.
+    async fn create_vm(&self, _: &Call, _: CreateVm, _settings: AgentSettings) -> Result<CreatedVm, CpiError> {
+        Err(CpiError::not_implemented(CreateVm::NAME))
+    }
+
+    /// Removes a VM; its persistent disks survive. One that is gone is a success.
+    async fn delete_vm(&self, _: &Call, _: DeleteVm) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(DeleteVm::NAME))
+    }
+
+    /// Whether a VM exists, also when it is stopped. Unknown is `false`, never an error.
+    async fn has_vm(&self, _: &Call, _: HasVm) -> Result<bool, CpiError> {
+        Err(CpiError::not_implemented(HasVm::NAME))
+    }
+
+    /// Restarts a VM, or starts it when it was off.
+    async fn reboot_vm(&self, _: &Call, _: RebootVm) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(RebootVm::NAME))
+    }
+
+    /// Names a VM for people; other keys than the given ones stay.
+    async fn set_vm_metadata(&self, _: &Call, _: SetVmMetadata) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(SetVmMetadata::NAME))
+    }
+
+    /// Makes a blank disk that is attached to nothing.
+    async fn create_disk(&self, _: &Call, _: CreateDisk) -> Result<DiskCid, CpiError> {
+        Err(CpiError::not_implemented(CreateDisk::NAME))
+    }
+
+    /// Removes a disk with its data. Attached: an error. Gone: a success.
+    async fn delete_disk(&self, _: &Call, _: DeleteDisk) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(DeleteDisk::NAME))
+    }
+
+    /// Whether a disk exists. Unknown is `false`, never an error.
+    async fn has_disk(&self, _: &Call, _: HasDisk) -> Result<bool, CpiError> {
+        Err(CpiError::not_implemented(HasDisk::NAME))
+    }
+
+    /// Attaches a disk and says where it is found. Attached already: the same hint again. Attached elsewhere: an error.
+    async fn attach_disk(&self, _: &Call, _: AttachDisk) -> Result<AttachedDisk, CpiError> {
+        Err(CpiError::not_implemented(AttachDisk::NAME))
+    }
+
+    /// Detaches a disk. Not attached: success.
+    async fn detach_disk(&self, _: &Call, _: DetachDisk) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(DetachDisk::NAME))
+    }
+
+    /// Names a disk for people; other keys than the given ones stay.
+    async fn set_disk_metadata(&self, _: &Call, _: SetDiskMetadata) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(SetDiskMetadata::NAME))
+    }
+
+    /// The persistent disks that are attached to a VM now.
+    async fn get_disks(&self, _: &Call, _: GetDisks) -> Result<Vec<DiskCid>, CpiError> {
+        Err(CpiError::not_implemented(GetDisks::NAME))
+    }
+}
