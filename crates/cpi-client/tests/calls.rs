@@ -1,5 +1,7 @@
 //! Calls to small CPIs written as shell scripts: real processes, real pipes, real signals.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
