@@ -1,0 +1,195 @@
+//! The tarball of a stemcell, read as a stream.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
+use std::path::{Component, Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use windlass_contract::stemcell::StemcellManifest;
+use windlass_manifest::{Document, ParseError, Problem};
+
+/// The name of the manifest in the tarball.
+pub const MANIFEST: &str = "stemcell.MF";
+/// The name of the image in the tarball.
+pub const IMAGE: &str = "image";
+
+/// Manifests are a few hundred bytes; nobody needs this much.
+const LARGEST_MANIFEST: u64 = 1024 * 1024;
+
+/// a stemcell that cannot be read
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// the file cannot be opened
+    #[error("the stemcell '{}' cannot be opened", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// the file is something else, or damaged
+    #[error("'{}' is not a tarball, or it is damaged; download or build the stemcell again", path.display())]
+    NotTarball {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// one of the two files is missing
+    #[error("'{}' is not a stemcell: it contains no '{name}'", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        name: &'static str,
+    },
+    /// one of the two files is a link or something else
+    #[error("'{name}' in the stemcell is not a regular file")]
+    NotRegular {
+        /// Which.
+        name: &'static str,
+    },
+    /// one of the two files is there twice
+    #[error("'{name}' is in the stemcell more than once")]
+    Twice {
+        /// Which.
+        name: &'static str,
+    },
+    /// an entry that points outside the stemcell
+    #[error("the stemcell is hostile: its entry '{name}' points outside of it")]
+    Outside {
+        /// The entry's name.
+        name: String,
+    },
+    /// the manifest is too large to be one
+    #[error("the stemcell's {MANIFEST} is larger than {} KiB", LARGEST_MANIFEST / 1024)]
+    ManifestTooLarge,
+    /// the manifest is not YAML
+    #[error("the stemcell's {MANIFEST} is not valid YAML")]
+    Yaml(#[source] ParseError),
+    /// the manifest misses something
+    #[error("the stemcell's {MANIFEST} cannot be used")]
+    Manifest(#[source] Problem),
+    /// a file cannot be written
+    #[error("'{}' cannot be written while unpacking the stemcell", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Somebody who takes the image as it streams by.
+pub(crate) trait ImageSink {
+    /// Takes the next bytes.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), ReadError>;
+}
+
+/// Reads the tarball at `path` from its start to its end, streaming the image into `sink`, and gives the manifest with its
+/// text. Everything besides the two files is passed over.
+pub(crate) fn read(path: &Path, sink: &mut impl ImageSink) -> Result<(StemcellManifest, String), ReadError> {
+    let damaged = |source| ReadError::NotTarball { path: path.to_owned(), source };
+    let mut archive = tar::Archive::new(open(path)?);
+    let (mut manifest, mut image) = (None, false);
+    for entry in archive.entries().map_err(damaged)? {
+        let mut entry = entry.map_err(damaged)?;
+        let Some(name) = role(&entry.path_bytes())? else { continue };
+        if !entry.header().entry_type().is_file() {
+            return Err(ReadError::NotRegular { name });
+        }
+        if (name == IMAGE && image) || (name == MANIFEST && manifest.is_some()) {
+            return Err(ReadError::Twice { name });
+        }
+        if name == IMAGE {
+            image = true;
+            let expected = entry.size();
+            stream(&mut entry, expected, sink, damaged)?;
+        } else {
+            manifest = Some(manifest_text(&mut entry, damaged)?);
+        }
+    }
+    // Also the end is read, because only there gzip tells whether everything before it was right.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
+    let missing = |name| ReadError::Missing { path: path.to_owned(), name };
+    let text = manifest.ok_or_else(|| missing(MANIFEST))?;
+    if !image {
+        return Err(missing(IMAGE));
+    }
+    Ok((parse(&text)?, text))
+}
+
+/// Gzip or plain, by its first bytes.
+fn open(path: &Path) -> Result<Box<dyn Read>, ReadError> {
+    let unreadable = |source| ReadError::Open { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mut start = Vec::new();
+    (&mut file).take(2).read_to_end(&mut start).map_err(unreadable)?;
+    file.rewind().map_err(unreadable)?;
+    match start.as_slice() {
+        [0x1f, 0x8b] => Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, file)))),
+        [] => Err(ReadError::NotTarball { path: path.to_owned(), source: io::Error::other("it is empty") }),
+        _ => Ok(Box::new(BufReader::with_capacity(64 * 1024, file))),
+    }
+}
+
+/// Which of the two files an entry is; none for the others.
+fn role(name: &[u8]) -> Result<Option<&'static str>, ReadError> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = Path::new(std::ffi::OsStr::from_bytes(name));
+    let mut parts = path.components().filter(|part| *part != Component::CurDir);
+    if parts.clone().any(|part| !matches!(part, Component::Normal(_))) {
+        return Err(ReadError::Outside { name: path.display().to_string() });
+    }
+    Ok(match (parts.next(), parts.next()) {
+        (Some(Component::Normal(name)), None) => [MANIFEST, IMAGE].into_iter().find(|known| *known == name),
+        _ => None,
+    })
+}
+
+fn stream(
+    entry: &mut impl Read,
+    expected: u64,
+    sink: &mut impl ImageSink,
+    damaged: impl Fn(io::Error) -> ReadError,
+) -> Result<(), ReadError> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut done = 0;
+    loop {
+        match entry.read(&mut buffer).map_err(&damaged)? {
+            0 if done == expected => return Ok(()),
+            0 => return Err(damaged(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside the image"))),
+            read => {
+                sink.take(&buffer[..read])?;
+                done += read as u64;
+            }
+        }
+    }
+}
+
+fn manifest_text<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    damaged: impl Fn(io::Error) -> ReadError,
+) -> Result<String, ReadError> {
+    let expected = entry.size();
+    if expected > LARGEST_MANIFEST {
+        return Err(ReadError::ManifestTooLarge);
+    }
+    let mut text = String::new();
+    entry.read_to_string(&mut text).map_err(&damaged)?;
+    if text.len() as u64 != expected {
+        return Err(damaged(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside the manifest")));
+    }
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<StemcellManifest, ReadError> {
+    let document = Document::parse(text).map_err(ReadError::Yaml)?;
+    let root = document.root();
+    // Read one by one first, because these two explain better what is wrong: unquoted versions are a classic.
+    let identity = ["name", "version"].into_iter().try_for_each(|field| root.field(field)?.string().map(drop));
+    identity.and_then(|()| root.decode()).map_err(ReadError::Manifest)
+}

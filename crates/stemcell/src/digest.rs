@@ -1,0 +1,92 @@
+//! Digests as the ecosystem writes them: `<hex>` is SHA-1, others name their algorithm, several are joined by `;`.
+
+use sha1::{Digest, Sha1};
+use sha2::{Sha256, Sha512};
+
+/// Whether an image is the one that its manifest describes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DigestCheck {
+    /// It is.
+    Matches,
+    /// It is another one.
+    Differs {
+        /// What the manifest says, for the strongest algorithm it names.
+        expected: String,
+        /// What the image has.
+        actual: String,
+    },
+    /// The manifest's digest is none that we know, or empty. The original never checks it.
+    Unknown,
+}
+
+/// Digests of an image that streams by, in all algorithms, because the manifest may come after the image.
+#[derive(Debug, Default)]
+pub(crate) struct Digests {
+    sha1: Sha1,
+    sha256: Sha256,
+    sha512: Sha512,
+}
+
+/// From the weakest to the strongest.
+const ALGORITHMS: [&str; 3] = ["sha1", "sha256", "sha512"];
+
+impl Digests {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.sha1.update(bytes);
+        self.sha256.update(bytes);
+        self.sha512.update(bytes);
+    }
+
+    pub(crate) fn check(self, digest: &str) -> DigestCheck {
+        let parts = digest.split(';').map(|part| part.trim().split_once(':').unwrap_or(("sha1", part.trim())));
+        let known = parts.filter_map(|(name, hex)| Some((ALGORITHMS.iter().position(|known| *known == name)?, hex)));
+        let is_hex = |hex: &str| !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let Some((strongest, expected)) = known.filter(|(_, hex)| is_hex(hex)).max_by_key(|(strength, _)| *strength)
+        else {
+            return DigestCheck::Unknown;
+        };
+        let actual = match strongest {
+            0 => hex(&self.sha1.finalize()),
+            1 => hex(&self.sha256.finalize()),
+            _ => hex(&self.sha512.finalize()),
+        };
+        if actual.eq_ignore_ascii_case(expected) {
+            return DigestCheck::Matches;
+        }
+        DigestCheck::Differs { expected: expected.to_owned(), actual }
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHA1: &str = "a9993e364706816aba3e25717850c26c9cd0d89d";
+    const SHA256: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn check(digest: &str) -> DigestCheck {
+        let mut digests = Digests::default();
+        digests.update(b"abc");
+        digests.check(digest)
+    }
+
+    #[test]
+    fn every_form_of_a_digest_is_checked_by_its_strongest_part() {
+        assert_eq!(check(SHA1), DigestCheck::Matches);
+        assert_eq!(check(&format!("sha1:{}", SHA1.to_uppercase())), DigestCheck::Matches);
+        assert_eq!(check(&format!("sha256:{SHA256}")), DigestCheck::Matches);
+        assert_eq!(check(&format!("{SHA1};sha256:{SHA256}")), DigestCheck::Matches);
+        assert_eq!(check(&format!("00;sha256:{SHA256}")), DigestCheck::Matches);
+        assert!(
+            matches!(check(&format!("{SHA1};sha256:00")), DigestCheck::Differs { expected, .. } if expected == "00")
+        );
+        assert!(matches!(check("da39a3ee5e6b4b0d3255bfef95601890afd80709"), DigestCheck::Differs { .. }));
+        for unknown in ["", "shawone", "md5:00", "sha256:"] {
+            assert_eq!(check(unknown), DigestCheck::Unknown);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What is inside a stemcell.
+
+use std::path::Path;
+
+use windlass_contract::stemcell::StemcellManifest;
+
+use crate::archive::{self, ImageSink};
+use crate::digest::Digests;
+use crate::{DigestCheck, ReadError};
+
+/// What is inside a stemcell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inspection {
+    /// Its manifest.
+    pub manifest: StemcellManifest,
+    /// Bytes of the tarball.
+    pub size: u64,
+    /// Bytes of the image; none for a light stemcell, which only names an image of the cloud.
+    pub image_size: u64,
+    /// Whether the image is the one that the manifest describes.
+    pub digest: DigestCheck,
+}
+
+/// Reads the stemcell at `path` without unpacking it.
+pub fn inspect(path: &Path) -> Result<Inspection, ReadError> {
+    let mut image = Measured { size: 0, digests: Digests::default() };
+    let (manifest, _) = archive::read(path, &mut image)?;
+    let size = std::fs::metadata(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?.len();
+    let digest = image.digests.check(&manifest.sha1);
+    Ok(Inspection { manifest, size, image_size: image.size, digest })
+}
+
+struct Measured {
+    size: u64,
+    digests: Digests,
+}
+
+impl ImageSink for Measured {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        self.size += bytes.len() as u64;
+        self.digests.update(bytes);
+        Ok(())
+    }
+}

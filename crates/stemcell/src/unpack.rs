@@ -1,0 +1,44 @@
+//! A stemcell as two files in a folder.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use windlass_contract::stemcell::StemcellManifest;
+
+use crate::ReadError;
+use crate::archive::{self, IMAGE, ImageSink, MANIFEST};
+
+/// Writes `stemcell.MF` and `image` of the stemcell at `path` into the folder `into`, which must exist and have neither.
+/// After an error the folder may hold a part of the image; it is the caller's to remove.
+pub fn unpack(path: &Path, into: &Path) -> Result<StemcellManifest, ReadError> {
+    let mut image = NewFile::create(into.join(IMAGE))?;
+    let (manifest, text) = archive::read(path, &mut image)?;
+    NewFile::create(into.join(MANIFEST))?.take(text.as_bytes())?;
+    Ok(manifest)
+}
+
+struct NewFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl NewFile {
+    /// Never follows a link or overwrites what is there.
+    fn create(path: PathBuf) -> Result<Self, ReadError> {
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => Ok(Self { file, path }),
+            Err(source) => Err(failed(&path, source)),
+        }
+    }
+}
+
+impl ImageSink for NewFile {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        self.file.write_all(bytes).map_err(|source| failed(&self.path, source))
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> ReadError {
+    ReadError::Write { path: path.to_owned(), source }
+}
