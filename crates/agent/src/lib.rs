@@ -1,1 +1,76 @@
-//! The agent in the VM.
+//! The agent in the VM: mounts disks where their hints say, keeps the instance's spec, and does what the director asks.
+//!
+//! [`run`] is the whole program. At start it reads its settings ([`settings`]), mounts the disk that was mounted before
+//! ([`boot`]) and listens for messages over HTTPS ([`server`]). A message names an action ([`actions`], one file each); what
+//! takes long becomes a task ([`tasks`]), one at a time, so that a ping is never kept waiting. What depends on the machine is
+//! behind [`platform::Platform`]. Everything it remembers is in files under its base directory ([`layout`]), in the
+//! original agent's formats, so that either agent can take over from the other.
+
+mod actions;
+mod agent;
+mod boot;
+mod command_line;
+mod config;
+mod disks;
+mod layout;
+mod mbus;
+mod platform;
+mod server;
+mod settings;
+mod spec;
+mod tasks;
+mod vitals;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use command_line::Command;
+
+/// The exit code after `shutdown`: the VM is powered off, so its supervisor must not start the agent again. After any
+/// other exit, success included, it must.
+pub const POWERED_OFF: u8 = 86;
+
+/// Runs the agent with the arguments of a process, the program's name first.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let options = match command_line::parse(arguments.skip(1)) {
+        Ok(Command::Run(options)) => options,
+        Ok(Command::Version) => {
+            let _ = writeln!(std::io::stdout(), "windlass-agent {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    log_to_stderr();
+    match boot::boot(&options).and_then(boot::serve) {
+        Ok(boot::Ending::Restart) => ExitCode::SUCCESS,
+        Ok(boot::Ending::Shutdown) => ExitCode::from(POWERED_OFF),
+        Ok(boot::Ending::Signal) => ExitCode::FAILURE,
+        Err(error) => {
+            tracing::error!("{}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn log_to_stderr() {
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    // A second agent in one process, as in tests, keeps the first one's log.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).try_init();
+}
+
+/// An error with its causes in one line, as messages and logs carry it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}

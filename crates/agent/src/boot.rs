@@ -1,0 +1,159 @@
+//! From the command line to a listening agent, and to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use windlass_durable::lock::FileLock;
+
+use crate::agent::Agent;
+use crate::command_line::Options;
+use crate::config::{self, ConfigError};
+use crate::layout::Base;
+use crate::mbus::{Mbus, MbusError};
+use crate::platform::{self, UnknownPlatform};
+use crate::server::tls::{self, TlsError};
+use crate::settings::{SettingsError, SettingsStore};
+use crate::tasks::Tasks;
+use crate::{chain, disks, server};
+
+/// How long an agent waits for the one before it to end.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// why the agent cannot start
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootError {
+    /// agent.json cannot be used
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// there is no such platform
+    #[error(transparent)]
+    Platform(#[from] UnknownPlatform),
+    /// there are no settings
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// the mbus URL cannot be used
+    #[error(transparent)]
+    Mbus(#[from] MbusError),
+    /// the server certificate cannot be used
+    #[error("Loading configured tls certificate")]
+    Tls(#[from] TlsError),
+    /// the base directory cannot be used
+    #[error("cannot use the base directory {path}")]
+    Base {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// another agent is there
+    #[error("another agent uses the base directory {path}; end it first")]
+    AnotherAgent { path: PathBuf },
+    /// the address cannot be listened on
+    #[error("cannot listen on {host}:{port}; check that the VM has this address and that nothing else listens there")]
+    Listen {
+        host: String,
+        port: u16,
+        #[source]
+        source: io::Error,
+    },
+    /// threads or signals cannot be had
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+}
+
+/// Why the agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// To come back with new settings.
+    Restart,
+    /// The VM shall be powered off.
+    Shutdown,
+    /// It was told to end.
+    Signal,
+}
+
+/// An agent that is ready to listen.
+#[derive(Debug)]
+pub(crate) struct Booted {
+    agent: Arc<Agent>,
+    endings: UnboundedReceiver<Ending>,
+    _lock: FileLock,
+}
+
+/// Loads settings and mounts the disk that was mounted before.
+pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
+    let sources = config::read_sources(options.config.as_deref())?;
+    let failed = |source| BootError::Base { path: options.base.clone(), source };
+    let base = Base::prepare(&options.base).map_err(failed)?;
+    let platform = platform::find(&options.platform, &base)?;
+    let lock = FileLock::acquire(&base.lock(), LOCK_PATIENCE).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => BootError::AnotherAgent { path: options.base.clone() },
+        _ => failed(error),
+    })?;
+    let settings = SettingsStore::open(base.clone(), sources)?;
+    let tasks = Tasks::start(base.tasks()).map_err(BootError::Runtime)?;
+    let (ending, endings) = unbounded_channel();
+    let agent = Arc::new(Agent { base, settings, platform, tasks, vitals: Default::default(), ending });
+    mount_last_disk(&agent);
+    agent.resume_tasks();
+    Ok(Booted { agent, endings, _lock: lock })
+}
+
+/// A disk that cannot be mounted does not keep the agent from starting: a caller can only help an agent that listens.
+fn mount_last_disk(agent: &Agent) {
+    let Ok(cid) = std::fs::read_to_string(agent.base.mounted_disk()) else { return };
+    let cid = cid.trim();
+    if cid.is_empty() {
+        return;
+    }
+    let settings = agent.settings.current();
+    let disk = match disks::find(&agent.base.disk_hints(), &settings.agent, cid) {
+        Ok(disk) => disk,
+        Err(error) => return tracing::warn!("disk {cid} was mounted before and is not mounted now: {}", chain(&error)),
+    };
+    match agent.platform.mount_persistent_disk(&disk) {
+        Ok(()) => tracing::info!("disk {cid} is mounted"),
+        Err(error) => tracing::warn!("disk {cid} was mounted before and is not mounted now: {}", chain(&error)),
+    }
+}
+
+/// Listens for messages until the end.
+pub(crate) fn serve(booted: Booted) -> Result<Ending, BootError> {
+    let Booted { agent, mut endings, _lock } = booted;
+    let settings = agent.settings.current();
+    let mbus = Mbus::parse(settings.mbus_url())?;
+    let tls = tls::server_config(&settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BootError::Runtime)?;
+    let ending = runtime.block_on(async {
+        let listener = listen(&mbus).await?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(BootError::Runtime)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(BootError::Runtime)?;
+        tracing::info!("agent {} listens on {}:{}", settings.agent.agent_id, mbus.host, mbus.port);
+        let end = async {
+            tokio::select! {
+                Some(ending) = endings.recv() => ending,
+                _ = terminate.recv() => Ending::Signal,
+                _ = interrupt.recv() => Ending::Signal,
+            }
+        };
+        Ok(server::serve(listener, tls, mbus.authorization, agent, end).await)
+    });
+    // A thread may still write; what it writes is whole or not at all.
+    runtime.shutdown_background();
+    if let Ok(ending) = &ending {
+        tracing::info!("ending: {ending:?}");
+    }
+    ending
+}
+
+async fn listen(mbus: &Mbus) -> Result<TcpListener, BootError> {
+    let failed = |source| BootError::Listen { host: mbus.host.clone(), port: mbus.port, source };
+    let addresses: Vec<SocketAddr> =
+        tokio::net::lookup_host((mbus.host.as_str(), mbus.port)).await.map_err(failed)?.collect();
+    TcpListener::bind(addresses.as_slice()).await.map_err(failed)
+}

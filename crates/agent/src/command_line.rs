@@ -1,0 +1,109 @@
+//! The original agent's command line: Go's flags, which no parser of ours knows.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Be an agent.
+    Run(Options),
+    /// Say the version.
+    Version,
+}
+
+/// How to be one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// `-P`: what the machine is.
+    pub(crate) platform: String,
+    /// `-C`: agent.json.
+    pub(crate) config: Option<PathBuf>,
+    /// `-b`: everything that the agent owns is below.
+    pub(crate) base: PathBuf,
+}
+
+/// why the command line cannot be understood
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UsageError {
+    /// a flag that does not exist
+    #[error("flag provided but not defined: -{0}; known are -P, -C, -M, -b and -v")]
+    UnknownFlag(String),
+    /// a flag without its value
+    #[error("flag needs an argument: -{0}")]
+    MissingValue(String),
+    /// a flag that is not text
+    #[error("the flag {0:?} is not text")]
+    NotText(OsString),
+    /// a job supervisor that does not exist
+    #[error("Job Supervisor {0} could not be found; known are monit and dummy")]
+    UnknownSupervisor(String),
+}
+
+/// Reads the arguments after the program's name. As with Go's flags, one or two dashes are the same, `-b X` and `-b=X` too,
+/// the last repetition wins, and the first argument that is no flag ends them.
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
+    let mut options = Options { platform: String::new(), config: None, base: PathBuf::from("/var/vcap") };
+    let mut version = false;
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        let text = argument.into_string().map_err(UsageError::NotText)?;
+        let Some(flag) = text.strip_prefix("--").or(text.strip_prefix('-')).filter(|flag| !flag.is_empty()) else {
+            break;
+        };
+        let (name, mut inline) = match flag.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(OsString::from(value))),
+            None => (flag.to_owned(), None),
+        };
+        let mut value =
+            || inline.take().or_else(|| arguments.next()).ok_or_else(|| UsageError::MissingValue(name.clone()));
+        match name.as_str() {
+            "P" => options.platform = value()?.into_string().map_err(UsageError::NotText)?,
+            "C" => options.config = Some(PathBuf::from(value()?)),
+            "b" => options.base = PathBuf::from(value()?),
+            "M" => match value()?.to_str() {
+                Some("monit" | "dummy") => {}
+                other => return Err(UsageError::UnknownSupervisor(other.unwrap_or_default().to_owned())),
+            },
+            // Of older agents; they had an effect once.
+            "r" => drop(value()?),
+            "no-alerts" => {}
+            "v" => version = true,
+            _ => return Err(UsageError::UnknownFlag(name)),
+        }
+    }
+    Ok(if version { Command::Version } else { Command::Run(options) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Command, UsageError> {
+        parse(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn every_spelling_of_a_flag_starts_the_same_agent() {
+        let expected = Command::Run(Options {
+            platform: "directory".into(),
+            config: Some("/a.json".into()),
+            base: "/base".into(),
+        });
+        for arguments in [
+            &["-P", "directory", "-C", "/a.json", "-b", "/base"][..],
+            &["--P=directory", "-C=/a.json", "--b", "/base", "-M", "monit", "-no-alerts"],
+            &["-b", "/other", "-P", "directory", "-C", "/a.json", "-b", "/base"],
+        ] {
+            assert_eq!(parsed(arguments).as_ref(), Ok(&expected), "{arguments:?}");
+        }
+        assert_eq!(parsed(&["-v"]), Ok(Command::Version));
+    }
+
+    #[test]
+    fn a_mistyped_flag_is_named() {
+        assert_eq!(parsed(&["-x"]), Err(UsageError::UnknownFlag("x".into())));
+        assert_eq!(parsed(&["-b"]), Err(UsageError::MissingValue("b".into())));
+        assert_eq!(parsed(&["-M", "upstart"]), Err(UsageError::UnknownSupervisor("upstart".into())));
+    }
+}

@@ -1,0 +1,97 @@
+//! What can be asked for over HTTPS, and by whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use hyper::{Method, Request, Response, StatusCode};
+use subtle::ConstantTimeEq;
+use windlass_contract::Secret;
+
+use super::blobs::{self, FileBody};
+use crate::agent::Agent;
+
+/// The size of a message; blobs have no limit but the disk.
+const MESSAGE_LIMIT: usize = 64 * 1024 * 1024;
+/// How long a message may take to arrive.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The body of an answer.
+pub(super) type Body = Either<Full<Bytes>, FileBody>;
+
+/// Answers the requests of one connection.
+pub(super) struct Routes {
+    pub(super) agent: Arc<Agent>,
+    pub(super) authorization: Arc<Secret>,
+    pub(super) trusted: Arc<AtomicBool>,
+}
+
+impl Routes {
+    /// Unknown paths are not found whoever asks; everything else wants the password first.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        if path == "/blobs" {
+            let mut answer = empty(StatusCode::TEMPORARY_REDIRECT);
+            answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/blobs/"));
+            return answer;
+        }
+        let blob = path.strip_prefix("/blobs/");
+        if path != "/agent" && blob.is_none() {
+            return empty(StatusCode::NOT_FOUND);
+        }
+        if !self.is_authorized(&request) {
+            let mut answer = empty(StatusCode::UNAUTHORIZED);
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"\""));
+            return answer;
+        }
+        self.trusted.store(true, Ordering::Relaxed);
+        let folder = self.agent.base.blobs();
+        match (blob.map(blobs::id), request.method()) {
+            (None, &Method::POST) => self.message(request).await,
+            (Some(Some(id)), &Method::GET) => blobs::get(&folder.join(id)).await,
+            (Some(Some(id)), &Method::PUT) => blobs::put(&folder.join(id), request.into_body()).await,
+            (Some(None), &Method::PUT) => text(StatusCode::INTERNAL_SERVER_ERROR, "the path ends in no blob id"),
+            _ => empty(StatusCode::NOT_FOUND),
+        }
+    }
+
+    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
+        request
+            .headers()
+            .get(AUTHORIZATION)
+            .is_some_and(|given| given.as_bytes().ct_eq(self.authorization.reveal().as_bytes()).into())
+    }
+
+    async fn message(&self, request: Request<Incoming>) -> Response<Body> {
+        let read = Limited::new(request.into_body(), MESSAGE_LIMIT).collect();
+        let body = match tokio::time::timeout(MESSAGE_PATIENCE, read).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) | Err(_) => return empty(StatusCode::BAD_REQUEST),
+        };
+        let Some(reply) = self.agent.answer(&body).await else { return empty(StatusCode::INTERNAL_SERVER_ERROR) };
+        match serde_json::to_vec(&reply) {
+            Ok(reply) => {
+                let mut answer = Response::new(Either::Left(Full::new(Bytes::from(reply))));
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                answer
+            }
+            Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+/// An answer without a body.
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
+    text(status, "")
+}
+
+/// An answer for people.
+pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(text.into()))));
+    *answer.status_mut() = status;
+    answer
+}

@@ -1,0 +1,196 @@
+//! The agent's settings: from the source, cached for the boot at which the source is silent, overlaid by `update_settings`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use windlass_contract::Secret;
+use windlass_contract::agent::UpdateSettings;
+use windlass_contract::settings::{AgentSettings, MbusCert};
+use windlass_durable::file;
+
+use crate::config::Source;
+use crate::layout::Base;
+
+/// The settings in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settings {
+    /// From the source, or from the cache.
+    pub(crate) agent: AgentSettings,
+    /// What `update_settings` laid over them.
+    pub(crate) update: UpdateSettings,
+}
+
+impl Settings {
+    /// Where the agent listens.
+    pub(crate) fn mbus_url(&self) -> Option<&Secret> {
+        let updated = self.update.mbus.as_ref().and_then(|mbus| mbus.urls.as_ref()?.first());
+        updated.or_else(|| self.agent.mbus_url())
+    }
+
+    /// The agent's server certificate.
+    pub(crate) fn mbus_cert(&self) -> Option<&MbusCert> {
+        let updated = self.update.mbus.as_ref().and_then(|mbus| mbus.cert.as_ref());
+        updated.filter(|cert| !cert.ca.is_empty()).or_else(|| self.agent.mbus_cert())
+    }
+
+    /// Whether callers must show a certificate. Once demanded, an update cannot drop it.
+    pub(crate) fn require_client_cert(&self) -> bool {
+        [self.agent.env.bosh.mbus.as_ref(), self.update.mbus.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|mbus| mbus.require_client_cert)
+    }
+}
+
+/// why there are no settings
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsError {
+    /// neither the source nor the cache has any
+    #[error("no settings: {0}")]
+    None(String),
+    /// a settings file cannot be read or written
+    #[error("cannot keep settings in {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Loads, caches and remembers settings.
+#[derive(Debug)]
+pub(crate) struct SettingsStore {
+    base: Base,
+    sources: Vec<Source>,
+    current: Mutex<Arc<Settings>>,
+}
+
+impl SettingsStore {
+    /// Loads the settings for the first time.
+    pub(crate) fn open(base: Base, sources: Vec<Source>) -> Result<Self, SettingsError> {
+        let settings = load(&base, &sources)?;
+        Ok(Self { base, sources, current: Mutex::new(Arc::new(settings)) })
+    }
+
+    /// The settings loaded last.
+    pub(crate) fn current(&self) -> Arc<Settings> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Loads the settings again, because a CPI may have changed them.
+    pub(crate) fn reload(&self) -> Result<Arc<Settings>, SettingsError> {
+        let settings = Arc::new(load(&self.base, &self.sources)?);
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
+        Ok(settings)
+    }
+
+    /// Keeps what `update_settings` brought.
+    pub(crate) fn update(&self, update: UpdateSettings) -> Result<(), SettingsError> {
+        let path = self.base.update_settings();
+        file::write_json(&path, &update, file::PRIVATE).map_err(|source| SettingsError::Io { path, source })?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(Settings { agent: current.agent.clone(), update });
+        Ok(())
+    }
+}
+
+fn load(base: &Base, sources: &[Source]) -> Result<Settings, SettingsError> {
+    let cache = base.settings();
+    let mut failures = Vec::new();
+    let fetched = sources.iter().find_map(|Source::File(path)| read(path).map_err(|error| failures.push(error)).ok());
+    let agent = match fetched {
+        Some(agent) => {
+            // A cache that cannot be read or is another's is simply replaced.
+            if read(&cache).ok().as_ref() != Some(&agent) {
+                file::write_json(&cache, &agent, file::PRIVATE)
+                    .map_err(|source| SettingsError::Io { path: cache, source })?;
+            }
+            agent
+        }
+        None => match read(&cache) {
+            Ok(agent) => {
+                tracing::warn!("using the settings of {}, because {}", cache.display(), failures.join("; "));
+                agent
+            }
+            Err(error) => {
+                failures.push(error);
+                return Err(SettingsError::None(failures.join("; ")));
+            }
+        },
+    };
+    Ok(Settings { agent, update: read_update(&base.update_settings())? })
+}
+
+fn read(path: &Path) -> Result<AgentSettings, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{} cannot be read ({error})", path.display()))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| format!("{} does not hold agent settings ({})", path.display(), without_values(&error)))
+}
+
+fn read_update(path: &Path) -> Result<UpdateSettings, SettingsError> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| SettingsError::Io {
+            path: path.to_owned(),
+            source: io::Error::other(without_values(&error)),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(UpdateSettings::default()),
+        Err(source) => Err(SettingsError::Io { path: path.to_owned(), source }),
+    }
+}
+
+/// What is wrong with a document, without the strings of it that the parser quotes: they may be secrets.
+pub(crate) fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match (text.find('"'), text.rfind('"')) {
+        (Some(first), Some(last)) if first < last => format!("{}\"…{}", &text[..first], &text[last..]),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(folder: &Path, source: &Path) -> Result<SettingsStore, SettingsError> {
+        SettingsStore::open(Base::prepare(folder).unwrap(), vec![Source::File(source.to_owned())])
+    }
+
+    #[test]
+    fn a_silent_source_is_replaced_by_the_cache_and_a_corrupt_cache_by_the_source() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("source.json");
+        let (base, cache) = (folder.path().join("base"), folder.path().join("base/bosh/settings.json"));
+        assert!(store(&base, &source).unwrap_err().to_string().contains("source.json cannot be read"));
+
+        std::fs::write(&source, r#"{"agent_id": "a"}"#).unwrap();
+        std::fs::write(&cache, "{").unwrap();
+        assert_eq!(store(&base, &source).unwrap().current().agent.agent_id.as_str(), "a");
+
+        std::fs::write(&source, r#"{"agent_id": ""}"#).unwrap();
+        assert_eq!(store(&base, &source).unwrap().current().agent.agent_id.as_str(), "a");
+        std::fs::remove_file(&source).unwrap();
+        assert_eq!(store(&base, &source).unwrap().current().agent.agent_id.as_str(), "a");
+    }
+
+    #[test]
+    fn a_password_in_broken_settings_does_not_reach_the_log() {
+        let error = serde_json::from_str::<AgentSettings>(r#"{"agent_id": "a", "vm": "hunter2"}"#).unwrap_err();
+        assert!(error.to_string().contains("hunter2"));
+        assert!(!without_values(&error).contains("hunter2"));
+    }
+
+    #[test]
+    fn an_update_wins_where_it_says_something_and_never_drops_the_demand_for_a_certificate() {
+        let agent: AgentSettings = serde_json::from_value(serde_json::json!({"agent_id": "a", "env": {"bosh": {"mbus": {
+            "urls": ["https://old"], "cert": {"ca": "old", "certificate": "", "private_key": ""}, "require_client_cert": true
+        }}}}))
+        .unwrap();
+        let update: UpdateSettings =
+            serde_json::from_value(serde_json::json!({"mbus": {"urls": null, "cert": {"ca": "new"}}})).unwrap();
+        let settings = Settings { agent, update };
+        assert_eq!(settings.mbus_url().unwrap().reveal(), "https://old");
+        assert_eq!(settings.mbus_cert().unwrap().ca, "new");
+        assert!(settings.require_client_cert());
+    }
+}

@@ -1,0 +1,252 @@
+//! The spec of the instance: what `apply` brings and `get_state` tells.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use windlass_contract::network::NetworkKind;
+use windlass_contract::{Networks, Object};
+use windlass_durable::file;
+
+/// A spec, reduced to what agents keep. Networks stay as they came, because directors compare them for equality.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Spec {
+    #[serde(deserialize_with = "or_default")]
+    properties: Properties,
+    #[serde(deserialize_with = "or_default")]
+    job: Job,
+    #[serde(deserialize_with = "or_default")]
+    packages: Object,
+    #[serde(deserialize_with = "or_default")]
+    configuration_hash: String,
+    #[serde(deserialize_with = "or_default")]
+    networks: Object,
+    #[serde(deserialize_with = "or_default")]
+    resource_pool: Object,
+    #[serde(deserialize_with = "or_default")]
+    deployment: String,
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    index: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    id: String,
+    #[serde(deserialize_with = "or_default")]
+    az: String,
+    #[serde(deserialize_with = "or_default")]
+    persistent_disk: u64,
+    rendered_templates_archive: Option<Archive>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            properties: Properties::default(),
+            job: Job::default(),
+            packages: Object::new(),
+            configuration_hash: String::new(),
+            networks: Object::new(),
+            resource_pool: Object::new(),
+            deployment: String::new(),
+            name: String::new(),
+            index: None,
+            id: String::new(),
+            az: String::new(),
+            persistent_disk: 0,
+            rendered_templates_archive: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Properties {
+    #[serde(deserialize_with = "or_default")]
+    logging: Logging,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Logging {
+    #[serde(deserialize_with = "or_default")]
+    max_log_file_size: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Job {
+    name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    release: String,
+    #[serde(deserialize_with = "or_default")]
+    template: String,
+    #[serde(deserialize_with = "or_default")]
+    version: String,
+    templates: Option<Vec<Template>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Template {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    #[serde(deserialize_with = "or_default")]
+    version: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Archive {
+    #[serde(deserialize_with = "or_default")]
+    sha1: String,
+    #[serde(deserialize_with = "or_default")]
+    blobstore_id: String,
+}
+
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// why a spec cannot be applied
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpecError {
+    /// the VM has no such network
+    #[error("Resolving dynamic networks: Network '{0}' is not found in settings")]
+    UnknownNetwork(String),
+    /// the spec has jobs or packages
+    #[error(
+        "this agent runs no jobs, and the spec asks for {0}; deploy the instance group without jobs, or on a stemcell whose agent \
+         runs jobs"
+    )]
+    HasJobs(String),
+    /// a file of the spec cannot be read or written
+    #[error("cannot keep the spec in {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Spec {
+    /// The spec applied last; an empty one before the first.
+    pub(crate) fn read(path: &Path) -> Result<Self, SpecError> {
+        let failed = |source| SpecError::Io { path: path.to_owned(), source };
+        match std::fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Keeps the spec, and the files by which jobs learn who they are.
+    pub(crate) fn write(&self, path: &Path, instance: &Path) -> Result<(), SpecError> {
+        use std::os::unix::fs::PermissionsExt;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| SpecError::Io { path, source }
+        };
+        for (name, content) in
+            [("id", &self.id), ("az", &self.az), ("name", &self.name), ("deployment", &self.deployment)]
+        {
+            let path = instance.join(name);
+            file::write(&path, content.as_bytes(), 0o644).map_err(failed(&path))?;
+        }
+        std::fs::set_permissions(instance, std::fs::Permissions::from_mode(0o755)).map_err(failed(instance))?;
+        file::write_json(path, self, file::PRIVATE).map_err(failed(path))
+    }
+
+    /// Whether applying it changes jobs, or only hands over who the instance is.
+    pub(crate) fn changes_jobs(&self) -> bool {
+        !self.configuration_hash.is_empty()
+    }
+
+    /// Refuses a spec with jobs or packages.
+    pub(crate) fn refuse_jobs(&self) -> Result<(), SpecError> {
+        let has_archive =
+            self.rendered_templates_archive.as_ref().is_some_and(|archive| !archive.blobstore_id.is_empty());
+        let jobs: Vec<&str> =
+            self.job.templates.iter().flatten().filter(|_| has_archive).map(|job| job.name.as_str()).collect();
+        let packages: Vec<&str> = self.packages.keys().map(String::as_str).collect();
+        let mut wanted = Vec::new();
+        if !jobs.is_empty() {
+            wanted.push(format!("the jobs {}", jobs.join(", ")));
+        }
+        if !packages.is_empty() {
+            wanted.push(format!("the packages {}", packages.join(", ")));
+        }
+        if wanted.is_empty() { Ok(()) } else { Err(SpecError::HasJobs(wanted.join(" and "))) }
+    }
+
+    /// Checks the networks against those of the VM; dynamic ones get the address that the VM has.
+    pub(crate) fn resolve_networks(&mut self, settings: &Networks) -> Result<(), SpecError> {
+        for (name, network) in &mut self.networks {
+            let Some(known) = settings.get(name) else {
+                if name == "local" && network["ip"] == "127.0.0.1" {
+                    continue;
+                }
+                return Err(SpecError::UnknownNetwork(name.clone()));
+            };
+            let Some(network) = network.as_object_mut().filter(|_| known.kind == NetworkKind::Dynamic) else {
+                continue;
+            };
+            for (key, found) in [("ip", &known.ip), ("netmask", &known.netmask), ("gateway", &known.gateway)] {
+                if let Some(found) = found {
+                    network.insert(key.to_owned(), Value::String(found.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(value: Value) -> Spec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn before_the_first_apply_the_state_is_the_originals() {
+        assert_eq!(
+            serde_json::to_value(Spec::default()).unwrap(),
+            json!({"properties": {"logging": {"max_log_file_size": ""}}, "job": {"name": null, "release": "", "template": "",
+                "version": "", "templates": null}, "packages": {}, "configuration_hash": "", "networks": {}, "resource_pool": {},
+                "deployment": "", "name": "", "index": null, "id": "", "az": "", "persistent_disk": 0,
+                "rendered_templates_archive": null})
+        );
+    }
+
+    #[test]
+    fn jobs_that_would_never_run_are_refused_by_name() {
+        let jobs = json!({"job": {"templates": [{"name": "web", "version": "1"}]}, "packages": {"ruby": {}},
+            "rendered_templates_archive": {"blobstore_id": "b", "sha1": "s"}});
+        let refused = spec(jobs).refuse_jobs().unwrap_err().to_string();
+        assert!(refused.contains("the jobs web and the packages ruby"), "{refused}");
+        let first_of_create_env = json!({"job": {"templates": [], "name": "bosh"}, "packages": null, "properties": null,
+            "rendered_templates_archive": {"blobstore_id": "", "sha1": ""}});
+        spec(first_of_create_env).refuse_jobs().unwrap();
+    }
+
+    #[test]
+    fn dynamic_networks_get_their_address_and_manual_ones_stay_as_they_came() {
+        let settings: Networks = serde_json::from_value(json!({
+            "a": {"type": "manual", "ip": "127.1.1.1"}, "b": {"type": "dynamic", "ip": "127.1.1.2", "netmask": "255.0.0.0"}
+        }))
+        .unwrap();
+        let manual = json!({"ip": "10.0.0.1", "odd": [1]});
+        let mut applied =
+            spec(json!({"networks": {"a": manual, "b": {"type": "dynamic"}, "local": {"ip": "127.0.0.1"}}}));
+        applied.resolve_networks(&settings).unwrap();
+        assert_eq!(applied.networks["a"], manual);
+        assert_eq!(applied.networks["b"], json!({"type": "dynamic", "ip": "127.1.1.2", "netmask": "255.0.0.0"}));
+        let mut wrong = spec(json!({"networks": {"zz": {}}}));
+        let error = wrong.resolve_networks(&settings).unwrap_err().to_string();
+        assert_eq!(error, "Resolving dynamic networks: Network 'zz' is not found in settings");
+    }
+}

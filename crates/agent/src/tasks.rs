@@ -1,0 +1,283 @@
+//! Tasks: long actions, one at a time in the order they came, on a thread of their own so that no ping waits for them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base64::Engine;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use windlass_contract::Secret;
+use windlass_durable::file;
+
+/// How many results are kept; the caller asks for its own within seconds.
+const KEPT_RESULTS: usize = 1000;
+/// How many tasks may wait; more come only from a caller that does not wait for them.
+const WAITING: usize = 100;
+
+/// What a task does. An error is what the caller reads.
+pub(crate) type Work = Box<dyn FnOnce() -> Result<Value, String> + Send>;
+
+/// How far a task is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Progress {
+    /// Waiting or running.
+    Running,
+    /// Ended, with its result or its failure.
+    Ended(Result<Value, String>),
+}
+
+/// why a task cannot be started
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TaskError {
+    /// too many are waiting
+    #[error("{WAITING} tasks are waiting already; ask for their results before you start more")]
+    TooMany,
+    /// a task that must survive a restart cannot be written down
+    #[error("cannot keep tasks in {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// the thread of the tasks is gone
+    #[error("the agent is ending")]
+    Ending,
+}
+
+/// A task that survives a restart, in the original's format.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    #[serde(rename = "TaskID")]
+    pub(crate) id: String,
+    #[serde(rename = "Method")]
+    pub(crate) method: String,
+    /// The request, base64.
+    #[serde(rename = "Payload")]
+    payload: Secret,
+}
+
+impl Kept {
+    /// The request's body.
+    pub(crate) fn payload(&self) -> Option<Vec<u8>> {
+        base64::engine::general_purpose::STANDARD.decode(self.payload.reveal()).ok()
+    }
+}
+
+#[derive(Debug)]
+struct Task {
+    method: &'static str,
+    progress: Progress,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tasks: HashMap<String, Task>,
+    ended: VecDeque<String>,
+}
+
+/// All tasks of the agent.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    state: Arc<Mutex<State>>,
+    file: PathBuf,
+    /// Guards the file of kept tasks.
+    keeping: Arc<Mutex<()>>,
+    queue: Sender<Queued>,
+}
+
+struct Queued {
+    id: String,
+    kept: bool,
+    work: Work,
+}
+
+impl Tasks {
+    /// Starts the thread. It ends with the process: what it does survives a kill at any point.
+    pub(crate) fn start(file: PathBuf) -> io::Result<Self> {
+        let (queue, waiting) = mpsc::channel::<Queued>();
+        let tasks = Self { state: Arc::default(), file, keeping: Arc::default(), queue };
+        let (state, file, keeping) = (tasks.state.clone(), tasks.file.clone(), tasks.keeping.clone());
+        std::thread::Builder::new().name("tasks".into()).spawn(move || {
+            for Queued { id, kept, work } in waiting {
+                let result = std::panic::catch_unwind(AssertUnwindSafe(work))
+                    .unwrap_or_else(|_| Err("the agent failed inside; its log says where".to_owned()));
+                lock(&state).end(&id, result);
+                if kept {
+                    let _guard = lock(&keeping);
+                    let forgotten = read_kept(&file).and_then(|mut kept| {
+                        kept.remove(&id);
+                        file::write_json(&file, &kept, file::PRIVATE)
+                    });
+                    if let Err(error) = forgotten {
+                        tracing::warn!("task {id} ended, and {} still lists it: {error}", file.display());
+                    }
+                }
+            }
+        })?;
+        Ok(tasks)
+    }
+
+    /// Starts a task and returns its id.
+    pub(crate) fn begin(&self, method: &'static str, work: Work) -> Result<String, TaskError> {
+        self.enqueue(uuid::Uuid::new_v4().to_string(), method, false, work)
+    }
+
+    /// Starts a task that is begun again, under the same id, by an agent that restarts before its end.
+    pub(crate) fn begin_kept(&self, method: &'static str, payload: &[u8], work: Work) -> Result<String, TaskError> {
+        let id = uuid::Uuid::new_v4().to_string();
+        let payload = Secret::new(base64::engine::general_purpose::STANDARD.encode(payload));
+        let task = Kept { id: id.clone(), method: method.to_owned(), payload };
+        let failed = |source| TaskError::Io { path: self.file.clone(), source };
+        {
+            let _guard = lock(&self.keeping);
+            let mut kept = read_kept(&self.file).map_err(failed)?;
+            kept.insert(id.clone(), task);
+            file::write_json(&self.file, &kept, file::PRIVATE).map_err(failed)?;
+        }
+        self.enqueue(id, method, true, work)
+    }
+
+    /// The tasks that a restart interrupted. A file that cannot be read holds none.
+    pub(crate) fn interrupted(&self) -> Vec<Kept> {
+        let _guard = lock(&self.keeping);
+        match read_kept(&self.file) {
+            Ok(kept) => kept.into_values().collect(),
+            Err(error) => {
+                tracing::warn!("forgetting the tasks in {}: {error}", self.file.display());
+                let _ = file::remove_file(&self.file);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Begins an interrupted task again.
+    pub(crate) fn resume(&self, id: String, method: &'static str, work: Work) -> Result<String, TaskError> {
+        self.enqueue(id, method, true, work)
+    }
+
+    fn enqueue(&self, id: String, method: &'static str, kept: bool, work: Work) -> Result<String, TaskError> {
+        let mut state = lock(&self.state);
+        if state.tasks.len() - state.ended.len() >= WAITING {
+            return Err(TaskError::TooMany);
+        }
+        state.tasks.insert(id.clone(), Task { method, progress: Progress::Running });
+        self.queue.send(Queued { id: id.clone(), kept, work }).map_err(|_| TaskError::Ending)?;
+        Ok(id)
+    }
+
+    /// How far a task is, and which action it is; none if it is unknown or too long ago.
+    pub(crate) fn progress(&self, id: &str) -> Option<(&'static str, Progress)> {
+        lock(&self.state).tasks.get(id).map(|task| (task.method, task.progress.clone()))
+    }
+}
+
+impl State {
+    fn end(&mut self, id: &str, result: Result<Value, String>) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.progress = Progress::Ended(result);
+            self.ended.push_back(id.to_owned());
+        }
+        while self.ended.len() > KEPT_RESULTS {
+            if let Some(oldest) = self.ended.pop_front() {
+                self.tasks.remove(&oldest);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_kept(path: &Path) -> io::Result<BTreeMap<String, Kept>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(tasks: &Tasks, id: &str) -> Result<Value, String> {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while std::time::Instant::now() < deadline {
+            match tasks.progress(id).unwrap().1 {
+                Progress::Ended(result) => return result,
+                Progress::Running => std::thread::yield_now(),
+            }
+        }
+        panic!("task {id} does not end");
+    }
+
+    #[test]
+    fn tasks_run_one_after_the_other_and_their_results_can_be_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let tasks = Tasks::start(folder.path().join("tasks.json")).unwrap();
+        let (release, gate) = mpsc::channel::<()>();
+        let first =
+            tasks.begin("first", Box::new(move || gate.recv().map(|()| Value::from(1)).map_err(|e| e.to_string())));
+        let first = first.unwrap();
+        let second = tasks.begin("second", Box::new(|| Err("broken".into()))).unwrap();
+        assert_eq!(tasks.progress(&first).unwrap(), ("first", Progress::Running));
+        assert_eq!(tasks.progress(&second).unwrap(), ("second", Progress::Running));
+        release.send(()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(ended(&tasks, &second), Err("broken".into()));
+            assert_eq!(ended(&tasks, &first), Ok(Value::from(1)));
+        }
+        assert_eq!(tasks.progress("nope"), None);
+    }
+
+    #[test]
+    fn neither_a_panic_nor_a_flood_stops_the_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let tasks = Tasks::start(folder.path().join("tasks.json")).unwrap();
+        let panics = tasks.begin("panics", Box::new(|| panic!("on purpose"))).unwrap();
+        assert!(ended(&tasks, &panics).is_err());
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let wait = || {
+            let gate = gate.clone();
+            tasks.begin("wait", Box::new(move || lock(&gate).recv().map(|()| Value::Null).map_err(|e| e.to_string())))
+        };
+        let waiting: Vec<String> = (0..WAITING).map(|_| wait().unwrap()).collect();
+        assert!(matches!(wait(), Err(TaskError::TooMany)));
+        drop(release);
+        assert!(ended(&tasks, waiting.last().unwrap()).is_err());
+        for _ in 0..KEPT_RESULTS {
+            let id = tasks.begin("quick", Box::new(|| Ok(Value::Null))).unwrap();
+            ended(&tasks, &id).unwrap();
+        }
+        assert_eq!(tasks.progress(&panics), None, "old results are forgotten");
+    }
+
+    #[test]
+    fn an_interrupted_task_is_found_after_a_restart_until_it_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.json");
+        let (release, gate) = mpsc::channel::<()>();
+        let tasks = Tasks::start(path.clone()).unwrap();
+        let work: Work = Box::new(move || gate.recv().map(|()| Value::Null).map_err(|e| e.to_string()));
+        let id = tasks.begin_kept("update_settings", b"{}", work).unwrap();
+
+        let restarted = Tasks::start(path.clone()).unwrap();
+        let found = restarted.interrupted();
+        assert_eq!((found[0].id.as_str(), found[0].payload().unwrap().as_slice()), (id.as_str(), &b"{}"[..]));
+        restarted.resume(id.clone(), "update_settings", Box::new(|| Ok("ok".into()))).unwrap();
+        assert_eq!(ended(&restarted, &id), Ok("ok".into()));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !restarted.interrupted().is_empty() {
+            assert!(std::time::Instant::now() < deadline, "the task stays in the file");
+        }
+        drop(release);
+        std::fs::write(&path, "corrupt").unwrap();
+        assert!(restarted.interrupted().is_empty());
+    }
+}

@@ -1,0 +1,117 @@
+//! Load, memory and disks, as `get_state full` tells them: percentages, sizes and loads are strings.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+use windlass_contract::Object;
+
+/// Time that the processors spent, in ticks since the machine's boot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ticks {
+    user: u64,
+    system: u64,
+    wait: u64,
+    total: u64,
+}
+
+/// Remembers the last look at the processors, because their use is a difference.
+#[derive(Debug, Default)]
+pub(crate) struct Vitals {
+    last: Mutex<Ticks>,
+}
+
+impl Vitals {
+    /// How the machine is now. What cannot be read is left out.
+    pub(crate) fn now(&self, file_systems: &[(&'static str, PathBuf)]) -> Value {
+        let mut vitals = Object::new();
+        if let Some(cpu) = self.cpu() {
+            vitals.insert("cpu".into(), cpu);
+        }
+        let disk: Object =
+            file_systems.iter().filter_map(|(name, path)| Some(((*name).to_owned(), usage(path)?))).collect();
+        vitals.insert("disk".into(), Value::Object(disk));
+        if let Some(load) = load() {
+            vitals.insert("load".into(), load);
+        }
+        if let Some((memory, swap)) = memory() {
+            vitals.insert("mem".into(), memory);
+            vitals.insert("swap".into(), swap);
+        }
+        if let Some(seconds) = uptime() {
+            vitals.insert("uptime".into(), json!({"secs": seconds}));
+        }
+        Value::Object(vitals)
+    }
+
+    fn cpu(&self) -> Option<Value> {
+        let now = ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        let mut last = self.last.lock().ok()?;
+        let since = std::mem::replace(&mut *last, now);
+        let total = now.total.saturating_sub(since.total).max(1) as f64;
+        let share = |now: u64, since: u64| format!("{:.1}", 100.0 * now.saturating_sub(since) as f64 / total);
+        Some(json!({
+            "sys": share(now.system, since.system), "user": share(now.user, since.user), "wait": share(now.wait, since.wait),
+        }))
+    }
+}
+
+fn ticks(stat: &str) -> Option<Ticks> {
+    let fields: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, wait, ..] = fields.as_slice() else { return None };
+    Some(Ticks { user: user + nice, system: *system, wait: *wait, total: fields.iter().take(8).sum() })
+}
+
+fn load() -> Option<Value> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    Some(text.split_whitespace().take(3).collect())
+}
+
+fn uptime() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    text.split('.').next()?.parse().ok()
+}
+
+fn memory() -> Option<(Value, Value)> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = |key: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let used = |total: u64, free: u64| {
+        let used = total.saturating_sub(free);
+        json!({"kb": used.to_string(), "percent": percent(used, total)})
+    };
+    let memory = used(kib("MemTotal")?, kib("MemAvailable")?);
+    Some((memory, used(kib("SwapTotal")?, kib("SwapFree")?)))
+}
+
+fn usage(path: &PathBuf) -> Option<Value> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    Some(json!({
+        "percent": percent(found.f_blocks.saturating_sub(found.f_bfree), found.f_blocks),
+        "inode_percent": percent(found.f_files.saturating_sub(found.f_ffree), found.f_files),
+    }))
+}
+
+fn percent(used: u64, total: u64) -> String {
+    format!("{:.0}", 100.0 * used as f64 / total.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_strings_as_directors_expect_them() {
+        let vitals = Vitals::default().now(&[("system", "/".into()), ("persistent", "/nonexistent".into())]);
+        for pointer in
+            ["/cpu/sys", "/cpu/user", "/cpu/wait", "/mem/kb", "/swap/percent", "/disk/system/percent", "/load/2"]
+        {
+            assert!(vitals.pointer(pointer).is_some_and(Value::is_string), "{pointer} in {vitals}");
+        }
+        assert!(vitals["uptime"]["secs"].is_u64());
+        assert!(vitals["disk"].get("persistent").is_none(), "a disk that is not there is not told");
+    }
+}
