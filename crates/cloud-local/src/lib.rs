@@ -1,1 +1,43 @@
 //! The embedded cloud: VMs on this machine.
+//!
+//! In `process` isolation, which needs no privileges, a VM is a folder and an agent on a loopback address of its own, and
+//! a disk is a folder. The executable calls [`serve`] for one CPI call, and [`vm_run`] for the supervisor that each VM
+//! has; everything between the two is the state folder:
+//!
+//! ```text
+//! stemcells/sc-…/  stemcell.json  root/          an unpacked image
+//! vms/vm-…/        vm.json  settings.json  agent.json  base/  console.log  lock  supervisor.json
+//! disks/disk-…/    disk.json  data/
+//! requests/        what the SDK remembers of requests
+//! locks/           one per resource that is being changed
+//! ```
+//!
+//! A person can read all of it. Every change is atomic and flushed, and is made under the lock of its resource, so any
+//! process may be killed at any point: what it left half done is invisible (its name starts with a dot) or is finished by
+//! the next call.
+//!
+//! - [`methods`](cloud): one file per CPI method.
+//! - `state`: the folders and what is recorded in them.
+//! - `machine`: starting and stopping a VM from the outside; `supervisor`: the VM from the inside.
+//! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same.
+//! - `unpack`: images, without letting them write anywhere else.
+
+mod address;
+pub mod cloud;
+mod config;
+mod machine;
+mod methods;
+mod network;
+mod process_tree;
+mod state;
+mod supervisor;
+mod unpack;
+
+pub use cloud::LocalCloud;
+pub use config::{Isolation, LocalConfig};
+pub use supervisor::vm_run;
+
+/// Serves the one CPI call of this process, with the configuration at `config`.
+pub fn serve(config: &std::path::Path) -> std::process::ExitCode {
+    windlass_cpi::serve(config, |config| LocalCloud::new(config.plugin()?))
+}

@@ -1,0 +1,58 @@
+//! No two VMs of this machine use the same address, whatever their state folder: a VM's supervisor holds an abstract
+//! socket named after each of its addresses. The kernel keeps such names apart per network namespace, as it does
+//! addresses, and frees them when their holder dies.
+
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+/// How long a holder has to say who it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn name(address: Ipv4Addr) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("windlass-address-{address}"))
+}
+
+/// Claims `address` as long as the listener lives; none if somebody else holds it. Whoever connects is told the holder's
+/// name.
+pub(crate) fn claim(address: Ipv4Addr) -> io::Result<Option<UnixListener>> {
+    match UnixListener::bind_addr(&name(address)?) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who holds `address`; none if nobody does.
+pub(crate) fn holder(address: Ipv4Addr) -> io::Result<Option<String>> {
+    let stream = match UnixStream::connect_addr(&name(address)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut holder = String::new();
+    // A holder that says nothing still holds it.
+    let _ = stream.take(4096).read_to_string(&mut holder);
+    Ok(Some(if holder.is_empty() { "a process that does not say what it is".to_owned() } else { holder }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_claimed_once_and_its_holder_is_named() {
+        let address = Ipv4Addr::from(0x7f60_0000 | (std::process::id() & 0xf_ffff));
+        let listener = claim(address).unwrap().expect("free");
+        assert!(claim(address).unwrap().is_none());
+        let teller = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"vm-1"));
+        assert_eq!(holder(address).unwrap().as_deref(), Some("vm-1"));
+        teller.join().unwrap().unwrap();
+        assert_eq!(holder(address).unwrap(), None, "free again");
+    }
+}

@@ -1,0 +1,132 @@
+//! The cloud, and which file serves which method.
+
+use std::path::{Path, PathBuf};
+
+use windlass_contract::cpi::methods::{
+    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, GetDisks,
+    HasDisk, HasVm, RebootVm, SetDiskMetadata, SetVmMetadata,
+};
+use windlass_contract::cpi::{AttachedDisk, CpiError, CreatedVm};
+use windlass_contract::settings::AgentSettings;
+use windlass_contract::{DiskCid, StemcellCid, VmCid};
+use windlass_cpi::{Call, Cloud};
+
+use crate::config::LocalConfig;
+use crate::methods;
+use crate::state::{DiskRecord, Shelf, StemcellRecord, VmRecord};
+
+/// The embedded cloud in one state folder.
+#[derive(Debug)]
+pub struct LocalCloud {
+    pub(crate) stemcells: Shelf<StemcellRecord>,
+    pub(crate) vms: Shelf<VmRecord>,
+    pub(crate) disks: Shelf<DiskRecord>,
+    requests: PathBuf,
+    windlass: Option<PathBuf>,
+}
+
+impl LocalCloud {
+    /// The cloud that `config` describes. Touches nothing: the folders are made when they are first needed.
+    pub fn new(config: LocalConfig) -> Result<Self, CpiError> {
+        let state = config.state_dir;
+        if !state.is_absolute() {
+            return Err(CpiError::cpi(format!(
+                "'cloud.properties.local.state_dir' must be an absolute path, not '{}'",
+                state.display()
+            )));
+        }
+        Ok(Self {
+            stemcells: Shelf::new(&state),
+            vms: Shelf::new(&state),
+            disks: Shelf::new(&state),
+            requests: state.join("requests"),
+            windlass: config.windlass,
+        })
+    }
+
+    /// The executable that becomes a VM's supervisor.
+    pub(crate) fn windlass(&self) -> Result<PathBuf, CpiError> {
+        match &self.windlass {
+            Some(path) => Ok(path.clone()),
+            None => std::env::current_exe().map_err(|error| {
+                CpiError::cpi(format!(
+                    "cannot find this executable: {error}; name it as 'cloud.properties.local.windlass'"
+                ))
+            }),
+        }
+    }
+
+    /// The VM that a disk is attached to. One that is gone, with a call that was killed before it let go, holds nothing.
+    pub(crate) fn holder(&self, disk: &DiskRecord) -> Result<Option<VmCid>, CpiError> {
+        match &disk.attached_to {
+            Some(attachment) if self.vms.read(attachment.vm.as_str())?.is_some() => Ok(Some(attachment.vm.clone())),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Cloud for LocalCloud {
+    fn stemcell_formats(&self) -> Vec<String> {
+        ["warden-tar", "general-tar"].map(str::to_owned).to_vec()
+    }
+
+    fn requests(&self) -> Option<&Path> {
+        Some(&self.requests)
+    }
+
+    async fn create_stemcell(&self, call: &Call, stemcell: CreateStemcell) -> Result<StemcellCid, CpiError> {
+        methods::create_stemcell::run(self, call, stemcell)
+    }
+
+    async fn delete_stemcell(&self, _: &Call, stemcell: DeleteStemcell) -> Result<(), CpiError> {
+        methods::delete_stemcell::run(self, stemcell)
+    }
+
+    async fn create_vm(&self, call: &Call, vm: CreateVm, settings: AgentSettings) -> Result<CreatedVm, CpiError> {
+        methods::create_vm::run(self, call, vm, settings).await
+    }
+
+    async fn delete_vm(&self, _: &Call, vm: DeleteVm) -> Result<(), CpiError> {
+        methods::delete_vm::run(self, vm).await
+    }
+
+    async fn has_vm(&self, _: &Call, vm: HasVm) -> Result<bool, CpiError> {
+        methods::has_vm::run(self, vm)
+    }
+
+    async fn reboot_vm(&self, _: &Call, vm: RebootVm) -> Result<(), CpiError> {
+        methods::reboot_vm::run(self, vm).await
+    }
+
+    async fn set_vm_metadata(&self, _: &Call, vm: SetVmMetadata) -> Result<(), CpiError> {
+        methods::set_vm_metadata::run(self, vm)
+    }
+
+    async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
+        methods::create_disk::run(self, call, disk)
+    }
+
+    async fn delete_disk(&self, _: &Call, disk: DeleteDisk) -> Result<(), CpiError> {
+        methods::delete_disk::run(self, disk)
+    }
+
+    async fn has_disk(&self, _: &Call, disk: HasDisk) -> Result<bool, CpiError> {
+        methods::has_disk::run(self, disk)
+    }
+
+    async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<AttachedDisk, CpiError> {
+        methods::attach_disk::run(self, disk)
+    }
+
+    async fn detach_disk(&self, _: &Call, disk: DetachDisk) -> Result<(), CpiError> {
+        methods::detach_disk::run(self, disk)
+    }
+
+    async fn set_disk_metadata(&self, _: &Call, disk: SetDiskMetadata) -> Result<(), CpiError> {
+        methods::set_disk_metadata::run(self, disk)
+    }
+
+    async fn get_disks(&self, _: &Call, vm: GetDisks) -> Result<Vec<DiskCid>, CpiError> {
+        methods::get_disks::run(self, vm)
+    }
+}

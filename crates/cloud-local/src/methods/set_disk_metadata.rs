@@ -1,0 +1,14 @@
+//! `set_disk_metadata`: replaces the given keys, keeps the others.
+
+use windlass_contract::cpi::CpiError;
+use windlass_contract::cpi::methods::SetDiskMetadata;
+
+use crate::cloud::LocalCloud;
+
+pub(crate) fn run(cloud: &LocalCloud, disk: SetDiskMetadata) -> Result<(), CpiError> {
+    let Some((_lock, mut record)) = cloud.disks.lock_existing(disk.disk_cid.as_str())? else {
+        return Err(CpiError::disk_not_found(&disk.disk_cid));
+    };
+    record.metadata.extend(disk.metadata);
+    Ok(cloud.disks.write(disk.disk_cid.as_str(), &record)?)
+}

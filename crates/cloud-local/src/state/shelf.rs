@@ -1,0 +1,300 @@
+//! A folder of resources of one kind.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+use windlass_contract::cpi::{CpiError, ErrorType};
+use windlass_durable::file;
+use windlass_durable::kill_point;
+use windlass_durable::lock::{FileLock, Locks};
+
+/// A record that is kept in a folder of its own.
+pub(crate) trait Kept: Serialize + DeserializeOwned {
+    /// The folder of all resources of this kind.
+    const FOLDER: &'static str;
+    /// What their cids start with.
+    const PREFIX: &'static str;
+    /// The record's file.
+    const FILE: &'static str;
+}
+
+/// why the state could not be read or changed
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    /// the file system refused
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// a record that this cloud did not write
+    #[error("{} is not a record of this cloud; restore it or delete its folder", path.display())]
+    NotARecord {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl From<StateError> for CpiError {
+    fn from(error: StateError) -> Self {
+        let (kind, cause) = match &error {
+            StateError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                (ErrorType::NoDiskSpace, source.to_string())
+            }
+            StateError::Io { source, .. } => (ErrorType::CloudError, source.to_string()),
+            StateError::NotARecord { source, .. } => (ErrorType::CloudError, source.to_string()),
+        };
+        CpiError::new(kind, format!("{error}: {cause}"))
+    }
+}
+
+fn io_error<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StateError + 'a {
+    move |source| StateError::Io { doing, path: path.to_owned(), source }
+}
+
+/// How long a change waits for another change of the same resource.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What an interrupted process left is removed when it is this old and the process is gone.
+const LEFTOVER_AGE: Duration = Duration::from_secs(600);
+
+/// The folder of all resources of one kind. A cid that is not of our form names nothing: it is never made a path.
+#[derive(Debug)]
+pub(crate) struct Shelf<R> {
+    folder: PathBuf,
+    locks: PathBuf,
+    record: PhantomData<R>,
+}
+
+impl<R: Kept> Shelf<R> {
+    pub(crate) fn new(state: &Path) -> Self {
+        Self { folder: state.join(R::FOLDER), locks: state.join("locks"), record: PhantomData }
+    }
+
+    /// The cid of what `id` stands for.
+    pub(crate) fn cid(&self, id: Uuid) -> String {
+        format!("{}{id}", R::PREFIX)
+    }
+
+    /// The folder of a resource, whether it exists or not; none if the cid is not of our form.
+    pub(crate) fn path(&self, cid: &str) -> Option<PathBuf> {
+        let id = Uuid::try_parse(cid.strip_prefix(R::PREFIX)?).ok()?;
+        (self.cid(id) == cid).then(|| self.folder.join(cid))
+    }
+
+    /// The record of a resource; none if there is no such resource.
+    pub(crate) fn read(&self, cid: &str) -> Result<Option<R>, StateError> {
+        let Some(path) = self.path(cid).map(|folder| folder.join(R::FILE)) else { return Ok(None) };
+        match fs::read(&path) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(record) => Ok(Some(record)),
+                Err(source) => Err(StateError::NotARecord { path, source }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error("read", &path)(error)),
+        }
+    }
+
+    /// Replaces the record of a resource that exists.
+    pub(crate) fn write(&self, cid: &str, record: &R) -> Result<(), StateError> {
+        let path = self.folder.join(cid).join(R::FILE);
+        file::write_json(&path, record, file::PRIVATE).map_err(io_error("write", &path))
+    }
+
+    /// Makes a resource, or, on any failure, none: `fill` gets a folder that nobody sees yet.
+    pub(crate) fn make(
+        &self,
+        cid: &str,
+        record: &R,
+        fill: impl FnOnce(&Path) -> Result<(), CpiError>,
+    ) -> Result<(), CpiError> {
+        file::create_private_dir(&self.folder).map_err(io_error("make", &self.folder))?;
+        self.purge(cid)?;
+        self.sweep();
+        let folder = self.folder.join(cid);
+        let hidden = file::beside(&folder).map_err(io_error("make", &folder))?;
+        let made = (|| {
+            file::create_private_dir(&hidden).map_err(io_error("make", &hidden))?;
+            kill_point("a resource's hidden folder is there");
+            fill(&hidden)?;
+            let path = hidden.join(R::FILE);
+            file::write_json(&path, record, file::PRIVATE).map_err(io_error("write", &path))?;
+            Ok(file::rename(&hidden, &folder).map_err(io_error("make", &folder))?)
+        })();
+        if made.is_err() {
+            let _ = remove_all(&hidden);
+        }
+        made
+    }
+
+    /// Removes a resource and what interrupted calls left of it. Its lock must be held.
+    pub(crate) fn remove(&self, cid: &str) -> Result<(), StateError> {
+        let Some(folder) = self.path(cid) else { return Ok(()) };
+        match file::remove_tree(&folder) {
+            // What a VM or user wrote may forbid its removal; it is out of sight already, and `purge` insists.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            other => other.map_err(io_error("remove", &folder))?,
+        }
+        self.purge(cid)?;
+        self.sweep();
+        let lock = self.locks.join(cid);
+        file::remove_file(&lock).map_err(io_error("remove", &lock))
+    }
+
+    /// The resources that exist.
+    pub(crate) fn all(&self) -> Result<Vec<R>, StateError> {
+        let mut records = Vec::new();
+        for name in self.names()? {
+            if let Some(record) = self.read(&name)? {
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Locks a resource against changes by other processes.
+    pub(crate) fn lock(&self, cid: &str) -> Result<FileLock, StateError> {
+        file::create_private_dir(&self.locks).map_err(io_error("make", &self.locks))?;
+        Locks::new(&self.locks).acquire(cid, PATIENCE).map_err(io_error("lock", &self.locks.join(cid)))
+    }
+
+    /// Locks a resource and reads its record; none if there is no such resource.
+    pub(crate) fn lock_existing(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
+        if self.read(cid)?.is_none() {
+            return Ok(None);
+        }
+        let lock = self.lock(cid)?;
+        match self.read(cid)? {
+            Some(record) => Ok(Some((lock, record))),
+            None => {
+                // It went while we waited, and we made its lock again.
+                let path = self.locks.join(cid);
+                file::remove_file(&path).map_err(io_error("remove", &path))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Removes what interrupted calls left of one resource. Nobody else may be changing it.
+    pub(crate) fn purge(&self, cid: &str) -> Result<(), StateError> {
+        let middle = format!("-{cid}-");
+        for name in self.names()? {
+            if file::is_leftover(name.as_ref()) && name.contains(&middle) {
+                let path = self.folder.join(&name);
+                remove_all(&path).map_err(io_error("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what processes that are gone left long ago. Nothing depends on it.
+    fn sweep(&self) {
+        for name in self.names().unwrap_or_default() {
+            if !file::is_leftover(name.as_ref()) {
+                continue;
+            }
+            let path = self.folder.join(&name);
+            let maker = name.rsplit('-').nth(1).unwrap_or_default();
+            let is_old = fs::metadata(&path)
+                .and_then(|metadata| metadata.modified())
+                .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LEFTOVER_AGE));
+            if is_old && !Path::new("/proc").join(maker).exists() {
+                let _ = remove_all(&path);
+            }
+        }
+    }
+
+    fn names(&self) -> Result<Vec<String>, StateError> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(io_error("list", &self.folder))?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(io_error("list", &self.folder))?;
+            names.extend(entry.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+}
+
+/// Removes a tree, also one with folders that forbid it. Gone already is a success.
+pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_removable(path)?;
+            fs::remove_dir_all(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn make_removable(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // Of the entry itself, not of what a link points at.
+        if entry.file_type()?.is_dir() {
+            make_removable(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Thing(u32);
+
+    impl Kept for Thing {
+        const FOLDER: &'static str = "things";
+        const PREFIX: &'static str = "thing-";
+        const FILE: &'static str = "thing.json";
+    }
+
+    #[test]
+    fn a_cid_that_is_not_ours_is_never_a_path() {
+        let shelf = Shelf::<Thing>::new(Path::new("/nowhere"));
+        let id = Uuid::new_v4();
+        assert!(shelf.path(&shelf.cid(id)).is_some());
+        for foreign in
+            ["", "thing-", "../..", "thing-../../etc", &format!("vm-{id}"), &format!("thing-{}", id.simple())]
+        {
+            assert_eq!(shelf.path(foreign), None, "{foreign}");
+            assert_eq!(shelf.read(foreign).unwrap(), None);
+        }
+        assert_eq!(shelf.path(&format!("thing-{id}/../x")), None);
+        assert_eq!(shelf.path(&shelf.cid(id).to_uppercase()), None);
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_and_a_leftover_is_purged() {
+        let state = tempfile::tempdir().unwrap();
+        let shelf = Shelf::<Thing>::new(state.path());
+        let cid = shelf.cid(Uuid::new_v4());
+        shelf.make(&cid, &Thing(1), |_| Err(CpiError::cloud("no"))).unwrap_err();
+        assert_eq!(shelf.names().unwrap(), Vec::<String>::new());
+        fs::create_dir_all(shelf.folder.join(format!(".new-{cid}-1-0/read-only"))).unwrap();
+        shelf.make(&cid, &Thing(1), |_| Ok(())).unwrap();
+        assert_eq!(shelf.names().unwrap(), [cid.as_str()]);
+        assert_eq!(shelf.all().unwrap(), [Thing(1)]);
+        drop(shelf.lock(&cid).unwrap());
+        shelf.remove(&cid).unwrap();
+        assert!(shelf.names().unwrap().is_empty() && fs::read_dir(&shelf.locks).unwrap().next().is_none());
+    }
+}

@@ -1,0 +1,181 @@
+//! Unpacks the image of a stemcell, without letting it write anywhere else.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use tar::{Archive, EntryType};
+
+/// why an image could not be unpacked
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnpackError {
+    /// the image cannot be read
+    #[error("cannot read the image {}", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// not a tar, not gzip, or cut short
+    #[error("the image {} is damaged; upload the stemcell again", path.display())]
+    Damaged {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// there is nothing in it
+    #[error("the image {} is empty", path.display())]
+    Empty { path: PathBuf },
+    /// an entry that would leave the folder
+    #[error("the image has an entry '{}' that leads out of it", entry.display())]
+    Escapes { entry: PathBuf },
+    /// the entry could not be written
+    #[error("cannot unpack the image's entry '{}'", entry.display())]
+    Write {
+        entry: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Unpacks the tar at `image`, gzipped or not, into `root`, which must be empty. Devices are left out: an ordinary user
+/// cannot make them. Nor are owners kept. Folders stay writable for us, so that they can be removed again.
+pub(crate) fn unpack(image: &Path, root: &Path) -> Result<(), UnpackError> {
+    let opened = |source| UnpackError::Open { path: image.to_owned(), source };
+    let damaged = |source| UnpackError::Damaged { path: image.to_owned(), source };
+    let mut file = File::open(image).map_err(opened)?;
+    let mut magic = [0; 2];
+    let is_gzip = file.read(&mut magic).map_err(opened)? == 2 && magic == [0x1f, 0x8b];
+    file.seek(SeekFrom::Start(0)).map_err(opened)?;
+    let file = BufReader::new(file);
+    let reader: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let mut archive = Archive::new(reader);
+    let mut entries = 0;
+    for entry in archive.entries().map_err(damaged)? {
+        let mut entry = entry.map_err(damaged)?;
+        let name = entry.path().map_err(damaged)?.into_owned();
+        if name.components().any(|part| matches!(part, Component::ParentDir)) {
+            return Err(UnpackError::Escapes { entry: name });
+        }
+        entries += 1;
+        match entry.header().entry_type() {
+            EntryType::Char | EntryType::Block | EntryType::Fifo => continue,
+            EntryType::Directory => {
+                let mode = entry.header().mode().map_err(damaged)?;
+                put(&mut entry, &name, root)?;
+                keep_writable(root, &name, mode).map_err(|source| UnpackError::Write { entry: name, source })?;
+            }
+            _ => put(&mut entry, &name, root)?,
+        }
+    }
+    // The end of the stream holds the checksum.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
+    if entries == 0 { Err(UnpackError::Empty { path: image.to_owned() }) } else { Ok(()) }
+}
+
+/// `unpack_in` refuses whatever would be written outside `root`, also through links that the image made before.
+fn put<R: Read>(entry: &mut tar::Entry<'_, R>, name: &Path, root: &Path) -> Result<(), UnpackError> {
+    match entry.unpack_in(root) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(UnpackError::Escapes { entry: name.to_owned() }),
+        Err(source) => Err(UnpackError::Write { entry: name.to_owned(), source }),
+    }
+}
+
+fn keep_writable(root: &Path, name: &Path, mode: u32) -> io::Result<()> {
+    let inside: PathBuf = name.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    let path = root.join(inside);
+    if fs::symlink_metadata(&path)?.is_dir() {
+        fs::set_permissions(&path, Permissions::from_mode((mode & 0o777) | 0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use tar::{Builder, Header};
+
+    use super::*;
+
+    /// The builder refuses evil names, so they are written into the header by hand.
+    fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> (Header, Vec<u8>) {
+        let mut header = Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(if kind == EntryType::Directory { 0o555 } else { 0o644 });
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        (header, content.to_owned())
+    }
+
+    fn image(folder: &Path, entries: &[(Header, Vec<u8>)]) -> PathBuf {
+        let path = folder.join("image");
+        let mut builder = Builder::new(GzEncoder::new(File::create(&path).unwrap(), Compression::fast()));
+        for (header, content) in entries {
+            builder.append(header, content.as_slice()).unwrap();
+        }
+        builder.into_inner().unwrap().finish().unwrap();
+        path
+    }
+
+    fn unpacked(entries: &[(Header, Vec<u8>)]) -> (tempfile::TempDir, Result<(), UnpackError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("inside/root");
+        fs::create_dir_all(&root).unwrap();
+        let result = unpack(&image(folder.path(), entries), &root);
+        (folder, result)
+    }
+
+    #[test]
+    fn a_root_file_system_is_unpacked_and_stays_removable() {
+        let (folder, result) = unpacked(&[
+            entry(EntryType::Directory, "./etc/", "", b""),
+            entry(EntryType::Regular, "./etc/hosts", "", b"127.0.0.1"),
+            entry(EntryType::Symlink, "./etc/resolv.conf", "/run/resolv.conf", b""),
+            entry(EntryType::Link, "./etc/hosts2", "./etc/hosts", b""),
+            entry(EntryType::Char, "./dev-null", "", b""),
+        ]);
+        result.unwrap();
+        let root = folder.path().join("inside/root");
+        assert_eq!(fs::read(root.join("etc/hosts2")).unwrap(), b"127.0.0.1");
+        assert_eq!(fs::read_link(root.join("etc/resolv.conf")).unwrap(), Path::new("/run/resolv.conf"));
+        assert!(!root.join("dev-null").exists());
+        assert_eq!(fs::metadata(root.join("etc")).unwrap().permissions().mode() & 0o700, 0o700);
+    }
+
+    #[test]
+    fn no_entry_leaves_the_folder() {
+        let outside = "../../escaped";
+        for entries in [
+            vec![entry(EntryType::Regular, outside, "", b"x")],
+            vec![entry(EntryType::Regular, "a/../../../escaped", "", b"x")],
+            vec![entry(EntryType::Symlink, "out", "../..", b""), entry(EntryType::Regular, "out/escaped", "", b"x")],
+            vec![entry(EntryType::Link, "hard", "../../image", b"")],
+        ] {
+            let (folder, result) = unpacked(&entries);
+            result.unwrap_err();
+            assert!(!folder.path().join("escaped").exists() && !folder.path().join("inside/escaped").exists());
+        }
+        // An absolute name is taken relative to the root, as tar does.
+        let (folder, result) = unpacked(&[entry(EntryType::Regular, "/escaped", "", b"x")]);
+        result.unwrap();
+        assert!(folder.path().join("inside/root/escaped").exists());
+    }
+
+    #[test]
+    fn a_damaged_image_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = fs::read(image(folder.path(), &[entry(EntryType::Regular, "a", "", &[7; 5000])])).unwrap();
+        for bytes in [&whole[..whole.len() - 4], &whole[..20], b"not a tar at all", b""] {
+            let path = folder.path().join("broken");
+            fs::write(&path, bytes).unwrap();
+            let root = tempfile::tempdir().unwrap();
+            unpack(&path, root.path()).unwrap_err();
+        }
+    }
+}
