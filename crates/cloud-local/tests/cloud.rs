@@ -221,6 +221,56 @@ fn what_this_cloud_cannot_do_it_does_not_pretend_to_do() {
 }
 
 #[test]
+fn garbage_gets_an_answer_and_a_long_request_is_read_to_its_end() {
+    let rig = Rig::new();
+    let deep = format!(
+        r#"{{"method":"create_disk","arguments":[1,{}{},null]}}"#,
+        r#"{"a":"#.repeat(200),
+        "1".to_owned() + &"}".repeat(200)
+    );
+    let long = json!({"method": "info", "arguments": [], "context": {"padding": "x".repeat(10 << 20)}}).to_string();
+    for bytes in [&b""[..], b"null", b"[]", b"3", b"{\"method\":", b"\xff\xfe", deep.as_bytes()] {
+        let answer = rig.send_bytes(bytes, None).unwrap();
+        assert_eq!((&answer["result"], &answer["error"]["type"]), (&Value::Null, &json!("Bosh::Clouds::CpiError")));
+        assert_eq!(answer["log"], "");
+    }
+    assert_eq!(rig.send_bytes(long.as_bytes(), None).unwrap()["error"], Value::Null);
+}
+
+#[test]
+fn a_wrong_configuration_is_an_answer_too() {
+    let rig = Rig::new();
+    for (local, words) in [
+        (json!({}), "state_dir"),
+        (json!({"state_dir": "relative"}), "absolute path"),
+        (json!({"state_dir": rig.state(), "isolation": "none"}), "`auto` or `process`"),
+    ] {
+        rig.configure(local);
+        let error = rig.refused("has_vm", json!(["vm-1"]));
+        assert!(error.starts_with("Bosh::Clouds::CpiError") && error.contains(words), "{error}");
+    }
+    rig.configure(json!({"state_dir": rig.state(), "windlass": "/nowhere/windlass"}));
+    let stemcell = rig.stemcell();
+    let error = rig.refused("create_vm", rig.vm_arguments(&stemcell, json!({"default": {"type": "dynamic"}})));
+    assert!(error.contains("/nowhere/windlass") && rig.list("vms").is_empty(), "{error}");
+}
+
+#[test]
+fn eight_vms_at_once_have_eight_addresses() {
+    let rig = Rig::new();
+    let stemcell = rig.stemcell();
+    let cids: Vec<String> = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..8).map(|_| scope.spawn(|| rig.vm(&stemcell))).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    let addresses: std::collections::BTreeSet<String> = cids
+        .iter()
+        .map(|cid| read_json(&rig.vm_folder(cid).join("vm.json"))["addresses"][0].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(addresses.len(), 8);
+}
+
+#[test]
 fn fifty_disks_at_once_are_fifty_disks() {
     let rig = Rig::new();
     let cids: Vec<Value> = std::thread::scope(|scope| {

@@ -4,8 +4,14 @@
 
 mod rig;
 
-use rig::{Rig, request, runs, unique};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rig::{Rig, request, runs, unique, wait_for};
 use serde_json::{Value, json};
+
+/// Fewer points than this would mean that the sweep looks at nothing.
+const FEWEST_POINTS: u32 = 3;
 
 /// Kills the CPI at point 1, 2, … of the request that `make` gives, repeats it, and has `check` look at the answer and
 /// the cloud; until the request ends unkilled.
@@ -19,7 +25,7 @@ fn sweep(rig: &Rig, make: impl Fn(&Rig) -> Value, check: impl Fn(&Rig, &Value, &
         assert_eq!(answer["error"], Value::Null, "killed at point {point}");
         check(rig, &asked, &answer["result"]);
         if !was_killed {
-            assert!(point > 4, "the sweep passed only {point} points");
+            assert!(point > FEWEST_POINTS, "the sweep passed only {point} points");
             return;
         }
         point += 1;
@@ -68,6 +74,20 @@ fn create_vm_of_the_original_director_killed_anywhere_makes_one_vm() {
         |rig, _, created| {
             assert_eq!(rig.list("vms"), [created[0].as_str().unwrap()]);
             rig.ok("delete_vm", json!([created[0]]));
+        },
+    );
+}
+
+#[test]
+fn create_stemcell_killed_anywhere_makes_one_stemcell() {
+    let rig = Rig::new();
+    let image = rig.image(rig::AGENT);
+    sweep(
+        &rig,
+        |_| request("create_stemcell", json!([image, null]), &unique()),
+        |rig, _, stemcell| {
+            assert_eq!(rig.list("stemcells"), [stemcell.as_str().unwrap()]);
+            rig.ok("delete_stemcell", json!([stemcell]));
         },
     );
 }
@@ -125,6 +145,54 @@ fn delete_vm_killed_anywhere_ends_the_vm_and_frees_its_disk() {
             let agent = asked["arguments"][2].as_u64().unwrap();
             assert!(!runs(u32::try_from(agent).unwrap()));
             rig.ok("delete_disk", json!([asked["arguments"][1]]));
+            assert!(rig.list("locks").iter().all(|lock| lock.starts_with("sc-")), "{:?}", rig.list("locks"));
         },
     );
+}
+
+#[test]
+fn delete_disk_killed_anywhere_leaves_nothing() {
+    sweep(
+        &Rig::new(),
+        |rig| request("delete_disk", json!([rig.ok("create_disk", json!([1, {}, null]))]), &unique()),
+        |rig, _, _| assert!(rig.list("disks").is_empty() && rig.list("locks").is_empty()),
+    );
+}
+
+#[test]
+fn reboot_vm_killed_anywhere_ends_with_a_vm_that_runs() {
+    let rig = Rig::new();
+    let vm = rig.vm(&rig.stemcell());
+    sweep(
+        &rig,
+        |_| request("reboot_vm", json!([vm]), &unique()),
+        |rig, _, _| assert!(wait_for(|| Some(rig.pid(&vm, "pid")).filter(|pid| runs(*pid))) > 0),
+    );
+}
+
+/// The supervisor killed at each step of its start, in place of the CPI.
+#[test]
+fn a_supervisor_killed_anywhere_is_an_error_that_leaves_nothing() {
+    let rig = Rig::new();
+    let stemcell = rig.stemcell();
+    let script = rig.path("windlass");
+    for point in 1.. {
+        let text = format!("#!/bin/sh\nWINDLASS_KILL_AT={point} exec {} \"$@\"\n", env!("CARGO_BIN_EXE_local-cpi"));
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        rig.configure(json!({"state_dir": rig.state(), "windlass": script}));
+        let arguments = rig.vm_arguments(&stemcell, json!({"default": {"type": "dynamic"}}));
+        let answer = rig.ask("create_vm", arguments);
+        if answer["error"].is_null() {
+            assert!(point > FEWEST_POINTS);
+            let cid = &answer["result"][0];
+            let agent = rig.pid(cid.as_str().unwrap(), "pid");
+            rig.ok("delete_vm", json!([cid]));
+            assert!(!runs(agent));
+            return;
+        }
+        assert_eq!(answer["error"]["type"], "Bosh::Clouds::VMCreationFailed");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("killed at point"), "{answer}");
+        assert!(rig.list("vms").is_empty(), "killed at point {point}");
+    }
 }

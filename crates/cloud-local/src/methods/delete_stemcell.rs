@@ -7,9 +7,7 @@ use crate::cloud::LocalCloud;
 
 pub(crate) fn run(cloud: &LocalCloud, stemcell: DeleteStemcell) -> Result<(), CpiError> {
     let cid = stemcell.stemcell_cid;
-    let Some((_lock, _)) = cloud.stemcells.lock_existing(cid.as_str())? else {
-        return Ok(cloud.stemcells.purge(cid.as_str())?);
-    };
+    let Some((_lock, _)) = cloud.stemcells.lock_to_remove(cid.as_str())? else { return Ok(()) };
     let users: Vec<String> =
         cloud.vms.all()?.into_iter().filter(|vm| vm.stemcell_cid == cid).map(|vm| format!("'{}'", vm.cid)).collect();
     if !users.is_empty() {

@@ -9,9 +9,7 @@ use crate::machine::Machine;
 pub(crate) async fn run(cloud: &LocalCloud, vm: DeleteVm) -> Result<(), CpiError> {
     let cid = vm.vm_cid;
     let Some(folder) = cloud.vms.path(cid.as_str()) else { return Ok(()) };
-    let Some((_lock, record)) = cloud.vms.lock_existing(cid.as_str())? else {
-        return Ok(cloud.vms.purge(cid.as_str())?);
-    };
+    let Some((_lock, record)) = cloud.vms.lock_to_remove(cid.as_str())? else { return Ok(()) };
     let _stopped = Machine::new(folder).stop().await?;
     for disk in record.disks.keys() {
         let Some((_lock, mut disk)) = cloud.disks.lock_existing(disk.as_str())? else { continue };

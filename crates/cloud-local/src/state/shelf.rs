@@ -185,8 +185,27 @@ impl<R: Kept> Shelf<R> {
         }
     }
 
+    /// Like [`Shelf::lock_existing`], for removals: what interrupted calls left of a resource that does not exist goes, too.
+    pub(crate) fn lock_to_remove(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
+        if self.path(cid).is_none() {
+            return Ok(None);
+        }
+        if self.read(cid)?.is_none() && !self.locks.join(cid).exists() {
+            self.purge(cid)?;
+            return Ok(None);
+        }
+        let lock = self.lock(cid)?;
+        match self.read(cid)? {
+            Some(record) => Ok(Some((lock, record))),
+            None => {
+                self.remove(cid)?;
+                Ok(None)
+            }
+        }
+    }
+
     /// Removes what interrupted calls left of one resource. Nobody else may be changing it.
-    pub(crate) fn purge(&self, cid: &str) -> Result<(), StateError> {
+    fn purge(&self, cid: &str) -> Result<(), StateError> {
         let middle = format!("-{cid}-");
         for name in self.names()? {
             if file::is_leftover(name.as_ref()) && name.contains(&middle) {

@@ -28,9 +28,13 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) fn new() -> Self {
         let rig = Self { folder: tempfile::tempdir().unwrap() };
-        let config = json!({"cloud": {"plugin": "local", "properties": {"local": {"state_dir": rig.state()}}}});
-        fs::write(rig.config(), config.to_string()).unwrap();
+        rig.configure(json!({"state_dir": rig.state()}));
         rig
+    }
+
+    pub(crate) fn configure(&self, local: Value) {
+        let config = json!({"cloud": {"plugin": "local", "properties": {"local": local}}});
+        fs::write(self.config(), config.to_string()).unwrap();
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -67,13 +71,17 @@ impl Rig {
 
     /// The answer of a request, as its whole envelope; none if the CPI was killed at `kill_at`.
     pub(crate) fn send(&self, request: &Value, kill_at: Option<u32>) -> Option<Value> {
+        self.send_bytes(request.to_string().as_bytes(), kill_at)
+    }
+
+    pub(crate) fn send_bytes(&self, request: &[u8], kill_at: Option<u32>) -> Option<Value> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_local-cpi"));
         command.arg("cpi").arg(self.config()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(kill_at) = kill_at {
             command.env("WINDLASS_KILL_AT", kill_at.to_string());
         }
         let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(request.to_string().as_bytes()).unwrap();
+        child.stdin.take().unwrap().write_all(request).unwrap();
         // Also waits until nobody holds stdout and stderr any more, as callers do.
         let output = child.wait_with_output().unwrap();
         if kill_at.is_some() && output.status.signal() == Some(9) {
