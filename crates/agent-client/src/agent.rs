@@ -163,7 +163,7 @@ impl Agent {
         patience: Duration,
     ) -> Result<Answer, CallError> {
         let request = self.request(method, arguments)?;
-        let exchange = self.shared.connections.exchange(request);
+        let exchange = self.shared.connections.exchange(request, is_repeatable(method));
         let (status, body) = match tokio::time::timeout(patience, exchange).await {
             Ok(Ok(answered)) => answered,
             Ok(Err((stage, source))) => return Err(self.unreachable(stage, source)),
@@ -232,6 +232,13 @@ impl Agent {
             problem,
         }
     }
+}
+
+/// Whether doing it twice does what doing it once does. Scripts of jobs are nobody's to repeat.
+fn is_repeatable(method: &str) -> bool {
+    !matches!(method, "run_script" | "run_errand" | "drain" | "shutdown")
+        && !method.starts_with("compile_package")
+        && !method.starts_with("fetch_logs")
 }
 
 /// An answer taken apart.

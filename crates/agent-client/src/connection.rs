@@ -70,21 +70,23 @@ impl Connections {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// Sends `request` and reads the whole answer.
+    /// Sends `request` and reads the whole answer. A connection that was kept may have died unnoticed; then the request is
+    /// sent again over a new one, if it did not leave or if doing it twice does what doing it once does.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
+        repeatable: bool,
     ) -> Result<(StatusCode, Bytes), Failed> {
         kill_point("before agent call");
         while let Some(mut sender) = self.take_idle() {
             self.reached(Stage::Tls);
-            match sender.try_send_request(request).await {
+            match sender.try_send_request(request.clone()).await {
                 Ok(response) => return self.finish(sender, response).await,
-                // The agent closed the connection before it saw the message, so another one is safe.
-                Err(mut unsent) => match unsent.take_message() {
-                    Some(message) => request = message,
-                    None => return Err(broken(unsent.into_error())),
-                },
+                Err(mut failed) => {
+                    if !repeatable && failed.take_message().is_none() {
+                        return Err(broken(failed.into_error()));
+                    }
+                }
             }
         }
         let mut sender = self.connect().await?;

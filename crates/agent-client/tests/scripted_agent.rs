@@ -1,0 +1,263 @@
+//! The client against servers that answer what a test tells them: agents of other ages, and things that are no agents.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that fails shall panic")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, CallError, ClientTls, Deadlines, Outcome, Stage};
+use windlass_contract::{AgentId, DiskCid, DiskHint, Secret};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+struct Certificates {
+    agent_id: AgentId,
+    ca_pem: String,
+    acceptor: TlsAcceptor,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let mut ca = CertificateParams::new(vec![]).unwrap();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().unwrap();
+        let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+        let agent_id = AgentId::random();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![agent_id.dns_name()]).unwrap();
+        let certificate = params.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap().pem();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        Self { agent_id, ca_pem, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+
+    fn agent(&self, addresses: Vec<IpAddr>, port: u16) -> Agent {
+        let tls = ClientTls {
+            ca_pem: self.ca_pem.clone(),
+            client_certificate_pem: String::new(),
+            client_key_pem: Secret::new(""),
+        };
+        AgentClient::new(tls).unwrap().agent(AgentEndpoint {
+            agent_id: self.agent_id.clone(),
+            addresses,
+            port,
+            user: "u".into(),
+            password: Secret::new("p"),
+        })
+    }
+}
+
+/// Serves what `answer` says to each message; none closes the connection without an answer.
+async fn scripted(answer: impl FnMut(&str, &[Value]) -> Option<Value> + Send + 'static) -> Agent {
+    let certificates = Certificates::new();
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    // The first address refuses, so that every test also passes by a dead one.
+    let addresses = vec!["127.255.255.254".parse().unwrap(), LOOPBACK];
+    let agent = certificates.agent(addresses, listener.local_addr().unwrap().port());
+    let answer = Arc::new(Mutex::new(answer));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, answer) = (certificates.acceptor.clone(), answer.clone());
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(acceptor.accept(stream).await.ok()?);
+                loop {
+                    let (mut line, mut length) = (String::new(), 0);
+                    while stream.read_line(&mut line).await.ok()? > 2 {
+                        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                            length = value.trim().parse().ok()?;
+                        }
+                        line.clear();
+                    }
+                    let mut body = vec![0; length];
+                    stream.read_exact(&mut body).await.ok()?;
+                    let message: Value = serde_json::from_slice(&body).ok()?;
+                    assert_eq!(message["protocol"], 3);
+                    let reply = {
+                        let answer = &mut *answer.lock().unwrap();
+                        answer(message["method"].as_str()?, message["arguments"].as_array()?)?.to_string()
+                    };
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", reply.len());
+                    stream.write_all(format!("{head}{reply}").as_bytes()).await.ok()?;
+                }
+                #[expect(unreachable_code, reason = "the loop ends by `?`, which needs a type")]
+                Some(())
+            });
+        }
+    });
+    agent
+}
+
+fn unknown(method: &str) -> Option<Value> {
+    Some(json!({"exception": {"message": format!("unknown message {method}")}}))
+}
+
+fn disk() -> (DiskCid, DiskHint) {
+    (DiskCid::new("disk-1").unwrap(), DiskHint::path("/dev/sdc"))
+}
+
+/// Records the methods and arguments of an agent that knows only `known`.
+async fn mounted_by(known: &'static [&'static str]) -> Vec<Value> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let agent = scripted(move |method, arguments| {
+        if !known.contains(&method) {
+            return unknown(method);
+        }
+        log.lock().unwrap().push(json!([method, arguments]));
+        Some(json!({"value": {}}))
+    })
+    .await;
+    let (cid, hint) = disk();
+    agent.add_and_mount_disk(&cid, &hint).await.unwrap();
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+#[tokio::test]
+async fn every_generation_of_agents_learns_where_the_disk_is() {
+    let (cid, hint) = (json!("disk-1"), json!({"path": "/dev/sdc"}));
+    let today = mounted_by(&["add_persistent_disk", "mount_disk"]).await;
+    assert_eq!(today, [json!(["add_persistent_disk", [cid, hint]]), json!(["mount_disk", [cid]])]);
+    let renamed = mounted_by(&["update_persistent_disk", "mount_disk"]).await;
+    assert_eq!(renamed, [json!(["update_persistent_disk", [cid, hint]]), json!(["mount_disk", [cid, hint]])]);
+    let oldest = mounted_by(&["mount_disk"]).await;
+    assert_eq!(oldest, [json!(["mount_disk", [cid, hint]])]);
+}
+
+#[tokio::test]
+async fn what_old_agents_do_not_know_is_told_apart_from_failure() {
+    let agent = scripted(|method, _| unknown(method)).await;
+    let (cid, hint) = disk();
+    assert_eq!(agent.info().await.unwrap(), 0);
+    assert_eq!(agent.add_persistent_disk(&cid, &hint).await.unwrap(), Outcome::UnknownToAgent);
+    assert_eq!(agent.remove_persistent_disk(&cid).await.unwrap(), Outcome::UnknownToAgent);
+    assert_eq!(agent.run_script("pre-start", &Default::default()).await.unwrap(), Outcome::UnknownToAgent);
+    assert_eq!(agent.update_settings(&Default::default()).await.unwrap(), Outcome::UnknownToAgent);
+    let error = agent.mount_disk(&cid, None).await.unwrap_err();
+    assert!(matches!(&error, CallError::Exception { method, .. } if method == "mount_disk"), "{error}");
+}
+
+#[tokio::test]
+async fn a_task_is_waited_for_through_a_restart_of_the_agent() {
+    let mut polls = 0;
+    let agent = scripted(move |method, arguments| match method {
+        "apply" => Some(json!({"value": {"agent_task_id": "t-1", "state": "running"}})),
+        "get_task" => {
+            assert_eq!(arguments, ["t-1"]);
+            polls += 1;
+            match polls {
+                1 => Some(json!({"value": {"agent_task_id": "t-1", "state": "running"}})),
+                // Over the kept connection and over a new one.
+                2..5 => None,
+                _ => Some(json!({"value": "applied"})),
+            }
+        }
+        other => unknown(other),
+    })
+    .await;
+    agent.apply(&Default::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_task_is_told_with_the_action_it_was() {
+    let agent = scripted(|method, _| match method {
+        "stop" => Some(json!({"value": {"agent_task_id": "t-1", "state": "running"}})),
+        _ => Some(json!({"exception": {"message": "Action Failed get_task: Task t-1 result: no", "backtrace": ["x"]}})),
+    })
+    .await;
+    let error = agent.stop().await.unwrap_err().to_string();
+    assert!(error.contains("failed to stop: Action Failed get_task: Task t-1 result: no"), "{error}");
+}
+
+#[tokio::test]
+async fn a_script_is_not_run_twice_because_a_connection_broke() {
+    let runs = Arc::new(Mutex::new(0));
+    let count = runs.clone();
+    let agent = scripted(move |method, _| match method {
+        "ping" => Some(json!({"value": "pong"})),
+        _ => {
+            *count.lock().unwrap() += 1;
+            None
+        }
+    })
+    .await;
+    agent.ping().await.unwrap();
+    let error = agent.run_script("pre-start", &Default::default()).await.unwrap_err();
+    assert!(matches!(error, CallError::Unreachable { stage: Stage::Tls, .. }), "{error:?}");
+    assert_eq!(*runs.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_told() {
+    let agent = scripted(|method, _| match method {
+        "ping" => Some(json!({"value": "pang"})),
+        _ => Some(json!({"nothing": true})),
+    })
+    .await;
+    for error in [agent.ping().await.unwrap_err(), agent.start().await.unwrap_err()] {
+        assert!(matches!(error, CallError::BadReply { .. }), "{error:?}");
+    }
+    assert!(matches!(agent.list_disk().await, Err(CallError::BadReply { .. })));
+}
+
+/// The stage at which a wait gave up, and its last error.
+async fn gave_up(agent: &Agent) -> (Stage, String) {
+    let started = Instant::now();
+    let not_ready = agent.wait_until_ready(Duration::from_millis(100)).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(&not_ready.agent, agent.id());
+    (not_ready.stage, format!("{not_ready}: {}", not_ready.last))
+}
+
+#[tokio::test]
+async fn a_wait_says_how_far_it_got() {
+    let certificates = Certificates::new();
+    let free = TcpListener::bind((LOOPBACK, 0)).await.unwrap().local_addr().unwrap().port();
+    let (stage, message) = gave_up(&certificates.agent(vec![LOOPBACK], free)).await;
+    assert_eq!(stage, Stage::VmCreated);
+    assert!(message.contains(&format!("127.0.0.1:{free}")) && message.contains("check that the VM runs"), "{message}");
+    assert_eq!(gave_up(&certificates.agent(vec![], free)).await.0, Stage::VmCreated);
+
+    // Something else listens there: one that talks at once, one that says nothing.
+    let talker = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let port = talker.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = talker.accept().await {
+            let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").await;
+        }
+    });
+    assert_eq!(gave_up(&certificates.agent(vec![LOOPBACK], port)).await.0, Stage::AddressAnswers);
+    let silent = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    assert_eq!(gave_up(&certificates.agent(vec![LOOPBACK], port)).await.0, Stage::AddressAnswers);
+
+    let agent = scripted(|_, _| Some(json!({"exception": {"message": "restarting agent"}}))).await;
+    assert_eq!(gave_up(&agent).await.0, Stage::Authenticated);
+    let agent = scripted(|_, _| None).await;
+    assert_eq!(gave_up(&agent).await.0, Stage::Tls);
+}
+
+#[tokio::test]
+async fn a_silent_agent_costs_no_more_than_the_deadline() {
+    let silent = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let agent = Certificates::new().agent(vec![LOOPBACK], silent.local_addr().unwrap().port());
+    let hasty = agent.with_deadlines(Deadlines { message: Duration::from_millis(50), ..Deadlines::default() });
+    let error = hasty.start().await.unwrap_err();
+    let CallError::TimedOut { method, stage, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((method.as_str(), *stage), ("start", Stage::AddressAnswers));
+}

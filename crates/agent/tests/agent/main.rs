@@ -1,0 +1,10 @@
+//! The real agent in a process of its own, driven over real TLS by the real client and by hand-made requests.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that fails shall panic")]
+
+mod conformance;
+mod disks;
+mod limits;
+mod machine;
+mod restarts;
+mod trust;
