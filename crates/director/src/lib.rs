@@ -1,1 +1,69 @@
-//! The director: store, plan, steps, tasks, HTTP API.
+//! The director: it knows what should be, what is, and brings the one to the other.
+//!
+//! [`start`] opens the state directory, settles what an earlier run left open, and serves the API. Data flows one way:
+//! a manifest ([`desired`]) becomes a [`plan`], a plan becomes [`steps`], steps become calls to [`clouds`] and
+//! [`agents`]; results flow back into the [`store`]. Nothing else talks to a cloud, nothing else talks to an agent.
+//!
+//! - [`api`]: HTTPS, as the original's clients expect it.
+//! - [`tasks`]: what the API queues and workers carry out.
+//! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
+//! - [`recovery`]: what happens at the start after a kill.
+//! - [`pki`]: the director's own certificate authority.
+
+pub mod agents;
+pub mod api;
+pub mod clock;
+pub mod clouds;
+pub mod desired;
+mod diff;
+pub mod ledger;
+pub mod pki;
+pub mod plan;
+pub mod recovery;
+mod start;
+pub mod state_dir;
+pub mod steps;
+pub mod store;
+pub mod tasks;
+
+use std::sync::Arc;
+
+use windlass_contract::Secret;
+
+pub use start::{CpiSource, DirectorOptions, Running, StartError, start};
+
+use crate::agents::Agents;
+use crate::clouds::Clouds;
+use crate::state_dir::StateDir;
+use crate::store::Store;
+use crate::tasks::Workers;
+
+/// A director: everything that tasks and the API work with.
+#[derive(Debug)]
+pub struct Director {
+    /// For people and for the clouds.
+    pub name: String,
+    /// Made at the first start.
+    pub uuid: String,
+    /// Who may do everything.
+    pub admin: Credentials,
+    /// The records.
+    pub store: Store,
+    /// The clouds.
+    pub clouds: Clouds,
+    /// The agents.
+    pub agents: Arc<Agents>,
+    /// Where everything is.
+    pub folders: StateDir,
+    /// Who carries out tasks.
+    pub workers: Workers,
+}
+
+/// A user and password.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    /// User.
+    pub user: String,
+    /// Password.
+    pub password: Secret,
+}

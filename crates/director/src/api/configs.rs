@@ -1,0 +1,85 @@
+//! Configs.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use windlass_manifest::Document;
+
+use super::{ApiError, Shared};
+use crate::clock;
+use crate::desired::CloudConfig;
+use crate::diff::diff;
+use crate::store::ConfigRecord;
+
+/// An empty name means `default`.
+fn name(query: &BTreeMap<String, String>) -> &str {
+    query.get("name").map(String::as_str).filter(|name| !name.is_empty()).unwrap_or("default")
+}
+
+fn limit(query: &BTreeMap<String, String>) -> Result<usize, ApiError> {
+    let limit = query.get("limit").and_then(|limit| limit.parse().ok());
+    limit.ok_or_else(|| ApiError::bad_request(440010, "'limit' is required and must be a number"))
+}
+
+pub(super) async fn list(
+    State(director): Shared,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Result<Json<Value>, ApiError> {
+    let given = |key: &str| query.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let latest = query.get("latest").is_some_and(|latest| latest == "true");
+    let limit = if latest { 1 } else { limit(&query)? };
+    let configs = director.store.configs(given("type"), given("name")).await?;
+    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut listed = Vec::new();
+    for config in configs {
+        let versions = seen.entry((config.kind.clone(), config.name.clone())).or_default();
+        *versions += 1;
+        if *versions <= limit {
+            listed.push(json!({
+                "content": config.content, "id": config.id.to_string(), "type": config.kind, "name": config.name,
+                "team": null, "created_at": clock::utc(config.created_at), "current": *versions == 1,
+            }));
+        }
+    }
+    Ok(Json(listed.into()))
+}
+
+pub(super) async fn cloud_configs(
+    State(director): Shared,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Result<Json<Value>, ApiError> {
+    let limit = limit(&query)?;
+    let configs = director.store.configs(Some("cloud"), Some(name(&query))).await?;
+    let shown =
+        |config: ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
+    Ok(Json(configs.into_iter().take(limit).map(shown).collect()))
+}
+
+fn check(content: &str) -> Result<(), ApiError> {
+    let document = Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
+    CloudConfig::default().read(&document).map_err(|problems| ApiError::bad_request(440011, problems.to_string()))
+}
+
+pub(super) async fn update_cloud_config(
+    State(director): Shared,
+    Query(query): Query<BTreeMap<String, String>>,
+    content: String,
+) -> Result<StatusCode, ApiError> {
+    check(&content)?;
+    director.store.add_config("cloud", name(&query), &content).await?;
+    Ok(StatusCode::CREATED)
+}
+
+pub(super) async fn diff_cloud_config(
+    State(director): Shared,
+    Query(query): Query<BTreeMap<String, String>>,
+    content: String,
+) -> Result<Json<Value>, ApiError> {
+    let configs = director.store.configs(Some("cloud"), Some(name(&query))).await?;
+    let before = configs.first().map(|config| config.content.as_str());
+    let lines = diff(before, &content, false).map_err(|error| ApiError::bad_request(440001, error))?;
+    Ok(Json(json!({"diff": lines})))
+}

@@ -1,0 +1,295 @@
+//! Deployments, their instances and VMs.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+use windlass_manifest::Document;
+
+use super::{ApiError, Shared, User, queue};
+use crate::Director;
+use crate::agents::addresses;
+use crate::clock;
+use crate::diff;
+use crate::plan::CurrentInstance;
+use crate::tasks::{DeployOptions, Job, explain, prepare, reload};
+
+type Parameters = Query<BTreeMap<String, String>>;
+
+fn is_set(query: &BTreeMap<String, String>, key: &str) -> bool {
+    query.get(key).is_some_and(|value| value == "true")
+}
+
+fn no_such_deployment(name: &str) -> ApiError {
+    ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
+}
+
+async fn must_exist(director: &Director, deployment: &str) -> Result<(), ApiError> {
+    director.store.deployment(deployment).await?.map(drop).ok_or_else(|| no_such_deployment(deployment))
+}
+
+pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+    let stemcells = director.store.stemcells().await?;
+    let locks = director.store.locks().await?;
+    let current_cloud = director.store.current_configs("cloud").await?;
+    let mut listed = Vec::new();
+    for deployment in director.store.deployments().await? {
+        let name = deployment.name;
+        let mut shown = serde_json::Map::new();
+        shown.insert("name".into(), json!(name));
+        shown.insert("teams".into(), json!([]));
+        if !is_set(&query, "exclude_configs") {
+            let used = director.store.configs_of(&name).await?;
+            let latest = current_cloud.iter().all(|config| used.contains(&config.id));
+            let state = if used.is_empty() {
+                "none"
+            } else if latest {
+                "latest"
+            } else {
+                "outdated"
+            };
+            shown.insert("cloud_config".into(), json!(state));
+        }
+        if !is_set(&query, "exclude_stemcells") {
+            let used: Vec<_> = stemcells
+                .iter()
+                .filter(|stemcell| stemcell.deployments.contains(&name))
+                .map(|stemcell| json!({"name": stemcell.name, "version": stemcell.version}))
+                .collect();
+            shown.insert("stemcells".into(), used.into());
+        }
+        if !is_set(&query, "exclude_releases") {
+            shown.insert("releases".into(), json!([]));
+        }
+        if !is_set(&query, "exclude_lock") {
+            let locked = locks.iter().any(|lock| lock.name == format!("deployment:{name}"));
+            shown.insert("locked".into(), json!(locked));
+        }
+        listed.push(Value::Object(shown));
+    }
+    Ok(Json(listed.into()))
+}
+
+pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+    let deployment = director.store.deployment(&name).await?.ok_or_else(|| no_such_deployment(&name))?;
+    Ok(Json(json!({"manifest": deployment.manifest})))
+}
+
+pub(super) async fn configs(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+    let name = query.get("deployment[]").cloned().unwrap_or_default();
+    let mut listed = Vec::new();
+    for id in director.store.configs_of(&name).await? {
+        if let Some(config) = director.store.config(id).await? {
+            // Here, and only here, a config's id is a number.
+            listed.push(json!({
+                "id": listed.len() + 1, "deployment": name,
+                "config": {"id": config.id, "type": config.kind, "name": config.name},
+            }));
+        }
+    }
+    Ok(Json(listed.into()))
+}
+
+/// The configs that a diff was made with, so that the deploy after it uses the same.
+fn pinned(query: &BTreeMap<String, String>) -> Result<Option<Vec<i64>>, ApiError> {
+    let Some(context) = query.get("context") else { return Ok(None) };
+    let wrong = |_| ApiError::bad_request(190025, "'context' is not what the diff gave");
+    let context: Value = serde_json::from_str(context).map_err(wrong)?;
+    match context.get("cloud_config_ids") {
+        None | Some(Value::Null) => Ok(None),
+        Some(ids) => serde_json::from_value(ids.clone()).map(Some).map_err(wrong),
+    }
+}
+
+fn deploy_options(query: &BTreeMap<String, String>) -> Result<DeployOptions, ApiError> {
+    Ok(DeployOptions {
+        recreate: is_set(query, "recreate"),
+        recreate_only: None,
+        fix: is_set(query, "fix"),
+        dry_run: is_set(query, "dry_run"),
+        cloud_configs: pinned(query)?,
+    })
+}
+
+/// The name in a manifest; everything else is checked by the task.
+fn name_in(manifest: &str) -> Result<String, ApiError> {
+    let bad = |error: String| ApiError::bad_request(440001, format!("the manifest cannot be used: {error}"));
+    let document = Document::parse(manifest).map_err(|error| bad(error.to_string()))?;
+    let name = document.root().field("name").and_then(|name| name.string()).map_err(|error| bad(error.to_string()))?;
+    if name.is_empty() || name.contains('/') {
+        return Err(bad(format!("'{name}' cannot name a deployment")));
+    }
+    Ok(name.to_owned())
+}
+
+pub(super) async fn deploy(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+    manifest: String,
+) -> Result<Response, ApiError> {
+    let deployment = name_in(&manifest)?;
+    let options = deploy_options(&query)?;
+    if !options.dry_run {
+        director.store.add_deployment(&deployment).await?;
+    }
+    queue(&director, user, Job::UpdateDeployment { deployment, manifest, options }).await
+}
+
+/// What a deploy would do, without doing it and without a task.
+pub(super) async fn plan(
+    State(director): Shared,
+    Query(query): Parameters,
+    manifest: String,
+) -> Result<Json<Value>, ApiError> {
+    let deployment = name_in(&manifest)?;
+    let options = deploy_options(&query)?;
+    let prepared = prepare(&director, &deployment, &manifest, &options).await;
+    let plan = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?.plan;
+    Ok(Json(json!({"text": plan.describe(), "plan": plan})))
+}
+
+/// Answers 200 whatever the manifest looks like, as the original does.
+pub(super) async fn diff(
+    State(director): Shared,
+    Path(name): Path<String>,
+    Query(query): Parameters,
+    manifest: String,
+) -> Result<Json<Value>, ApiError> {
+    let before = director.store.deployment(&name).await?.and_then(|deployment| deployment.manifest);
+    let redact = query.get("redact").is_none_or(|redact| redact != "false");
+    let ids: Vec<i64> = director.store.current_configs("cloud").await?.iter().map(|config| config.id).collect();
+    let context = json!({"cloud_config_ids": ids, "runtime_config_ids": []});
+    Ok(Json(match diff::diff(before.as_deref(), &manifest, redact) {
+        Ok(lines) => json!({"context": context, "diff": lines}),
+        Err(error) => json!({"context": context, "diff": [], "error": format!("Unable to diff manifest: {error}")}),
+    }))
+}
+
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+    Query(query): Parameters,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    let force = is_set(&query, "force");
+    queue(&director, user, Job::DeleteDeployment { deployment, force }).await
+}
+
+pub(super) async fn vms(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+    Query(query): Parameters,
+) -> Result<Response, ApiError> {
+    stats(&director, user, deployment, &query, false).await
+}
+
+pub(super) async fn instances(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+    Query(query): Parameters,
+) -> Result<Response, ApiError> {
+    stats(&director, user, deployment, &query, true).await
+}
+
+/// With `format=full` the agents are asked, which takes a task; otherwise the records answer at once.
+async fn stats(
+    director: &Director,
+    user: User,
+    deployment: String,
+    query: &BTreeMap<String, String>,
+    instances: bool,
+) -> Result<Response, ApiError> {
+    must_exist(director, &deployment).await?;
+    if query.get("format").is_some_and(|format| format == "full") {
+        return queue(director, user, Job::VmStats { deployment, instances }).await;
+    }
+    let current = reload(director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
+    let asked = current.instances.iter().filter(|instance| instances || instance.vm.is_some());
+    let listed: Vec<_> = asked.map(|instance| brief(instance, instances)).collect();
+    Ok(Json(listed).into_response())
+}
+
+fn brief(instance: &CurrentInstance, is_instance: bool) -> Value {
+    let (record, vm) = (&instance.record, instance.vm.as_ref());
+    let mut brief = json!({
+        "agent_id": vm.map(|vm| &vm.agent_id), "cid": vm.map(|vm| &vm.cid), "job": record.group,
+        "index": record.index, "id": record.id, "az": record.az,
+        "ips": vm.map(|vm| addresses(&vm.networks)).unwrap_or_default(),
+        "vm_created_at": vm.map(|vm| clock::rfc3339(vm.created_at)),
+    });
+    if let Some(brief) = brief.as_object_mut() {
+        if is_instance {
+            brief.insert("expects_vm".into(), json!(true));
+        } else {
+            brief.insert("active".into(), json!(true));
+            brief.insert("permanent_nats_credentials".into(), json!(false));
+        }
+    }
+    brief
+}
+
+pub(super) async fn change_group(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path((deployment, group)): Path<(String, String)>,
+    Query(query): Parameters,
+) -> Result<Response, ApiError> {
+    change(&director, user, deployment, group, None, &query).await
+}
+
+pub(super) async fn change_instance(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path((deployment, group, instance)): Path<(String, String, String)>,
+    Query(query): Parameters,
+) -> Result<Response, ApiError> {
+    change(&director, user, deployment, group, Some(instance), &query).await
+}
+
+/// A change of state is a deploy of the last manifest with something asked for on top.
+async fn change(
+    director: &Director,
+    user: User,
+    deployment: String,
+    group: String,
+    instance: Option<String>,
+    query: &BTreeMap<String, String>,
+) -> Result<Response, ApiError> {
+    let state = query.get("state").map(String::as_str).unwrap_or_default();
+    if state != "recreate" {
+        let reason = format!("this director cannot bring instances to the state '{state}' yet; it knows 'recreate'");
+        return Err(ApiError::bad_request(140008, reason));
+    }
+    let record = director.store.deployment(&deployment).await?.ok_or_else(|| no_such_deployment(&deployment))?;
+    let manifest = record.manifest.ok_or_else(|| {
+        ApiError::bad_request(
+            440001,
+            format!("deployment '{deployment}' was never deployed successfully; deploy it first"),
+        )
+    })?;
+    let instances = director.store.instances(&deployment).await?;
+    let is_it =
+        |id: &str, index: i64| instance.as_ref().is_none_or(|wanted| wanted == id || *wanted == index.to_string());
+    if group != "*" && !instances.iter().any(|found| found.group == group && is_it(&found.id, found.index)) {
+        let what = instance.map_or_else(|| group.clone(), |instance| format!("{group}/{instance}"));
+        return Err(ApiError::not_found(
+            70001,
+            format!("Instance '{what}' doesn't exist in deployment '{deployment}'"),
+        ));
+    }
+    let options = DeployOptions {
+        recreate: group == "*",
+        recreate_only: (group != "*").then_some((group, instance)),
+        fix: is_set(query, "fix"),
+        dry_run: is_set(query, "dry_run"),
+        // The configs of the last deploy, so that nothing else changes by the way.
+        cloud_configs: Some(director.store.configs_of(&deployment).await?),
+    };
+    queue(director, user, Job::UpdateDeployment { deployment, manifest, options }).await
+}

@@ -1,0 +1,46 @@
+//! Errors of the API: a status, a code of the original's, and words.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use crate::store::StoreError;
+use crate::tasks::explain;
+
+/// An answer that says no.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: u32,
+    description: String,
+}
+
+impl ApiError {
+    pub(crate) fn bad_request(code: u32, description: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, code, description: description.into() }
+    }
+
+    pub(crate) fn not_found(code: u32, description: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, code, description: description.into() }
+    }
+
+    /// The director's own fault: the cause goes to its log, not to the client.
+    pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = explain(error), "a request failed");
+        let description = "the director failed; its log says why".to_owned();
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: 100, description }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    /// Compact, because a client looks for `"code":440012` byte by byte.
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({"code": self.code, "description": self.description});
+        (self.status, axum::Json(body)).into_response()
+    }
+}

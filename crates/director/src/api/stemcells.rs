@@ -1,0 +1,105 @@
+//! Stemcells.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header;
+use axum::response::Response;
+use axum::{Extension, Json};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+use super::{ApiError, Shared, User, queue};
+use crate::Director;
+use crate::tasks::Job;
+
+pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiError> {
+    let stemcells = director.store.stemcells().await?;
+    Ok(Json(
+        stemcells
+            .into_iter()
+            .map(|stemcell| {
+                let deployments: Vec<_> = stemcell.deployments.iter().map(|name| json!({"name": name})).collect();
+                json!({
+                    "name": stemcell.name, "operating_system": stemcell.operating_system, "version": stemcell.version,
+                    "cid": stemcell.cid, "cpi": stemcell.cpi, "deployments": deployments,
+                    "api_version": stemcell.api_version, "id": stemcell.id,
+                })
+            })
+            .collect(),
+    ))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Upload {
+    stemcell: UploadedStemcell,
+}
+
+#[derive(Deserialize)]
+struct UploadedStemcell {
+    name: String,
+    version: String,
+}
+
+/// Whether some cloud lacks a stemcell, so that clients need not send it again.
+pub(super) async fn is_needed(State(director): Shared, Json(upload): Json<Upload>) -> Result<Json<Value>, ApiError> {
+    let stemcells = director.store.stemcells().await?;
+    let has = |cpi: &str| {
+        stemcells.iter().any(|stemcell| {
+            stemcell.cpi == cpi && stemcell.name == upload.stemcell.name && stemcell.version == upload.stemcell.version
+        })
+    };
+    let needed = director.clouds.names().any(|cpi| !has(cpi));
+    Ok(Json(json!({"needed": needed})))
+}
+
+pub(super) async fn upload(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Query<BTreeMap<String, String>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind != "application/x-compressed" {
+        let reason = "this director takes stemcells as files only; download it and give its path to upload-stemcell";
+        return Err(ApiError::bad_request(50000, reason));
+    }
+    let tarball = receive(&director, request).await?;
+    let fix = query.get("fix").is_some_and(|fix| fix == "true");
+    queue(&director, user, Job::UpdateStemcell { tarball, fix }).await
+}
+
+/// Streams the body to a file of ours.
+async fn receive(director: &Director, request: Request) -> Result<std::path::PathBuf, ApiError> {
+    let path = director.folders.temporary().join(format!("upload-{}", uuid::Uuid::new_v4()));
+    let result = async {
+        let mut file = tokio::fs::File::create_new(&path).await.map_err(|error| ApiError::internal(&error))?;
+        let mut body = request.into_body().into_data_stream();
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk.map_err(|_| ApiError::bad_request(50000, "the upload broke off"))?;
+            file.write_all(&chunk).await.map_err(|error| ApiError::internal(&error))?;
+        }
+        file.sync_all().await.map_err(|error| ApiError::internal(&error))
+    }
+    .await;
+    if result.is_err() {
+        let _ = tokio::fs::remove_file(&path).await;
+    }
+    result.map(|()| path)
+}
+
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path((name, version)): Path<(String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Result<Response, ApiError> {
+    let stemcells = director.store.stemcells().await?;
+    if !stemcells.iter().any(|stemcell| stemcell.name == name && stemcell.version == version) {
+        return Err(ApiError::not_found(50003, format!("Stemcell '{name}/{version}' doesn't exist")));
+    }
+    let force = query.get("force").is_some_and(|force| force == "true");
+    queue(&director, user, Job::DeleteStemcell { name, version, force }).await
+}

@@ -1,0 +1,199 @@
+//! The director's own certificate authority: its server certificate, its client certificate, and one server certificate
+//! per VM.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize, SanType,
+};
+use time::{Duration, OffsetDateTime};
+use windlass_contract::{AgentId, Secret};
+use windlass_durable::file;
+
+/// The DNS name in the director's client certificate.
+pub const DIRECTOR_NAME: &str = "director.bosh-internal";
+
+const CA_LIFETIME: Duration = Duration::days(3650);
+const LEAF_LIFETIME: Duration = Duration::days(730);
+/// Clocks differ; a certificate that is valid from now on is refused by a machine that is a little behind.
+const CLOCK_SKEW: Duration = Duration::hours(1);
+
+/// why certificates cannot be made or read
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// a file cannot be read or written
+    #[error("cannot use {}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// a certificate cannot be made
+    #[error("cannot make a certificate for {subject}")]
+    Make {
+        /// For whom.
+        subject: String,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key.
+    pub private_key: Secret,
+}
+
+/// The authority: everything that it issued is trusted by director and agents.
+#[derive(Debug)]
+pub struct Authority {
+    certificate: String,
+    key: Secret,
+}
+
+/// What a certificate is for.
+enum Purpose {
+    Server,
+    Client,
+}
+
+impl Authority {
+    /// Reads the authority in `folder`, or makes one there.
+    pub fn open(folder: &Path) -> Result<Self, PkiError> {
+        let identity = stored(folder, "ca", || {
+            let subject = "the director's CA";
+            let made = |source| PkiError::Make { subject: subject.to_owned(), source };
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(made)?;
+            let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
+            params.distinguished_name.push(DnType::CommonName, "Windlass CA");
+            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+            set_lifetime(&mut params, CA_LIFETIME);
+            let certificate = params.self_signed(&key).map_err(made)?;
+            Ok(Identity { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
+        })?;
+        Ok(Self { certificate: identity.certificate, key: identity.private_key })
+    }
+
+    /// The CA's certificate, as PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// The director's server certificate in `folder`, or a new one. RSA, because the original client offers nothing
+    /// else under TLS 1.2. It is made anew when the names change.
+    pub fn director_server(&self, folder: &Path, names: &[String]) -> Result<Identity, PkiError> {
+        let names_path = folder.join("server.names");
+        let wanted = names.join("\n");
+        if std::fs::read_to_string(&names_path).is_ok_and(|names| names != wanted) {
+            for name in ["server.pem", "server.key"] {
+                let path = folder.join(name);
+                file::remove_file(&path).map_err(|source| PkiError::File { path, source })?;
+            }
+        }
+        let identity = stored(folder, "server", || {
+            let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048);
+            self.issue("the director", key, names, Purpose::Server)
+        })?;
+        file::write(&names_path, wanted.as_bytes(), file::PRIVATE)
+            .map_err(|source| PkiError::File { path: names_path, source })?;
+        Ok(identity)
+    }
+
+    /// The director's client certificate in `folder`, or a new one.
+    pub fn director_client(&self, folder: &Path) -> Result<Identity, PkiError> {
+        stored(folder, "client", || {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+            self.issue("the director's calls to agents", key, &[DIRECTOR_NAME.to_owned()], Purpose::Client)
+        })
+    }
+
+    /// A server certificate for the agent of a VM.
+    pub fn agent(&self, agent_id: &AgentId, addresses: &[IpAddr]) -> Result<Identity, PkiError> {
+        let mut names = vec![agent_id.dns_name()];
+        names.extend(addresses.iter().map(ToString::to_string));
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+        self.issue(&format!("agent {agent_id}"), key, &names, Purpose::Server)
+    }
+
+    fn issue(
+        &self,
+        subject: &str,
+        key: Result<KeyPair, rcgen::Error>,
+        names: &[String],
+        purpose: Purpose,
+    ) -> Result<Identity, PkiError> {
+        let made = |source| PkiError::Make { subject: subject.to_owned(), source };
+        let key = key.map_err(made)?;
+        let ca_key = KeyPair::from_pem(self.key.reveal()).map_err(made)?;
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, ca_key).map_err(made)?;
+        let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
+        for name in names {
+            params.subject_alt_names.push(match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(name.as_str().try_into().map_err(made)?),
+            });
+        }
+        params.distinguished_name.push(DnType::CommonName, names.first().map_or("", String::as_str));
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![match purpose {
+            Purpose::Server => ExtendedKeyUsagePurpose::ServerAuth,
+            Purpose::Client => ExtendedKeyUsagePurpose::ClientAuth,
+        }];
+        set_lifetime(&mut params, LEAF_LIFETIME);
+        let certificate = params.signed_by(&key, &issuer).map_err(made)?;
+        Ok(Identity { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
+    }
+}
+
+fn set_lifetime(params: &mut CertificateParams, lifetime: Duration) {
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = now + lifetime;
+}
+
+/// Reads `NAME.pem` and `NAME.key`, or makes and keeps them. The certificate is written last: without it, a key that was
+/// left by a kill is made anew.
+fn stored(folder: &Path, name: &str, make: impl FnOnce() -> Result<Identity, PkiError>) -> Result<Identity, PkiError> {
+    let (certificate_path, key_path) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+    let read = |path: &Path| match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PkiError::File { path: path.to_owned(), source }),
+    };
+    if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
+        return Ok(Identity { certificate, private_key: Secret::new(key) });
+    }
+    let identity = make()?;
+    for (path, text) in [(key_path, identity.private_key.reveal()), (certificate_path, &identity.certificate)] {
+        file::write(&path, text.as_bytes(), file::PRIVATE).map_err(|source| PkiError::File { path, source })?;
+    }
+    Ok(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authority_is_kept_and_the_servers_certificate_follows_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Authority::open(folder.path()).unwrap();
+        let again = Authority::open(folder.path()).unwrap();
+        assert_eq!(first.certificate(), again.certificate());
+        let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let server = again.director_server(folder.path(), &names).unwrap();
+        assert_eq!(again.director_server(folder.path(), &names).unwrap().certificate, server.certificate);
+        assert_ne!(again.director_server(folder.path(), &names[..1]).unwrap().certificate, server.certificate);
+    }
+}

@@ -1,0 +1,237 @@
+//! Starting and stopping a director.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use windlass_contract::{ApiVersion, Object, Secret};
+use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
+use windlass_durable::file;
+use windlass_durable::lock::FileLock;
+
+use crate::agents::Agents;
+use crate::clouds::Clouds;
+use crate::pki::{Authority, PkiError};
+use crate::recovery::{RecoveryError, recover};
+use crate::state_dir::StateDir;
+use crate::store::{Store, StoreError};
+use crate::tasks::Workers;
+use crate::{Credentials, Director, api};
+
+/// How a director is started.
+#[derive(Debug, Clone)]
+pub struct DirectorOptions {
+    /// Where everything is kept.
+    pub state_dir: PathBuf,
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// Another database than the embedded one.
+    pub db: Option<String>,
+    /// For people and for the clouds.
+    pub name: String,
+    /// The default CPI.
+    pub cpi: CpiSource,
+}
+
+/// Where the default CPI comes from.
+#[derive(Debug, Clone)]
+pub enum CpiSource {
+    /// The built-in local cloud: `EXECUTABLE cpi local --config …`.
+    Local {
+        /// The `windlass` executable.
+        executable: PathBuf,
+    },
+    /// Any CPI.
+    Executable(CpiCommand),
+}
+
+/// How long a CPI may take, unless configured otherwise. Real clouds are slow.
+const CPI_DEADLINE: Duration = Duration::from_secs(3600);
+const ADMIN: &str = "admin";
+
+/// why a director does not start
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// the state directory cannot be used
+    #[error("cannot use the state directory {}", path.display())]
+    StateDir {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// another director uses it
+    #[error("another director uses {}; stop it, or choose another --state-dir", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// the database cannot be opened
+    #[error("cannot open the director's database")]
+    Database(#[from] windlass_database::OpenError),
+    /// the records cannot be read
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// certificates cannot be made
+    #[error("cannot make the director's certificates")]
+    Pki(#[from] PkiError),
+    /// certificates cannot be used
+    #[error("cannot use the director's certificates")]
+    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// the address cannot be listened on
+    #[error("cannot listen on {address}; choose another --listen")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// an earlier run cannot be looked at
+    #[error("cannot settle what an earlier run left open")]
+    Recovery(#[from] RecoveryError),
+}
+
+/// A director that runs.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    env_sh: PathBuf,
+    stop: watch::Sender<bool>,
+    workers: JoinHandle<()>,
+    server: JoinHandle<()>,
+    store: Store,
+    _lock: FileLock,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How to connect, for a shell.
+    pub fn env_sh(&self) -> &std::path::Path {
+        &self.env_sh
+    }
+
+    /// Stops cleanly: no new tasks are begun, running ones finish.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.workers.await;
+        let _ = self.server.await;
+        self.store.close().await;
+    }
+}
+
+/// Starts a director: settles what an earlier run left open, then serves.
+pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
+    let unusable = |source| StartError::StateDir { path: options.state_dir.clone(), source };
+    let folders = StateDir::open(&options.state_dir).map_err(unusable)?;
+    let lock = FileLock::try_acquire(&folders.lock())
+        .map_err(unusable)?
+        .ok_or_else(|| StartError::InUse { path: options.state_dir.clone() })?;
+    let url = options.db.clone().unwrap_or_else(|| format!("sqlite:{}", folders.database().display()));
+    let store = Store::open(&url).await?;
+    let uuid = store.attribute("uuid", || uuid::Uuid::new_v4().to_string()).await?;
+    let password = store.attribute("admin_password", || uuid::Uuid::new_v4().simple().to_string()).await?;
+    let admin = Credentials { user: ADMIN.to_owned(), password: Secret::new(password) };
+
+    let authority = Authority::open(&folders.pki())?;
+    file::write(&folders.ca_certificate(), authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
+    let server_identity = authority.director_server(&folders.pki(), &server_names(options.listen.ip()))?;
+    let client_identity = authority.director_client(&folders.pki())?;
+    let tls = api::tls::server_config(&server_identity).map_err(|error| StartError::Tls(error.into()))?;
+    let agents = Agents::new(authority, &client_identity).map_err(|error| StartError::Tls(error.into()))?;
+
+    let cpi = Cpi::new(
+        cpi_command(&options.cpi, &folders).map_err(unusable)?,
+        CpiOptions {
+            director_uuid: uuid.clone(),
+            properties: Object::new(),
+            preferred_version: ApiVersion::HIGHEST,
+            deadline: CPI_DEADLINE,
+        },
+    );
+    let director = Arc::new(Director {
+        name: options.name.clone(),
+        uuid,
+        admin,
+        store: store.clone(),
+        clouds: Clouds::new(BTreeMap::from([(String::new(), cpi)])),
+        agents: Arc::new(agents),
+        folders: folders.clone(),
+        workers: Workers::default(),
+    });
+    recover(&director).await?;
+    empty(&folders.temporary()).map_err(unusable)?;
+
+    let listening = |source| StartError::Listen { address: options.listen, source };
+    let listener = tokio::net::TcpListener::bind(options.listen).await.map_err(listening)?;
+    let address = listener.local_addr().map_err(listening)?;
+    let (stop, stopping) = watch::channel(false);
+    let workers = tokio::spawn(Workers::run(director.clone(), until(stopping.clone())));
+    let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(stopping)));
+    write_env_sh(&director, address).map_err(unusable)?;
+    Ok(Running { address, env_sh: folders.env_sh(), stop, workers, server, store, _lock: lock })
+}
+
+async fn until(mut stopping: watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// Uploads of an earlier run; their tasks have ended.
+fn empty(folder: &std::path::Path) -> io::Result<()> {
+    std::fs::remove_dir_all(folder)?;
+    file::create_private_dir(folder)
+}
+
+fn server_names(listen: IpAddr) -> Vec<String> {
+    let mut names = vec!["127.0.0.1".to_owned(), "::1".to_owned(), "localhost".to_owned()];
+    names.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()));
+    if !listen.is_unspecified() {
+        names.push(listen.to_string());
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn cpi_command(source: &CpiSource, folders: &StateDir) -> io::Result<CpiCommand> {
+    let executable = match source {
+        CpiSource::Executable(command) => return Ok(command.clone()),
+        CpiSource::Local { executable } => executable.clone(),
+    };
+    let config = json!({"cloud": {"plugin": "local", "properties": {
+        "local": {"state_dir": folders.cloud(), "isolation": "process"},
+    }}});
+    let path = folders.local_cpi_config();
+    file::write_json(&path, &config, file::PRIVATE)?;
+    let arguments = ["cpi", "local", "--config"].map(Into::into).into_iter().chain([path.into()]).collect();
+    Ok(CpiCommand { executable, arguments, environment: Environment::Director })
+}
+
+/// For `bosh` and for `windlass`. Written last: whoever waits for it finds a director that answers.
+fn write_env_sh(director: &Director, address: SocketAddr) -> io::Result<()> {
+    let host = match address.ip() {
+        unspecified if unspecified.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V6(v6) => format!("[{v6}]"),
+        IpAddr::V4(v4) => v4.to_string(),
+    };
+    let quoted = |text: String| format!("'{}'", text.replace('\'', r"'\''"));
+    let lines = [
+        ("BOSH_ENVIRONMENT", format!("https://{host}:{}", address.port())),
+        ("BOSH_CA_CERT", director.folders.ca_certificate().display().to_string()),
+        ("BOSH_CLIENT", director.admin.user.clone()),
+        ("BOSH_CLIENT_SECRET", director.admin.password.reveal().to_owned()),
+    ];
+    let text: String = lines.into_iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect();
+    file::write(&director.folders.env_sh(), text.as_bytes(), file::PRIVATE)
+}

@@ -1,0 +1,144 @@
+//! Attaches a disk to a VM and mounts it: the cloud says where it is, the agent is told, the agent mounts it. Without a
+//! disk, one is made first.
+
+use std::time::Duration;
+
+use windlass_agent_client::Outcome;
+use windlass_contract::DiskHint;
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::{Change, DiskRecord, Fact, NewDisk, VmRecord};
+use crate::plan::DiskSpec;
+
+/// How long an agent may take to be back: some clouds restart the VM to attach a disk.
+const RESTART: Duration = Duration::from_secs(600);
+
+/// A disk to be attached.
+#[derive(Debug)]
+pub struct AttachDisk {
+    /// What everything works with.
+    pub context: Context,
+    /// To this VM.
+    pub vm: VmRecord,
+    /// What the disk shall be.
+    pub spec: DiskSpec,
+    /// The disk, once it exists.
+    pub disk: Option<DiskRecord>,
+    /// Where the VM finds it, once it is attached.
+    pub hint: Option<DiskHint>,
+    /// Whether the agent took the hint; otherwise it gets it with the order to mount.
+    pub agent_has_hint: bool,
+}
+
+static STEPS: &[Step<AttachDisk>] = &[
+    // Not undone: an empty disk is kept on record, used by the next try, and orphaned if there is none.
+    Step { name: "creating disk", is_done: |op| op.disk.is_some(), act: |op| Box::pin(create(op)), undo: None },
+    Step {
+        name: "attaching disk",
+        is_done: |_| false,
+        act: |op| Box::pin(attach(op)),
+        undo: Some(|op| Box::pin(detach(op))),
+    },
+    Step { name: "waiting for the agent", is_done: |_| false, act: |op| Box::pin(wait_for_agent(op)), undo: None },
+    Step {
+        name: "telling the agent about the disk",
+        is_done: |op| op.hint.is_none(),
+        act: |op| Box::pin(tell(op)),
+        undo: Some(|op| Box::pin(untell(op))),
+    },
+    Step { name: "naming the disk", is_done: |_| false, act: |op| Box::pin(set_metadata(op)), undo: None },
+    Step {
+        name: "mounting disk",
+        is_done: |_| false,
+        act: |op| Box::pin(mount(op)),
+        undo: Some(|op| Box::pin(unmount(op))),
+    },
+    Step { name: "recording the disk", is_done: |_| false, act: |op| Box::pin(record_mounted(op)), undo: None },
+];
+
+impl Operation for AttachDisk {
+    const NAME: &'static str = "attaching the disk";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+impl AttachDisk {
+    fn disk(&self) -> Result<&DiskRecord, StepError> {
+        self.disk.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no disk", self.context.instance)))
+    }
+}
+
+async fn create(op: &mut AttachDisk) -> Result<(), StepError> {
+    let disk = NewDisk {
+        instance: op.context.instance.id.clone(),
+        cpi: op.vm.cpi.clone(),
+        size: op.spec.size,
+        cloud_properties: op.spec.cloud_properties.clone(),
+    };
+    let change = Change::CreateDisk { disk, near: Some(op.vm.cid.clone()) };
+    match op.context.perform(&op.vm.cpi, None, change).await? {
+        Fact::DiskCreated { disk } => op.disk = Some(disk),
+        other => return Err(StepError::Missing(format!("create_disk gave {other:?} instead of a disk"))),
+    }
+    Ok(())
+}
+
+async fn attach(op: &mut AttachDisk) -> Result<(), StepError> {
+    let change = Change::AttachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
+    if let Fact::DiskAttached { hint, .. } = op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await? {
+        op.hint = hint;
+    }
+    Ok(())
+}
+
+async fn detach(op: &mut AttachDisk) -> Result<(), StepError> {
+    let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+}
+
+async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
+    Ok(op.context.agent(&op.vm).wait_until_ready(RESTART).await?)
+}
+
+async fn tell(op: &mut AttachDisk) -> Result<(), StepError> {
+    if let Some(hint) = &op.hint {
+        let outcome = op.context.agent(&op.vm).add_persistent_disk(&op.disk()?.cid, hint).await?;
+        op.agent_has_hint = outcome == Outcome::Done;
+    }
+    Ok(())
+}
+
+async fn untell(op: &mut AttachDisk) -> Result<(), StepError> {
+    let _ = op.context.agent(&op.vm).remove_persistent_disk(&op.disk()?.cid).await?;
+    Ok(())
+}
+
+async fn set_metadata(op: &mut AttachDisk) -> Result<(), StepError> {
+    op.context.set_disk_metadata(&op.vm.cpi, &op.disk()?.cid).await
+}
+
+async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {
+    let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
+    match &op.hint {
+        Some(hint) if !op.agent_has_hint => Ok(agent.add_and_mount_disk(cid, hint).await?),
+        _ => Ok(agent.mount_disk(cid, None).await?),
+    }
+}
+
+async fn unmount(op: &mut AttachDisk) -> Result<(), StepError> {
+    let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
+    if agent.list_disk().await?.contains(cid) {
+        agent.unmount_disk(cid).await?;
+    }
+    Ok(())
+}
+
+async fn record_mounted(op: &mut AttachDisk) -> Result<(), StepError> {
+    Ok(op.context.ledger.record(&Fact::DiskMounted { disk: op.disk()?.cid.clone() }).await?)
+}

@@ -1,0 +1,52 @@
+//! Drains and stops what runs on an instance.
+
+use windlass_agent_client::Drain;
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::VmRecord;
+
+/// An instance to be stopped.
+#[derive(Debug)]
+pub struct StopInstance {
+    /// What everything works with.
+    pub context: Context,
+    /// Its VM.
+    pub vm: VmRecord,
+}
+
+static STEPS: &[Step<StopInstance>] = &[
+    Step { name: "executing pre-stop", is_done: |_| false, act: |op| Box::pin(run_script(op, "pre-stop")), undo: None },
+    Step { name: "executing drain", is_done: |_| false, act: |op| Box::pin(drain(op)), undo: None },
+    Step { name: "stopping jobs", is_done: |_| false, act: |op| Box::pin(stop(op)), undo: None },
+    Step {
+        name: "executing post-stop",
+        is_done: |_| false,
+        act: |op| Box::pin(run_script(op, "post-stop")),
+        undo: None,
+    },
+];
+
+impl Operation for StopInstance {
+    const NAME: &'static str = "stopping";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn run_script(op: &mut StopInstance, name: &str) -> Result<(), StepError> {
+    let _ = op.context.agent(&op.vm).run_script(name, &Default::default()).await?;
+    Ok(())
+}
+
+async fn drain(op: &mut StopInstance) -> Result<(), StepError> {
+    Ok(op.context.agent(&op.vm).drain(Drain::Shutdown).await?)
+}
+
+async fn stop(op: &mut StopInstance) -> Result<(), StepError> {
+    Ok(op.context.agent(&op.vm).stop().await?)
+}

@@ -1,0 +1,174 @@
+//! The three faults that every table must stand: a step fails, its undo fails, the operation is run again.
+
+use super::*;
+use crate::ledger::Intent;
+use windlass_contract::RequestId;
+use windlass_durable::process::ProcessIdentity;
+
+/// A table of four steps that notes what happens to it.
+#[derive(Debug)]
+struct Toy {
+    context: Context,
+    fail_at: Option<usize>,
+    fail_undo_of: Option<usize>,
+    done: Vec<usize>,
+    log: Vec<String>,
+}
+
+fn act(toy: &mut Toy, number: usize) -> Result<(), StepError> {
+    toy.log.push(format!("do {number}"));
+    if toy.fail_at == Some(number) {
+        return Err(StepError::Missing(format!("step {number} broke")));
+    }
+    toy.done.push(number);
+    Ok(())
+}
+
+fn take_back(toy: &mut Toy, number: usize) -> Result<(), StepError> {
+    toy.log.push(format!("undo {number}"));
+    if toy.fail_undo_of == Some(number) {
+        return Err(StepError::Missing(format!("undo {number} broke")));
+    }
+    toy.done.retain(|done| *done != number);
+    Ok(())
+}
+
+macro_rules! toy_step {
+    ($number:literal, $name:literal, $undo:expr) => {
+        Step {
+            name: $name,
+            is_done: |toy: &Toy| toy.done.contains(&$number),
+            act: |toy| Box::pin(async move { act(toy, $number) }),
+            undo: $undo,
+        }
+    };
+}
+
+static TOY_STEPS: &[Step<Toy>] = &[
+    toy_step!(1, "one", Some(|toy| Box::pin(async move { take_back(toy, 1) }))),
+    toy_step!(2, "two", None),
+    toy_step!(3, "three", Some(|toy| Box::pin(async move { take_back(toy, 3) }))),
+    toy_step!(4, "four", Some(|toy| Box::pin(async move { take_back(toy, 4) }))),
+];
+
+impl Operation for Toy {
+    const NAME: &'static str = "toying";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        TOY_STEPS
+    }
+}
+
+/// A ledger for tables that need none.
+#[derive(Debug)]
+struct NoLedger;
+
+#[async_trait::async_trait]
+impl Ledger for NoLedger {
+    async fn open_intent(&self, _: &Intent) -> Result<(), LedgerError> {
+        Ok(())
+    }
+    async fn note_child(&self, _: &RequestId, _: ProcessIdentity) -> Result<(), LedgerError> {
+        Ok(())
+    }
+    async fn settle(&self, _: &RequestId, _: &Fact) -> Result<(), LedgerError> {
+        Ok(())
+    }
+    async fn abandon(&self, _: &RequestId) -> Result<(), LedgerError> {
+        Ok(())
+    }
+    async fn doubt(&self, _: &RequestId, _: &str) -> Result<(), LedgerError> {
+        Ok(())
+    }
+    async fn record(&self, _: &Fact) -> Result<(), LedgerError> {
+        Ok(())
+    }
+    async fn open_intents(&self) -> Result<Vec<Intent>, LedgerError> {
+        Ok(Vec::new())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Listener {
+    cancelled: bool,
+}
+
+impl Progress for Listener {
+    fn status(&self, _: &str) {}
+    fn cpi_log(&self, _: &str) {}
+    fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+fn toy(listener: Listener) -> Toy {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = crate::pki::Authority::open(folder.path()).unwrap();
+    let client = authority.director_client(folder.path()).unwrap();
+    let instance = InstanceIdentity {
+        director: "d".into(),
+        deployment: "redis".into(),
+        group: "db".into(),
+        index: 0,
+        id: "uuid".into(),
+        az: None,
+        tags: Object::new(),
+    };
+    let context = Context {
+        ledger: Arc::new(NoLedger),
+        clouds: Clouds::new(Default::default()),
+        agents: Arc::new(Agents::new(authority, &client).unwrap()),
+        progress: Arc::new(listener),
+        task: None,
+        instance: Arc::new(instance),
+    };
+    Toy { context, fail_at: None, fail_undo_of: None, done: Vec::new(), log: Vec::new() }
+}
+
+#[tokio::test]
+async fn whichever_step_fails_everything_before_it_is_taken_back_in_reverse() {
+    for fail_at in 1..=TOY_STEPS.len() {
+        let mut toy = toy(Listener::default());
+        toy.fail_at = Some(fail_at);
+        let error = run(&mut toy).await.unwrap_err();
+        assert_eq!(error.step, TOY_STEPS[fail_at - 1].name);
+        let undone: Vec<_> = toy.log.iter().filter(|line| line.starts_with("undo")).cloned().collect();
+        let expected: Vec<_> =
+            (1..=fail_at).rev().filter(|number| *number != 2).map(|number| format!("undo {number}")).collect();
+        assert_eq!(undone, expected);
+        assert!(toy.done.iter().all(|number| *number == 2), "only what cannot be undone is left");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_undo_is_kept_beside_the_first_error_and_stops_nothing() {
+    let mut toy = toy(Listener::default());
+    (toy.fail_at, toy.fail_undo_of) = (Some(4), Some(3));
+    let error = run(&mut toy).await.unwrap_err();
+    assert_eq!(error.to_string(), "toying of db/uuid failed while four; taking back 'three' failed, too: undo 3 broke");
+    assert!(toy.log.contains(&"undo 1".to_owned()));
+}
+
+#[tokio::test]
+async fn run_again_after_a_failure_it_ends_as_if_nothing_had_failed() {
+    for fail_at in 1..=TOY_STEPS.len() {
+        let mut toy = toy(Listener::default());
+        toy.fail_at = Some(fail_at);
+        run(&mut toy).await.unwrap_err();
+        toy.fail_at = None;
+        run(&mut toy).await.unwrap();
+        toy.done.sort_unstable();
+        assert_eq!(toy.done, [1, 2, 3, 4]);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_task_does_no_further_step() {
+    let mut toy = toy(Listener { cancelled: true });
+    assert!(matches!(run(&mut toy).await.unwrap_err().cause, StepError::Cancelled));
+    assert!(toy.done.is_empty());
+}

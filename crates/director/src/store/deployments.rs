@@ -1,0 +1,84 @@
+//! Deployments.
+
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError};
+use crate::clock;
+
+/// A deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeploymentRecord {
+    /// Unique.
+    pub name: String,
+    /// The text of the last deploy that succeeded.
+    pub manifest: Option<String>,
+}
+
+impl Store {
+    /// All deployments by name.
+    pub async fn deployments(&self) -> Result<Vec<DeploymentRecord>, StoreError> {
+        let rows =
+            sqlx::query("SELECT name, manifest FROM deployments ORDER BY name").fetch_all(self.database.pool()).await?;
+        rows.iter()
+            .map(|row| Ok(DeploymentRecord { name: row.try_get("name")?, manifest: row.try_get("manifest")? }))
+            .collect()
+    }
+
+    /// One deployment.
+    pub async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {
+        Ok(self.deployments().await?.into_iter().find(|deployment| deployment.name == name))
+    }
+
+    /// Makes a deployment, if there is none of that name.
+    pub async fn add_deployment(&self, name: &str) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO deployments (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
+            .bind(name)
+            .bind(clock::now())
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+
+    /// Notes what a successful deploy used.
+    pub async fn finish_deployment(&self, name: &str, manifest: &str, configs: &[i64]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("UPDATE deployments SET manifest = $1 WHERE name = $2")
+            .bind(manifest)
+            .bind(name)
+            .execute(transaction.connection())
+            .await?;
+        sqlx::query("DELETE FROM deployment_configs WHERE deployment = $1")
+            .bind(name)
+            .execute(transaction.connection())
+            .await?;
+        for config in configs {
+            sqlx::query("INSERT INTO deployment_configs (deployment, config) VALUES ($1, $2)")
+                .bind(name)
+                .bind(*config)
+                .execute(transaction.connection())
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// The configs that the last successful deploy used.
+    pub async fn configs_of(&self, deployment: &str) -> Result<Vec<i64>, StoreError> {
+        Ok(sqlx::query_scalar("SELECT config FROM deployment_configs WHERE deployment = $1 ORDER BY config")
+            .bind(deployment)
+            .fetch_all(self.database.pool())
+            .await?)
+    }
+
+    /// Removes a deployment that has no instances any more.
+    pub async fn remove_deployment(&self, name: &str) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        for statement in [
+            "DELETE FROM deployment_configs WHERE deployment = $1",
+            "DELETE FROM deployment_stemcells WHERE deployment = $1",
+            "DELETE FROM deployments WHERE name = $1",
+        ] {
+            sqlx::query(statement).bind(name).execute(transaction.connection()).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+}

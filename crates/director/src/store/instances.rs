@@ -1,0 +1,158 @@
+//! Instances, and the addresses that belong to them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError, optional_json, to_json};
+use crate::plan::InstanceSpec;
+
+/// An instance of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InstanceRecord {
+    /// A UUID.
+    pub id: String,
+    /// Its deployment.
+    pub deployment: String,
+    /// Its group.
+    pub group: String,
+    /// Counted from 0; the lowest free number is used first.
+    pub index: i64,
+    /// Its availability zone.
+    pub az: Option<String>,
+    /// Exactly one instance of a group is the first to be updated.
+    pub bootstrap: bool,
+    /// What the operator wants.
+    pub state: InstanceState,
+    /// What it was last brought to, or was being brought to.
+    pub spec: Option<InstanceSpec>,
+    /// Whether it got there.
+    pub converged: bool,
+}
+
+impl InstanceRecord {
+    /// `group/uuid`, as people name it.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.group, self.id)
+    }
+}
+
+/// What the operator wants of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstanceState {
+    /// It runs.
+    Started,
+}
+
+impl InstanceState {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+        }
+    }
+}
+
+fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
+    let state: String = row.try_get("state")?;
+    Ok(InstanceRecord {
+        id: row.try_get("id")?,
+        deployment: row.try_get("deployment")?,
+        group: row.try_get("instance_group")?,
+        index: row.try_get("position")?,
+        az: row.try_get("az")?,
+        bootstrap: row.try_get::<i64, _>("bootstrap")? != 0,
+        state: super::from_json("state", &format!("\"{state}\""))?,
+        spec: optional_json(row, "spec")?,
+        converged: row.try_get::<i64, _>("converged")? != 0,
+    })
+}
+
+impl Store {
+    /// The instances of a deployment, by group and index.
+    pub async fn instances(&self, deployment: &str) -> Result<Vec<InstanceRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM instances WHERE deployment = $1 ORDER BY instance_group, position")
+            .bind(deployment)
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Every address in use, and the `deployment/group/uuid` that holds it.
+    pub async fn addresses(&self) -> Result<BTreeMap<IpAddr, String>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT a.address, i.deployment, i.instance_group, i.id FROM addresses a JOIN instances i ON i.id = a.instance",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let address: String = row.try_get("address")?;
+                let (deployment, group, id): (String, String, String) =
+                    (row.try_get("deployment")?, row.try_get("instance_group")?, row.try_get("id")?);
+                let address = address.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+                Ok((address, format!("{deployment}/{group}/{id}")))
+            })
+            .collect()
+    }
+
+    /// Notes what instances are being brought to, and reserves their addresses: from now on they are not converged.
+    /// All or nothing, so that two deployments never get the same address.
+    pub async fn begin_instances(&self, instances: &[InstanceRecord]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        for instance in instances {
+            let spec = instance.spec.as_ref().map(|spec| to_json("spec", spec)).transpose()?;
+            sqlx::query(
+                "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)
+                 ON CONFLICT (id) DO UPDATE SET az = $5, bootstrap = $6, state = $7, spec = $8, converged = 0",
+            )
+            .bind(instance.id.as_str())
+            .bind(instance.deployment.as_str())
+            .bind(instance.group.as_str())
+            .bind(instance.index)
+            .bind(instance.az.as_deref())
+            .bind(i64::from(instance.bootstrap))
+            .bind(instance.state.as_str())
+            .bind(spec)
+            .execute(transaction.connection())
+            .await?;
+        }
+        // Two instances may swap addresses, so all are released before any is taken.
+        for instance in instances {
+            sqlx::query("DELETE FROM addresses WHERE instance = $1")
+                .bind(instance.id.as_str())
+                .execute(transaction.connection())
+                .await?;
+        }
+        for instance in instances {
+            for (network, address) in instance.spec.iter().flat_map(InstanceSpec::reserved_addresses) {
+                sqlx::query("INSERT INTO addresses (address, instance, network) VALUES ($1, $2, $3)")
+                    .bind(address.to_string())
+                    .bind(instance.id.as_str())
+                    .bind(network)
+                    .execute(transaction.connection())
+                    .await?;
+            }
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// The instance got where it was being brought to.
+    pub async fn finish_instance(&self, id: &str) -> Result<(), StoreError> {
+        sqlx::query("UPDATE instances SET converged = 1 WHERE id = $1").bind(id).execute(self.database.pool()).await?;
+        Ok(())
+    }
+
+    /// Removes an instance that has no VM and no disk any more.
+    pub async fn remove_instance(&self, id: &str) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("DELETE FROM addresses WHERE instance = $1").bind(id).execute(transaction.connection()).await?;
+        sqlx::query("DELETE FROM instances WHERE id = $1").bind(id).execute(transaction.connection()).await?;
+        Ok(transaction.commit().await?)
+    }
+}

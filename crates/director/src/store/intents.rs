@@ -1,0 +1,73 @@
+//! Intents: what was about to be done in a cloud.
+
+use windlass_contract::{ApiVersion, RequestId};
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+use windlass_durable::process::ProcessIdentity;
+
+use super::{Store, StoreError, from_json, optional_json, to_json};
+use crate::clock;
+use crate::ledger::Intent;
+
+fn read(row: &AnyRow) -> Result<Intent, StoreError> {
+    let change: String = row.try_get("change_json")?;
+    let id = RequestId::new(row.try_get::<String, _>("id")?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    Ok(Intent {
+        id,
+        task: row.try_get("task")?,
+        cpi: row.try_get("cpi")?,
+        stemcell_version: row.try_get::<Option<i64>, _>("stemcell_version")?.map(|version| ApiVersion(version as u32)),
+        change: from_json("intents.change_json", &change)?,
+        child: optional_json(row, "child")?,
+        doubt: row.try_get("doubt")?,
+    })
+}
+
+impl Store {
+    pub(super) async fn insert_intent(&self, intent: &Intent) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(
+            "INSERT INTO intents (id, task, cpi, stemcell_version, change_json, opened_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(intent.id.as_str())
+        .bind(intent.task)
+        .bind(intent.cpi.as_str())
+        .bind(intent.stemcell_version.map(|version| i64::from(version.0)))
+        .bind(to_json("intents.change_json", &intent.change)?)
+        .bind(clock::now())
+        .execute(transaction.connection())
+        .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    pub(super) async fn set_intent_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("UPDATE intents SET child = $1 WHERE id = $2")
+            .bind(to_json("intents.child", &child)?)
+            .bind(id.as_str())
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    pub(super) async fn set_intent_doubt(&self, id: &RequestId, why: &str) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("UPDATE intents SET doubt = $1 WHERE id = $2")
+            .bind(why)
+            .bind(id.as_str())
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    pub(super) async fn delete_intent(&self, id: &RequestId) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("DELETE FROM intents WHERE id = $1").bind(id.as_str()).execute(transaction.connection()).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    pub(super) async fn all_intents(&self) -> Result<Vec<Intent>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM intents ORDER BY opened_at, id").fetch_all(self.database.pool()).await?;
+        rows.iter().map(read).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! The database as a [`Ledger`].
+
+use async_trait::async_trait;
+use windlass_contract::RequestId;
+use windlass_database::Transaction;
+use windlass_database::sqlx;
+use windlass_durable::process::ProcessIdentity;
+
+use super::{Store, StoreError, to_json};
+use crate::clock;
+use crate::ledger::{Fact, Intent, Ledger, LedgerError};
+
+fn failed(what: &'static str) -> impl FnOnce(StoreError) -> LedgerError {
+    move |error| LedgerError { what, source: error.into() }
+}
+
+#[async_trait]
+impl Ledger for Store {
+    async fn open_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
+        self.insert_intent(intent).await.map_err(failed("write an intent"))
+    }
+
+    async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError> {
+        self.set_intent_child(id, child).await.map_err(failed("note the process of an intent"))
+    }
+
+    async fn settle(&self, id: &RequestId, fact: &Fact) -> Result<(), LedgerError> {
+        self.apply(Some(id), fact).await.map_err(failed("settle an intent"))
+    }
+
+    async fn abandon(&self, id: &RequestId) -> Result<(), LedgerError> {
+        self.delete_intent(id).await.map_err(failed("abandon an intent"))
+    }
+
+    async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
+        self.set_intent_doubt(id, why).await.map_err(failed("note a doubt"))
+    }
+
+    async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {
+        self.apply(None, fact).await.map_err(failed("note a fact"))
+    }
+
+    async fn open_intents(&self) -> Result<Vec<Intent>, LedgerError> {
+        self.all_intents().await.map_err(failed("read the open intents"))
+    }
+}
+
+impl Store {
+    async fn apply(&self, settles: Option<&RequestId>, fact: &Fact) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        write(&mut transaction, fact).await?;
+        if let Some(id) = settles {
+            sqlx::query("DELETE FROM intents WHERE id = $1")
+                .bind(id.as_str())
+                .execute(transaction.connection())
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+}
+
+async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreError> {
+    let connection = transaction.connection();
+    match fact {
+        Fact::StemcellCreated { stemcell, cid } => {
+            // An upload with `--fix` replaces the cid and refreshes the version; VMs keep the one they were made with.
+            sqlx::query(
+                "INSERT INTO stemcells (name, version, cpi, cid, operating_system, sha1, api_version)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7)
+                 ON CONFLICT (name, version, cpi) DO UPDATE SET cid = $4, operating_system = $5, sha1 = $6, api_version = $7",
+            )
+            .bind(stemcell.name.as_str())
+            .bind(stemcell.version.as_str())
+            .bind(stemcell.cpi.as_str())
+            .bind(cid.as_str())
+            .bind(stemcell.operating_system.as_str())
+            .bind(stemcell.sha1.as_str())
+            .bind(stemcell.api_version.map(|version| i64::from(version.0)))
+            .execute(connection)
+            .await?;
+        }
+        Fact::StemcellDeleted { cpi, cid } => {
+            sqlx::query("DELETE FROM stemcells WHERE cpi = $1 AND cid = $2")
+                .bind(cpi.as_str())
+                .bind(cid.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::VmCreated { vm } => {
+            sqlx::query(
+                "INSERT INTO vms (cid, instance, agent_id, cpi, record, ready, created_at) VALUES ($1, $2, $3, $4, $5, 0, $6)",
+            )
+            .bind(vm.cid.as_str())
+            .bind(vm.instance.as_str())
+            .bind(vm.agent_id.as_str())
+            .bind(vm.cpi.as_str())
+            .bind(to_json("vms.record", vm)?)
+            .bind(vm.created_at)
+            .execute(connection)
+            .await?;
+        }
+        Fact::VmReady { cid } => {
+            sqlx::query("UPDATE vms SET ready = 1 WHERE cid = $1").bind(cid.as_str()).execute(connection).await?;
+        }
+        Fact::VmDeleted { cid } => {
+            sqlx::query("DELETE FROM vms WHERE cid = $1").bind(cid.as_str()).execute(&mut *connection).await?;
+            sqlx::query("UPDATE disks SET vm = NULL, mounted = 0, hint = NULL WHERE vm = $1")
+                .bind(cid.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::DiskCreated { disk } => {
+            sqlx::query(
+                "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at)
+                 VALUES ($1, $2, $3, $4, $5, 0, $6)",
+            )
+            .bind(disk.cid.as_str())
+            .bind(disk.instance.as_str())
+            .bind(disk.cpi.as_str())
+            .bind(disk.size as i64)
+            .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
+            .bind(clock::now())
+            .execute(connection)
+            .await?;
+        }
+        Fact::DiskAttached { disk, vm, hint } => {
+            sqlx::query("UPDATE disks SET vm = $1, mounted = 0, hint = $2 WHERE cid = $3")
+                .bind(vm.as_str())
+                .bind(hint.as_ref().map(|hint| to_json("disks.hint", hint)).transpose()?)
+                .bind(disk.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::DiskMounted { disk } => {
+            sqlx::query("UPDATE disks SET active = 1, mounted = 1 WHERE cid = $1")
+                .bind(disk.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::DiskDetached { disk } => {
+            sqlx::query("UPDATE disks SET vm = NULL, mounted = 0, hint = NULL WHERE cid = $1")
+                .bind(disk.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::DiskOrphaned { disk } => {
+            sqlx::query(
+                "INSERT INTO orphan_disks (cid, cpi, size, cloud_properties, az, deployment, instance, orphaned_at)
+                 SELECT d.cid, d.cpi, d.size, d.cloud_properties, i.az, i.deployment, i.instance_group || '/' || i.id, $2
+                 FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1",
+            )
+            .bind(disk.as_str())
+            .bind(clock::now())
+            .execute(&mut *connection)
+            .await?;
+            sqlx::query("DELETE FROM disks WHERE cid = $1").bind(disk.as_str()).execute(connection).await?;
+        }
+        Fact::DiskDeleted { disk } => {
+            sqlx::query("DELETE FROM orphan_disks WHERE cid = $1")
+                .bind(disk.as_str())
+                .execute(&mut *connection)
+                .await?;
+            sqlx::query("DELETE FROM disks WHERE cid = $1").bind(disk.as_str()).execute(connection).await?;
+        }
+        Fact::Nothing => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The director's memory: one database, one file per kind of record.
+//!
+//! [`Store`] implements [`Ledger`](crate::ledger::Ledger), which is all that the steps see of it. Tasks, locks and
+//! intents live here as well, so that several directors can share one database.
+
+mod configs;
+mod deployments;
+mod instances;
+mod intents;
+mod ledger;
+mod locks;
+mod resources;
+mod stemcells;
+mod tasks;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+use windlass_database::{Database, Migration, OpenError};
+
+pub use configs::ConfigRecord;
+pub use deployments::DeploymentRecord;
+pub use instances::{InstanceRecord, InstanceState};
+pub use locks::{LockError, LockRecord};
+pub use resources::OrphanDisk;
+pub use stemcells::StemcellRecord;
+pub use tasks::{NewTask, TaskRecord, TaskState};
+
+const MIGRATIONS: &[Migration] = &[Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") }];
+
+/// The director's records.
+#[derive(Debug, Clone)]
+pub struct Store {
+    database: Database,
+}
+
+/// the records cannot be read or written
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// the database failed
+    #[error("the director's database failed")]
+    Database(#[from] sqlx::Error),
+    /// a record is damaged
+    #[error("a record in {column} is damaged")]
+    Damaged {
+        /// Where.
+        column: &'static str,
+        /// How.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Store {
+    /// Opens the database at `url`.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        Ok(Self { database: Database::open(url, MIGRATIONS).await? })
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.database.close().await;
+    }
+
+    /// An attribute of the director, made by `make` when it does not exist yet.
+    pub async fn attribute(&self, name: &str, make: impl FnOnce() -> String) -> Result<String, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let found = sqlx::query("SELECT value FROM attributes WHERE name = $1")
+            .bind(name)
+            .fetch_optional(transaction.connection())
+            .await?;
+        if let Some(row) = found {
+            return Ok(row.try_get("value")?);
+        }
+        let value = make();
+        sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2)")
+            .bind(name)
+            .bind(value.as_str())
+            .execute(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(value)
+    }
+}
+
+fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|source| StoreError::Damaged { column, source })
+}
+
+fn to_json(column: &'static str, value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|source| StoreError::Damaged { column, source })
+}
+
+fn optional_json<T: DeserializeOwned>(row: &AnyRow, column: &'static str) -> Result<Option<T>, StoreError> {
+    row.try_get::<Option<String>, _>(column)?.map(|text| from_json(column, &text)).transpose()
+}

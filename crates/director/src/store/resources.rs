@@ -1,0 +1,102 @@
+//! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](crate::ledger::Fact).
+
+use windlass_contract::{DiskCid, Object, VmCid};
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError, from_json, optional_json};
+use crate::ledger::{DiskRecord, VmRecord};
+
+/// A disk that belongs to no instance; its data is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrphanDisk {
+    /// Its cid.
+    pub cid: DiskCid,
+    /// The CPI that made it.
+    pub cpi: String,
+    /// In MiB.
+    pub size: u64,
+    /// As sent.
+    pub cloud_properties: Object,
+    /// Where it was.
+    pub az: Option<String>,
+    /// Whose it was.
+    pub deployment: String,
+    /// `group/uuid`.
+    pub instance: String,
+    /// Unix seconds.
+    pub orphaned_at: i64,
+}
+
+fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
+    let record: String = row.try_get("record")?;
+    let mut record: VmRecord = from_json("vms.record", &record)?;
+    record.ready = row.try_get::<i64, _>("ready")? != 0;
+    Ok(record)
+}
+
+fn cid<T>(id: Result<T, windlass_contract::ids::EmptyId>) -> Result<T, StoreError> {
+    Ok(id.map_err(|error| sqlx::Error::Decode(error.into()))?)
+}
+
+fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
+    let properties: String = row.try_get("cloud_properties")?;
+    Ok(DiskRecord {
+        cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
+        instance: row.try_get("instance")?,
+        cpi: row.try_get("cpi")?,
+        size: row.try_get::<i64, _>("size")? as u64,
+        cloud_properties: from_json("disks.cloud_properties", &properties)?,
+        active: row.try_get::<i64, _>("active")? != 0,
+        vm: row.try_get::<Option<String>, _>("vm")?.map(|vm| cid(VmCid::new(vm))).transpose()?,
+        mounted: row.try_get::<i64, _>("mounted")? != 0,
+        hint: optional_json(row, "hint")?,
+    })
+}
+
+impl Store {
+    /// The VMs of a deployment.
+    pub async fn vms(&self, deployment: &str) -> Result<Vec<VmRecord>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT v.record, v.ready FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
+             ORDER BY v.created_at, v.cid",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(vm).collect()
+    }
+
+    /// The disks of a deployment, or of all.
+    pub async fn disks(&self, deployment: Option<&str>) -> Result<Vec<DiskRecord>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT d.* FROM disks d JOIN instances i ON i.id = d.instance WHERE $1 = '' OR i.deployment = $1
+             ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid",
+        )
+        .bind(deployment.unwrap_or_default())
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(disk).collect()
+    }
+
+    /// Disks that belong to no instance.
+    pub async fn orphan_disks(&self) -> Result<Vec<OrphanDisk>, StoreError> {
+        let rows =
+            sqlx::query("SELECT * FROM orphan_disks ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
+        rows.iter()
+            .map(|row| {
+                let properties: String = row.try_get("cloud_properties")?;
+                Ok(OrphanDisk {
+                    cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
+                    cpi: row.try_get("cpi")?,
+                    size: row.try_get::<i64, _>("size")? as u64,
+                    cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
+                    az: row.try_get("az")?,
+                    deployment: row.try_get("deployment")?,
+                    instance: row.try_get("instance")?,
+                    orphaned_at: row.try_get("orphaned_at")?,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,77 @@
+//! Stemcells: one record per name, version and CPI.
+
+use windlass_contract::{ApiVersion, StemcellCid};
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError};
+
+/// A stemcell that was uploaded to a CPI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StemcellRecord {
+    /// Id.
+    pub id: i64,
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// What deployments name.
+    pub operating_system: String,
+    /// The CPI's name.
+    pub cpi: String,
+    /// Its cid.
+    pub cid: StemcellCid,
+    /// What its agent can do; none counts as 1.
+    pub api_version: Option<ApiVersion>,
+    /// Deployments that use it.
+    pub deployments: Vec<String>,
+}
+
+fn read(row: &AnyRow) -> Result<StemcellRecord, StoreError> {
+    let cid: String = row.try_get("cid")?;
+    Ok(StemcellRecord {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        version: row.try_get("version")?,
+        operating_system: row.try_get("operating_system")?,
+        cpi: row.try_get("cpi")?,
+        cid: StemcellCid::new(cid).map_err(|error| sqlx::Error::Decode(error.into()))?,
+        api_version: row.try_get::<Option<i64>, _>("api_version")?.map(|version| ApiVersion(version as u32)),
+        deployments: Vec::new(),
+    })
+}
+
+impl Store {
+    /// All stemcells, with the deployments that use them.
+    pub async fn stemcells(&self) -> Result<Vec<StemcellRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM stemcells ORDER BY name, id").fetch_all(self.database.pool()).await?;
+        let mut stemcells = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let uses = sqlx::query("SELECT deployment, stemcell FROM deployment_stemcells ORDER BY deployment")
+            .fetch_all(self.database.pool())
+            .await?;
+        for row in uses {
+            let id: i64 = row.try_get("stemcell")?;
+            if let Some(stemcell) = stemcells.iter_mut().find(|stemcell| stemcell.id == id) {
+                stemcell.deployments.push(row.try_get("deployment")?);
+            }
+        }
+        Ok(stemcells)
+    }
+
+    /// Notes which stemcells a deployment uses; from then on they cannot be deleted.
+    pub async fn use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("DELETE FROM deployment_stemcells WHERE deployment = $1")
+            .bind(deployment)
+            .execute(transaction.connection())
+            .await?;
+        for stemcell in stemcells {
+            sqlx::query("INSERT INTO deployment_stemcells (deployment, stemcell) VALUES ($1, $2)")
+                .bind(deployment)
+                .bind(*stemcell)
+                .execute(transaction.connection())
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+}

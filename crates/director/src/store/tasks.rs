@@ -1,0 +1,207 @@
+//! Tasks: what was asked for, who works on it, how it ended.
+
+use serde::{Deserialize, Serialize};
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError, from_json, to_json};
+use crate::clock;
+use crate::plan::Plan;
+use crate::tasks::Job;
+
+/// A task.
+#[derive(Debug, Clone)]
+pub struct TaskRecord {
+    /// Counts up.
+    pub id: i64,
+    /// How far it is.
+    pub state: TaskState,
+    /// Such as `update_deployment`.
+    pub kind: String,
+    /// Shown to people.
+    pub description: String,
+    /// Who asked.
+    pub user: String,
+    /// About which deployment.
+    pub deployment: Option<String>,
+    /// From the request's header.
+    pub context_id: String,
+    /// What to do.
+    pub job: Job,
+    /// Once it ended.
+    pub result: Option<String>,
+    /// Unix seconds.
+    pub started_at: Option<i64>,
+    /// Unix seconds.
+    pub finished_at: Option<i64>,
+}
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskState {
+    /// Nobody works on it yet.
+    Queued,
+    /// Somebody does.
+    Processing,
+    /// Somebody does, and was asked to stop.
+    Cancelling,
+    /// It was stopped.
+    Cancelled,
+    /// It ended well.
+    Done,
+    /// It failed.
+    Error,
+}
+
+impl TaskState {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Processing => "processing",
+            Self::Cancelling => "cancelling",
+            Self::Cancelled => "cancelled",
+            Self::Done => "done",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A task to be made.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// What to do.
+    pub job: Job,
+    /// Who asks.
+    pub user: String,
+    /// From the request's header.
+    pub context_id: String,
+}
+
+fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
+    let (state, job): (String, String) = (row.try_get("state")?, row.try_get("job")?);
+    Ok(TaskRecord {
+        id: row.try_get("id")?,
+        state: from_json("tasks.state", &format!("\"{state}\""))?,
+        kind: row.try_get("type")?,
+        description: row.try_get("description")?,
+        user: row.try_get("username")?,
+        deployment: row.try_get("deployment")?,
+        context_id: row.try_get("context_id")?,
+        job: from_json("tasks.job", &job)?,
+        result: row.try_get("result")?,
+        started_at: row.try_get("started_at")?,
+        finished_at: row.try_get("finished_at")?,
+    })
+}
+
+impl Store {
+    /// Queues a task.
+    pub async fn add_task(&self, task: &NewTask) -> Result<i64, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let row = sqlx::query(
+            "INSERT INTO tasks (state, type, description, username, deployment, context_id, job, created_at)
+             VALUES ('queued', $1, $2, $3, $4, $5, $6, $7) RETURNING id",
+        )
+        .bind(task.job.kind())
+        .bind(task.job.description())
+        .bind(task.user.as_str())
+        .bind(task.job.deployment())
+        .bind(task.context_id.as_str())
+        .bind(to_json("tasks.job", &task.job)?)
+        .bind(clock::now())
+        .fetch_one(transaction.connection())
+        .await?;
+        transaction.commit().await?;
+        Ok(row.try_get("id")?)
+    }
+
+    /// Claims the oldest queued task for this director.
+    pub async fn claim_task(&self, owner: &str) -> Result<Option<TaskRecord>, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let row = sqlx::query(
+            "UPDATE tasks SET state = 'processing', owner = $1, started_at = $2
+             WHERE id = (SELECT id FROM tasks WHERE state = 'queued' ORDER BY id LIMIT 1) AND state = 'queued' RETURNING *",
+        )
+        .bind(owner)
+        .bind(clock::now())
+        .fetch_optional(transaction.connection())
+        .await?;
+        transaction.commit().await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// How a task ended.
+    pub async fn finish_task(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("UPDATE tasks SET state = $1, result = $2, finished_at = $3, owner = NULL WHERE id = $4")
+            .bind(state.as_str())
+            .bind(result)
+            .bind(clock::now())
+            .bind(id)
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Asks a task to stop; false when it ended already. One that nobody works on is cancelled at once.
+    pub async fn cancel_task(&self, id: i64) -> Result<bool, StoreError> {
+        let changed = sqlx::query(
+            "UPDATE tasks SET state = CASE state WHEN 'queued' THEN 'cancelled' ELSE 'cancelling' END,
+                finished_at = CASE state WHEN 'queued' THEN $2 ELSE finished_at END
+             WHERE id = $1 AND state IN ('queued', 'processing')",
+        )
+        .bind(id)
+        .bind(clock::now())
+        .execute(self.database.pool())
+        .await?
+        .rows_affected();
+        Ok(changed == 1)
+    }
+
+    /// A task.
+    pub async fn task(&self, id: i64) -> Result<Option<TaskRecord>, StoreError> {
+        let row =
+            sqlx::query("SELECT * FROM tasks WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// All tasks, newest first.
+    pub async fn tasks(&self, limit: i64) -> Result<Vec<TaskRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM tasks ORDER BY id DESC LIMIT $1")
+            .bind(limit)
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Tasks that a director was working on when it ended: of this owner's name, or of nobody's with a live lease.
+    pub async fn interrupted_tasks(&self) -> Result<Vec<TaskRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM tasks WHERE state IN ('processing', 'cancelling') ORDER BY id")
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Keeps the plan that a task carries out.
+    pub async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("INSERT INTO plans (task, deployment, plan) VALUES ($1, $2, $3)")
+            .bind(task)
+            .bind(plan.deployment.as_str())
+            .bind(to_json("plans.plan", plan)?)
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// The plan of a task.
+    pub async fn plan(&self, task: i64) -> Result<Option<Plan>, StoreError> {
+        let row = sqlx::query("SELECT plan FROM plans WHERE task = $1")
+            .bind(task)
+            .fetch_optional(self.database.pool())
+            .await?;
+        row.map(|row| from_json("plans.plan", &row.try_get::<String, _>("plan")?)).transpose()
+    }
+}

@@ -1,0 +1,61 @@
+//! Removes a deployment. Its disks are orphaned, not deleted.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::execute::{Execution, Failures};
+use super::update_deployment::{all, one_or_several, reload};
+use super::{OutputKind, TaskError, TaskLog, explain};
+use crate::Director;
+use crate::plan::{InstancePlan, plan_deletion};
+
+/// How many instances are removed at once.
+const AT_ONCE: usize = 32;
+
+pub(super) async fn run(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    deployment: &str,
+    force: bool,
+) -> Result<String, TaskError> {
+    director.store.take_lock(&format!("deployment:{deployment}"), log.task(), &director.uuid).await?;
+    let current = reload(director, deployment).await?;
+    let plan = plan_deletion(deployment, &current);
+    director.store.save_plan(log.task(), &plan).await?;
+    log.write(OutputKind::Debug, &plan.describe());
+    let stage = log.stage("Deleting instances", &[], plan.removed.len());
+    let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
+    for instance in &plan.removed {
+        let part = stage.part(&instance.label());
+        let found = current.instances.iter().find(|found| found.record.id == instance.id);
+        let mut execution = Execution::new(director, log, part.clone(), deployment, instance, found);
+        each.push(Box::pin(async move { part.run(remove(&mut execution, log, instance, force)).await }));
+    }
+    all(each, AT_ONCE).await?;
+    let left = director.store.instances(deployment).await?;
+    if let Some(instance) = left.first() {
+        return Err(TaskError::Input(format!("instance {} could not be removed; see the warnings", instance.name())));
+    }
+    let stage = log.stage("Deleting properties", &[], 1);
+    stage.part("Destroying deployment").run(director.store.remove_deployment(deployment)).await?;
+    Ok(format!("/deployments/{deployment}"))
+}
+
+async fn remove(
+    execution: &mut Execution<'_>,
+    log: &TaskLog,
+    instance: &InstancePlan,
+    force: bool,
+) -> Result<(), TaskError> {
+    let failures = if force { Failures::Note } else { Failures::Stop };
+    match execution.run(&instance.actions, failures).await {
+        Err(errors) if force => {
+            for error in errors {
+                log.warning(&format!("{}: {}", instance.label(), explain(&error)));
+            }
+            Ok(())
+        }
+        other => other.map_err(one_or_several),
+    }
+}

@@ -1,0 +1,55 @@
+//! Removes a stemcell from every cloud that has it.
+
+use super::log::EventPart;
+use super::{TaskError, TaskLog, explain};
+use crate::Director;
+use crate::clouds::OnBehalfOf;
+use crate::ledger::{Change, Fact, Ledger};
+use crate::steps::Progress;
+use crate::store::StemcellRecord;
+
+pub(super) async fn run(
+    director: &Director,
+    log: &TaskLog,
+    name: &str,
+    version: &str,
+    force: bool,
+) -> Result<String, TaskError> {
+    let stemcells: Vec<_> = director
+        .store
+        .stemcells()
+        .await?
+        .into_iter()
+        .filter(|stemcell| stemcell.name == name && stemcell.version == version)
+        .collect();
+    let users: Vec<_> = stemcells.iter().flat_map(|stemcell| stemcell.deployments.clone()).collect();
+    if !users.is_empty() {
+        return Err(TaskError::Input(format!("stemcell {name}/{version} is in use by {}", users.join(", "))));
+    }
+    let stage = log.stage("Deleting stemcell from cloud", &[], stemcells.len());
+    for stemcell in stemcells {
+        let part = stage.part(&format!("{name}/{version} ({})", stemcell.cid));
+        part.run(remove(director, log, &part, &stemcell, force)).await?;
+    }
+    Ok(format!("/stemcells/{name}/{version}"))
+}
+
+async fn remove(
+    director: &Director,
+    log: &TaskLog,
+    part: &EventPart,
+    stemcell: &StemcellRecord,
+    force: bool,
+) -> Result<(), TaskError> {
+    let (cpi, cid) = (stemcell.cpi.clone(), stemcell.cid.clone());
+    let cpi_log = |line: &str| part.cpi_log(line);
+    let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
+    let change = Change::DeleteStemcell { cpi: cpi.clone(), cid: cid.clone() };
+    match director.clouds.perform(who, &stemcell.cpi, None, change).await {
+        Err(error) if force => {
+            log.warning(&format!("stemcell {cid} may be left in the cloud: {}", explain(&error)));
+            Ok(director.store.record(&Fact::StemcellDeleted { cpi, cid }).await?)
+        }
+        other => Ok(other.map(drop)?),
+    }
+}

@@ -1,0 +1,149 @@
+//! Carries out what a plan says for one instance.
+
+use std::sync::Arc;
+
+use windlass_contract::DiskCid;
+
+use super::{TaskError, TaskLog};
+use crate::Director;
+use crate::ledger::{DiskRecord, Fact, Ledger, VmRecord};
+use crate::plan::{Action, CurrentInstance, DiskSpec, InstancePlan, InstanceSpec, What};
+use crate::steps::{
+    self, AttachDisk, Context, CreateVm, DeleteVm, DetachDisk, InstanceIdentity, Progress, StartInstance, StepError,
+    StopInstance,
+};
+
+/// An instance while its plan is carried out.
+pub(super) struct Execution<'a> {
+    director: &'a Director,
+    context: Context,
+    spec: Option<&'a InstanceSpec>,
+    vm: Option<VmRecord>,
+    disks: Vec<DiskRecord>,
+}
+
+/// What has to go well, and what may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failures {
+    /// The first one ends the work on the instance.
+    Stop,
+    /// They are noted, and the work goes on.
+    Note,
+}
+
+impl<'a> Execution<'a> {
+    pub(super) fn new(
+        director: &'a Director,
+        log: &TaskLog,
+        progress: Arc<dyn Progress>,
+        deployment: &str,
+        plan: &'a InstancePlan,
+        current: Option<&CurrentInstance>,
+    ) -> Self {
+        let tags = plan.spec.as_ref().map(|spec| spec.tags.clone()).unwrap_or_default();
+        let instance = InstanceIdentity {
+            director: director.name.clone(),
+            deployment: deployment.to_owned(),
+            group: plan.group.clone(),
+            index: plan.index,
+            id: plan.id.clone(),
+            az: plan.az.clone(),
+            tags,
+        };
+        let context = Context {
+            ledger: Arc::new(director.store.clone()),
+            clouds: director.clouds.clone(),
+            agents: director.agents.clone(),
+            progress,
+            task: Some(log.task()),
+            instance: Arc::new(instance),
+        };
+        Self {
+            director,
+            context,
+            spec: plan.spec.as_ref(),
+            vm: current.and_then(|current| current.vm.clone()),
+            disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Carries out actions in their order.
+    pub(super) async fn run(&mut self, actions: &[Action], failures: Failures) -> Result<(), Vec<TaskError>> {
+        let mut errors = Vec::new();
+        for action in actions {
+            if let Err(error) = self.act(&action.what).await {
+                errors.push(error);
+                if failures == Failures::Stop {
+                    break;
+                }
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    async fn act(&mut self, what: &What) -> Result<(), TaskError> {
+        let context = self.context.clone();
+        match what {
+            What::Stop => steps::run(&mut StopInstance { context, vm: self.vm()? }).await?,
+            What::DetachDisk { disk } => {
+                let disk = self.disk(disk)?;
+                steps::run(&mut DetachDisk { context, vm: self.vm()?, disk }).await?;
+            }
+            What::DeleteVm { .. } => {
+                steps::run(&mut DeleteVm { context, vm: self.vm()? }).await?;
+                self.vm = None;
+            }
+            What::CreateVm => {
+                let disks = self.disks.iter().filter(|disk| disk.active).map(|disk| disk.cid.clone()).collect();
+                let mut operation = CreateVm { context, spec: self.spec()?.clone(), disks, vm: self.vm.take() };
+                let result = steps::run(&mut operation).await;
+                self.vm = operation.vm;
+                result?;
+            }
+            // Made together with its attachment, so that both are one operation.
+            What::CreateDisk { .. } => {}
+            What::AttachDisk { disk } => {
+                let disk = disk.as_ref().map(|cid| self.disk(cid)).transpose()?;
+                let mut operation = AttachDisk {
+                    context,
+                    vm: self.vm()?,
+                    spec: self.disk_spec()?,
+                    disk,
+                    hint: None,
+                    agent_has_hint: false,
+                };
+                steps::run(&mut operation).await?;
+                let attached = operation.disk.into_iter();
+                self.disks.retain(|disk| disk.active);
+                self.disks.extend(attached);
+            }
+            What::OrphanDisk { disk } => {
+                self.director.store.record(&Fact::DiskOrphaned { disk: disk.clone() }).await?;
+                self.disks.retain(|other| &other.cid != disk);
+            }
+            What::Start => {
+                steps::run(&mut StartInstance { context, vm: self.vm()?, spec: self.spec()?.clone() }).await?;
+            }
+            What::RemoveInstance => self.director.store.remove_instance(&self.context.instance.id).await?,
+        }
+        Ok(())
+    }
+
+    fn vm(&self) -> Result<VmRecord, StepError> {
+        self.vm.clone().ok_or_else(|| StepError::Missing(format!("{} has no VM", self.context.instance)))
+    }
+
+    fn disk(&self, cid: &DiskCid) -> Result<DiskRecord, StepError> {
+        let found = self.disks.iter().find(|disk| &disk.cid == cid).cloned();
+        found.ok_or_else(|| StepError::Missing(format!("{} has no disk {cid}", self.context.instance)))
+    }
+
+    fn spec(&self) -> Result<&InstanceSpec, StepError> {
+        self.spec.ok_or_else(|| StepError::Missing(format!("{} is not wanted", self.context.instance)))
+    }
+
+    fn disk_spec(&self) -> Result<DiskSpec, StepError> {
+        let wanted = self.spec()?.disk.clone();
+        wanted.ok_or_else(|| StepError::Missing(format!("{} wants no disk", self.context.instance)))
+    }
+}

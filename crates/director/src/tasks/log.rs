@@ -1,0 +1,209 @@
+//! What people read while a task runs: `event`, `result`, `debug` and `cpi` in the task's folder.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::explain;
+use crate::clock;
+use crate::steps::Progress;
+
+/// A kind of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputKind {
+    /// Stages and tasks, as JSON lines.
+    Event,
+    /// What the command prints.
+    Result,
+    /// For developers.
+    Debug,
+    /// What CPIs wrote.
+    Cpi,
+}
+
+impl OutputKind {
+    const ALL: [Self; 4] = [Self::Event, Self::Result, Self::Debug, Self::Cpi];
+
+    /// By the word that clients use.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.file_name() == word)
+    }
+
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Result => "result",
+            Self::Debug => "debug",
+            Self::Cpi => "cpi",
+        }
+    }
+
+    /// Where a task's output is.
+    pub fn path(self, tasks: &Path, task: i64) -> PathBuf {
+        tasks.join(task.to_string()).join(self.file_name())
+    }
+}
+
+/// The outputs of one task. Clones write to the same files.
+#[derive(Debug, Clone)]
+pub struct TaskLog {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    task: i64,
+    files: Mutex<Vec<(OutputKind, File)>>,
+    cancelled: AtomicBool,
+}
+
+impl TaskLog {
+    /// Opens the outputs of a task.
+    pub fn open(tasks: &Path, task: i64) -> io::Result<Self> {
+        windlass_durable::file::create_private_dir(&tasks.join(task.to_string()))?;
+        let mut files = Vec::new();
+        for kind in OutputKind::ALL {
+            let path = kind.path(tasks, task);
+            files.push((kind, OpenOptions::new().create(true).append(true).mode(0o600).open(path)?));
+        }
+        Ok(Self { inner: Arc::new(Inner { task, files: Mutex::new(files), cancelled: AtomicBool::new(false) }) })
+    }
+
+    /// The task.
+    pub fn task(&self) -> i64 {
+        self.inner.task
+    }
+
+    /// Asks whoever works on it to stop at the next step.
+    pub fn cancel(&self) {
+        self.inner.cancelled.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Adds to an output. Lines are whole: a reader never sees half of one.
+    pub fn write(&self, kind: OutputKind, text: &str) {
+        let mut files = self.inner.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (_, file) in files.iter_mut().filter(|(found, _)| *found == kind) {
+            if let Err(error) = file.write_all(text.as_bytes()) {
+                tracing::error!(task = self.inner.task, %error, "cannot write a task's output");
+            }
+        }
+    }
+
+    /// For developers.
+    pub fn debug(&self, text: &str) {
+        self.write(OutputKind::Debug, &format!("{} {text}\n", clock::rfc3339(clock::now())));
+    }
+
+    fn event(&self, event: &Value) {
+        self.write(OutputKind::Event, &format!("{event}\n"));
+    }
+
+    /// Something that people should know.
+    pub fn warning(&self, message: &str) {
+        self.event(&json!({"time": clock::now(), "type": "warning", "message": message}));
+    }
+
+    /// The last line of a task that failed.
+    pub fn error(&self, code: u32, message: &str) {
+        self.event(&json!({"time": clock::now(), "error": {"code": code, "message": message}}));
+    }
+
+    /// A stage of `total` parts.
+    pub fn stage(&self, name: &str, tags: &[&str], total: usize) -> EventStage {
+        EventStage {
+            log: self.clone(),
+            name: name.to_owned(),
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            total,
+            next: Arc::new(AtomicUsize::new(1)),
+        }
+    }
+}
+
+/// A stage in the event log.
+#[derive(Debug, Clone)]
+pub struct EventStage {
+    log: TaskLog,
+    name: String,
+    tags: Vec<String>,
+    total: usize,
+    next: Arc<AtomicUsize>,
+}
+
+impl EventStage {
+    /// Begins a part of the stage.
+    pub fn part(&self, label: &str) -> Arc<EventPart> {
+        Arc::new(EventPart {
+            stage: self.clone(),
+            label: label.to_owned(),
+            index: self.next.fetch_add(1, Ordering::SeqCst),
+            steps: AtomicUsize::new(0),
+        })
+    }
+}
+
+/// One part of a stage.
+#[derive(Debug)]
+pub struct EventPart {
+    stage: EventStage,
+    label: String,
+    index: usize,
+    steps: AtomicUsize,
+}
+
+/// How much further a bar moves with each step, as the number of steps is not known in advance.
+const STEP_PERCENT: usize = 7;
+
+impl EventPart {
+    /// Does the part's work, and notes how it ended.
+    pub async fn run<T, E: std::error::Error + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.note("started", 0, None);
+        let result = work.await;
+        match &result {
+            Ok(_) => self.note("finished", 100, None),
+            Err(error) => self.note("failed", 100, Some(json!({"error": explain(error)}))),
+        }
+        result
+    }
+
+    fn note(&self, state: &str, progress: usize, data: Option<Value>) {
+        let stage = &self.stage;
+        let mut event = json!({
+            "time": clock::now(), "stage": stage.name, "tags": stage.tags, "total": stage.total,
+            "task": self.label, "index": self.index, "state": state, "progress": progress,
+        });
+        if let (Some(data), Some(event)) = (data, event.as_object_mut()) {
+            event.insert("data".into(), data);
+        }
+        stage.log.event(&event);
+    }
+}
+
+impl Progress for EventPart {
+    fn status(&self, status: &str) {
+        let done = self.steps.fetch_add(1, Ordering::SeqCst);
+        self.note("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": status})));
+        self.stage.log.debug(&format!("{}: {status}", self.label));
+    }
+
+    fn cpi_log(&self, line: &str) {
+        self.stage.log.write(OutputKind::Cpi, &format!("{line}\n"));
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.stage.log.is_cancelled()
+    }
+}

@@ -1,0 +1,205 @@
+//! Tasks: what the API queues and workers carry out.
+//!
+//! A [`Job`] says what to do; [`Workers`] claim tasks from the store and run them; [`TaskLog`] writes what people read
+//! while they wait. One file per kind of job.
+
+mod delete_deployment;
+mod delete_stemcell;
+mod execute;
+mod log;
+mod update_deployment;
+mod update_stemcell;
+mod vm_stats;
+mod worker;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use log::{EventStage, OutputKind, TaskLog};
+pub(crate) use update_deployment::{prepare, reload};
+pub use worker::Workers;
+
+/// What a task does. Stored with it, so that any director on the same database can carry it out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "job", rename_all = "snake_case")]
+pub enum Job {
+    /// Take a stemcell into the clouds.
+    UpdateStemcell {
+        /// The tarball; the task removes it.
+        tarball: PathBuf,
+        /// Make it anew in the clouds even if it is there.
+        fix: bool,
+    },
+    /// Remove a stemcell from the clouds.
+    DeleteStemcell {
+        /// Name.
+        name: String,
+        /// Version.
+        version: String,
+        /// Whatever the clouds say.
+        force: bool,
+    },
+    /// Bring a deployment to what its manifest says.
+    UpdateDeployment {
+        /// Its name.
+        deployment: String,
+        /// Verbatim.
+        manifest: String,
+        /// How.
+        options: DeployOptions,
+    },
+    /// Remove a deployment; its disks are orphaned.
+    DeleteDeployment {
+        /// Its name.
+        deployment: String,
+        /// Go on after failures.
+        force: bool,
+    },
+    /// Ask agents how they are.
+    VmStats {
+        /// The deployment.
+        deployment: String,
+        /// Instances, with or without VMs, rather than VMs.
+        instances: bool,
+    },
+}
+
+/// How to deploy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployOptions {
+    /// All VMs anew.
+    pub recreate: bool,
+    /// Only these anew: a group, and perhaps one instance of it by index or uuid.
+    pub recreate_only: Option<(String, Option<String>)>,
+    /// Do not mind agents that do not answer.
+    pub fix: bool,
+    /// Only show the plan.
+    pub dry_run: bool,
+    /// The cloud configs that the operator saw in the diff; none for the current ones.
+    pub cloud_configs: Option<Vec<i64>>,
+}
+
+impl Job {
+    /// The type, as lists of tasks filter by it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::UpdateStemcell { .. } => "update_stemcell",
+            Self::DeleteStemcell { .. } => "delete_stemcell",
+            Self::UpdateDeployment { .. } => "update_deployment",
+            Self::DeleteDeployment { .. } => "delete_deployment",
+            Self::VmStats { .. } => "vms",
+        }
+    }
+
+    /// For people, in the words that clients look for.
+    pub fn description(&self) -> String {
+        match self {
+            Self::UpdateStemcell { .. } => "create stemcell".to_owned(),
+            Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
+            Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
+            Self::UpdateDeployment { .. } => "create deployment".to_owned(),
+            Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
+            Self::VmStats { .. } => "retrieve vm-stats".to_owned(),
+        }
+    }
+
+    /// The deployment that it is about.
+    pub fn deployment(&self) -> Option<&str> {
+        match self {
+            Self::UpdateStemcell { .. } | Self::DeleteStemcell { .. } => None,
+            Self::UpdateDeployment { deployment, .. }
+            | Self::DeleteDeployment { deployment, .. }
+            | Self::VmStats { deployment, .. } => Some(deployment),
+        }
+    }
+}
+
+/// why a task failed
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// the documents are wrong
+    #[error("{0}")]
+    Input(String),
+    /// an operation failed
+    #[error(transparent)]
+    Operation(Box<crate::steps::OperationError>),
+    /// a step outside of an operation failed
+    #[error(transparent)]
+    Step(#[from] crate::steps::StepError),
+    /// a change in a cloud failed
+    #[error(transparent)]
+    Change(#[from] crate::clouds::ChangeError),
+    /// the CPI failed
+    #[error("the CPI '{cpi}' failed")]
+    Cpi {
+        /// Its name.
+        cpi: String,
+        /// Why.
+        #[source]
+        source: windlass_cpi_client::CallError,
+    },
+    /// the records failed
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    /// the records failed
+    #[error(transparent)]
+    Ledger(#[from] crate::ledger::LedgerError),
+    /// a lock is held
+    #[error(transparent)]
+    Lock(#[from] crate::store::LockError),
+    /// a stemcell cannot be read
+    #[error("the stemcell cannot be used")]
+    Stemcell(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// several instances failed
+    #[error("{}", .0.iter().map(explain_error).collect::<Vec<_>>().join("\n"))]
+    Several(Vec<TaskError>),
+    /// the task was cancelled
+    #[error("task cancelled")]
+    Cancelled,
+}
+
+impl From<crate::steps::OperationError> for TaskError {
+    fn from(error: crate::steps::OperationError) -> Self {
+        Self::Operation(Box::new(error))
+    }
+}
+
+fn explain_error(error: &TaskError) -> String {
+    explain(error)
+}
+
+impl TaskError {
+    /// The code that the original has for this kind of error.
+    fn code(&self) -> u32 {
+        match self {
+            Self::Input(_) => 40000,
+            Self::Stemcell(_) => 50000,
+            Self::Cancelled => 10001,
+            _ => 100,
+        }
+    }
+
+    fn is_cancellation(&self) -> bool {
+        match self {
+            Self::Cancelled | Self::Step(crate::steps::StepError::Cancelled) => true,
+            Self::Operation(error) => matches!(error.cause, crate::steps::StepError::Cancelled),
+            Self::Several(errors) => errors.iter().all(Self::is_cancellation),
+            _ => false,
+        }
+    }
+}
+
+/// An error with all its causes, each said once.
+pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let next = source.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = source.source();
+    }
+    text
+}

@@ -1,0 +1,114 @@
+//! Takes a stemcell into every cloud that wants its format.
+
+use std::path::{Path, PathBuf};
+
+use windlass_contract::stemcell::StemcellManifest;
+
+use super::{TaskError, TaskLog};
+use crate::Director;
+use crate::clouds::OnBehalfOf;
+use crate::ledger::{Change, Fact, NewStemcell};
+use crate::steps::Progress;
+
+pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
+    let result = upload(director, log, tarball, fix).await;
+    if let Err(error) = windlass_durable::file::remove_file(tarball) {
+        log.warning(&format!("cannot remove {}: {error}", tarball.display()));
+    }
+    result
+}
+
+async fn upload(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
+    let unpacked = director.folders.temporary().join(format!("stemcell-{}", log.task()));
+    let result = unpack_and_create(director, log, tarball, &unpacked, fix).await;
+    if let Err(error) = windlass_durable::file::remove_tree(&unpacked) {
+        log.warning(&format!("cannot remove {}: {error}", unpacked.display()));
+    }
+    result
+}
+
+async fn unpack_and_create(
+    director: &Director,
+    log: &TaskLog,
+    tarball: &Path,
+    unpacked: &Path,
+    fix: bool,
+) -> Result<String, TaskError> {
+    let stage = log.stage("Update stemcell", &[], 5);
+    let extracting = stage.part("Extracting stemcell archive");
+    let manifest = extracting.run(unpack(tarball.to_owned(), unpacked.to_owned())).await?;
+    stage.part("Verifying stemcell manifest").run(async { verify(&manifest) }).await?;
+    let (name, version) = (&manifest.name, &manifest.version);
+    let mut accepted = 0;
+    for cpi in director.clouds.names() {
+        let suffix = if cpi.is_empty() { String::new() } else { format!(" (cpi: {cpi})") };
+        let checking = stage.part(&format!("Checking if this stemcell already exists{suffix}"));
+        let exists = checking.run(exists(director, cpi, &manifest)).await?;
+        if !fits(director, cpi, &manifest).await? {
+            continue;
+        }
+        accepted += 1;
+        if exists && !fix {
+            log.warning(&format!("stemcell {name}/{version} already exists{suffix}; it was not uploaded again"));
+            continue;
+        }
+        let part = stage.part(&format!("Uploading stemcell {name}/{version} to the cloud{suffix}"));
+        let cpi_log = |line: &str| part.cpi_log(line);
+        let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
+        let change = Change::CreateStemcell { stemcell: new_stemcell(&manifest, cpi), image: unpacked.join("image") };
+        let fact = part.run(director.clouds.perform(who, cpi, None, change)).await?;
+        if let Fact::StemcellCreated { cid, .. } = fact {
+            let saving = stage.part(&format!("Save stemcell {name}/{version} ({cid}){suffix}"));
+            saving.run(async { Ok::<_, TaskError>(()) }).await?;
+        }
+    }
+    if accepted == 0 {
+        let formats = manifest.stemcell_formats.join(", ");
+        return Err(TaskError::Input(format!("no CPI takes stemcells of format {formats}")));
+    }
+    Ok(format!("/stemcells/{name}/{version}"))
+}
+
+async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, TaskError> {
+    let unpacked = tokio::task::spawn_blocking(move || {
+        windlass_durable::file::create_private_dir(&into)?;
+        Ok(windlass_stemcell::unpack(&tarball, &into)?)
+    });
+    unpacked.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::Stemcell)
+}
+
+async fn exists(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<bool, TaskError> {
+    let stemcells = director.store.stemcells().await?;
+    let mut same = stemcells.into_iter().filter(|stemcell| stemcell.cpi == cpi);
+    Ok(same.any(|stemcell| stemcell.name == manifest.name && stemcell.version == manifest.version))
+}
+
+/// A side that names no formats takes or is any.
+async fn fits(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<bool, TaskError> {
+    let info = director.clouds.cpi(cpi)?.info().await;
+    let takes = &info.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source })?.stemcell_formats;
+    let has = &manifest.stemcell_formats;
+    Ok(has.is_empty() || takes.is_empty() || has.iter().any(|format| takes.contains(format)))
+}
+
+fn verify(manifest: &StemcellManifest) -> Result<(), TaskError> {
+    let plain = |text: &str| !text.is_empty() && !text.contains(['/', '\n', ' ']);
+    for (what, text) in [("name", &manifest.name), ("version", &manifest.version)] {
+        if !plain(text) {
+            return Err(TaskError::Input(format!("the stemcell's {what} '{text}' is empty or has blanks or slashes")));
+        }
+    }
+    Ok(())
+}
+
+fn new_stemcell(manifest: &StemcellManifest, cpi: &str) -> NewStemcell {
+    NewStemcell {
+        name: manifest.name.clone(),
+        version: manifest.version.clone(),
+        operating_system: manifest.os().to_owned(),
+        sha1: manifest.sha1.clone(),
+        api_version: manifest.api_version,
+        cloud_properties: manifest.cloud_properties.clone(),
+        cpi: cpi.to_owned(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Asks the agents of a deployment how they are.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use windlass_agent_client::{AgentState, Deadlines};
+
+use super::TaskError;
+use super::update_deployment::reload;
+use crate::Director;
+use crate::agents::addresses;
+use crate::clock;
+use crate::plan::CurrentInstance;
+
+/// How long an agent may take before it counts as unresponsive.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many agents are asked at once.
+const AT_ONCE: usize = 32;
+
+/// One JSON line per VM, or per instance.
+pub(super) async fn run(director: &Director, deployment: &str, instances: bool) -> Result<String, TaskError> {
+    let current = reload(director, deployment).await?;
+    let mut asking: Vec<BoxFuture<'_, String>> = Vec::new();
+    for instance in current.instances.iter().filter(|instance| instances || instance.vm.is_some()) {
+        asking.push(Box::pin(async move {
+            let state = ask(director, instance).await;
+            format!("{}\n", line(instance, state.as_ref()))
+        }));
+    }
+    let lines: Vec<String> = stream::iter(asking).buffered(AT_ONCE).collect().await;
+    Ok(lines.concat())
+}
+
+async fn ask(director: &Director, instance: &CurrentInstance) -> Option<AgentState> {
+    let agent = director.agents.of(instance.vm.as_ref()?);
+    let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
+    agent.with_deadlines(deadlines).get_state(true).await.ok()
+}
+
+/// The types matter: clients refuse a number where they expect a string.
+fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> Value {
+    let (record, vm) = (&instance.record, instance.vm.as_ref());
+    let disks: Vec<_> = instance.disks.iter().filter(|disk| disk.active).map(|disk| &disk.cid).collect();
+    let job_state = match (vm, state) {
+        (None, _) => Value::Null,
+        (Some(_), Some(state)) => json!(state.job_state),
+        (Some(_), None) => json!("unresponsive agent"),
+    };
+    json!({
+        "vm_cid": vm.map(|vm| &vm.cid),
+        "active": vm.map(|_| true),
+        "vm_created_at": vm.map(|vm| clock::rfc3339(vm.created_at)),
+        "cloud_properties": vm.map(|vm| vm.cloud_properties.clone()).unwrap_or_default(),
+        "disk_cid": disks.first(),
+        "disk_cids": disks,
+        "ips": vm.map(|vm| addresses(&vm.networks)).unwrap_or_default(),
+        "agent_id": vm.map(|vm| &vm.agent_id),
+        "job_name": record.group,
+        "index": record.index,
+        "job_state": job_state,
+        "state": record.state.as_str(),
+        "vm_type": record.spec.as_ref().map(|spec| &spec.vm_type),
+        "vitals": state.and_then(|state| state.vitals.clone()),
+        "processes": state.map(|state| state.processes.clone()).unwrap_or_default(),
+        "az": record.az,
+        "id": record.id,
+        "bootstrap": record.bootstrap,
+        "ignore": false,
+        "stemcell": vm.map(|vm| json!({
+            "name": vm.stemcell.name, "version": vm.stemcell.version, "api_version": vm.stemcell.api_version,
+        })),
+    })
+}

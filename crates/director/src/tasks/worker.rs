@@ -1,0 +1,139 @@
+//! Workers claim tasks and carry them out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::{Job, OutputKind, TaskError, TaskLog, explain};
+use crate::Director;
+use crate::store::{TaskRecord, TaskState};
+
+/// How many tasks are worked on at once.
+const WORKERS: usize = 8;
+/// How often a worker looks for tasks that another director queued.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How often locks are renewed.
+const RENEW: Duration = Duration::from_secs(20);
+
+/// The workers of a director.
+#[derive(Debug, Default)]
+pub struct Workers {
+    queued: Notify,
+    running: Mutex<BTreeMap<i64, TaskLog>>,
+}
+
+impl Workers {
+    /// A task was queued.
+    pub fn wake(&self) {
+        self.queued.notify_one();
+    }
+
+    /// Asks the worker of a task to stop at its next step.
+    pub fn cancel(&self, task: i64) {
+        if let Some(log) = self.running().get(&task) {
+            log.cancel();
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<i64, TaskLog>> {
+        self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Works until `stop` resolves, then lets running tasks finish.
+    pub async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) {
+        let mut tasks = JoinSet::new();
+        let mut renewal = tokio::time::interval(RENEW);
+        tokio::pin!(stop);
+        loop {
+            while tasks.len() < WORKERS {
+                match director.store.claim_task(&director.uuid).await {
+                    Ok(Some(task)) => {
+                        tasks.spawn(work(director.clone(), task));
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::error!(error = explain(&error), "cannot look for tasks");
+                        break;
+                    }
+                }
+            }
+            tokio::select! {
+                () = &mut stop => break,
+                () = director.workers.queued.notified() => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                _ = renewal.tick() => renew(&director).await,
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+        while !tasks.is_empty() {
+            tokio::select! {
+                _ = renewal.tick() => renew(&director).await,
+                _ = tasks.join_next() => {}
+            }
+        }
+    }
+}
+
+async fn renew(director: &Director) {
+    if let Err(error) = director.store.renew_locks(&director.uuid).await {
+        tracing::error!(error = explain(&error), "cannot renew locks");
+    }
+}
+
+async fn work(director: Arc<Director>, task: TaskRecord) {
+    let id = task.id;
+    let log = match TaskLog::open(&director.folders.tasks(), id) {
+        Ok(log) => log,
+        Err(error) => {
+            finish(&director, id, TaskState::Error, &format!("cannot write the task's output: {error}")).await;
+            return;
+        }
+    };
+    director.workers.running().insert(id, log.clone());
+    tracing::info!(task = id, description = task.description, "task started");
+    let result = carry_out(&director, &task, &log).await;
+    director.workers.running().remove(&id);
+    if let Err(error) = director.store.release_locks(id).await {
+        tracing::error!(task = id, error = explain(&error), "cannot release locks");
+    }
+    match result {
+        Ok(result) => finish(&director, id, TaskState::Done, &result).await,
+        Err(error) => {
+            let message = explain(&error);
+            log.debug(&message);
+            let state = if error.is_cancellation() { TaskState::Cancelled } else { TaskState::Error };
+            log.error(error.code(), &message);
+            finish(&director, id, state, &message).await;
+        }
+    }
+}
+
+async fn finish(director: &Director, task: i64, state: TaskState, result: &str) {
+    tracing::info!(task, state = state.as_str(), result, "task ended");
+    if let Err(error) = director.store.finish_task(task, state, result).await {
+        tracing::error!(task, error = explain(&error), "cannot record the end of a task");
+    }
+}
+
+async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -> Result<String, TaskError> {
+    match &task.job {
+        Job::UpdateStemcell { tarball, fix } => super::update_stemcell::run(director, log, tarball, *fix).await,
+        Job::DeleteStemcell { name, version, force } => {
+            super::delete_stemcell::run(director, log, name, version, *force).await
+        }
+        Job::UpdateDeployment { deployment, manifest, options } => {
+            super::update_deployment::run(director, log, deployment, manifest, options).await
+        }
+        Job::DeleteDeployment { deployment, force } => {
+            super::delete_deployment::run(director, log, deployment, *force).await
+        }
+        Job::VmStats { deployment, instances } => {
+            let lines = super::vm_stats::run(director, deployment, *instances).await?;
+            log.write(OutputKind::Result, &lines);
+            Ok(String::new())
+        }
+    }
+}
