@@ -16,7 +16,7 @@
 //! process may be killed at any point: what it left half done is invisible (its name starts with a dot) or is finished by
 //! the next call.
 //!
-//! - [`methods`](cloud): one file per CPI method.
+//! - [`cloud`]: which method is served where; `methods`: one file per CPI method.
 //! - `state`: the folders and what is recorded in them.
 //! - `machine`: starting and stopping a VM from the outside; `supervisor`: the VM from the inside.
 //! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same.

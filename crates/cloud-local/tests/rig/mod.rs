@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use flate2::Compression;
@@ -82,8 +82,7 @@ impl Rig {
         }
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(request).unwrap();
-        // Also waits until nobody holds stdout and stderr any more, as callers do.
-        let output = child.wait_with_output().unwrap();
+        let output = output_of(child);
         if kill_at.is_some() && output.status.signal() == Some(9) {
             return None;
         }
@@ -147,6 +146,18 @@ impl Drop for Rig {
                 self.send(&request("delete_vm", json!([cid]), "cpi-1"), None);
             }
         }
+    }
+}
+
+/// Waits until nobody holds stdout and stderr any more, as callers do, but not for ever.
+fn output_of(child: Child) -> Output {
+    let pid = child.id();
+    let (done, output) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match output.recv_timeout(Duration::from_secs(60)) {
+        Ok(output) => output.unwrap(),
+        Err(_) if runs(pid) => panic!("the CPI does not end"),
+        Err(_) => panic!("the CPI ended, and something that it started still holds its stdout or stderr"),
     }
 }
 
