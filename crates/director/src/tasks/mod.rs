@@ -137,7 +137,7 @@ pub enum TaskError {
         cpi: String,
         /// Why.
         #[source]
-        source: windlass_cpi_client::CallError,
+        source: Box<windlass_cpi_client::CallError>,
     },
     /// the records failed
     #[error(transparent)]

@@ -86,7 +86,8 @@ async fn exists(director: &Director, cpi: &str, manifest: &StemcellManifest) -> 
 /// A side that names no formats takes or is any.
 async fn fits(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<bool, TaskError> {
     let info = director.clouds.cpi(cpi)?.info().await;
-    let takes = &info.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source })?.stemcell_formats;
+    let takes =
+        &info.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) })?.stemcell_formats;
     let has = &manifest.stemcell_formats;
     Ok(has.is_empty() || takes.is_empty() || has.iter().any(|format| takes.contains(format)))
 }
