@@ -1,4 +1,4 @@
-//! The SDK for authors of CPIs: implement [`Cloud`], hand it to [`serve`], and the executable speaks the CPI contract.
+//! The SDK for authors of CPIs: implement [`Cloud`], hand it to [`serve()`], and the executable speaks the CPI contract.
 //!
 //! ```no_run
 //! use windlass_contract::{DiskCid, cpi::{CpiError, methods::CreateDisk}};

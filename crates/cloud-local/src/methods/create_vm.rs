@@ -122,8 +122,11 @@ fn find_agent(cloud: &LocalCloud, stemcell: &StemcellCid) -> Result<PathBuf, Cpi
         || CpiError::cloud(format!("the stemcell '{stemcell}' has no agent at /{AGENT}; use a stemcell that has one"));
     let root = cloud.stemcells.path(stemcell.as_str()).ok_or_else(missing)?.join("root");
     let root = fs::canonicalize(root).map_err(|_| missing())?;
-    let agent = fs::canonicalize(root.join(AGENT)).map_err(|_| missing())?;
-    if agent.starts_with(&root) && agent.is_file() { Ok(agent) } else { Err(missing()) }
+    let agent = root.join(AGENT);
+    let file = fs::canonicalize(&agent).map_err(|_| missing())?;
+    // By the name that the stemcell gives it: an executable that is several programs goes by that.
+    if file.starts_with(&root) && file.is_file() { Ok(agent) } else { Err(missing()) }
+}
 }
 
 fn is_dynamic(asked: &Networks, planned: &Networks, address: Ipv4Addr) -> bool {
