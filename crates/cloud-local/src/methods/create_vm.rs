@@ -127,7 +127,6 @@ fn find_agent(cloud: &LocalCloud, stemcell: &StemcellCid) -> Result<PathBuf, Cpi
     // By the name that the stemcell gives it: an executable that is several programs goes by that.
     if file.starts_with(&root) && file.is_file() { Ok(agent) } else { Err(missing()) }
 }
-}
 
 fn is_dynamic(asked: &Networks, planned: &Networks, address: Ipv4Addr) -> bool {
     let address = address.to_string();
