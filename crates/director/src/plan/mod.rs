@@ -14,6 +14,9 @@ use windlass_contract::{DiskCid, Networks, Object, StemcellCid, VmCid};
 
 use crate::ledger::{DiskRecord, StemcellOfVm};
 
+#[cfg(test)]
+mod tests;
+
 pub use planner::{Current, CurrentInstance, PlanOptions, Recreate, plan, plan_deletion};
 
 /// What a deploy will do.

@@ -100,16 +100,16 @@ impl Store {
             .collect()
     }
 
-    /// Notes what instances are being brought to, and reserves their addresses: from now on they are not converged.
-    /// All or nothing, so that two deployments never get the same address.
+    /// Notes what instances are being brought to, and reserves their addresses. All or nothing, so that two deployments
+    /// never get the same address.
     pub async fn begin_instances(&self, instances: &[InstanceRecord]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         for instance in instances {
             let spec = instance.spec.as_ref().map(|spec| to_json("spec", spec)).transpose()?;
             sqlx::query(
                 "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)
-                 ON CONFLICT (id) DO UPDATE SET az = $5, bootstrap = $6, state = $7, spec = $8, converged = 0",
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+                 ON CONFLICT (id) DO UPDATE SET az = $5, bootstrap = $6, state = $7, spec = $8, converged = $9",
             )
             .bind(instance.id.as_str())
             .bind(instance.deployment.as_str())
@@ -119,6 +119,7 @@ impl Store {
             .bind(i64::from(instance.bootstrap))
             .bind(instance.state.as_str())
             .bind(spec)
+            .bind(i64::from(instance.converged))
             .execute(transaction.connection())
             .await?;
         }

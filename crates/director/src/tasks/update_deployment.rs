@@ -35,7 +35,7 @@ pub(super) async fn run(
         return Ok(format!("/deployments/{deployment}"));
     }
     director.store.use_stemcells(deployment, &prepared.desired.stemcells).await?;
-    director.store.begin_instances(&changed_instances(&prepared.plan)).await?;
+    director.store.begin_instances(&instance_records(&prepared.plan)).await?;
     let current = reload(director, deployment).await?;
     let work = Work { director, log, deployment, current: &current };
     work.remove(&prepared.plan.removed).await?;
@@ -120,10 +120,9 @@ pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Curr
     Ok(Current { instances, addresses: director.store.addresses().await? })
 }
 
-/// Records of the instances that something is done to.
-fn changed_instances(plan: &Plan) -> Vec<InstanceRecord> {
+/// What the instances are brought to; those to which nothing is done are there already.
+fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
     plan.instances()
-        .filter(|instance| !instance.actions.is_empty())
         .map(|instance| InstanceRecord {
             id: instance.id.clone(),
             deployment: plan.deployment.clone(),
@@ -133,7 +132,7 @@ fn changed_instances(plan: &Plan) -> Vec<InstanceRecord> {
             bootstrap: instance.bootstrap,
             state: InstanceState::Started,
             spec: instance.spec.clone(),
-            converged: false,
+            converged: instance.actions.is_empty(),
         })
         .collect()
 }
