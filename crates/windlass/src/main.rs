@@ -1,1 +1,52 @@
-fn main() {}
+//! The one binary.
+//!
+//! It is four programs: the agent inside a VM, the CPI of the embedded cloud, the supervisor of one of its VMs, and the
+//! command line. The first three are told apart here, before the command line's parser and the async runtime start, so that
+//! a CPI call costs little more than a process.
+//!
+//! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
+//! - [`environment`], [`director_client`], [`session`]: which director, and the conversation with it.
+//! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
+//! - [`demo`]: the whole system in a minute.
+
+mod cli;
+mod demo;
+mod diff_view;
+mod director_answers;
+mod director_client;
+mod environment;
+mod event_log;
+mod failure;
+mod formats;
+mod live_tree;
+mod screen;
+mod session;
+mod state_dir;
+mod table;
+mod task_view;
+mod verbs;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let called_as = arguments.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
+    if matches!(called_as, Some("bosh-agent" | "windlass-agent")) {
+        return windlass_agent::run(arguments.into_iter());
+    }
+    let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    match words.as_slice() {
+        [_, "agent", ..] if !asks_for_help(&words) => windlass_agent::run(arguments.into_iter().skip(1)),
+        [_, "cpi", "local", "--config", _] => windlass_cloud_local::serve(Path::new(&arguments[4])),
+        [_, "vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[2])),
+        _ => verbs::run(cli::Cli::parse()),
+    }
+}
+
+fn asks_for_help(words: &[&str]) -> bool {
+    words.iter().any(|word| matches!(*word, "--help" | "-h"))
+}

@@ -1,0 +1,358 @@
+//! Every verb and flag of the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use windlass_contract::Secret;
+
+/// BOSH without a registry: director, CPI, agent and command line.
+#[derive(Debug, Parser)]
+#[command(name = "windlass", version, max_term_width = 100, after_help = FIRST_STEPS)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const FIRST_STEPS: &str = "First steps:
+  windlass demo        shows everything on this machine in a minute, and cleans up
+  windlass director    runs a director here; the other verbs then find it by themselves";
+
+/// Flags that all verbs understand.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Global {
+    /// Director, as https://HOST:PORT [env: BOSH_ENVIRONMENT]
+    #[arg(short, long, global = true, value_name = "URL", help_heading = GLOBAL)]
+    pub(crate) environment: Option<String>,
+    /// The director's CA: a file or the PEM text [env: BOSH_CA_CERT]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) ca_cert: Option<String>,
+    /// User [env: BOSH_CLIENT]
+    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
+    pub(crate) client: Option<String>,
+    /// Password; better given as a variable [env: BOSH_CLIENT_SECRET]
+    #[arg(long, global = true, value_name = "SECRET", help_heading = GLOBAL, value_parser = secret)]
+    pub(crate) client_secret: Option<Secret>,
+    /// Deployment [env: BOSH_DEPLOYMENT]
+    #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
+    pub(crate) deployment: Option<String>,
+    /// State directory of the director on this machine
+    #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Ask nothing
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    pub(crate) non_interactive: bool,
+    /// Print JSON
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) json: bool,
+    /// Print as on a terminal
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) tty: bool,
+    /// No colours
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) no_color: bool,
+}
+
+const GLOBAL: &str = "Global options";
+
+fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show everything on this machine in a minute, and clean up
+    Demo {
+        /// Leave the director and the deployment running
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Run a director in the foreground
+    Director(DirectorArgs),
+    /// Build and inspect stemcells
+    #[command(subcommand)]
+    Stemcell(StemcellVerb),
+
+    /// Show the director
+    #[command(alias = "environment")]
+    Env,
+    /// Upload a stemcell
+    UploadStemcell {
+        /// Tarball
+        file: PathBuf,
+        /// Replace the one with the same name and version
+        #[arg(long)]
+        fix: bool,
+    },
+    /// List stemcells
+    #[command(alias = "ss")]
+    Stemcells,
+    /// Delete a stemcell
+    DeleteStemcell {
+        /// NAME/VERSION
+        stemcell: Slug,
+        /// Ignore errors of the cloud
+        #[arg(long)]
+        force: bool,
+    },
+    /// Change the cloud config
+    #[command(alias = "ucc")]
+    UpdateCloudConfig {
+        /// YAML file
+        file: PathBuf,
+        /// Name of the config
+        #[arg(long, default_value = "")]
+        name: String,
+    },
+    /// Print the cloud config
+    #[command(alias = "cc")]
+    CloudConfig {
+        /// Name of the config
+        #[arg(long, default_value = "")]
+        name: String,
+    },
+    /// List the active configs
+    #[command(alias = "cs")]
+    Configs,
+    /// Bring a deployment to what a manifest says
+    Deploy(DeployArgs),
+    /// Show what 'deploy' would do, and why
+    Plan(PlanArgs),
+    /// List deployments
+    #[command(aliases = ["ds", "deps"])]
+    Deployments,
+    /// Print the manifest of a deployment
+    #[command(alias = "man")]
+    Manifest,
+    /// List VMs
+    Vms,
+    /// List instances
+    #[command(alias = "is")]
+    Instances {
+        /// Also show state, VM, disks and agent
+        #[arg(short = 'i', long)]
+        details: bool,
+    },
+    /// List disks with their hints, or orphans
+    Disks {
+        /// Only disks that no instance uses any more
+        #[arg(long)]
+        orphaned: bool,
+    },
+    /// Recreate VMs; their disks are carried over
+    Recreate {
+        /// GROUP or GROUP/ID; everything if absent
+        #[arg(value_name = "GROUP[/ID]")]
+        instances: Option<String>,
+        /// Also those whose agent does not answer
+        #[arg(long)]
+        fix: bool,
+    },
+    /// Delete a deployment; its disks become orphans
+    #[command(alias = "deld")]
+    DeleteDeployment {
+        /// Ignore errors of the cloud and of agents
+        #[arg(long)]
+        force: bool,
+    },
+    /// List running tasks, or recent ones
+    #[command(alias = "ts")]
+    Tasks {
+        /// Also those that ended; the last N
+        #[arg(short, long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+        recent: Option<u32>,
+    },
+    /// Follow a task, or show one that ended
+    #[command(alias = "t")]
+    Task(TaskArgs),
+    /// Cancel a task at its next checkpoint
+    #[command(alias = "ct")]
+    CancelTask {
+        /// Number of the task
+        id: u64,
+    },
+    /// List locks
+    Locks,
+    /// List what the clouds may hold that nothing owns
+    Leaks,
+
+    /// Serve one CPI call: the request on stdin, the answer on stdout
+    Cpi {
+        /// Cloud
+        #[arg(value_parser = ["local"])]
+        cloud: String,
+        /// Configuration, in the form of a cpi.json
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Be the agent of a VM, with the flags of the original
+    Agent {
+        /// Flags of the original agent
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+}
+
+/// `director`.
+#[derive(Debug, Args)]
+pub(crate) struct DirectorArgs {
+    /// Address and port to listen on; port 0 for any
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:25555")]
+    pub(crate) listen: SocketAddr,
+    /// Database other than the embedded one, for example postgres://USER:PASSWORD@HOST/NAME
+    #[arg(long, value_name = "URL", value_parser = secret)]
+    pub(crate) db: Option<Secret>,
+    /// Name of the director
+    #[arg(long, default_value = "windlass")]
+    pub(crate) name: String,
+}
+
+/// `stemcell …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StemcellVerb {
+    /// Build a minimal stemcell around an agent
+    Build(StemcellBuildArgs),
+    /// Show what is inside a stemcell
+    Inspect {
+        /// Tarball
+        file: PathBuf,
+    },
+}
+
+/// `stemcell build`.
+#[derive(Debug, Args)]
+pub(crate) struct StemcellBuildArgs {
+    /// Where the tarball goes
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Agent; 'windlass-agent' beside this program, or else this program
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: Option<PathBuf>,
+    /// Name of the stemcell
+    #[arg(long, default_value = "windlass-minimal")]
+    pub(crate) name: String,
+    // Not `--version`'s usual meaning, but the one that people expect here.
+    /// Version of the stemcell
+    #[arg(long = "version", value_name = "VERSION", default_value = "1")]
+    pub(crate) stemcell_version: String,
+    /// Contract that the agent speaks; 2 needs no registry
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) api_version: u32,
+}
+
+/// `deploy`.
+#[derive(Debug, Args)]
+pub(crate) struct DeployArgs {
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Show the plan and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `plan`, and what it has in common with `deploy`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Manifest
+    pub(crate) manifest: PathBuf,
+    /// Recreate all VMs
+    #[arg(long)]
+    pub(crate) recreate: bool,
+    /// Recreate VMs whose agent does not answer
+    #[arg(long)]
+    pub(crate) fix: bool,
+}
+
+/// `task`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    /// Number of the task; the running one if absent
+    pub(crate) id: Option<u64>,
+    /// Print its events as they are
+    #[arg(long, group = "output")]
+    pub(crate) event: bool,
+    /// Print the director's log of it
+    #[arg(long, group = "output")]
+    pub(crate) debug: bool,
+    /// Print what the CPI said
+    #[arg(long, group = "output")]
+    pub(crate) cpi: bool,
+    /// Print its result
+    #[arg(long, group = "output")]
+    pub(crate) result: bool,
+}
+
+/// NAME/VERSION.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slug {
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
+impl std::str::FromStr for Slug {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((name, version)) if !name.is_empty() && !version.is_empty() => {
+                Ok(Self { name: name.to_owned(), version: version.to_owned() })
+            }
+            _ => Err("expected NAME/VERSION, as 'windlass stemcells' lists them"),
+        }
+    }
+}
+
+impl std::fmt::Display for Slug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.name, self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_contradict_each_other_nowhere() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_verb() {
+        let before = Cli::parse_from(["windlass", "-d", "shop", "-n", "vms"]);
+        let after = Cli::parse_from(["windlass", "vms", "-d", "shop", "-n"]);
+        for cli in [before, after] {
+            assert_eq!(cli.global.deployment.as_deref(), Some("shop"));
+            assert!(cli.global.non_interactive);
+        }
+    }
+
+    #[test]
+    fn recent_is_30_unless_said_otherwise() {
+        let recent = |words: &[&str]| match Cli::parse_from(words).verb {
+            Verb::Tasks { recent } => recent,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(recent(&["windlass", "tasks"]), None);
+        assert_eq!(recent(&["windlass", "tasks", "--recent"]), Some(30));
+        assert_eq!(recent(&["windlass", "tasks", "--recent=5"]), Some(5));
+    }
+
+    #[test]
+    fn a_password_does_not_reach_the_debug_form_of_the_command_line() {
+        let cli = Cli::parse_from(["windlass", "--client-secret", "hunter2", "env"]);
+        assert!(!format!("{cli:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_stemcell_is_named_with_its_version() {
+        assert_eq!("a/1.2".parse(), Ok(Slug { name: "a".into(), version: "1.2".into() }));
+        assert!("a".parse::<Slug>().is_err());
+        assert!("a/".parse::<Slug>().is_err());
+    }
+}

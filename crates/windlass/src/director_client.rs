@@ -1,0 +1,287 @@
+//! The director, over HTTPS.
+
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RANGE};
+use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, redirect};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use windlass_contract::Secret;
+use windlass_durable::kill_point;
+
+use crate::environment::Environment;
+
+/// A connection to a director.
+#[derive(Debug)]
+pub(crate) struct DirectorClient {
+    http: Client,
+    url: String,
+    user: Option<(String, Secret)>,
+    /// Once it answered, an interruption is worth waiting for: a director may be restarted under a task.
+    answered: AtomicBool,
+}
+
+/// why the director did not do what was asked
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    #[error("the director's CA certificate cannot be used; --ca-cert takes a file or PEM text")]
+    Ca(#[source] Cause),
+    #[error(
+        "cannot reach the director at {url}; check that it runs and that -e, BOSH_ENVIRONMENT or --state-dir names it"
+    )]
+    Unreachable { url: String, source: Cause },
+    #[error("the director at {url} refuses these credentials; check BOSH_CLIENT and BOSH_CLIENT_SECRET")]
+    Unauthorized { url: String },
+    #[error("the director answered {status}: {message}")]
+    Refused { status: StatusCode, message: String },
+    #[error("the director's answer cannot be understood; is it of another version?")]
+    Answer(#[source] Cause),
+    #[error("the director began no task, although it should have; is it of another version?")]
+    NoTask,
+    #[error("cannot read '{path}'")]
+    File { path: String, source: std::io::Error },
+}
+
+/// The innermost cause of a failure, which is the one that helps.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Cause(String);
+
+impl ClientError {
+    /// For JSON that came in another way than as an answer.
+    pub(crate) fn from_json(error: serde_json::Error) -> Self {
+        Self::Answer(Cause(error.to_string()))
+    }
+}
+
+impl Cause {
+    fn of(error: &dyn std::error::Error) -> Self {
+        let mut innermost = error;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        Self(innermost.to_string())
+    }
+}
+
+const INTERRUPTION: Duration = Duration::from_secs(30);
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// Everything except what RFC 3986 leaves alone.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'*');
+
+/// A path or a value of a query, escaped.
+pub(crate) fn escape(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+impl DirectorClient {
+    /// For a director; nothing is sent yet.
+    pub(crate) fn new(environment: &Environment) -> Result<Self, ClientError> {
+        // The library takes its cryptography from the process; a second client finds it there.
+        static CRYPTOGRAPHY: Once = Once::new();
+        CRYPTOGRAPHY.call_once(|| {
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        });
+        let unusable = |error: reqwest::Error| ClientError::Ca(Cause::of(&error));
+        // Proxies of other programs are not meant for the director, as with the original.
+        let mut http = Client::builder()
+            .redirect(redirect::Policy::none())
+            .https_only(true)
+            .no_proxy()
+            .connect_timeout(Duration::from_secs(10))
+            .read_timeout(SILENCE);
+        if let Some(ca) = &environment.ca {
+            let certificates = reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(unusable)?;
+            if certificates.is_empty() {
+                return Err(ClientError::Ca(Cause("it holds no certificate".into())));
+            }
+            http = http.tls_certs_only(certificates);
+        }
+        let user = environment.client.clone().zip(environment.client_secret.clone());
+        let http = http.build().map_err(unusable)?;
+        Ok(Self { http, url: environment.url.clone(), user, answered: AtomicBool::new(false) })
+    }
+
+    /// What a GET answers.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        read_json(self.send(Method::GET, path, |request| request).await?).await
+    }
+
+    /// What a POST of JSON answers.
+    pub(crate) async fn post_json<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ClientError> {
+        read_json(self.send(Method::POST, path, |request| request.json(body)).await?).await
+    }
+
+    /// What a POST of YAML answers.
+    pub(crate) async fn post_yaml<T: DeserializeOwned>(&self, path: &str, yaml: &str) -> Result<T, ClientError> {
+        read_json(self.send(Method::POST, path, |request| as_yaml(request, yaml)).await?).await
+    }
+
+    /// A POST of YAML whose answer says nothing.
+    pub(crate) async fn store_yaml(&self, path: &str, yaml: &str) -> Result<(), ClientError> {
+        self.send(Method::POST, path, |request| as_yaml(request, yaml)).await.map(|_| ())
+    }
+
+    /// A DELETE whose answer says nothing.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.send(Method::DELETE, path, |request| request).await.map(|_| ())
+    }
+
+    /// The number of the task that a call begins.
+    pub(crate) async fn begin(&self, method: Method, path: &str, yaml: Option<&str>) -> Result<u64, ClientError> {
+        let with_body = |request| yaml.into_iter().fold(request, as_yaml);
+        task_of(&self.send(method, path, with_body).await?)
+    }
+
+    /// The number of the task that takes an uploaded file. `progress` hears how many bytes are sent.
+    pub(crate) async fn upload(
+        &self,
+        path: &str,
+        file: &Path,
+        progress: impl FnMut(u64) + Send + 'static,
+    ) -> Result<u64, ClientError> {
+        let unreadable = |source| ClientError::File { path: file.display().to_string(), source };
+        let opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
+        let size = opened.metadata().await.map_err(unreadable)?.len();
+        let request = self.request(Method::POST, path);
+        let request = request.header(CONTENT_TYPE, "application/x-compressed").header(CONTENT_LENGTH, size);
+        kill_point("before a file is uploaded to the director");
+        let sent = request.body(Body::wrap_stream(chunks(opened, progress))).send().await;
+        let response = sent.map_err(|error| self.unreachable(&error))?;
+        kill_point("after a file was uploaded to the director");
+        task_of(&self.check(response).await?)
+    }
+
+    /// The output of a task from `offset` on; empty if there is nothing more yet.
+    pub(crate) async fn output(&self, task: u64, kind: &str, offset: u64) -> Result<Vec<u8>, ClientError> {
+        let path = format!("/tasks/{task}/output?type={kind}");
+        let range = format!("bytes={offset}-");
+        let answer = self.send(Method::GET, &path, |request| request.header(RANGE, &range)).await;
+        match answer {
+            Ok(response) => Ok(response.bytes().await.map_err(|error| self.unreachable(&error))?.into()),
+            Err(ClientError::Refused { status: StatusCode::RANGE_NOT_SATISFIABLE, .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match &self.user {
+            Some((user, password)) => request.basic_auth(user, Some(password.reveal())),
+            None => request,
+        }
+    }
+
+    /// Sends a call. What only reads is sent again after an interruption; what changes something is sent again only if it
+    /// cannot have arrived.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        with_body: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response, ClientError> {
+        let began = Instant::now();
+        loop {
+            kill_point("before the director is called");
+            match with_body(self.request(method.clone(), path)).send().await {
+                Ok(response) => {
+                    kill_point("after the director was called");
+                    self.answered.store(true, Ordering::Relaxed);
+                    return self.check(response).await;
+                }
+                Err(error) => {
+                    let repeatable = method == Method::GET || error.is_connect();
+                    let patient = self.answered.load(Ordering::Relaxed) && began.elapsed() < INTERRUPTION;
+                    if !(repeatable && patient) {
+                        return Err(self.unreachable(&error));
+                    }
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                }
+            }
+        }
+    }
+
+    async fn check(&self, response: Response) -> Result<Response, ClientError> {
+        let status = response.status();
+        if status.is_success() || status == StatusCode::FOUND {
+            return Ok(response);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(ClientError::Unauthorized { url: self.url.clone() });
+        }
+        let body = response.text().await.unwrap_or_default();
+        let described = serde_json::from_str::<Value>(&body).ok();
+        let described = described.as_ref().and_then(|body| body.get("description")?.as_str());
+        Err(ClientError::Refused { status, message: described.unwrap_or(body.trim()).to_owned() })
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> ClientError {
+        ClientError::Unreachable { url: self.url.clone(), source: Cause::of(error) }
+    }
+}
+
+fn as_yaml(request: RequestBuilder, yaml: &str) -> RequestBuilder {
+    request.header(CONTENT_TYPE, "text/yaml").body(yaml.to_owned())
+}
+
+async fn read_json<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
+    let body = response.bytes().await.map_err(|error| ClientError::Answer(Cause::of(&error)))?;
+    serde_json::from_slice(&body).map_err(ClientError::from_json)
+}
+
+fn task_of(response: &Response) -> Result<u64, ClientError> {
+    let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+    location.and_then(|location| location.rsplit_once("/tasks/")?.1.parse().ok()).ok_or(ClientError::NoTask)
+}
+
+/// The contents of a file, read as they are sent.
+fn chunks(
+    file: tokio::fs::File,
+    progress: impl FnMut(u64) + Send + 'static,
+) -> impl futures_util::Stream<Item = std::io::Result<Vec<u8>>> + Send + 'static {
+    futures_util::stream::try_unfold((file, progress, 0), |(mut file, mut progress, sent)| async move {
+        use tokio::io::AsyncReadExt;
+        let mut chunk = vec![0; 256 * 1024];
+        let length = file.read(&mut chunk).await?;
+        chunk.truncate(length);
+        let sent = sent + length as u64;
+        progress(sent);
+        Ok((length > 0).then_some((chunk, (file, progress, sent))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_change_the_path() {
+        assert_eq!(escape("a/../b?c"), "a%2F..%2Fb%3Fc");
+        assert_eq!(escape("*"), "*");
+    }
+
+    #[tokio::test]
+    async fn a_director_that_does_not_run_is_explained_at_once() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let environment = Environment { url: url.clone(), ca: None, client: None, client_secret: None };
+        let error = DirectorClient::new(&environment).unwrap().get::<Value>("/info").await.unwrap_err();
+        assert!(error.to_string().contains(&url), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("refused"), "{cause}");
+    }
+
+    #[test]
+    fn a_ca_that_is_none_is_refused_before_anything_is_sent() {
+        let ca = Some("-----BEGIN nonsense".to_owned());
+        let environment = Environment { url: "https://127.0.0.1:1".into(), ca, client: None, client_secret: None };
+        assert!(matches!(DirectorClient::new(&environment), Err(ClientError::Ca(_))));
+    }
+}

@@ -1,0 +1,224 @@
+//! The event log of a task, and the lines that the original makes of it.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use crate::formats;
+
+/// One line of a task's event log.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) time: i64,
+    #[serde(default)]
+    pub(crate) stage: String,
+    #[serde(default)]
+    pub(crate) tags: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) task: String,
+    #[serde(default)]
+    pub(crate) state: Option<State>,
+    #[serde(default)]
+    pub(crate) data: Option<Data>,
+    /// `warning` or `deprecation`.
+    #[serde(default, rename = "type")]
+    pub(crate) kind: Option<String>,
+    #[serde(default)]
+    pub(crate) message: Option<String>,
+    #[serde(default)]
+    pub(crate) error: Option<TaskError>,
+}
+
+/// Where a task of a stage stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    Started,
+    InProgress,
+    Finished,
+    Failed,
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a state says more.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Data {
+    #[serde(default)]
+    pub(crate) status: Option<String>,
+    #[serde(default)]
+    pub(crate) error: Option<String>,
+}
+
+/// Why the whole task failed.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct TaskError {
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+/// What belongs together: a task of a stage.
+pub(crate) type Key = (String, Vec<String>, String);
+
+impl Event {
+    /// Which task of which stage it is about.
+    pub(crate) fn key(&self) -> Key {
+        (self.stage.clone(), self.tags.clone().unwrap_or_default(), self.task.clone())
+    }
+
+    /// `Updating instance db`.
+    pub(crate) fn stage_title(&self) -> String {
+        match self.tags.as_deref().unwrap_or_default() {
+            [] => self.stage.clone(),
+            tags => format!("{} {}", self.stage, tags.join(", ")),
+        }
+    }
+
+    /// What the task is doing now.
+    pub(crate) fn status(&self) -> Option<&str> {
+        self.data.as_ref()?.status.as_deref().filter(|status| !status.is_empty())
+    }
+}
+
+/// Complete lines out of pieces that end anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct EventReader {
+    rest: Vec<u8>,
+}
+
+impl EventReader {
+    /// The events that `bytes` complete. A line that is no event is left out: a log is no reason to fail.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Vec<Event> {
+        self.rest.extend_from_slice(bytes);
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let complete: Vec<u8> = self.rest.drain(..end).collect();
+        complete.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    }
+}
+
+/// Makes the original's lines of events: pieces of text, so that a duration can still be added to the last line.
+#[derive(Debug)]
+pub(crate) struct EventLines {
+    task: u64,
+    started: HashMap<Key, i64>,
+    /// What the last line is about.
+    last: Option<Key>,
+    first_time: Option<i64>,
+    last_time: i64,
+}
+
+impl EventLines {
+    /// For the task with this number.
+    pub(crate) fn new(task: u64) -> Self {
+        Self { task, started: HashMap::new(), last: None, first_time: None, last_time: 0 }
+    }
+
+    /// The pieces for one event.
+    pub(crate) fn render(&mut self, event: &Event) -> Vec<String> {
+        self.first_time.get_or_insert(event.time);
+        self.last_time = event.time;
+        let prefix = format!("\nTask {} | {} | ", self.task, formats::clock(event.time));
+        if let Some(error) = &event.error {
+            self.last = None;
+            return vec![prefix, format!("Error: {}", error.message)];
+        }
+        if let Some(kind) = &event.kind {
+            self.last = None;
+            let label = if kind == "deprecation" { "Deprecation" } else { "Warning" };
+            return vec![prefix, format!("{label}: {}", event.message.as_deref().unwrap_or_default())];
+        }
+        let key = event.key();
+        let title = format!("{}: {}", event.stage_title(), event.task);
+        match event.state {
+            Some(State::Started) => {
+                self.started.insert(key.clone(), event.time);
+                self.last = Some(key);
+                vec![prefix, title]
+            }
+            Some(State::InProgress) => {
+                let Some(status) = event.status() else { return Vec::new() };
+                self.last = Some(key);
+                vec![prefix, format!("L {status}: {}", event.task)]
+            }
+            Some(State::Finished | State::Failed) => {
+                let began = self.started.remove(&key).unwrap_or(event.time);
+                let took = format!(" ({})", formats::duration(event.time - began));
+                let indent = " ".repeat(prefix.len() - "\nL ".len());
+                let same = self.last.as_ref() == Some(&key);
+                let mut pieces = if same { vec![took] } else { vec![prefix, format!("{title}{took}")] };
+                if event.state == Some(State::Failed) {
+                    let error = event.data.as_ref().and_then(|data| data.error.as_deref()).unwrap_or_default();
+                    pieces.push(format!("\n{indent}L Error: {error}"));
+                }
+                self.last = None;
+                pieces
+            }
+            Some(State::Unknown) | None => Vec::new(),
+        }
+    }
+
+    /// The times of the first and the last event.
+    pub(crate) fn span(&self) -> Option<(i64, i64)> {
+        self.first_time.map(|first| (first, self.last_time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines as recorded from the original's client, and the events that it had.
+    fn rendered(task: u64, log: &str) -> String {
+        let mut lines = EventLines::new(task);
+        EventReader::default().read(log.as_bytes()).iter().flat_map(|event| lines.render(event)).collect()
+    }
+
+    #[test]
+    fn tasks_read_as_the_original_prints_them() {
+        let log = r#"{"time":1794770131,"stage":"Preparing deployment","tags":[],"total":1,"task":"Preparing deployment","index":1,"state":"started","progress":0}
+{"time":1794770132,"stage":"Preparing deployment","tags":[],"total":1,"task":"Preparing deployment","index":1,"state":"finished","progress":100}
+{"time":1794770140,"stage":"Creating missing vms","tags":[],"total":2,"task":"web/3298 (0)","index":1,"state":"started","progress":0}
+{"time":1794770140,"stage":"Creating missing vms","tags":[],"total":2,"task":"web/9200 (1)","index":2,"state":"started","progress":0}
+{"time":1794770142,"stage":"Creating missing vms","tags":[],"total":2,"task":"web/3298 (0)","index":1,"state":"finished","progress":100}
+{"time":1794770143,"stage":"Creating missing vms","tags":[],"total":2,"task":"web/9200 (1)","index":2,"state":"finished","progress":100}
+{"time":1794770143,"stage":"Updating instance","tags":["web"],"total":2,"task":"web/3298 (0) (canary)","index":1,"state":"started","progress":0}
+{"time":1794770144,"stage":"Updating instance","tags":["web"],"total":2,"task":"web/3298 (0) (canary)","index":1,"state":"in_progress","progress":5,"data":{"status":"executing pre-stop"}}
+{"time":1794770151,"stage":"Updating instance","tags":["web"],"total":2,"task":"web/3298 (0) (canary)","index":1,"state":"finished","progress":100}
+"#;
+        let expected = "
+Task 14 | 19:15:31 | Preparing deployment: Preparing deployment (00:00:01)
+Task 14 | 19:15:40 | Creating missing vms: web/3298 (0)
+Task 14 | 19:15:40 | Creating missing vms: web/9200 (1)
+Task 14 | 19:15:42 | Creating missing vms: web/3298 (0) (00:00:02)
+Task 14 | 19:15:43 | Creating missing vms: web/9200 (1) (00:00:03)
+Task 14 | 19:15:43 | Updating instance web: web/3298 (0) (canary)
+Task 14 | 19:15:44 | L executing pre-stop: web/3298 (0) (canary) (00:00:08)";
+        assert_eq!(rendered(14, log), expected);
+    }
+
+    #[test]
+    fn failures_and_warnings_are_seen() {
+        let log = r#"{"time":1794770111,"type":"warning","message":"You have ignored instances."}
+{"time":1794770111,"stage":"Preparing deployment","tags":[],"total":1,"task":"Preparing deployment","index":1,"state":"started","progress":0}
+{"time":1794770111,"stage":"Preparing deployment","tags":[],"total":1,"task":"Preparing deployment","index":1,"state":"failed","progress":100,"data":{"error":"Stemcell version '99' doesn't exist"}}
+{"time":1794770111,"error":{"code":50003,"message":"Stemcell version '99' doesn't exist"}}
+"#;
+        let expected = "
+Task 13 | 19:15:11 | Warning: You have ignored instances.
+Task 13 | 19:15:11 | Preparing deployment: Preparing deployment (00:00:00)
+                   L Error: Stemcell version '99' doesn't exist
+Task 13 | 19:15:11 | Error: Stemcell version '99' doesn't exist";
+        assert_eq!(rendered(13, log), expected);
+    }
+
+    #[test]
+    fn a_line_that_arrives_in_two_pieces_is_shown_once() {
+        let mut reader = EventReader::default();
+        assert!(reader.read(br#"{"time":1,"type":"war"#).is_empty());
+        let events = reader.read(b"ning\",\"message\":\"\xc3");
+        assert!(events.is_empty());
+        let events = reader.read(b"\xa4\"}\nnot json\n");
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].message.as_deref(), Some("ä"));
+    }
+}

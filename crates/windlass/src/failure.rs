@@ -1,0 +1,60 @@
+//! Why a verb failed, for the one line at the end.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use crate::demo::DemoError;
+use crate::director_client::ClientError;
+use crate::environment::EnvironmentError;
+
+/// why a verb failed
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    #[error("{doing}")]
+    Director { doing: String, source: ClientError },
+    #[error("{doing}: task {task} ended as '{state}'; 'windlass task {task} --debug' tells more")]
+    Task { doing: String, task: u64, state: String },
+    #[error("stopped; nothing was changed")]
+    Declined,
+    #[error("name a deployment with -d or BOSH_DEPLOYMENT; 'windlass deployments' lists them")]
+    NoDeployment,
+    #[error("the manifest is for deployment '{manifest}', not '{flag}'; leave out -d or give another manifest")]
+    OtherDeployment { manifest: String, flag: String },
+    #[error("no cloud config; 'windlass update-cloud-config FILE' makes one")]
+    NoCloudConfig,
+    #[error("deployment '{0}' has no manifest: no deploy of it has succeeded yet")]
+    NoManifest(String),
+    #[error("no task is running; 'windlass tasks --recent' lists those that ended")]
+    NoTask,
+    #[error("cannot read '{}'", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("'{}' is not valid", path.display())]
+    Yaml { path: PathBuf, source: Box<dyn Error + Send + Sync> },
+    #[error(transparent)]
+    StemcellBuild(#[from] windlass_stemcell::BuildError),
+    #[error(transparent)]
+    Stemcell(#[from] windlass_stemcell::ReadError),
+    #[error("cannot find a place for the director's state; name one with --state-dir")]
+    NoStateDir,
+    #[error("the director cannot start")]
+    DirectorStart(#[source] windlass_director::StartError),
+    #[error("{0}")]
+    Process(&'static str, #[source] io::Error),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+}
+
+/// An error with its causes in one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}

@@ -1,0 +1,70 @@
+//! Times and sizes as the original prints them.
+
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
+
+const UNIX_DATE: &[BorrowedFormatItem<'_>] = format_description!(
+    "[weekday repr:short] [month repr:short] [day padding:space] [hour]:[minute]:[second] UTC [year]"
+);
+const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[second]");
+const DIRECTOR: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+
+/// `Sun Nov 15 19:20:53 UTC 2026`; empty for a time that does not exist.
+pub(crate) fn date(unix: i64) -> String {
+    OffsetDateTime::from_unix_timestamp(unix).ok().and_then(|time| time.format(UNIX_DATE).ok()).unwrap_or_default()
+}
+
+/// `19:20:53`.
+pub(crate) fn clock(unix: i64) -> String {
+    OffsetDateTime::from_unix_timestamp(unix).ok().and_then(|time| time.format(CLOCK).ok()).unwrap_or_default()
+}
+
+/// The director's `2026-11-15 19:20:53 UTC` as a date; what is in no such form is kept as it is.
+pub(crate) fn date_of_director(text: &str) -> String {
+    match PrimitiveDateTime::parse(text, DIRECTOR) {
+        Ok(time) => date(time.assume_utc().unix_timestamp()),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// `00:01:30`.
+pub(crate) fn duration(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// `1.0 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0 && value < 10.0);
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// The same for a size that the director counts in MiB.
+pub(crate) fn size_mib(mib: u64) -> String {
+    size(mib.saturating_mul(1024 * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_look_like_the_originals() {
+        assert_eq!(date(1794770131), "Sun Nov 15 19:15:31 UTC 2026");
+        assert_eq!(clock(1794770131), "19:15:31");
+        assert_eq!(date_of_director("2026-11-15 19:18:19 UTC"), "Sun Nov 15 19:18:19 UTC 2026");
+        assert_eq!(date_of_director("yesterday"), "yesterday");
+        assert_eq!(duration(3671), "01:01:11");
+        assert_eq!(size_mib(1024), "1.0 GiB");
+        assert_eq!(size_mib(64), "64 MiB");
+        assert_eq!(size(500), "500 B");
+    }
+}

@@ -1,0 +1,273 @@
+//! What is printed: for people on a terminal, for scripts elsewhere, or as one JSON document at the end.
+//!
+//! As with the original, scripts get data only: lines that tell a person where things stand are left out for them.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::table::Table;
+
+/// For whom is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Person,
+    Script,
+    Json,
+}
+
+/// Where output goes.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    reader: Reader,
+    /// Whether it can draw over what it printed.
+    live: bool,
+    colours: bool,
+    asks: bool,
+    /// Whether something was printed that a paragraph is set off from.
+    begun: bool,
+    document: Document,
+    /// The first failure to print; the rest would fail, too.
+    broken: Option<io::Error>,
+}
+
+/// What `--json` prints at the end.
+#[derive(Debug, Default)]
+struct Document {
+    tables: Vec<Value>,
+    blocks: Vec<String>,
+    lines: Vec<String>,
+}
+
+/// A colour or weight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Paint {
+    Bold,
+    Red,
+    Green,
+}
+
+impl Screen {
+    /// The standard output.
+    pub(crate) fn new(flags: &Global) -> Self {
+        let terminal = io::stdout().is_terminal();
+        let reader = match (flags.json, terminal || flags.tty) {
+            (true, _) => Reader::Json,
+            (false, true) => Reader::Person,
+            (false, false) => Reader::Script,
+        };
+        let person = reader == Reader::Person;
+        Self {
+            reader,
+            live: person && terminal,
+            colours: person && terminal && !flags.no_color && std::env::var_os("NO_COLOR").is_none(),
+            asks: person && !flags.non_interactive,
+            begun: false,
+            document: Document::default(),
+            broken: None,
+        }
+    }
+
+    /// Whether it can draw over what it printed.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// In a colour, where there are colours.
+    pub(crate) fn paint(&self, paint: Paint, text: &str) -> String {
+        if !self.colours {
+            return text.to_owned();
+        }
+        let code = match paint {
+            Paint::Bold => 1,
+            Paint::Red => 31,
+            Paint::Green => 32,
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+
+    /// Tells a person where things stand.
+    pub(crate) fn line(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person => self.paragraph(text),
+            Reader::Script => {}
+            Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// Tells a person more about what stands above. JSON gets it as it is, people without the line breaks around it.
+    pub(crate) fn continue_line(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person => self.print(&format!("{}\n", text.trim_matches('\n'))),
+            Reader::Script => {}
+            Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// Begins a line that [`Screen::continue_line`] ends.
+    pub(crate) fn begin_line(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person => {
+                self.set_off();
+                self.print(text);
+            }
+            Reader::Script => {}
+            Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// What was asked for: everybody gets it.
+    pub(crate) fn block(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person => self.paragraph(text.trim_end_matches('\n')),
+            Reader::Script => self.print(text),
+            Reader::Json => self.document.blocks.push(text.to_owned()),
+        }
+    }
+
+    /// A piece of what was asked for, without line breaks of its own.
+    pub(crate) fn piece(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person | Reader::Script => self.print(text),
+            Reader::Json => self.document.blocks.push(text.to_owned()),
+        }
+    }
+
+    /// Ends what pieces made up.
+    pub(crate) fn end_pieces(&mut self) {
+        if self.reader != Reader::Json {
+            self.print("\n");
+        }
+    }
+
+    /// Tells a person what events came to. JSON gets it as it is.
+    pub(crate) fn end_events(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person => self.paragraph(text.trim_matches('\n')),
+            Reader::Script => {}
+            Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// Prints a table.
+    pub(crate) fn table(&mut self, table: &Table) {
+        match self.reader {
+            Reader::Person => {
+                let text = table.for_people(|header| self.paint(Paint::Bold, header));
+                self.paragraph(text.trim_end_matches('\n'));
+            }
+            Reader::Script => self.print(&table.for_scripts()),
+            Reader::Json => self.document.tables.push(table.to_json()),
+        }
+    }
+
+    /// Asks a person whether to go on. Nobody else is asked: scripts say what they mean.
+    pub(crate) fn confirms(&mut self) -> bool {
+        if !self.asks {
+            return true;
+        }
+        self.set_off();
+        self.print("Continue? [yN]: ");
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        if !matches!(read, Ok(1..)) {
+            self.print("\n");
+        }
+        matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
+    }
+
+    /// Ends the output: all went well, or `error` says what did not.
+    pub(crate) fn finish(mut self, error: Option<&str>) -> io::Result<()> {
+        match (self.reader, error) {
+            (Reader::Json, _) => {
+                self.document.lines.extend(error.map(str::to_owned));
+                self.document.lines.push(if error.is_some() { "Exit code 1".into() } else { "Succeeded".into() });
+                let text = self.document.render();
+                self.print(&text);
+            }
+            (_, None) => self.line("Succeeded"),
+            (_, Some(error)) => {
+                let mut stderr = io::stderr().lock();
+                let colours = self.colours && stderr.is_terminal();
+                let gap = if self.begun && self.reader == Reader::Person { "\n" } else { "" };
+                let (on, off) = if colours { ("\u{1b}[31m", "\u{1b}[0m") } else { ("", "") };
+                writeln!(stderr, "{gap}{on}{error}{off}")?;
+            }
+        }
+        match self.broken {
+            // Whoever reads us has seen enough, as `head` does.
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What another part drew on the terminal meanwhile is to be set off from, too.
+    pub(crate) fn drawn(&mut self) {
+        self.begun = true;
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        self.set_off();
+        self.print(&format!("{text}\n"));
+    }
+
+    fn set_off(&mut self) {
+        if self.begun {
+            self.print("\n");
+        }
+    }
+
+    fn print(&mut self, text: &str) {
+        if self.broken.is_none() && !text.is_empty() {
+            let mut stdout = io::stdout().lock();
+            self.broken = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).err();
+        }
+        self.begun = true;
+    }
+}
+
+impl Document {
+    fn render(&self) -> String {
+        let list = |empty: bool, items: Value| if empty { Value::Null } else { items };
+        let document = json!({
+            "Tables": list(self.tables.is_empty(), Value::Array(self.tables.clone())),
+            "Blocks": list(self.blocks.is_empty(), json!(self.blocks)),
+            "Lines": list(self.lines.is_empty(), json!(self.lines)),
+        });
+        let mut text = Vec::new();
+        let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+        let mut serializer = serde_json::Serializer::with_formatter(&mut text, format);
+        // A document of strings and maps with string keys has a JSON form, and memory takes every write.
+        let _ = serde::Serialize::serialize(&document, &mut serializer);
+        let text = String::from_utf8_lossy(&text);
+        // As the original escapes them; they stand in strings only.
+        text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e") + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_the_original_form() {
+        let document = Document {
+            tables: Vec::new(),
+            blocks: vec!["a <b>".into()],
+            lines: vec!["Using environment 'https://127.0.0.1:61010' as client 'test'".into(), "Succeeded".into()],
+        };
+        let expected = r#"{
+    "Tables": null,
+    "Blocks": [
+        "a \u003cb\u003e"
+    ],
+    "Lines": [
+        "Using environment 'https://127.0.0.1:61010' as client 'test'",
+        "Succeeded"
+    ]
+}
+"#;
+        assert_eq!(document.render(), expected);
+    }
+}

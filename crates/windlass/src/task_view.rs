@@ -1,0 +1,143 @@
+//! Follows a task of the director until it ends.
+
+use std::time::Duration;
+
+use crate::director_answers::Task;
+use crate::event_log::{EventLines, EventReader};
+use crate::failure::Failure;
+use crate::formats;
+use crate::live_tree::LiveTree;
+use crate::session::{Session, While};
+
+/// How often a running task is looked at; the original's 500 ms would be most of what a small task takes.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// Follows a task and shows its events. Fails if the task does.
+pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) -> Result<(), Failure> {
+    session.screen.begin_line(&format!("Task {task}"));
+    let mut view = View::new(task, session.screen.is_live());
+    let mut output = Output::new(task, "event");
+    let ended = loop {
+        // The state first: what is written before the end is then in the output.
+        let now = look(session, task, doing).await?;
+        let bytes = output.next(session, doing).await?;
+        view.show(session, &bytes);
+        if !now.is_running() {
+            break now;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    };
+    view.end(session, &ended.state);
+    if ended.state == "done" {
+        return Ok(());
+    }
+    Err(Failure::Task { doing: doing.to_owned(), task, state: ended.state })
+}
+
+/// Follows a task and prints its output as it is. Fails if the task does.
+pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str, doing: &str) -> Result<(), Failure> {
+    let mut output = Output::new(task, kind);
+    let ended = loop {
+        let now = look(session, task, doing).await?;
+        let bytes = output.next(session, doing).await?;
+        if !bytes.is_empty() {
+            session.screen.piece(&String::from_utf8_lossy(&bytes));
+        }
+        if !now.is_running() {
+            break now;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    };
+    if ended.state == "done" {
+        return Ok(());
+    }
+    Err(Failure::Task { doing: doing.to_owned(), task, state: ended.state })
+}
+
+/// The result of a task that ended.
+pub(crate) async fn result(session: &Session<'_>, task: u64, doing: &str) -> Result<String, Failure> {
+    let mut output = Output::new(task, "result");
+    let mut text = Vec::new();
+    loop {
+        let bytes = output.next(session, doing).await?;
+        if bytes.is_empty() {
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
+        text.extend(bytes);
+    }
+}
+
+async fn look(session: &Session<'_>, task: u64, doing: &str) -> Result<Task, Failure> {
+    session.director.get(&format!("/tasks/{task}")).await.while_(doing)
+}
+
+/// What is read of an output so far.
+struct Output<'a> {
+    task: u64,
+    kind: &'a str,
+    offset: u64,
+}
+
+impl<'a> Output<'a> {
+    fn new(task: u64, kind: &'a str) -> Self {
+        Self { task, kind, offset: 0 }
+    }
+
+    async fn next(&mut self, session: &Session<'_>, doing: &str) -> Result<Vec<u8>, Failure> {
+        let bytes = session.director.output(self.task, self.kind, self.offset).await.while_(doing)?;
+        self.offset += bytes.len() as u64;
+        Ok(bytes)
+    }
+}
+
+/// What a person or a script sees of the events.
+struct View {
+    task: u64,
+    reader: EventReader,
+    lines: EventLines,
+    begun: bool,
+    tree: Option<LiveTree>,
+}
+
+impl View {
+    fn new(task: u64, live: bool) -> Self {
+        let tree = live.then(LiveTree::new);
+        Self { task, reader: EventReader::default(), lines: EventLines::new(task), begun: false, tree }
+    }
+
+    fn show(&mut self, session: &mut Session<'_>, bytes: &[u8]) {
+        for event in self.reader.read(bytes) {
+            if !self.begun {
+                session.screen.continue_line("\n");
+                self.begun = true;
+            }
+            let pieces = self.lines.render(&event);
+            match &mut self.tree {
+                Some(tree) => tree.show(&event),
+                None => pieces.iter().for_each(|piece| session.screen.piece(piece)),
+            }
+        }
+    }
+
+    fn end(self, session: &mut Session<'_>, state: &str) {
+        let Self { task, lines, begun, tree, .. } = self;
+        if let Some(tree) = tree {
+            tree.end();
+            session.screen.drawn();
+        } else if begun {
+            session.screen.end_pieces();
+        }
+        match lines.span() {
+            Some((first, last)) => {
+                let (start, end) = (formats::date(first), formats::date(last));
+                let took = formats::duration(last - first);
+                session.screen.end_events(&format!(
+                    "\n\nTask {task} Started  {start}\nTask {task} Finished {end}\nTask {task} Duration {took}"
+                ));
+                session.screen.continue_line(&format!("\nTask {task} {state}\n"));
+            }
+            None if state == "done" => session.screen.continue_line(". Done"),
+            None => session.screen.continue_line(&format!(". {state}")),
+        }
+    }
+}

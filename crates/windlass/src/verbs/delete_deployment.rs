@@ -1,0 +1,28 @@
+//! `windlass delete-deployment`: its VMs are deleted, its disks become orphans.
+
+use reqwest::Method;
+
+use crate::director_answers::Deployment;
+use crate::director_client::escape;
+use crate::failure::Failure;
+use crate::session::{Session, While};
+use crate::task_view;
+
+pub(crate) async fn run(session: &mut Session<'_>, force: bool) -> Result<(), Failure> {
+    let name = session.using_deployment()?;
+    session.confirm()?;
+    let Err(failure) = delete(session, &name, force).await else { return Ok(()) };
+    // What is not there need not be deleted.
+    match session.director.get::<Vec<Deployment>>("/deployments").await {
+        Ok(left) if !left.iter().any(|deployment| deployment.name == name) => Ok(()),
+        _ => Err(failure),
+    }
+}
+
+async fn delete(session: &mut Session<'_>, name: &str, force: bool) -> Result<(), Failure> {
+    let doing = format!("deleting deployment '{name}'");
+    let force = if force { "?force=true" } else { "" };
+    let path = format!("/deployments/{}{force}", escape(name));
+    let task = session.director.begin(Method::DELETE, &path, None).await.while_(&doing)?;
+    task_view::follow(session, task, &doing).await
+}

@@ -1,0 +1,28 @@
+//! `windlass delete-stemcell`.
+
+use reqwest::Method;
+
+use crate::cli::Slug;
+use crate::director_answers::Stemcell;
+use crate::director_client::escape;
+use crate::failure::Failure;
+use crate::session::{Session, While};
+use crate::task_view;
+
+pub(crate) async fn run(session: &mut Session<'_>, stemcell: &Slug, force: bool) -> Result<(), Failure> {
+    session.confirm()?;
+    let Err(failure) = delete(session, stemcell, force).await else { return Ok(()) };
+    // What is not there need not be deleted.
+    match session.director.get::<Vec<Stemcell>>("/stemcells").await {
+        Ok(left) if !left.iter().any(|s| s.name == stemcell.name && s.version == stemcell.version) => Ok(()),
+        _ => Err(failure),
+    }
+}
+
+async fn delete(session: &mut Session<'_>, stemcell: &Slug, force: bool) -> Result<(), Failure> {
+    let doing = format!("deleting stemcell '{stemcell}'");
+    let force = if force { "?force=true" } else { "" };
+    let path = format!("/stemcells/{}/{}{force}", escape(&stemcell.name), escape(&stemcell.version));
+    let task = session.director.begin(Method::DELETE, &path, None).await.while_(&doing)?;
+    task_view::follow(session, task, &doing).await
+}

@@ -1,0 +1,30 @@
+//! `windlass deployments`.
+
+use crate::director_answers::{Deployment, Versioned};
+use crate::failure::Failure;
+use crate::session::{Session, While};
+use crate::table::Table;
+
+pub(crate) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+    let deployments = session.director.get("/deployments?exclude_configs=true").await.while_("listing deployments")?;
+    session.screen.table(&table(deployments));
+    Ok(())
+}
+
+fn table(mut deployments: Vec<Deployment>) -> Table {
+    deployments.sort_by(|a, b| a.name.cmp(&b.name));
+    let row = |deployment: Deployment| {
+        let teams = deployment.teams.join("\n");
+        vec![deployment.name, slugs(deployment.releases), slugs(deployment.stemcells), teams]
+    };
+    Table {
+        content: "deployments",
+        header: vec!["Name", "Release(s)", "Stemcell(s)", "Team(s)"],
+        rows: deployments.into_iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+fn slugs(of: Vec<Versioned>) -> String {
+    of.into_iter().map(|thing| format!("{}/{}", thing.name, thing.version)).collect::<Vec<_>>().join("\n")
+}

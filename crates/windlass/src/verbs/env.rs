@@ -1,0 +1,45 @@
+//! `windlass env`: which director this is.
+
+use crate::director_answers::Info;
+use crate::failure::Failure;
+use crate::session::{Session, While};
+use crate::table::Table;
+
+pub(crate) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+    let info: Info = session.director.get("/info").await.while_("asking the director who it is")?;
+    session.screen.table(&table(info));
+    Ok(())
+}
+
+fn table(info: Info) -> Table {
+    let features: Vec<_> = info
+        .features
+        .iter()
+        .map(|(name, feature)| format!("{name}: {}", if feature.status { "enabled" } else { "disabled" }))
+        .collect();
+    let user = if info.user.is_empty() { "(not logged in)".to_owned() } else { info.user };
+    let mut header = vec!["Name", "UUID", "Version"];
+    let mut row = vec![info.name, info.uuid, info.version];
+    if !info.stemcell_os.is_empty() {
+        header.push("Director Stemcell");
+        row.push(format!("{}/{}", info.stemcell_os, info.stemcell_version));
+    }
+    header.extend(["CPI", "Features", "User"]);
+    row.extend([info.cpi, features.join("\n"), user]);
+    Table { header, rows: vec![row], transpose: true, ..Table::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_director_is_shown_as_by_the_original() {
+        let info = r#"{"name":"TestDirector","uuid":"deadbeef","version":"0.0.0 (96f91352)","user":"test","cpi":"test-cpi",
+            "stemcell_os":"-","stemcell_version":"-","user_authentication":{"type":"basic","options":{}},
+            "features":{"local_dns":{"status":true},"snapshots":{"status":true},"config_server":{"status":false}}}"#;
+        let expected = "TestDirector\t\ndeadbeef\t\n0.0.0 (96f91352)\t\n-/-\t\ntest-cpi\t\nconfig_server: disabled\t\n\
+                        local_dns: enabled\t\nsnapshots: enabled\t\ntest\t\n";
+        assert_eq!(table(serde_json::from_str(info).unwrap()).for_scripts(), expected);
+    }
+}

@@ -1,0 +1,118 @@
+//! One file per verb.
+
+mod cancel_task;
+mod cloud_config;
+mod configs;
+mod delete_deployment;
+mod delete_stemcell;
+mod deploy;
+mod deployments;
+mod director;
+mod disks;
+mod env;
+mod instances;
+mod leaks;
+mod locks;
+mod manifest;
+mod plan;
+mod recreate;
+mod stemcell_build;
+mod stemcell_inspect;
+mod stemcells;
+mod task;
+mod tasks;
+mod update_cloud_config;
+mod upload_stemcell;
+mod vms;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Global, StemcellVerb, Verb};
+use crate::demo;
+use crate::failure::{Failure, chain};
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// Does what the command line says.
+pub(crate) fn run(cli: Cli) -> ExitCode {
+    match &cli.verb {
+        Verb::Cpi { config, .. } => return windlass_cloud_local::serve(config),
+        Verb::Agent { flags } => {
+            let arguments =
+                std::iter::once(&String::from("agent")).chain(flags).map(OsString::from).collect::<Vec<_>>();
+            return windlass_agent::run(arguments.into_iter());
+        }
+        _ => {}
+    }
+    let mut screen = Screen::new(&cli.global);
+    let outcome = match cli.verb {
+        Verb::Director(_) => tokio::runtime::Builder::new_multi_thread(),
+        // One conversation needs one thread.
+        _ => tokio::runtime::Builder::new_current_thread(),
+    }
+    .enable_all()
+    .build()
+    .map_err(|error| Failure::Process("cannot start the async runtime", error))
+    .and_then(|runtime| runtime.block_on(act(cli.verb, &cli.global, &mut screen)));
+    let error = outcome.err().map(|error| chain(&error));
+    match (screen.finish(error.as_deref()), error) {
+        (Ok(()), None) => ExitCode::SUCCESS,
+        (Ok(()), Some(_)) => ExitCode::FAILURE,
+        (Err(error), _) => {
+            let _ = writeln!(std::io::stderr(), "cannot write the output: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Failure> {
+    match verb {
+        Verb::Demo { keep } => return Ok(demo::run(flags, keep).await?),
+        Verb::Director(arguments) => return director::run(flags, arguments).await,
+        Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
+        Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
+        _ => {}
+    }
+    let session = &mut Session::open(flags, screen)?;
+    match verb {
+        Verb::Env => env::run(session).await,
+        Verb::UploadStemcell { file, fix } => upload_stemcell::run(session, &file, fix).await,
+        Verb::Stemcells => stemcells::run(session).await,
+        Verb::DeleteStemcell { stemcell, force } => delete_stemcell::run(session, &stemcell, force).await,
+        Verb::UpdateCloudConfig { file, name } => update_cloud_config::run(session, &file, &name).await,
+        Verb::CloudConfig { name } => cloud_config::run(session, &name).await,
+        Verb::Configs => configs::run(session).await,
+        Verb::Deploy(arguments) => deploy::run(session, &arguments).await,
+        Verb::Plan(arguments) => plan::run(session, &arguments).await,
+        Verb::Deployments => deployments::run(session).await,
+        Verb::Manifest => manifest::run(session).await,
+        Verb::Vms => vms::run(session).await,
+        Verb::Instances { details } => instances::run(session, details).await,
+        Verb::Disks { orphaned: true } => disks::run_orphaned(session).await,
+        Verb::Disks { orphaned: false } => disks::run(session).await,
+        Verb::Recreate { instances, fix } => recreate::run(session, instances.as_deref(), fix).await,
+        Verb::DeleteDeployment { force } => delete_deployment::run(session, force).await,
+        Verb::Tasks { recent } => tasks::run(session, recent).await,
+        Verb::Task(arguments) => task::run(session, &arguments).await,
+        Verb::CancelTask { id } => cancel_task::run(session, id).await,
+        Verb::Locks => locks::run(session).await,
+        Verb::Leaks => leaks::run(session).await,
+        Verb::Demo { .. } | Verb::Director(_) | Verb::Stemcell(_) | Verb::Cpi { .. } | Verb::Agent { .. } => Ok(()),
+    }
+}
+
+/// The text of a file that a user names.
+fn read_file(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
+/// The text of a YAML file that a user names. What is no YAML is refused here, before anything is sent.
+fn read_yaml(path: &Path) -> Result<(String, windlass_manifest::Document), Failure> {
+    let text = read_file(path)?;
+    let document = windlass_manifest::Document::parse(&text)
+        .map_err(|error| Failure::Yaml { path: path.to_owned(), source: error.into() })?;
+    Ok((text, document))
+}

@@ -1,0 +1,46 @@
+//! `windlass plan`: what a deploy would do, and why.
+
+use crate::cli::PlanArgs;
+use crate::director_answers::Plan;
+use crate::director_client::escape;
+use crate::failure::Failure;
+use crate::session::{Session, While};
+use crate::verbs::read_yaml;
+
+pub(crate) async fn run(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<(), Failure> {
+    let manifest = Manifest::read(session, arguments)?;
+    let text = ask(session, &manifest, arguments).await?;
+    session.screen.block(&text);
+    Ok(())
+}
+
+/// A manifest and the deployment that it is for.
+pub(super) struct Manifest {
+    pub(super) deployment: String,
+    /// As it is in the file, so that the director can name lines of it.
+    pub(super) text: String,
+}
+
+impl Manifest {
+    /// Reads the manifest and tells the user which deployment it is for.
+    pub(super) fn read(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<Self, Failure> {
+        let path = &arguments.manifest;
+        let (text, document) = read_yaml(path)?;
+        let name = document.root().field("name").and_then(|name| name.string());
+        let name = name.map_err(|problem| Failure::Yaml { path: path.clone(), source: problem.into() })?.to_owned();
+        if let Some(flag) = session.named_deployment().filter(|flag| *flag != name) {
+            return Err(Failure::OtherDeployment { manifest: name, flag: flag.to_owned() });
+        }
+        session.screen.line(&format!("Using deployment '{name}'"));
+        Ok(Self { deployment: name, text })
+    }
+}
+
+/// The plan in words.
+pub(super) async fn ask(session: &Session<'_>, manifest: &Manifest, arguments: &PlanArgs) -> Result<String, Failure> {
+    let name = &manifest.deployment;
+    let (recreate, fix) = (arguments.recreate, arguments.fix);
+    let path = format!("/windlass/plan?deployment={}&recreate={recreate}&fix={fix}", escape(name));
+    let answer = session.director.post_yaml::<Plan>(&path, &manifest.text).await;
+    Ok(answer.while_(format!("planning deployment '{name}'"))?.text)
+}

@@ -1,0 +1,41 @@
+//! `windlass stemcell build`: a minimal stemcell around an agent.
+
+use std::path::PathBuf;
+
+use windlass_contract::ApiVersion;
+use windlass_stemcell::BuildOptions;
+
+use crate::cli::StemcellBuildArgs;
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::verbs::upload_stemcell::progress_bar;
+
+pub(crate) fn run(screen: &mut Screen, arguments: StemcellBuildArgs) -> Result<(), Failure> {
+    let agent = match arguments.agent {
+        Some(agent) => agent,
+        None => default_agent()?,
+    };
+    let mut options = BuildOptions::new(agent, arguments.output);
+    options.name = arguments.name;
+    options.version = arguments.stemcell_version;
+    options.api_version = ApiVersion(arguments.api_version);
+    let bar = progress_bar(0, screen.is_live());
+    let built = windlass_stemcell::build(&options, |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    built?;
+    let BuildOptions { name, version, output, .. } = options;
+    screen.line(&format!("Stemcell '{name}/{version}' is in {}", output.display()));
+    Ok(())
+}
+
+/// The agent beside us, which is small and needs no libraries; or else ourselves: we are the agent, too, when we are
+/// called `bosh-agent`.
+fn default_agent() -> Result<PathBuf, Failure> {
+    let ourselves =
+        std::env::current_exe().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
+    let beside = ourselves.with_file_name("windlass-agent");
+    Ok(if beside.is_file() { beside } else { ourselves })
+}
