@@ -26,35 +26,35 @@ pub(super) struct LocalDirector {
 }
 
 impl LocalDirector {
-    /// Starts a director and waits until it answers.
-    pub(super) async fn start(executable: &Path, state_dir: &Path, log: &Path) -> Result<Self, DemoError> {
-        let spawn = || -> io::Result<(Child, ProcessIdentity)> {
-            let output = File::create(log)?;
-            kill_point("before the director is spawned");
-            let child = Command::new(executable)
-                .args(["director", "--listen", "127.0.0.1:0", "--name", "demo", "--state-dir"])
-                .arg(state_dir)
-                .stdin(Stdio::null())
-                .stdout(output.try_clone()?)
-                .stderr(output)
-                // Ctrl-C is for the demo, which needs the director to clean up.
-                .process_group(0)
-                .spawn()?;
-            let pid = child.id().ok_or_else(|| io::Error::other("it ended at once"))?;
-            Ok((child, ProcessIdentity::of(pid)?))
-        };
-        let (child, identity) = spawn().map_err(|source| DemoError::Spawn { what: "the director", source })?;
-        let mut director = Self { child, identity };
+    /// Starts a director, which does not answer yet.
+    pub(super) fn spawn(executable: &Path, state_dir: &Path) -> io::Result<Self> {
+        let log = File::create(log_of(state_dir))?;
+        kill_point("before the director is spawned");
+        let child = Command::new(executable)
+            .args(["director", "--listen", "127.0.0.1:0", "--name", "demo", "--state-dir"])
+            .arg(state_dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C is for the demo, which needs the director to clean up.
+            .process_group(0)
+            .spawn()?;
+        let pid = child.id().ok_or_else(|| io::Error::other("it ended at once"))?;
+        Ok(Self { child, identity: ProcessIdentity::of(pid)? })
+    }
+
+    /// Waits until it answers.
+    pub(super) async fn ready(&mut self, state_dir: &Path) -> Result<(), DemoError> {
         let deadline = Instant::now() + START;
-        while !env_sh(state_dir).exists() {
-            let ended = director.child.try_wait().ok().flatten().is_some();
+        // The director writes it last.
+        while !state_dir.join("env.sh").exists() {
+            let ended = self.child.try_wait().ok().flatten().is_some();
             if ended || Instant::now() > deadline {
-                let _ = director.stop().await;
-                return Err(DemoError::DirectorStart(last_line(log)));
+                return Err(DemoError::DirectorStart(last_line(&log_of(state_dir))));
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
-        Ok(director)
+        Ok(())
     }
 
     /// Its process.
@@ -72,8 +72,8 @@ impl LocalDirector {
     }
 }
 
-fn env_sh(state_dir: &Path) -> PathBuf {
-    state_dir.join("env.sh")
+fn log_of(state_dir: &Path) -> PathBuf {
+    state_dir.join("director.log")
 }
 
 fn last_line(log: &Path) -> String {

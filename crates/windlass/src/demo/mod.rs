@@ -20,13 +20,14 @@ use windlass_durable::{file, kill_point};
 
 use crate::cli::Global;
 use crate::environment::{self, Environment, EnvironmentError};
+use crate::failure::chain;
 use local_director::LocalDirector;
 use loopback_net::LoopbackNet;
 
 /// why the demo failed
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    #[error("interrupted; the demo cleaned up")]
+    #[error("interrupted")]
     Interrupted,
     #[error("cannot prepare the demo's folder '{}'", path.display())]
     Folder { path: PathBuf, source: io::Error },
@@ -81,9 +82,19 @@ pub(crate) async fn run(flags: &Global, keep: bool) -> Result<(), DemoError> {
     if keep && told.is_ok() {
         return Ok(());
     }
-    let cleared = stage.clear().await;
-    // The first failure is the one that explains the others.
-    told.and(cleared)
+    if told.is_err() {
+        // A verb may have been stopped in the middle of a line.
+        say("\n\nCleaning up.");
+    }
+    match (told, stage.clear().await) {
+        (Ok(()), cleared) => cleared,
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(left)) => {
+            // The first failure is the one that explains the others, but nothing is left behind silently.
+            say(&chain(&left));
+            Err(error)
+        }
+    }
 }
 
 impl Stage {
@@ -105,10 +116,12 @@ impl Stage {
     }
 
     async fn start_director(&mut self) -> Result<u32, DemoError> {
-        let log = self.files.join("director.log");
-        let director = LocalDirector::start(&self.executable, &self.state_dir, &log).await?;
+        let spawned = LocalDirector::spawn(&self.executable, &self.state_dir);
+        // Ours before we wait: an interruption then still finds it.
+        let director =
+            self.director.insert(spawned.map_err(|source| DemoError::Spawn { what: "the director", source })?);
+        director.ready(&self.state_dir).await?;
         let pid = director.pid();
-        self.director = Some(director);
         let here = Global { state_dir: Some(self.state_dir.clone()), ..Global::default() };
         self.environment = Some(environment::resolve(&here, |_| None)?);
         Ok(pid)

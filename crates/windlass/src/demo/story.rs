@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use windlass_contract::DiskHint;
+use windlass_contract::version::SettingsFrom;
+use windlass_contract::{ApiVersion, DiskHint};
 
 use super::{DemoError, Stage, say};
 use crate::director_answers::{Disk, Stemcell};
@@ -71,13 +72,16 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
 
     chapter(7, "No registry. Director, CPI and stemcell all speak version 2, so the CPI gave the VM its settings.");
     let (cpi, stemcell) = versions(stage, &director).await?;
-    expect(cpi >= 2 && stemcell >= 2, "a version below 2 would need a registry")?;
-    say(&format!("requests: 2    CPI: {cpi}    stemcell: {stemcell}    registries running: 0"));
+    let request = cpi.min(ApiVersion::HIGHEST);
+    let without_registry = SettingsFrom::decide(request, stemcell) == SettingsFrom::UserData;
+    expect(without_registry, "a version below 2 needs a registry")?;
+    say(&format!("CPI: {cpi}   stemcell: {stemcell}   so requests: {request}, and nobody needs a registry"));
 
     if keep {
         go_on_with(stage, pid);
         return Ok(());
     }
+
     chapter(8, "The end of the deployment is not the end of its data: the disk becomes an orphan.");
     verb(stage, &["delete-deployment", "-n", "-d", DEPLOYMENT]).await?;
     verb(stage, &["vms"]).await?;
@@ -139,14 +143,15 @@ fn store_of(disk: &Disk) -> Result<PathBuf, DemoError> {
 }
 
 /// The versions of the CPI and of the stemcell.
-async fn versions(stage: &Stage, director: &DirectorClient) -> Result<(u64, u64), DemoError> {
+async fn versions(stage: &Stage, director: &DirectorClient) -> Result<(ApiVersion, ApiVersion), DemoError> {
     let request = json!({"method": "info", "arguments": [], "context": {}, "api_version": 2});
     say(&format!("\n{}", bold(&format!("$ echo '{request}' | windlass cpi local --config cpi/local.json"))));
     let answer = stage.call_cpi(&request).await.map_err(|source| DemoError::Spawn { what: "the CPI", source })?;
     say(&answer["result"].to_string());
     let stemcells: Vec<Stemcell> = director.get("/stemcells").await.map_err(DemoError::Director)?;
-    let stemcell = stemcells.first().and_then(|stemcell| stemcell.api_version).unwrap_or(1);
-    Ok((answer["result"]["api_version"].as_u64().unwrap_or(1), u64::from(stemcell)))
+    let stemcell = stemcells.first().and_then(|stemcell| stemcell.api_version).map_or(ApiVersion::V1, ApiVersion);
+    let cpi = answer["result"]["api_version"].as_u64().and_then(|version| version.try_into().ok());
+    Ok((cpi.map_or(ApiVersion::V1, ApiVersion), stemcell))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), DemoError> {
