@@ -47,14 +47,22 @@ pub(crate) enum Failure {
     Demo(#[from] DemoError),
 }
 
-/// An error with its causes in one line.
+/// An error with its causes in one line, whatever they quote: what comes from files and from the network shall neither
+/// break the line nor steer the terminal.
 pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
+    let causes = std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string);
+    let line = causes.collect::<Vec<_>>().join(": ").replace(|letter: char| letter.is_control(), " ");
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_even_if_it_quotes_several() {
+        let source = io::Error::other("first\nsecond \u{1b}[31m");
+        let failure = Failure::File { path: "x.yml".into(), source };
+        assert_eq!(chain(&failure), "cannot read 'x.yml': first second [31m");
     }
-    line
 }

@@ -85,5 +85,5 @@ impl LiveTree {
 
 fn style() -> ProgressStyle {
     let bare = ProgressStyle::default_spinner();
-    bare.clone().template("  {spinner} {prefix} {msg} {elapsed}").unwrap_or(bare)
+    bare.clone().template("  {spinner} {elapsed} {prefix} {wide_msg}").unwrap_or(bare)
 }

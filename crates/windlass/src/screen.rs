@@ -25,6 +25,8 @@ pub(crate) struct Screen {
     live: bool,
     colours: bool,
     asks: bool,
+    /// Whether it ends by saying that all went well.
+    confirms_success: bool,
     /// Whether something was printed that a paragraph is set off from.
     begun: bool,
     document: Document,
@@ -63,10 +65,16 @@ impl Screen {
             live: person && terminal,
             colours: person && terminal && !flags.no_color && std::env::var_os("NO_COLOR").is_none(),
             asks: person && !flags.non_interactive,
+            confirms_success: true,
             begun: false,
             document: Document::default(),
             broken: None,
         }
+    }
+
+    /// For verbs that print for themselves: only a failure is shown.
+    pub(crate) fn for_failures_only(flags: &Global) -> Self {
+        Self { confirms_success: false, ..Self::new(&Global { json: false, ..flags.clone() }) }
     }
 
     /// Whether it can draw over what it printed.
@@ -186,7 +194,8 @@ impl Screen {
                 let text = self.document.render();
                 self.print(&text);
             }
-            (_, None) => self.line("Succeeded"),
+            (_, None) if self.confirms_success => self.line("Succeeded"),
+            (_, None) => {}
             (_, Some(error)) => {
                 let mut stderr = io::stderr().lock();
                 let colours = self.colours && stderr.is_terminal();
@@ -200,11 +209,6 @@ impl Screen {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(()),
         }
-    }
-
-    /// What another part drew on the terminal meanwhile is to be set off from, too.
-    pub(crate) fn drawn(&mut self) {
-        self.begun = true;
     }
 
     fn paragraph(&mut self, text: &str) {

@@ -123,8 +123,8 @@ impl View {
         let Self { task, lines, begun, tree, .. } = self;
         if let Some(tree) = tree {
             tree.end();
-            session.screen.drawn();
-        } else if begun {
+        }
+        if begun {
             session.screen.end_pieces();
         }
         match lines.span() {

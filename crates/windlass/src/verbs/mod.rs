@@ -47,7 +47,10 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         }
         _ => {}
     }
-    let mut screen = Screen::new(&cli.global);
+    let mut screen = match cli.verb {
+        Verb::Demo { .. } | Verb::Director(_) => Screen::for_failures_only(&cli.global),
+        _ => Screen::new(&cli.global),
+    };
     let outcome = match cli.verb {
         Verb::Director(_) => tokio::runtime::Builder::new_multi_thread(),
         // One conversation needs one thread.
