@@ -1,5 +1,6 @@
 //! The director, over HTTPS.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +35,8 @@ pub(crate) enum ClientError {
         "cannot reach the director at {url}; check that it runs and that -e, BOSH_ENVIRONMENT or --state-dir names it"
     )]
     Unreachable { url: String, source: Cause },
+    #[error("the certificate of the director at {url} is not trusted; --ca-cert or BOSH_CA_CERT names its CA")]
+    Untrusted { url: String, source: Cause },
     #[error("the director at {url} refuses these credentials; check BOSH_CLIENT and BOSH_CLIENT_SECRET")]
     Unauthorized { url: String },
     #[error("the director answered {status}: {message}")]
@@ -59,7 +62,7 @@ impl ClientError {
 }
 
 impl Cause {
-    fn of(error: &dyn std::error::Error) -> Self {
+    fn of(error: &dyn Error) -> Self {
         let mut innermost = error;
         while let Some(source) = innermost.source() {
             innermost = source;
@@ -222,7 +225,23 @@ impl DirectorClient {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {
-        ClientError::Unreachable { url: self.url.clone(), source: Cause::of(error) }
+        let (url, cause) = (self.url.clone(), Cause::of(error));
+        if error.source().is_some_and(is_distrust) {
+            return ClientError::Untrusted { url, source: cause };
+        }
+        ClientError::Unreachable { url, source: cause }
+    }
+}
+
+/// Whether TLS broke off because of the director's certificate.
+fn is_distrust(error: &(dyn Error + 'static)) -> bool {
+    if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+        return true;
+    }
+    // I/O errors do not name what they wrap as their source.
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(wrapped) => is_distrust(wrapped),
+        None => error.source().is_some_and(is_distrust),
     }
 }
 
@@ -274,7 +293,7 @@ mod tests {
         let environment = Environment { url: url.clone(), ca: None, client: None, client_secret: None };
         let error = DirectorClient::new(&environment).unwrap().get::<Value>("/info").await.unwrap_err();
         assert!(error.to_string().contains(&url), "{error}");
-        let cause = std::error::Error::source(&error).unwrap().to_string();
+        let cause = error.source().unwrap().to_string();
         assert!(cause.contains("refused"), "{cause}");
     }
 

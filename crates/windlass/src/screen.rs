@@ -178,9 +178,11 @@ impl Screen {
         self.set_off();
         self.print("Continue? [yN]: ");
         let mut answer = String::new();
-        let read = io::stdin().read_line(&mut answer);
-        if !matches!(read, Ok(1..)) {
-            self.print("\n");
+        // What cannot be read is no consent.
+        let _ = io::stdin().read_line(&mut answer);
+        if !io::stdin().is_terminal() {
+            // Nobody's typing ended the line.
+            self.print(&format!("{}\n", answer.trim()));
         }
         matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
     }
