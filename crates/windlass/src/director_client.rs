@@ -71,7 +71,8 @@ impl Cause {
     }
 }
 
-const INTERRUPTION: Duration = Duration::from_secs(30);
+/// Longer than a director takes to start again; the original gives up after 2.5 seconds.
+const INTERRUPTION: Duration = Duration::from_secs(5);
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(300);
 
