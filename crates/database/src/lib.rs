@@ -8,6 +8,9 @@
 
 pub mod migration;
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -49,6 +52,15 @@ pub enum OpenError {
         #[source]
         source: sqlx::Error,
     },
+    /// the file cannot be made
+    #[error("cannot make the database file {}", path.display())]
+    Create {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// a migration failed
     #[error("migration {number} ({name}) failed; the database is as it was before it")]
     Migrate {
@@ -80,7 +92,10 @@ impl Database {
         let scheme = url.split(':').next().unwrap_or_default();
         let (dialect, url, connections) = match scheme {
             // Readers never wait for the writer in WAL mode, and writers wait for each other anyway.
-            "sqlite" => (Dialect::Sqlite, format!("{url}?mode=rwc"), 4),
+            "sqlite" => {
+                create_private(url)?;
+                (Dialect::Sqlite, url.to_owned(), 4)
+            }
             "postgres" | "postgresql" => (Dialect::Postgres, url.to_owned(), 16),
             other => return Err(OpenError::UnknownScheme(other.to_owned())),
         };
@@ -131,6 +146,15 @@ impl Database {
     /// Closes all connections.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// A database holds secrets, so nobody else may read it; SQLite gives its other files the permissions of this one.
+fn create_private(url: &str) -> Result<(), OpenError> {
+    let path = std::path::PathBuf::from(url.trim_start_matches("sqlite:"));
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(OpenError::Create { path, source }),
+        _ => Ok(()),
     }
 }
 

@@ -40,6 +40,8 @@ impl InstanceRecord {
     }
 }
 
+const GENERATION: &str = "generation";
+
 /// What the operator wants of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -100,6 +102,12 @@ impl Store {
             .collect()
     }
 
+    /// How often instances were brought to something, in all deployments. The ids of new instances are made from it, so
+    /// that the plan that was shown and the one that is carried out name the same instances.
+    pub async fn generation(&self) -> Result<String, StoreError> {
+        self.attribute(GENERATION, || "0".to_owned()).await
+    }
+
     /// Notes what instances are being brought to, and reserves their addresses. All or nothing, so that two deployments
     /// never get the same address.
     pub async fn begin_instances(&self, instances: &[InstanceRecord]) -> Result<(), StoreError> {
@@ -123,6 +131,10 @@ impl Store {
             .execute(transaction.connection())
             .await?;
         }
+        sqlx::query("UPDATE attributes SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = $1")
+            .bind(GENERATION)
+            .execute(transaction.connection())
+            .await?;
         // Two instances may swap addresses, so all are released before any is taken.
         for instance in instances {
             sqlx::query("DELETE FROM addresses WHERE instance = $1")

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::execute::{Execution, Failures};
 use super::update_deployment::{all, one_or_several, reload};
-use super::{OutputKind, TaskError, TaskLog, explain};
+use super::{OutputKind, TaskError, TaskLog, explain, lock_deployment};
 use crate::Director;
 use crate::plan::{InstancePlan, plan_deletion};
 
@@ -19,7 +19,7 @@ pub(super) async fn run(
     deployment: &str,
     force: bool,
 ) -> Result<String, TaskError> {
-    director.store.take_lock(&format!("deployment:{deployment}"), log.task(), &director.uuid).await?;
+    lock_deployment(director, log, deployment).await?;
     let current = reload(director, deployment).await?;
     let plan = plan_deletion(deployment, &current);
     director.store.save_plan(log.task(), &plan).await?;

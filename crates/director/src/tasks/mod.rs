@@ -13,12 +13,16 @@ mod vm_stats;
 mod worker;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use update_deployment::{prepare, reload};
 pub use worker::Workers;
+
+use crate::Director;
+use crate::store::LockError;
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +190,25 @@ impl TaskError {
             Self::Operation(error) => matches!(error.cause, crate::steps::StepError::Cancelled),
             Self::Several(errors) => errors.iter().all(Self::is_cancellation),
             _ => false,
+        }
+    }
+}
+
+/// How long a task waits for a lock that another one holds, and how often it looks.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Takes the lock of a deployment for as long as the task runs.
+async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &str) -> Result<(), TaskError> {
+    let name = format!("deployment:{deployment}");
+    let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+    loop {
+        match director.store.take_lock(&name, log.task(), &director.uuid).await {
+            Err(LockError::Held { .. }) if log.is_cancelled() => return Err(TaskError::Cancelled),
+            Err(LockError::Held { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_LOOK_AGAIN).await;
+            }
+            taken => return Ok(taken?),
         }
     }
 }

@@ -9,7 +9,7 @@ use windlass_manifest::Document;
 
 use super::execute::{Execution, Failures};
 use super::log::EventPart;
-use super::{DeployOptions, OutputKind, TaskError, TaskLog};
+use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
 use crate::desired::{CloudConfig, DeploymentManifest, Desired, resolve};
 use crate::plan::{Action, Current, CurrentInstance, GroupPlan, InstancePlan, Plan, PlanOptions, Recreate, What, plan};
@@ -25,7 +25,7 @@ pub(super) async fn run(
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<String, TaskError> {
-    director.store.take_lock(&format!("deployment:{deployment}"), log.task(), &director.uuid).await?;
+    lock_deployment(director, log, deployment).await?;
     let stage = log.stage("Preparing deployment", &[], 1);
     let preparing = stage.part("Preparing deployment");
     let prepared = preparing.run(prepare(director, deployment, manifest, options)).await?;
@@ -86,10 +86,21 @@ pub(crate) async fn prepare(
         (None, false) => Recreate::None,
     };
     let options = PlanOptions { recreate, fix: options.fix };
-    let mut new_id = || uuid::Uuid::new_v4().to_string();
+    let mut new_id = new_ids(director, deployment).await?;
     let plan =
         plan(&desired, &current, &options, &mut new_id).map_err(|problems| TaskError::Input(problems.to_string()))?;
     Ok(Prepared { plan, desired, cloud_configs })
+}
+
+/// Ids for new instances, the same again until something was deployed.
+async fn new_ids(director: &Director, deployment: &str) -> Result<impl FnMut() -> String, TaskError> {
+    let generation = director.store.generation().await?;
+    let seed = format!("{}/{generation}/{deployment}", director.uuid);
+    let mut count = 0;
+    Ok(move || {
+        count += 1;
+        uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{seed}/{count}").as_bytes()).to_string()
+    })
 }
 
 async fn cloud_configs(director: &Director, options: &DeployOptions) -> Result<Vec<ConfigRecord>, TaskError> {

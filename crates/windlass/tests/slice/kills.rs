@@ -1,0 +1,102 @@
+//! The director dies at any point of its work; started again, it leaks nothing, loses nothing, and the operator's next
+//! try converges. Judged from what the cloud really holds.
+
+use std::fs;
+
+use crate::site::Site;
+
+/// Every how many points the sweep kills; `WINDLASS_KILL_STEP=1` tries them all.
+fn step() -> usize {
+    std::env::var("WINDLASS_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(7)
+}
+
+/// Kills the director at point 1, 1 + step, … of `operation` until it survives. Each time it is started again and
+/// `operation` is repeated, which must succeed; then `check` looks at the cloud.
+fn sweep(name: &str, site: &mut Site, operation: &[&str], check: impl Fn(&Site, u64), reset: impl Fn(&Site)) {
+    let mut kills = 0;
+    for point in (1..).step_by(step()) {
+        site.kill_director();
+        site.start_director(Some(point));
+        let survived = site.try_while_director_runs(operation);
+        site.kill_director();
+        site.start_director(None);
+        if !survived {
+            kills += 1;
+            site.ok(operation);
+        }
+        check(site, point);
+        assert!(site.rows(&["leaks"]).is_empty(), "{name}, killed at point {point}: a possible leak");
+        reset(site);
+        if survived {
+            println!("{name}: {kills} kills, every {} of {point} points", step());
+            return;
+        }
+    }
+}
+
+fn vms_and_disks(site: &Site) -> (usize, usize) {
+    (site.in_cloud("vms").len(), site.in_cloud("disks").len())
+}
+
+fn remove_everything(site: &Site) {
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
+    assert!(site.in_cloud("vms").is_empty() && site.vm_processes().is_empty(), "a VM is left");
+    for orphan in site.in_cloud("disks") {
+        let folder = site.state_dir().join("cloud/disks").join(orphan);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn a_deploy_that_is_killed_anywhere_leaks_nothing_and_converges() {
+    let mut site = Site::ready_to_deploy();
+    let manifest = site.manifest();
+    let deploy = ["-n", "-d", "example", "deploy", &manifest];
+    sweep(
+        "deploy",
+        &mut site,
+        &deploy,
+        |site, point| {
+            assert_eq!(vms_and_disks(site), (1, 1), "killed at point {point}");
+            let vm = &site.in_cloud("vms")[0];
+            assert!(site.store(vm).exists(), "killed at point {point}: the disk is not mounted");
+        },
+        remove_everything,
+    );
+}
+
+#[test]
+fn a_recreate_that_is_killed_anywhere_keeps_the_data() {
+    let mut site = Site::ready_to_deploy();
+    site.deploy();
+    fs::write(site.store(&site.in_cloud("vms")[0]).join("precious"), "data").unwrap();
+    sweep(
+        "recreate",
+        &mut site,
+        &["-n", "-d", "example", "recreate"],
+        |site, point| {
+            assert_eq!(vms_and_disks(site), (1, 1), "killed at point {point}");
+            let file = site.store(&site.in_cloud("vms")[0]).join("precious");
+            assert_eq!(fs::read_to_string(file).unwrap(), "data", "killed at point {point}");
+        },
+        |_| {},
+    );
+}
+
+#[test]
+fn a_deletion_that_is_killed_anywhere_keeps_the_data_and_leaves_no_vm() {
+    let mut site = Site::ready_to_deploy();
+    site.deploy();
+    let manifest = site.manifest();
+    sweep(
+        "delete",
+        &mut site,
+        &["-n", "-d", "example", "delete-deployment"],
+        |site, point| {
+            let orphans = site.rows(&["disks", "--orphaned"]).len();
+            assert_eq!(vms_and_disks(site), (0, orphans), "killed at point {point}");
+            assert!(site.vm_processes().is_empty(), "killed at point {point}: a process is left");
+        },
+        |site| drop(site.ok(&["-n", "-d", "example", "deploy", &manifest])),
+    );
+}

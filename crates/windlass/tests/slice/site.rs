@@ -1,0 +1,245 @@
+//! A machine of its own for a test: a state directory, a director, a network that nobody else uses.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
+/// Far more than any step takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A director with its state directory. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct Site {
+    folder: tempfile::TempDir,
+    director: Option<Child>,
+    network: Network,
+}
+
+/// A /24 of the loopback network, claimed for as long as this lives.
+#[derive(Debug)]
+struct Network {
+    prefix: String,
+    _claim: UnixListener,
+}
+
+impl Network {
+    fn claim() -> Self {
+        for second in 100..=250 {
+            for third in 0..=255 {
+                let prefix = format!("127.{second}.{third}");
+                let name = format!("windlass-test-network-{prefix}");
+                let address = SocketAddr::from_abstract_name(name).unwrap();
+                if let Ok(claim) = UnixListener::bind_addr(&address) {
+                    return Self { prefix, _claim: claim };
+                }
+            }
+        }
+        panic!("no free loopback network");
+    }
+}
+
+/// The stemcell that all tests of this process use.
+fn stemcell() -> &'static Path {
+    static STEMCELL: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = STEMCELL.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stemcell.tgz");
+        let built = Command::new(WINDLASS).args(["stemcell", "build", "--output"]).arg(&path).output().unwrap();
+        assert!(built.status.success(), "{built:?}");
+        (folder, path)
+    });
+    path
+}
+
+impl Site {
+    /// A site whose director runs.
+    pub(crate) fn start() -> Self {
+        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, network: Network::claim() };
+        site.write_documents(1);
+        site.start_director(None);
+        site
+    }
+
+    /// A site whose stemcell and cloud config are uploaded.
+    pub(crate) fn ready_to_deploy() -> Self {
+        let site = Self::start();
+        site.ok(&["upload-stemcell", stemcell().to_str().unwrap()]);
+        site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
+        site
+    }
+
+    /// A file or folder beside the state directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.file("state")
+    }
+
+    /// Writes a manifest with so many instances.
+    pub(crate) fn write_documents(&self, instances: usize) {
+        let prefix = &self.network.prefix;
+        let cloud_config = format!(
+            "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types: [{{name: disk, disk_size: 64}}]\nnetworks:\n\
+             - name: default\n  subnets: [{{range: {prefix}.0/24, gateway: {prefix}.1, azs: [z1]}}]\n"
+        );
+        let manifest = format!(
+            "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+             instance_groups:\n- name: db\n  instances: {instances}\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
+             persistent_disk_type: disk\n  networks: [{{name: default}}]\n"
+        );
+        fs::write(self.file("cloud-config.yml"), cloud_config).unwrap();
+        fs::write(self.file("manifest.yml"), manifest).unwrap();
+    }
+
+    /// Starts the director, to be killed at the given point of its work, and waits until it answers.
+    pub(crate) fn start_director(&mut self, kill_at: Option<u64>) {
+        let env_sh = self.state_dir().join("env.sh");
+        let _ = fs::remove_file(&env_sh);
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log")).unwrap();
+        let mut command = Command::new(WINDLASS);
+        command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        if let Some(point) = kill_at {
+            command.env("WINDLASS_KILL_AT", point.to_string());
+        }
+        self.director = Some(command.spawn().unwrap());
+        let deadline = Instant::now() + PATIENCE;
+        while !env_sh.exists() && self.director_runs() {
+            assert!(Instant::now() < deadline, "the director does not start:\n{}", self.director_log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether the director has not ended.
+    pub(crate) fn director_runs(&mut self) -> bool {
+        self.director.as_mut().is_some_and(|director| director.try_wait().unwrap().is_none())
+    }
+
+    /// Ends the director as a power cut would.
+    pub(crate) fn kill_director(&mut self) {
+        if let Some(mut director) = self.director.take() {
+            let _ = director.kill();
+            let _ = director.wait();
+        }
+    }
+
+    pub(crate) fn director_log(&self) -> String {
+        fs::read_to_string(self.file("director.log")).unwrap_or_default()
+    }
+
+    /// Runs a verb against this director until it ends or the director does. True if the verb succeeded.
+    pub(crate) fn try_while_director_runs(&mut self, arguments: &[&str]) -> bool {
+        let mut verb = self.verb(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = verb.try_wait().unwrap() {
+                return status.success();
+            }
+            if !self.director_runs() {
+                let _ = verb.kill();
+                let _ = verb.wait();
+                return false;
+            }
+            assert!(Instant::now() < deadline, "{arguments:?} does not end:\n{}", self.director_log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Runs a verb against this director.
+    pub(crate) fn windlass(&self, arguments: &[&str]) -> Output {
+        self.verb(arguments).output().unwrap()
+    }
+
+    fn verb(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(WINDLASS);
+        for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET", "BOSH_DEPLOYMENT"] {
+            command.env_remove(name);
+        }
+        command.arg("--state-dir").arg(self.state_dir()).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a verb that must succeed, and gives what it printed.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.windlass(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.director_log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a verb that must fail, and gives what it said.
+    pub(crate) fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.windlass(arguments);
+        assert!(!output.status.success(), "{arguments:?} should fail: {output:?}");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    pub(crate) fn manifest(&self) -> String {
+        self.file("manifest.yml").to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn deploy(&self) -> String {
+        self.ok(&["-n", "-d", "example", "deploy", &self.manifest()])
+    }
+
+    /// The rows of a verb that lists things.
+    pub(crate) fn rows(&self, arguments: &[&str]) -> Vec<Value> {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+        let printed: Value = serde_json::from_str(&self.ok(&arguments)).unwrap();
+        printed["Tables"][0]["Rows"].as_array().unwrap().clone()
+    }
+
+    /// Names in a folder of the cloud's state: what really is there, whatever the director believes.
+    pub(crate) fn in_cloud(&self, kind: &str) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.state_dir().join("cloud").join(kind))
+            .map(|entries| entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect())
+            .unwrap_or_default();
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        names
+    }
+
+    /// The document that the VM's agent booted from.
+    pub(crate) fn settings(&self, vm: &str) -> Value {
+        let path = self.state_dir().join("cloud/vms").join(vm).join("settings.json");
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    /// Where the VM has its persistent disk.
+    pub(crate) fn store(&self, vm: &str) -> PathBuf {
+        self.state_dir().join("cloud/vms").join(vm).join("base/store")
+    }
+
+    /// Pids of all processes that belong to a VM of this site.
+    pub(crate) fn vm_processes(&self) -> Vec<i32> {
+        let mark = format!("WINDLASS_VM={}", self.state_dir().canonicalize().unwrap().join("cloud").display());
+        let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|pid: &i32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let belongs = |text: &[u8]| String::from_utf8_lossy(text).contains(&mark);
+            let supervises = String::from_utf8_lossy(&arguments).contains("vm-run")
+                && String::from_utf8_lossy(&arguments).contains(&*self.state_dir().to_string_lossy());
+            belongs(&environment) || supervises
+        })
+        .collect()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.kill_director();
+        for pid in self.vm_processes() {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
+    }
+}
