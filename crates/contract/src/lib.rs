@@ -9,6 +9,8 @@
 //! - [`network`]: the networks of a VM.
 //! - [`settings`]: the document an agent boots from.
 //! - [`agent`]: messages to an agent and its replies.
+//! - [`registry`]: settings of VMs that still need a registry.
+//! - [`size`]: sizes of disks and memory.
 //! - [`stemcell`]: the manifest inside a stemcell.
 //! - [`secret`]: a string that never prints itself.
 
@@ -17,8 +19,10 @@ pub mod cpi;
 pub mod disk_hint;
 pub mod ids;
 pub mod network;
+pub mod registry;
 pub mod secret;
 pub mod settings;
+pub mod size;
 pub mod stemcell;
 pub mod version;
 
@@ -29,4 +33,5 @@ pub use disk_hint::DiskHint;
 pub use ids::{AgentId, DiskCid, NetworkCid, RequestId, SnapshotCid, StemcellCid, VmCid};
 pub use network::{Network, Networks};
 pub use secret::Secret;
+pub use size::MiB;
 pub use version::ApiVersion;

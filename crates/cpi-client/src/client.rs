@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use windlass_contract::cpi::methods::Info;
-use windlass_contract::cpi::{Answer, Context, CpiError, CpiInfo, Method, Request, Response};
+use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, Request, Response};
 use windlass_contract::{ApiVersion, Object, RequestId};
 use windlass_durable::process::ProcessIdentity;
 
@@ -144,7 +144,7 @@ impl Cpi {
         let request = call.request;
         let result = self.exchange(&request, observer).await?;
         let shown = result.to_string();
-        M::Answer::from_wire(result, request.api_version.unwrap_or(ApiVersion::V1))
+        M::read_answer(&request.arguments, result, request.api_version.unwrap_or(ApiVersion::V1))
             .map_err(|what| invalid(&request, &format!("its result is wrong: {what}"), &shown, ""))
     }
 

@@ -86,6 +86,7 @@ fn create_vm(env: Value) -> CreateVm {
         networks: Networks::new(),
         disk_cids: None,
         env: env.as_object().cloned(),
+        bootstrap_settings: None,
     }
 }
 

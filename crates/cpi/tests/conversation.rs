@@ -61,7 +61,7 @@ impl Cloud for &Sky {
     }
 
     async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
-        assert!(disk.size != 666, "an author's mistake");
+        assert!(disk.size.0 != 666, "an author's mistake");
         let cid = format!("disk-{}", call.id);
         self.disks.borrow_mut().insert(cid.clone());
         self.done("create_disk", DiskCid::new(cid).unwrap())

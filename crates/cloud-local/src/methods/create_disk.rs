@@ -2,7 +2,7 @@
 
 use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::CreateDisk;
-use windlass_contract::{DiskCid, Object};
+use windlass_contract::{DiskCid, MiB, Object};
 use windlass_cpi::Call;
 use windlass_durable::file;
 
@@ -10,14 +10,12 @@ use crate::cloud::LocalCloud;
 use crate::state::DiskRecord;
 
 /// 64 TiB; more is a mistake in units.
-const LARGEST_MIB: u64 = 64 * 1024 * 1024;
+const LARGEST: MiB = MiB(64 * 1024 * 1024);
 
 pub(crate) fn run(cloud: &LocalCloud, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
-    if disk.size == 0 || disk.size > LARGEST_MIB {
-        return Err(CpiError::cloud(format!(
-            "a disk of {} MiB cannot be made; sizes are in MiB, from 1 to {LARGEST_MIB}",
-            disk.size
-        )));
+    if disk.size == MiB(0) || disk.size > LARGEST {
+        let size = disk.size;
+        return Err(CpiError::cloud(format!("a disk of {size} cannot be made; sizes are from 1 MiB to {LARGEST}")));
     }
     let cid = DiskCid::new(cloud.disks.cid(call.id)).map_err(|error| CpiError::cpi(error.to_string()))?;
     if cloud.disks.read(cid.as_str())?.is_some() {
@@ -25,7 +23,7 @@ pub(crate) fn run(cloud: &LocalCloud, call: &Call, disk: CreateDisk) -> Result<D
     }
     let record = DiskRecord {
         cid: cid.clone(),
-        size_mib: disk.size,
+        size_mib: disk.size.0,
         cloud_properties: disk.cloud_properties,
         metadata: Object::new(),
         attached_to: None,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{ApiVersion, DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
+use crate::{ApiVersion, DiskCid, DiskHint, NetworkCid, Networks, Object, SnapshotCid, StemcellCid, VmCid};
 
 /// A result that can be written for, and read from, a request of a given version.
 pub trait Answer: Sized {
@@ -38,7 +38,7 @@ macro_rules! plain_answers {
     )*};
 }
 
-plain_answers!(bool, StemcellCid, DiskCid, Vec<DiskCid>, CpiInfo);
+plain_answers!(bool, StemcellCid, VmCid, DiskCid, SnapshotCid, Vec<DiskCid>, Object, CpiInfo);
 
 /// What `info` answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +133,64 @@ impl Answer for AttachedDisk {
     }
 }
 
+/// What `update_disk` answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdatedDisk {
+    /// The disk that replaced the old one; none if it was changed in place.
+    pub replaced_by: Option<DiskCid>,
+}
+
+impl Answer for UpdatedDisk {
+    fn to_wire(&self, _: ApiVersion) -> Value {
+        json!(self.replaced_by)
+    }
+
+    /// `""` and `true` would overwrite the record of a disk, so they are refused.
+    fn from_wire(value: Value, _: ApiVersion) -> Result<Self, String> {
+        match value {
+            Value::Null | Value::Bool(false) => Ok(Self { replaced_by: None }),
+            other => serde_json::from_value(other)
+                .map(|cid| Self { replaced_by: Some(cid) })
+                .map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// What `create_network` answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreatedNetwork {
+    /// The network.
+    pub cid: NetworkCid,
+    /// `range`, `gateway` and `reserved`, as far as the cloud chose them.
+    pub address_properties: Object,
+    /// Sent with the network in `create_vm` from then on.
+    pub cloud_properties: Object,
+}
+
+impl Answer for CreatedNetwork {
+    fn to_wire(&self, _: ApiVersion) -> Value {
+        json!([self.cid, self.address_properties, self.cloud_properties])
+    }
+
+    /// Also takes the object with `network_cid` and `cloud_properties` that one library describes.
+    fn from_wire(value: Value, _: ApiVersion) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Early {
+            network_cid: NetworkCid,
+            #[serde(default)]
+            address_properties: Object,
+            cloud_properties: Object,
+        }
+        let (cid, address_properties, cloud_properties) = if value.is_object() {
+            let early: Early = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            (early.network_cid, early.address_properties, early.cloud_properties)
+        } else {
+            serde_json::from_value(value).map_err(|error| error.to_string())?
+        };
+        Ok(Self { cid, address_properties, cloud_properties })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +224,24 @@ mod tests {
         assert!(created(json!("vm-7"), 2).unwrap_err().contains("expected [cid, networks]"));
         assert!(created(json!([]), 2).is_err());
         assert!(created(json!([""]), 2).is_err());
+    }
+
+    #[test]
+    fn update_disk_never_replaces_a_disk_by_nonsense() {
+        let read = |value| UpdatedDisk::from_wire(value, ApiVersion::V2).map(|updated| updated.replaced_by);
+        assert_eq!(read(Value::Null), Ok(None));
+        assert_eq!(read(json!("disk-2")), Ok(Some(DiskCid::new("disk-2").unwrap())));
+        assert!(read(json!("")).is_err() && read(json!(true)).is_err());
+    }
+
+    #[test]
+    fn create_network_is_a_triple_and_was_an_object_once() {
+        let triple = json!(["n-1", {"range": "10.0.0.0/24"}, {"name": "n"}]);
+        let network = CreatedNetwork::from_wire(triple.clone(), ApiVersion::V2).unwrap();
+        assert_eq!(network.to_wire(ApiVersion::V2), triple);
+        let early = json!({"network_cid": "n-1", "cloud_properties": {"name": "n"}});
+        assert_eq!(CreatedNetwork::from_wire(early, ApiVersion::V2).unwrap().cloud_properties["name"], "n");
+        assert!(CreatedNetwork::from_wire(json!(["n-1"]), ApiVersion::V2).is_err());
     }
 
     #[test]

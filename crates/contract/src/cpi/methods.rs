@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, AttachedDisk, CpiInfo, CreatedVm};
-use crate::{AgentId, DiskCid, Networks, Object, StemcellCid, VmCid};
+use super::{Answer, AttachedDisk, CpiInfo, CreatedNetwork, CreatedVm, UpdatedDisk};
+use crate::{AgentId, ApiVersion, DiskCid, MiB, NetworkCid, Networks, Object, SnapshotCid, StemcellCid, VmCid};
 
 /// A method of a CPI: positional arguments on the wire, a struct in our hands.
 pub trait Method: Sized {
@@ -17,6 +18,11 @@ pub trait Method: Sized {
     fn to_arguments(&self) -> Vec<Value>;
     /// Decodes all arguments before anything happens. Surplus ones are tolerated, missing ones are not.
     fn from_arguments(arguments: Vec<Value>) -> Result<Self, ArgumentError>;
+    /// Reads the answer to a call with these arguments; the error says what is wrong with the value.
+    fn read_answer(arguments: &[Value], value: Value, version: ApiVersion) -> Result<Self::Answer, String> {
+        let _ = arguments;
+        Self::Answer::from_wire(value, version)
+    }
 }
 
 /// an argument that cannot be used
@@ -48,14 +54,15 @@ pub enum ArgumentError {
     },
 }
 
-/// Declares methods. Arguments after `;` are left out when they are null, the others are always sent.
+/// Declares methods. Arguments after `;` are left out when they are null, the others are always sent. `from FUNCTION`
+/// brings arguments of another form into order first; a block behind the answer overrides how it is read.
 macro_rules! methods {
     ($(
         $(#[$doc:meta])*
         $name:ident = $wire:literal (
             $($(#[$argument_doc:meta])* $argument:ident : $type:ty),* $(,)?
             $(; $($(#[$optional_doc:meta])* $optional:ident : $optional_type:ty),+ $(,)?)?
-        ) -> $answer:ty;
+        ) $(from $normalize:ident)? -> $answer:ty $({ $($body:item)* })?;
     )*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +84,7 @@ macro_rules! methods {
 
             #[allow(unused_variables, unused_mut)]
             fn from_arguments(arguments: Vec<Value>) -> Result<Self, ArgumentError> {
+                $(let arguments = $normalize(arguments);)?
                 let got = arguments.len();
                 let mut arguments = arguments.into_iter();
                 let mut position = 0;
@@ -100,8 +108,13 @@ macro_rules! methods {
                     },)+)?
                 })
             }
+
+            $($($body)*)?
         }
-    )*};
+    )*
+        /// The wire names of all methods.
+        pub const NAMES: &[&str] = &[$($wire),*];
+    };
 }
 
 methods! {
@@ -134,8 +147,10 @@ methods! {
         /// Disks that will likely be attached: a placement hint, not a request.
         disk_cids: Option<Vec<DiskCid>>,
         /// Goes into the agent's settings verbatim.
-        env: Option<Object>
-    ) -> CreatedVm;
+        env: Option<Object>;
+        /// Initial settings of the agent beside its id, from callers that send the form of the first draft.
+        bootstrap_settings: Option<Object>
+    ) from first_draft_of_create_vm -> CreatedVm;
 
     /// Removes a VM; its persistent disks survive.
     DeleteVm = "delete_vm" (vm_cid: VmCid) -> ();
@@ -149,10 +164,16 @@ methods! {
     /// Names a VM for people.
     SetVmMetadata = "set_vm_metadata" (vm_cid: VmCid, metadata: Object) -> ();
 
+    /// Gives a VM other networks. Nobody calls it any more; the recommended answer is NotSupported.
+    ConfigureNetworks = "configure_networks" (vm_cid: VmCid, networks: Networks) -> ();
+
+    /// The properties of the smallest VM that has at least these resources.
+    CalculateVmCloudProperties = "calculate_vm_cloud_properties" (desired: VmResources) -> Object;
+
     /// Makes a disk that is attached to nothing.
     CreateDisk = "create_disk" (
-        /// In MiB.
-        size: u64,
+        /// How large.
+        size: MiB,
         /// What only the cloud understands.
         cloud_properties: Object,
         /// The VM it will likely be attached to: a placement hint.
@@ -166,7 +187,19 @@ methods! {
     HasDisk = "has_disk" (disk_cid: DiskCid) -> bool;
 
     /// Attaches a disk and says where it is found in the VM. Attached already: the same hint again.
-    AttachDisk = "attach_disk" (vm_cid: VmCid, disk_cid: DiskCid) -> AttachedDisk;
+    AttachDisk = "attach_disk" (vm_cid: VmCid, disk_cid: DiskCid) -> AttachedDisk {
+        /// The first draft answered all disks of the VM; the hint is at this disk's cid.
+        fn read_answer(arguments: &[Value], value: Value, version: ApiVersion) -> Result<AttachedDisk, String> {
+            let hint = match (value.get("persistent"), arguments.get(1).and_then(Value::as_str)) {
+                (Some(Value::Object(persistent)), Some(disk)) => persistent
+                    .get(disk)
+                    .cloned()
+                    .ok_or_else(|| format!("the disks it answered do not include '{disk}'"))?,
+                _ => value,
+            };
+            AttachedDisk::from_wire(hint, version)
+        }
+    };
 
     /// Detaches a disk. Not attached: success.
     DetachDisk = "detach_disk" (vm_cid: VmCid, disk_cid: DiskCid) -> ();
@@ -176,6 +209,80 @@ methods! {
 
     /// The persistent disks that are attached to a VM now.
     GetDisks = "get_disks" (vm_cid: VmCid) -> Vec<DiskCid>;
+
+    /// Makes a detached disk larger. NotSupported: the caller copies to a new disk.
+    ResizeDisk = "resize_disk" (disk_cid: DiskCid, new_size: MiB) -> ();
+
+    /// Changes a detached disk in place, or replaces it by another one with its data.
+    UpdateDisk = "update_disk" (disk_cid: DiskCid, new_size: MiB, cloud_properties: Object) -> UpdatedDisk;
+
+    /// Takes a snapshot of a disk, also while it is in use.
+    SnapshotDisk = "snapshot_disk" (disk_cid: DiskCid, metadata: Object) -> SnapshotCid;
+
+    /// Removes a snapshot. One that is already gone is a success.
+    DeleteSnapshot = "delete_snapshot" (snapshot_cid: SnapshotCid) -> ();
+
+    /// Makes a network.
+    CreateNetwork = "create_network" (definition: NetworkDefinition) -> CreatedNetwork;
+
+    /// Removes a network.
+    DeleteNetwork = "delete_network" (network_cid: NetworkCid) -> ();
+
+    /// The VM that the CPI runs on. Deprecated.
+    CurrentVmId = "current_vm_id" () -> VmCid;
+}
+
+/// What a VM should have at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmResources {
+    /// Cores.
+    pub cpu: u64,
+    /// Memory.
+    pub ram: MiB,
+    /// Size of the ephemeral disk.
+    pub ephemeral_disk_size: MiB,
+}
+
+/// A network to be made. The cloud fills in what is missing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NetworkDefinition {
+    /// Always `manual`.
+    #[serde(default, rename = "type")]
+    pub kind: String,
+    /// Such as `10.0.0.0/24`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<String>,
+    /// In the range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// How large, where no range is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netmask_bits: Option<u8>,
+    /// What only the cloud understands.
+    #[serde(default, deserialize_with = "crate::network::object_or_null")]
+    pub cloud_properties: Object,
+}
+
+/// The first draft of version 2 had no agent id: `[stemcell, properties, agent settings, networks, disks, env]`, told
+/// apart by the second argument being an object. The agent's id is in its settings.
+fn first_draft_of_create_vm(mut arguments: Vec<Value>) -> Vec<Value> {
+    if !arguments.get(1).is_some_and(Value::is_object) {
+        return arguments;
+    }
+    let mut settings = match arguments.get_mut(2).map(Value::take) {
+        Some(Value::Object(settings)) => settings,
+        _ => Object::new(),
+    };
+    let agent_id = settings.remove("agent_id").unwrap_or_default();
+    if arguments.len() > 2 {
+        arguments.remove(2);
+    }
+    arguments.insert(0, agent_id);
+    arguments.truncate(6);
+    if arguments.len() == 6 {
+        arguments.push(Value::Object(settings));
+    }
+    arguments
 }
 
 #[cfg(test)]
@@ -183,6 +290,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::DiskHint;
 
     #[test]
     fn create_stemcell_has_two_arguments_unless_version_3_adds_one() {
@@ -195,7 +303,7 @@ mod tests {
 
     #[test]
     fn create_disk_sends_a_null_hint() {
-        let call = CreateDisk { size: 1024, cloud_properties: Object::new(), vm_cid: None };
+        let call = CreateDisk { size: MiB(1024), cloud_properties: Object::new(), vm_cid: None };
         assert_eq!(call.to_arguments(), [json!(1024), json!({}), Value::Null]);
     }
 
@@ -207,6 +315,51 @@ mod tests {
         assert!(error.to_string().starts_with("argument 1 (size) of 'create_disk' is wrong"), "{error}");
         assert!(CreateDisk::from_arguments(vec![json!(-1), json!({}), Value::Null]).is_err());
         assert!(HasVm::from_arguments(vec![json!("")]).is_err());
+    }
+
+    #[test]
+    fn create_vm_in_the_form_of_the_first_draft() {
+        let call = CreateVm::from_arguments(vec![
+            json!("ami-478585"),
+            json!({"instance_type": "m1.small"}),
+            json!({"agent_id": "a-1", "ntp": ["0.pool"]}),
+            json!({"private": {"type": "dynamic"}}),
+            json!(["vol-3475945"]),
+            json!({}),
+        ])
+        .unwrap();
+        assert_eq!((call.agent_id.as_str(), call.stemcell_cid.as_str()), ("a-1", "ami-478585"));
+        assert_eq!(call.bootstrap_settings.unwrap()["ntp"], json!(["0.pool"]));
+        assert_eq!(call.disk_cids.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn create_vm_is_sent_with_six_arguments_starting_with_the_agents_id() {
+        let arguments = vec![json!("a-1"), json!("sc-1"), json!({}), json!({}), Value::Null, Value::Null];
+        let call = CreateVm::from_arguments(arguments.clone()).unwrap();
+        assert_eq!(call.to_arguments(), arguments);
+    }
+
+    #[test]
+    fn attach_disk_answers_of_every_draft_give_the_hint_of_that_disk() {
+        let arguments = [json!("vm-1"), json!("disk-1"), json!({"system": "/dev/sda"})];
+        assert!(AttachDisk::from_arguments(arguments.to_vec()).is_ok(), "a third argument is tolerated");
+        let read = |value| AttachDisk::read_answer(&arguments, value, ApiVersion::V2);
+        let all = json!({"system": "/dev/sda", "persistent": {"disk-1": {"path": "/dev/sdd"}, "disk-2": "/dev/sde"}});
+        assert_eq!(read(all).unwrap().hint, Some(DiskHint::path("/dev/sdd")));
+        assert_eq!(read(json!({"path": "/dev/sdd"})).unwrap().hint, Some(DiskHint::path("/dev/sdd")));
+        assert_eq!(read(json!("/dev/sdd")).unwrap().hint, Some(DiskHint::text("/dev/sdd").unwrap()));
+        assert!(read(json!({"persistent": {}})).unwrap_err().contains("do not include 'disk-1'"));
+    }
+
+    #[test]
+    fn sizes_are_whole_numbers_and_never_strings() {
+        let size = |value| CreateDisk::from_arguments(vec![value, json!({}), Value::Null]).map(|call| call.size);
+        assert_eq!(size(json!(1024)).unwrap(), MiB(1024));
+        assert_eq!(size(json!(1024.0)).unwrap(), MiB(1024));
+        for wrong in [json!("1024"), json!(1024.5), json!(-1), json!(null), json!(1e300)] {
+            assert!(size(wrong.clone()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod envelope;
 pub mod error;
 pub mod methods;
 
-pub use answer::{Answer, AttachedDisk, CpiInfo, CreatedVm};
+pub use answer::{Answer, AttachedDisk, CpiInfo, CreatedNetwork, CreatedVm, UpdatedDisk};
 pub use envelope::{Context, Request, Response};
 pub use error::{CpiError, ErrorType};
 pub use methods::{ArgumentError, Method};

@@ -8,7 +8,7 @@ use windlass_contract::cpi::methods::{
     SetDiskMetadata, SetVmMetadata,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
-use windlass_contract::{AgentId, ApiVersion, DiskCid, Networks, Object, RequestId, Secret, StemcellCid, VmCid};
+use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, RequestId, Secret, StemcellCid, VmCid};
 use windlass_cpi_client::{CallError, CallObserver, Cpi};
 
 use super::{DiskRecord, Fact, StemcellOfVm, VmRecord};
@@ -209,7 +209,7 @@ impl Change {
             }
             Self::CreateDisk { disk, near } => {
                 let NewDisk { instance, cpi, size, cloud_properties } = disk;
-                let request = CreateDisk { size, cloud_properties: cloud_properties.clone(), vm_cid: near };
+                let request = CreateDisk { size: MiB(size), cloud_properties: cloud_properties.clone(), vm_cid: near };
                 let cid = call.send(request).await?;
                 let disk = DiskRecord {
                     cid,
@@ -283,6 +283,7 @@ impl NewVm {
             networks: self.networks.clone(),
             disk_cids: Some(self.disk_cids.clone()),
             env: Some(self.env.clone()),
+            bootstrap_settings: None,
         }
     }
 
