@@ -9,11 +9,12 @@ use windlass_contract::cpi::methods::{
 use windlass_contract::cpi::{AttachedDisk, CpiError, CreatedVm};
 use windlass_contract::settings::AgentSettings;
 use windlass_contract::{DiskCid, StemcellCid, VmCid};
+use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud};
 
 use crate::config::LocalConfig;
 use crate::methods;
-use crate::state::{DiskRecord, Shelf, StemcellRecord, VmRecord};
+use crate::state::{DiskRecord, StemcellRecord, VmRecord};
 
 /// The embedded cloud in one state folder.
 #[derive(Debug)]

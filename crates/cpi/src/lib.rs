@@ -31,12 +31,14 @@
 //! - [`config`]: `cpi.json`, with the properties of a cpi-config entry laid over it.
 //! - [`settings`]: the agent's settings of a new VM.
 //! - [`replay`]: a repeated request has one effect.
+//! - [`resources`]: for clouds that keep what they made in a folder.
 
 pub mod answer;
 pub mod cloud;
 pub mod config;
 mod decode;
 pub mod replay;
+pub mod resources;
 pub mod serve;
 pub mod settings;
 

@@ -1,4 +1,4 @@
-//! The records of stemcells, VMs and disks.
+//! What is kept: the records of stemcells, VMs and disks, each in the folder of its resource.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
-
-use super::shelf::Kept;
+use windlass_cpi::resources::Kept;
 
 /// `stemcell.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,9 @@
-//! A folder of resources of one kind.
+//! What a cloud keeps in a folder: one folder per resource with a record that a person can read, shared safely by any
+//! number of CPI processes.
+//!
+//! For clouds that have no other place to remember what they made. A [`Shelf`] holds the resources of one kind. A resource
+//! appears and disappears as a whole; what a killed process left half done is invisible (its name starts with a dot) and is
+//! removed by a later call. Changes are made under the resource's lock.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,7 +21,7 @@ use windlass_durable::kill_point;
 use windlass_durable::lock::{FileLock, Locks};
 
 /// A record that is kept in a folder of its own.
-pub(crate) trait Kept: Serialize + DeserializeOwned {
+pub trait Kept: Serialize + DeserializeOwned {
     /// The folder of all resources of this kind.
     const FOLDER: &'static str;
     /// What their cids start with.
@@ -27,19 +32,24 @@ pub(crate) trait Kept: Serialize + DeserializeOwned {
 
 /// why the state could not be read or changed
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StateError {
+pub enum StateError {
     /// the file system refused
     #[error("cannot {doing} {}", path.display())]
     Io {
+        /// What was tried.
         doing: &'static str,
+        /// On what.
         path: PathBuf,
+        /// Why not.
         #[source]
         source: io::Error,
     },
     /// a record that this cloud did not write
     #[error("{} is not a record of this cloud; restore it or delete its folder", path.display())]
     NotARecord {
+        /// The file.
         path: PathBuf,
+        /// What is wrong with it.
         #[source]
         source: serde_json::Error,
     },
@@ -70,30 +80,31 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(600);
 
 /// The folder of all resources of one kind. A cid that is not of our form names nothing: it is never made a path.
 #[derive(Debug)]
-pub(crate) struct Shelf<R> {
+pub struct Shelf<R> {
     folder: PathBuf,
     locks: PathBuf,
     record: PhantomData<R>,
 }
 
 impl<R: Kept> Shelf<R> {
-    pub(crate) fn new(state: &Path) -> Self {
+    /// The resources of this kind in a cloud's state folder. Touches nothing.
+    pub fn new(state: &Path) -> Self {
         Self { folder: state.join(R::FOLDER), locks: state.join("locks"), record: PhantomData }
     }
 
     /// The cid of what `id` stands for.
-    pub(crate) fn cid(&self, id: Uuid) -> String {
+    pub fn cid(&self, id: Uuid) -> String {
         format!("{}{id}", R::PREFIX)
     }
 
     /// The folder of a resource, whether it exists or not; none if the cid is not of our form.
-    pub(crate) fn path(&self, cid: &str) -> Option<PathBuf> {
+    pub fn path(&self, cid: &str) -> Option<PathBuf> {
         let id = Uuid::try_parse(cid.strip_prefix(R::PREFIX)?).ok()?;
         (self.cid(id) == cid).then(|| self.folder.join(cid))
     }
 
     /// The record of a resource; none if there is no such resource.
-    pub(crate) fn read(&self, cid: &str) -> Result<Option<R>, StateError> {
+    pub fn read(&self, cid: &str) -> Result<Option<R>, StateError> {
         let Some(path) = self.path(cid).map(|folder| folder.join(R::FILE)) else { return Ok(None) };
         match fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
@@ -106,13 +117,13 @@ impl<R: Kept> Shelf<R> {
     }
 
     /// Replaces the record of a resource that exists.
-    pub(crate) fn write(&self, cid: &str, record: &R) -> Result<(), StateError> {
+    pub fn write(&self, cid: &str, record: &R) -> Result<(), StateError> {
         let path = self.folder.join(cid).join(R::FILE);
         file::write_json(&path, record, file::PRIVATE).map_err(io_error("write", &path))
     }
 
     /// Makes a resource, or, on any failure, none: `fill` gets a folder that nobody sees yet.
-    pub(crate) fn make(
+    pub fn make(
         &self,
         cid: &str,
         record: &R,
@@ -138,7 +149,7 @@ impl<R: Kept> Shelf<R> {
     }
 
     /// Removes a resource and what interrupted calls left of it. Its lock must be held.
-    pub(crate) fn remove(&self, cid: &str) -> Result<(), StateError> {
+    pub fn remove(&self, cid: &str) -> Result<(), StateError> {
         let Some(folder) = self.path(cid) else { return Ok(()) };
         match file::remove_tree(&folder) {
             // What a VM or user wrote may forbid its removal; it is out of sight already, and `purge` insists.
@@ -152,7 +163,7 @@ impl<R: Kept> Shelf<R> {
     }
 
     /// The resources that exist.
-    pub(crate) fn all(&self) -> Result<Vec<R>, StateError> {
+    pub fn all(&self) -> Result<Vec<R>, StateError> {
         let mut records = Vec::new();
         for name in self.names()? {
             if let Some(record) = self.read(&name)? {
@@ -163,13 +174,13 @@ impl<R: Kept> Shelf<R> {
     }
 
     /// Locks a resource against changes by other processes.
-    pub(crate) fn lock(&self, cid: &str) -> Result<FileLock, StateError> {
+    pub fn lock(&self, cid: &str) -> Result<FileLock, StateError> {
         file::create_private_dir(&self.locks).map_err(io_error("make", &self.locks))?;
         Locks::new(&self.locks).acquire(cid, PATIENCE).map_err(io_error("lock", &self.locks.join(cid)))
     }
 
     /// Locks a resource and reads its record; none if there is no such resource.
-    pub(crate) fn lock_existing(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
+    pub fn lock_existing(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
         if self.read(cid)?.is_none() {
             return Ok(None);
         }
@@ -186,7 +197,7 @@ impl<R: Kept> Shelf<R> {
     }
 
     /// Like [`Shelf::lock_existing`], for removals: what interrupted calls left of a resource that does not exist goes, too.
-    pub(crate) fn lock_to_remove(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
+    pub fn lock_to_remove(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
         if self.path(cid).is_none() {
             return Ok(None);
         }
@@ -248,7 +259,7 @@ impl<R: Kept> Shelf<R> {
 }
 
 /// Removes a tree, also one with folders that forbid it. Gone already is a success.
-pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
+fn remove_all(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             make_removable(path)?;
