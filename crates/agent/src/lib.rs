@@ -27,10 +27,6 @@ use std::process::ExitCode;
 
 use command_line::Command;
 
-/// The exit code after `shutdown`: the VM is powered off, so its supervisor must not start the agent again. After any
-/// other exit, success included, it must.
-pub const POWERED_OFF: u8 = 86;
-
 /// Runs the agent with the arguments of a process, the program's name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let options = match command_line::parse(arguments.skip(1)) {
@@ -47,7 +43,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     log_to_stderr();
     match boot::boot(&options).and_then(boot::serve) {
         Ok(boot::Ending::Restart) => ExitCode::SUCCESS,
-        Ok(boot::Ending::Shutdown) => ExitCode::from(POWERED_OFF),
+        Ok(boot::Ending::Shutdown) => ExitCode::from(windlass_contract::agent::POWERED_OFF),
         Ok(boot::Ending::Signal) => ExitCode::FAILURE,
         Err(error) => {
             tracing::error!("{}", chain(&error));

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rig::{Rig, address, kill_hard, read_json, request, runs, unique, wait_for};
 use serde_json::{Value, json};
+use windlass_contract::agent::POWERED_OFF;
 
 #[test]
 fn info_needs_nothing_and_touches_nothing() {
@@ -73,6 +74,18 @@ fn an_agent_that_ends_is_started_again() {
     let first = rig.pid(&cid, "pid");
     kill_hard(first);
     wait_for(|| (rig.pid(&cid, "pid") != first).then_some(()));
+}
+
+#[test]
+fn a_vm_that_its_agent_powers_off_stays_off_until_it_is_rebooted() {
+    let rig = Rig::new();
+    let agent = format!("#!/bin/sh\n[ -e booted ] && exec sleep 600\ntouch booted; exit {POWERED_OFF}\n");
+    let cid = rig.vm(&rig.stemcell_with(&agent));
+    let supervisor = rig.vm_folder(&cid).join("supervisor.json");
+    wait_for(|| (!supervisor.exists()).then_some(()));
+    assert_eq!(rig.ok("has_vm", json!([cid])), json!(true), "a VM that is off exists");
+    rig.ok("reboot_vm", json!([cid]));
+    assert!(supervisor.exists());
 }
 
 #[test]

@@ -27,6 +27,10 @@ fn list_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec
 /// What a director's message says its protocol is.
 pub const DIRECTOR_PROTOCOL: u32 = 3;
 
+/// The exit code of our agent after `shutdown`: the VM is powered off, so its supervisor must not start the agent again.
+/// After any other exit, success included, it must.
+pub const POWERED_OFF: u8 = 86;
+
 /// What an agent answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -109,7 +109,7 @@ async fn a_task_lost_in_a_restart_is_told_and_an_agent_that_stays_away_too() {
 async fn shutdown_and_signals_end_the_agent_and_say_whether_it_shall_come_back() {
     let mut machine = Machine::started().await;
     machine.director().shutdown().await.unwrap();
-    assert_eq!(machine.ended().await.code(), Some(i32::from(windlass_agent::POWERED_OFF)));
+    assert_eq!(machine.ended().await.code(), Some(i32::from(windlass_contract::agent::POWERED_OFF)));
 
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         machine.start().await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal as Kill, WaitOptions, WaitStatus, kill_process, wait};
 use tokio::signal::unix::Signal;
 use tokio::time::{Instant, sleep, timeout};
+use windlass_contract::agent::POWERED_OFF;
 use windlass_durable::kill_point;
 
 use super::console::Console;
@@ -30,6 +31,15 @@ pub(super) struct Agent {
     command: Command,
     state: State,
     pause: Duration,
+}
+
+/// What ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The agent, because somebody powered the VM off.
+    PoweredOff,
+    /// The agent, to be started again, or processes that nobody waits for.
+    Others,
 }
 
 enum State {
@@ -78,11 +88,15 @@ impl Agent {
     }
 
     /// Collects the processes that ended: the agent, and orphans that became ours.
-    pub(super) fn reap(&mut self, console: &mut Console) {
+    pub(super) fn reap(&mut self, console: &mut Console) -> Ended {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             match self.state {
                 State::Running { pid: agent, since } if agent == pid => {
                     console.note(&format!("the agent ended with {}", describe(status)));
+                    if status.exit_status() == Some(i32::from(POWERED_OFF)) {
+                        self.state = State::Pausing { until: Instant::now() };
+                        return Ended::PoweredOff;
+                    }
                     if status.exit_status() == Some(0) || since.elapsed() > FINE {
                         self.pause = SOON;
                         self.state = State::Pausing { until: Instant::now() + SOON };
@@ -93,6 +107,7 @@ impl Agent {
                 _ => {}
             }
         }
+        Ended::Others
     }
 
     fn pause_longer(&mut self) {

@@ -20,7 +20,7 @@ use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
 
-use self::agent::Agent;
+use self::agent::{Agent, Ended};
 use self::console::Console;
 use crate::address;
 use crate::machine::{Machine, Started, SupervisorRecord};
@@ -29,7 +29,7 @@ use crate::state::VmRecord;
 /// How long we wait for the lock: whoever asks whether it is held, holds it for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Is the supervisor of the VM in `folder` until it is told to end (`windlass vm-run DIR`). Says on stdout, in one line,
+/// Is the supervisor of the VM in `folder` until it is told to end, or its agent powers it off (`windlass vm-run DIR`). Says on stdout, in one line,
 /// how the start went.
 pub fn vm_run(folder: &Path) -> ExitCode {
     // Not when we lead a process group already, as under a shell; then the session is the shell's.
@@ -85,7 +85,11 @@ async fn run(agent: &mut Agent, console: &mut Console, signals: &mut Signals) {
         tokio::select! {
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
-            _ = signals.child.recv() => agent.reap(console),
+            _ = signals.child.recv() => {
+                if agent.reap(console) == Ended::PoweredOff {
+                    return;
+                }
+            }
             () = agent.due() => agent.restart(console),
             () = console.copy() => {}
         }
