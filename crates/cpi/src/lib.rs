@@ -45,4 +45,4 @@ pub mod settings;
 pub use answer::answer;
 pub use cloud::{Call, Cloud};
 pub use config::Config;
-pub use serve::serve;
+pub use serve::{serve, serve_with};

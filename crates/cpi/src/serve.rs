@@ -16,9 +16,17 @@ const LONGEST_REQUEST: u64 = 64 * 1024 * 1024;
 /// Serves the one call of this process with the configuration at `config`. The exit status is success whenever an answer
 /// was written, also an error: callers read the answer only then.
 pub fn serve<C: Cloud>(config: &Path, build: impl FnOnce(&Config) -> Result<C, CpiError>) -> ExitCode {
+    serve_with(|| Config::load(config), build)
+}
+
+/// [`serve`]s with a configuration that need not come from a file.
+pub fn serve_with<C: Cloud>(
+    config: impl FnOnce() -> Result<Config, CpiError>,
+    build: impl FnOnce(&Config) -> Result<C, CpiError>,
+) -> ExitCode {
     let stdout = claim_stdout();
     let response = read_request()
-        .and_then(|request| Ok(crate::answer(&Config::load(config)?, &request, build)))
+        .and_then(|request| Ok(crate::answer(&config()?, &request, build)))
         .unwrap_or_else(Response::failure);
     match write(stdout, &response) {
         Ok(()) => ExitCode::SUCCESS,
