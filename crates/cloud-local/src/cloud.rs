@@ -6,11 +6,10 @@ use windlass_contract::cpi::methods::{
     AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, GetDisks,
     HasDisk, HasVm, RebootVm, SetDiskMetadata, SetVmMetadata,
 };
-use windlass_contract::cpi::{AttachedDisk, CpiError, CreatedVm};
-use windlass_contract::settings::AgentSettings;
-use windlass_contract::{DiskCid, StemcellCid, VmCid};
+use windlass_contract::cpi::{CpiError, CreatedVm};
+use windlass_contract::{DiskCid, DiskHint, StemcellCid, VmCid};
 use windlass_cpi::resources::Shelf;
-use windlass_cpi::{Call, Cloud};
+use windlass_cpi::{Call, Cloud, UserData};
 
 use crate::config::LocalConfig;
 use crate::methods;
@@ -22,7 +21,7 @@ pub struct LocalCloud {
     pub(crate) stemcells: Shelf<StemcellRecord>,
     pub(crate) vms: Shelf<VmRecord>,
     pub(crate) disks: Shelf<DiskRecord>,
-    requests: PathBuf,
+    memory: PathBuf,
     windlass: Option<PathBuf>,
 }
 
@@ -40,7 +39,7 @@ impl LocalCloud {
             stemcells: Shelf::new(&state),
             vms: Shelf::new(&state),
             disks: Shelf::new(&state),
-            requests: state.join("requests"),
+            memory: state.join("requests"),
             windlass: config.windlass,
         })
     }
@@ -71,8 +70,8 @@ impl Cloud for LocalCloud {
         ["warden-tar", "general-tar"].map(str::to_owned).to_vec()
     }
 
-    fn requests(&self) -> Option<&Path> {
-        Some(&self.requests)
+    fn memory(&self) -> Option<&Path> {
+        Some(&self.memory)
     }
 
     async fn create_stemcell(&self, call: &Call, stemcell: CreateStemcell) -> Result<StemcellCid, CpiError> {
@@ -83,8 +82,8 @@ impl Cloud for LocalCloud {
         methods::delete_stemcell::run(self, stemcell)
     }
 
-    async fn create_vm(&self, call: &Call, vm: CreateVm, settings: AgentSettings) -> Result<CreatedVm, CpiError> {
-        methods::create_vm::run(self, call, vm, settings).await
+    async fn create_vm(&self, call: &Call, vm: CreateVm, user_data: &mut UserData) -> Result<CreatedVm, CpiError> {
+        methods::create_vm::run(self, call, vm, user_data).await
     }
 
     async fn delete_vm(&self, _: &Call, vm: DeleteVm) -> Result<(), CpiError> {
@@ -115,7 +114,7 @@ impl Cloud for LocalCloud {
         methods::has_disk::run(self, disk)
     }
 
-    async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<AttachedDisk, CpiError> {
+    async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<DiskHint, CpiError> {
         methods::attach_disk::run(self, disk)
     }
 

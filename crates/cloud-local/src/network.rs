@@ -80,20 +80,18 @@ fn candidates(seed: Uuid) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-impl Plan {
-    /// Puts the networks into the agent's settings, and where the agent was told to listen on all addresses, tells it to
-    /// listen on the VM's: all others belong to other VMs.
-    pub(crate) fn settle(&self, settings: &mut AgentSettings) {
-        settings.networks = self.networks.clone();
-        for network in settings.networks.values_mut() {
-            network.preconfigured = Some(true);
-        }
-        let Some(address) = self.addresses.first() else { return };
-        let urls = settings.env.bosh.mbus.as_mut().and_then(|mbus| mbus.urls.as_mut()).into_iter().flatten();
-        for url in urls.chain(settings.mbus.as_mut()) {
-            if let Some(own) = on_address(url.reveal(), *address) {
-                *url = Secret::new(own);
-            }
+/// Puts the networks into the agent's settings, and where the agent was told to listen on all addresses, tells it to
+/// listen on the VM's: all others belong to other VMs.
+pub(crate) fn settle(networks: &Networks, addresses: &[Ipv4Addr], settings: &mut AgentSettings) {
+    settings.networks = networks.clone();
+    for network in settings.networks.values_mut() {
+        network.preconfigured = Some(true);
+    }
+    let Some(address) = addresses.first() else { return };
+    let urls = settings.env.bosh.mbus.as_mut().and_then(|mbus| mbus.urls.as_mut()).into_iter().flatten();
+    for url in urls.chain(settings.mbus.as_mut()) {
+        if let Some(own) = on_address(url.reveal(), *address) {
+            *url = Secret::new(own);
         }
     }
 }

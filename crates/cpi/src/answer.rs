@@ -7,14 +7,18 @@ use uuid::Uuid;
 use windlass_contract::ApiVersion;
 use windlass_contract::cpi::answer::Extensions;
 use windlass_contract::cpi::methods::{
-    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, GetDisks,
-    HasDisk, HasVm, Info, RebootVm, SetDiskMetadata, SetVmMetadata,
+    AttachDisk, CalculateVmCloudProperties, ConfigureNetworks, CreateDisk, CreateNetwork, CreateStemcell, CreateVm,
+    DeleteDisk, DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, Info,
+    RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{Answer, CpiError, CpiInfo, CreatedVm, ErrorType, Method, Request, Response};
+use windlass_contract::cpi::{
+    Answer, AttachedDisk, CpiError, CpiInfo, CreatedVm, ErrorType, Method, Request, Response,
+};
 
 use crate::cloud::{Call, Cloud};
 use crate::config::Config;
 use crate::replay::{self, Key, Memory};
+use crate::user_data::UserData;
 use crate::{decode, settings};
 
 /// Answers one request. `build` makes the cloud from the configuration of this call; it should do no more than read it,
@@ -67,7 +71,7 @@ fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
     Ok(CpiInfo {
         stemcell_formats: cloud.stemcell_formats(),
         api_version: Some(config.advertised_version()?),
-        windlass: Some(Extensions { replay: cloud.requests().is_some() }),
+        windlass: Some(Extensions { replay: cloud.memory().is_some() }),
     })
 }
 
@@ -92,12 +96,33 @@ async fn dispatch<C: Cloud>(
         CreateDisk::NAME => asked.once(None, async |call, arguments| cloud.create_disk(call, arguments).await).await,
         DeleteDisk::NAME => asked.run(async |call, arguments| cloud.delete_disk(call, arguments).await).await,
         HasDisk::NAME => asked.run(async |call, arguments| cloud.has_disk(call, arguments).await).await,
-        AttachDisk::NAME => asked.once(None, async |call, arguments| cloud.attach_disk(call, arguments).await).await,
+        AttachDisk::NAME => {
+            let attach = async |call: &Call, arguments| {
+                Ok(AttachedDisk { hint: Some(cloud.attach_disk(call, arguments).await?) })
+            };
+            asked.once(None, attach).await
+        }
         DetachDisk::NAME => asked.once(None, async |call, arguments| cloud.detach_disk(call, arguments).await).await,
         SetDiskMetadata::NAME => {
             asked.run(async |call, arguments| cloud.set_disk_metadata(call, arguments).await).await
         }
         GetDisks::NAME => asked.run(async |call, arguments| cloud.get_disks(call, arguments).await).await,
+        ConfigureNetworks::NAME => {
+            asked.run(async |call, arguments| cloud.configure_networks(call, arguments).await).await
+        }
+        CalculateVmCloudProperties::NAME => {
+            asked.run(async |call, arguments| cloud.calculate_vm_cloud_properties(call, arguments).await).await
+        }
+        ResizeDisk::NAME => asked.run(async |call, arguments| cloud.resize_disk(call, arguments).await).await,
+        UpdateDisk::NAME => asked.run(async |call, arguments| cloud.update_disk(call, arguments).await).await,
+        SnapshotDisk::NAME => {
+            asked.once(None, async |call, arguments| cloud.snapshot_disk(call, arguments).await).await
+        }
+        DeleteSnapshot::NAME => asked.run(async |call, arguments| cloud.delete_snapshot(call, arguments).await).await,
+        CreateNetwork::NAME => {
+            asked.once(None, async |call, arguments| cloud.create_network(call, arguments).await).await
+        }
+        DeleteNetwork::NAME => asked.run(async |call, arguments| cloud.delete_network(call, arguments).await).await,
         unknown => Err(CpiError::not_implemented(unknown)),
     }
 }
@@ -105,11 +130,10 @@ async fn dispatch<C: Cloud>(
 async fn create_vm<C: Cloud>(asked: Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
     let arguments: CreateVm = asked.arguments()?;
     settings::refuse_registry(asked.version, asked.request.context.stemcell_version())?;
-    let settings = settings::of_new_vm(&arguments, config.agent()?)?;
+    let mut user_data = UserData::complete(settings::of_new_vm(&arguments, config.agent()?)?);
     let cloud = asked.cloud;
-    asked
-        .once(Some(&arguments.agent_id), async |call, arguments| cloud.create_vm(call, arguments, settings).await)
-        .await
+    let create = async |call: &Call, arguments| cloud.create_vm(call, arguments, &mut user_data).await;
+    asked.once(Some(&arguments.agent_id), create).await
 }
 
 /// One request, with the cloud that it asks.
@@ -144,7 +168,7 @@ impl<C: Cloud> Asked<'_, C> {
         effect: impl AsyncFnOnce(&Call, M) -> Result<M::Answer, CpiError>,
     ) -> Result<Value, CpiError> {
         let arguments: M = self.arguments()?;
-        let Some(folder) = self.cloud.requests() else {
+        let Some(folder) = self.cloud.memory() else {
             let answer = effect(&self.call(Uuid::new_v4()), arguments).await?;
             return Ok(answer.to_wire(self.version));
         };

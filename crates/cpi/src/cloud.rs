@@ -4,12 +4,14 @@ use std::path::Path;
 
 use uuid::Uuid;
 use windlass_contract::cpi::methods::{
-    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, GetDisks,
-    HasDisk, HasVm, RebootVm, SetDiskMetadata, SetVmMetadata,
+    AttachDisk, CalculateVmCloudProperties, ConfigureNetworks, CreateDisk, CreateNetwork, CreateStemcell, CreateVm,
+    DeleteDisk, DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm,
+    RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{AttachedDisk, Context, CpiError, CreatedVm, Method};
-use windlass_contract::settings::AgentSettings;
-use windlass_contract::{ApiVersion, DiskCid, StemcellCid};
+use windlass_contract::cpi::{Context, CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
+use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, SnapshotCid, StemcellCid};
+
+use crate::user_data::UserData;
 
 /// What a call knows about itself, beside its arguments.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,9 +35,10 @@ pub trait Cloud {
     /// Formats of stemcells that `create_stemcell` takes. Needs no cloud: callers ask before nearly every call.
     fn stemcell_formats(&self) -> Vec<String>;
 
-    /// The folder in which requests are remembered; none: every request is taken for a new one.
+    /// The folder in which the SDK keeps what must outlive a call: answered requests, how each VM gets its settings, locks.
+    /// None: every request is taken for a new one, and VMs that need a registry are refused.
     /// With a folder, [`Cloud::has_vm`] must be there, too.
-    fn requests(&self) -> Option<&Path> {
+    fn memory(&self) -> Option<&Path> {
         None
     }
 
@@ -49,9 +52,10 @@ pub trait Cloud {
         Err(CpiError::not_implemented(DeleteStemcell::NAME))
     }
 
-    /// Makes a VM and powers it on without waiting for its boot. `settings` is complete but for `vm.name` and what only
-    /// the cloud knows (addresses, devices): deliver it where the agent looks. On failure nothing must remain.
-    async fn create_vm(&self, _: &Call, _: CreateVm, _settings: AgentSettings) -> Result<CreatedVm, CpiError> {
+    /// Makes a VM and powers it on without waiting for its boot. Name it in its user data, put in what only the cloud
+    /// knows (addresses, devices), and deliver the document where the agent looks; see [`UserData`].
+    /// On failure nothing must remain.
+    async fn create_vm(&self, _: &Call, _: CreateVm, _user_data: &mut UserData) -> Result<CreatedVm, CpiError> {
         Err(CpiError::not_implemented(CreateVm::NAME))
     }
 
@@ -75,6 +79,16 @@ pub trait Cloud {
         Err(CpiError::not_implemented(SetVmMetadata::NAME))
     }
 
+    /// Gives a VM other networks. Callers make a new VM instead.
+    async fn configure_networks(&self, _: &Call, _: ConfigureNetworks) -> Result<(), CpiError> {
+        Err(CpiError::new(ErrorType::NotSupported, "the networks of a VM cannot be changed; make a new VM"))
+    }
+
+    /// The `cloud_properties` of the smallest VM that has at least these resources; an error when none is large enough.
+    async fn calculate_vm_cloud_properties(&self, _: &Call, _: CalculateVmCloudProperties) -> Result<Object, CpiError> {
+        Err(CpiError::not_implemented(CalculateVmCloudProperties::NAME))
+    }
+
     /// Makes a blank disk that is attached to nothing.
     async fn create_disk(&self, _: &Call, _: CreateDisk) -> Result<DiskCid, CpiError> {
         Err(CpiError::not_implemented(CreateDisk::NAME))
@@ -91,7 +105,7 @@ pub trait Cloud {
     }
 
     /// Attaches a disk and says where it is found. Attached already: the same hint again. Attached elsewhere: an error.
-    async fn attach_disk(&self, _: &Call, _: AttachDisk) -> Result<AttachedDisk, CpiError> {
+    async fn attach_disk(&self, _: &Call, _: AttachDisk) -> Result<DiskHint, CpiError> {
         Err(CpiError::not_implemented(AttachDisk::NAME))
     }
 
@@ -108,5 +122,35 @@ pub trait Cloud {
     /// The persistent disks that are attached to a VM now.
     async fn get_disks(&self, _: &Call, _: GetDisks) -> Result<Vec<DiskCid>, CpiError> {
         Err(CpiError::not_implemented(GetDisks::NAME))
+    }
+
+    /// Makes a detached disk larger, with its data. Smaller: NotSupported. The same size: a success.
+    async fn resize_disk(&self, _: &Call, _: ResizeDisk) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(ResizeDisk::NAME))
+    }
+
+    /// Gives a detached disk another size and other properties, with its data: in place, or as another disk.
+    async fn update_disk(&self, _: &Call, _: UpdateDisk) -> Result<UpdatedDisk, CpiError> {
+        Err(CpiError::not_implemented(UpdateDisk::NAME))
+    }
+
+    /// Takes a snapshot of a disk, also while it is in use.
+    async fn snapshot_disk(&self, _: &Call, _: SnapshotDisk) -> Result<SnapshotCid, CpiError> {
+        Err(CpiError::not_implemented(SnapshotDisk::NAME))
+    }
+
+    /// Removes a snapshot, also when its disk is gone. One that is gone is a success.
+    async fn delete_snapshot(&self, _: &Call, _: DeleteSnapshot) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(DeleteSnapshot::NAME))
+    }
+
+    /// Makes a network; the answer has `range` and `gateway` where the definition has none.
+    async fn create_network(&self, _: &Call, _: CreateNetwork) -> Result<CreatedNetwork, CpiError> {
+        Err(CpiError::not_implemented(CreateNetwork::NAME))
+    }
+
+    /// Removes a network. One that is gone is a success.
+    async fn delete_network(&self, _: &Call, _: DeleteNetwork) -> Result<(), CpiError> {
+        Err(CpiError::not_implemented(DeleteNetwork::NAME))
     }
 }

@@ -29,7 +29,7 @@
 //! - [`mod@answer`]: a request's bytes to a response: decoding, versions, dispatch.
 //! - [`cloud`]: the trait, and what each call knows about itself.
 //! - [`config`]: `cpi.json`, with the properties of a cpi-config entry laid over it.
-//! - [`settings`]: the agent's settings of a new VM.
+//! - [`settings`]: the agent's settings of a new VM; [`user_data`]: the document that the VM is given.
 //! - [`replay`]: a repeated request has one effect.
 //! - [`resources`]: for clouds that keep what they made in a folder.
 
@@ -41,8 +41,10 @@ pub mod replay;
 pub mod resources;
 pub mod serve;
 pub mod settings;
+pub mod user_data;
 
 pub use answer::answer;
 pub use cloud::{Call, Cloud};
 pub use config::Config;
 pub use serve::{serve, serve_with};
+pub use user_data::UserData;

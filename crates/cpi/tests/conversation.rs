@@ -9,15 +9,14 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use windlass_contract::cpi::methods::{AttachDisk, CreateDisk, CreateVm, DeleteVm, HasVm};
-use windlass_contract::cpi::{AttachedDisk, CpiError, CreatedVm, Response};
-use windlass_contract::settings::AgentSettings;
+use windlass_contract::cpi::{CpiError, CreatedVm, Response};
 use windlass_contract::{DiskCid, DiskHint, VmCid};
-use windlass_cpi::{Call, Cloud, Config};
+use windlass_cpi::{Call, Cloud, Config, UserData};
 
 /// Remembers what it made, and can be told to fail after the effect, as a killed process would.
 #[derive(Default)]
 struct Sky {
-    requests: Option<PathBuf>,
+    memory: Option<PathBuf>,
     vms: RefCell<BTreeSet<String>>,
     disks: RefCell<BTreeSet<String>>,
     calls: RefCell<Vec<&'static str>>,
@@ -26,7 +25,7 @@ struct Sky {
 
 impl Sky {
     fn remembering(folder: &Path) -> Self {
-        Self { requests: Some(folder.to_owned()), ..Self::default() }
+        Self { memory: Some(folder.to_owned()), ..Self::default() }
     }
 
     fn done<T>(&self, method: &'static str, answer: T) -> Result<T, CpiError> {
@@ -40,12 +39,12 @@ impl Cloud for &Sky {
         vec!["sky-raw".into()]
     }
 
-    fn requests(&self) -> Option<&Path> {
-        self.requests.as_deref()
+    fn memory(&self) -> Option<&Path> {
+        self.memory.as_deref()
     }
 
-    async fn create_vm(&self, call: &Call, vm: CreateVm, settings: AgentSettings) -> Result<CreatedVm, CpiError> {
-        assert_eq!(settings.agent_id, vm.agent_id);
+    async fn create_vm(&self, call: &Call, vm: CreateVm, user_data: &mut UserData) -> Result<CreatedVm, CpiError> {
+        assert_eq!(user_data.settings.agent_id, vm.agent_id);
         let cid = format!("vm-{}", call.id);
         self.vms.borrow_mut().insert(cid.clone());
         self.done("create_vm", CreatedVm { cid: VmCid::new(cid).unwrap(), networks: vm.networks })
@@ -67,8 +66,8 @@ impl Cloud for &Sky {
         self.done("create_disk", DiskCid::new(cid).unwrap())
     }
 
-    async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<AttachedDisk, CpiError> {
-        self.done("attach_disk", AttachedDisk { hint: Some(DiskHint::path(format!("/dev/{}", disk.disk_cid))) })
+    async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<DiskHint, CpiError> {
+        self.done("attach_disk", DiskHint::path(format!("/dev/{}", disk.disk_cid)))
     }
 }
 

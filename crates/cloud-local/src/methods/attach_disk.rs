@@ -1,13 +1,13 @@
 //! `attach_disk`: one VM at a time; the hint is the disk's folder.
 
 use windlass_contract::DiskHint;
+use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::AttachDisk;
-use windlass_contract::cpi::{AttachedDisk, CpiError};
 
 use crate::cloud::LocalCloud;
 use crate::state::Attachment;
 
-pub(crate) fn run(cloud: &LocalCloud, asked: AttachDisk) -> Result<AttachedDisk, CpiError> {
+pub(crate) fn run(cloud: &LocalCloud, asked: AttachDisk) -> Result<DiskHint, CpiError> {
     let AttachDisk { vm_cid, disk_cid } = asked;
     let Some((_vm_lock, mut vm)) = cloud.vms.lock_existing(vm_cid.as_str())? else {
         return Err(CpiError::vm_not_found(&vm_cid));
@@ -35,5 +35,5 @@ pub(crate) fn run(cloud: &LocalCloud, asked: AttachDisk) -> Result<AttachedDisk,
         disk.attached_to = attachment;
         cloud.disks.write(disk_cid.as_str(), &disk)?;
     }
-    Ok(AttachedDisk { hint: Some(hint) })
+    Ok(hint)
 }

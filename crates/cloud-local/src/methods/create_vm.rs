@@ -10,10 +10,8 @@ use serde_json::json;
 use windlass_contract::cpi::methods::CreateVm;
 use windlass_contract::cpi::{CpiError, CreatedVm};
 use windlass_contract::network::NetworkKind;
-use windlass_contract::settings::AgentSettings;
-use windlass_contract::version::SettingsFrom;
 use windlass_contract::{Networks, Object, StemcellCid, VmCid};
-use windlass_cpi::Call;
+use windlass_cpi::{Call, UserData};
 use windlass_durable::file;
 
 use crate::address;
@@ -32,7 +30,7 @@ pub(crate) async fn run(
     cloud: &LocalCloud,
     call: &Call,
     vm: CreateVm,
-    settings: AgentSettings,
+    user_data: &mut UserData,
 ) -> Result<CreatedVm, CpiError> {
     let cid = VmCid::new(cloud.vms.cid(call.id)).map_err(|error| CpiError::cpi(error.to_string()))?;
     let Some(folder) = cloud.vms.path(cid.as_str()) else {
@@ -41,12 +39,19 @@ pub(crate) async fn run(
     let machine = Machine::new(folder);
     let windlass = cloud.windlass()?;
     let _lock = cloud.vms.lock(cid.as_str())?;
+    user_data.set_vm_name(cid.as_str());
+    let unsettled = user_data.clone();
     let mut tries = 0;
     loop {
+        // Each try settles them for the addresses that it has.
+        user_data.clone_from(&unsettled);
         tries += 1;
         let record = match cloud.vms.read(cid.as_str())? {
-            Some(record) => record,
-            None => match build(cloud, call, &cid, &vm, settings.clone(), &machine) {
+            Some(record) => {
+                network::settle(&record.networks, &record.addresses, &mut user_data.settings);
+                record
+            }
+            None => match build(cloud, call, &cid, &vm, user_data, &machine) {
                 Ok(record) => record,
                 Err(error) => {
                     cloud.vms.remove(cid.as_str())?;
@@ -77,7 +82,7 @@ fn build(
     call: &Call,
     cid: &VmCid,
     vm: &CreateVm,
-    mut settings: AgentSettings,
+    user_data: &mut UserData,
     machine: &Machine,
 ) -> Result<VmRecord, CpiError> {
     let is_free = |address| matches!(address::holder(address), Ok(None));
@@ -87,15 +92,14 @@ fn build(
         return Err(CpiError::cloud(format!("there is no stemcell '{}'; upload it again", vm.stemcell_cid)));
     };
     let agent = find_agent(cloud, &vm.stemcell_cid)?;
-    plan.settle(&mut settings);
-    settings.vm.name = cid.to_string();
     let Plan { networks, addresses } = plan;
+    network::settle(&networks, &addresses, &mut user_data.settings);
     let record = VmRecord {
         cid: cid.clone(),
         agent_id: vm.agent_id.clone(),
         stemcell_cid: vm.stemcell_cid.clone(),
         agent,
-        settings_from: SettingsFrom::UserData,
+        settings_from: user_data.settings_from(),
         addresses,
         networks,
         cloud_properties: vm.cloud_properties.clone(),
@@ -108,7 +112,7 @@ fn build(
     });
     cloud.vms.make(cid.as_str(), &record, |folder| {
         let hidden = Machine::new(folder);
-        file::write_json(&hidden.settings(), &settings, file::PRIVATE)
+        file::write_json(&hidden.settings(), user_data, file::PRIVATE)
             .and_then(|()| file::write_json(&hidden.agent_config(), &agent_config, file::PRIVATE))
             .and_then(|()| file::create_private_dir(&hidden.base()))
             .map_err(|error| CpiError::cloud(format!("cannot fill {}: {error}", folder.display())))
