@@ -1,6 +1,6 @@
 //! `windlass director`: runs a director in the foreground.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_director::{CpiSource, DirectorOptions};
@@ -53,6 +53,8 @@ fn say(text: &str) {
 fn log_to_stderr() {
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    let colours = std::io::stderr().is_terminal();
     // Only the first log of a process counts; there is one director in it.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    let _ = log.try_init();
 }

@@ -1,20 +1,21 @@
 //! The slice: one VM, one disk mounted by its hint, no registry, end to end, with real parts only: a director process, a
 //! CPI process per call, an agent process per VM, TLS between them.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
 
 mod kills;
+mod postgres;
 mod site;
 
 use std::fs;
 
 use serde_json::json;
 
+use postgres::Postgres;
 use site::Site;
 
 /// What a newcomer does in the first minutes, from an empty state directory on.
-fn whole_path() {
-    let site = Site::ready_to_deploy();
+fn whole_path(site: &Site) {
     assert_eq!(site.rows(&["stemcells"])[0]["name"], "windlass-minimal");
 
     let plan = site.ok(&["plan", &site.manifest()]);
@@ -62,9 +63,15 @@ fn whole_path() {
 
 #[test]
 fn one_vm_one_disk_no_registry_twice_in_parallel() {
-    let other = std::thread::spawn(whole_path);
-    whole_path();
+    let other = std::thread::spawn(|| whole_path(&Site::ready_to_deploy()));
+    whole_path(&Site::ready_to_deploy());
     other.join().unwrap();
+}
+
+#[test]
+fn the_same_with_postgresql() {
+    let postgres = Postgres::start();
+    whole_path(&Site::ready_to_deploy_with_database(Some(postgres.url())));
 }
 
 #[test]

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Site {
     folder: tempfile::TempDir,
     director: Option<Child>,
+    /// Another database than the embedded one.
+    db: Option<String>,
     network: Network,
 }
 
@@ -45,23 +46,14 @@ impl Network {
     }
 }
 
-/// The stemcell that all tests of this process use.
-fn stemcell() -> &'static Path {
-    static STEMCELL: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = STEMCELL.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stemcell.tgz");
-        let built = Command::new(WINDLASS).args(["stemcell", "build", "--output"]).arg(&path).output().unwrap();
-        assert!(built.status.success(), "{built:?}");
-        (folder, path)
-    });
-    path
-}
-
 impl Site {
     /// A site whose director runs.
     pub(crate) fn start() -> Self {
-        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, network: Network::claim() };
+        Self::start_with_database(None)
+    }
+
+    fn start_with_database(db: Option<String>) -> Self {
+        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, db, network: Network::claim() };
         site.write_documents(1);
         site.start_director(None);
         site
@@ -69,8 +61,15 @@ impl Site {
 
     /// A site whose stemcell and cloud config are uploaded.
     pub(crate) fn ready_to_deploy() -> Self {
-        let site = Self::start();
-        site.ok(&["upload-stemcell", stemcell().to_str().unwrap()]);
+        Self::ready_to_deploy_with_database(None)
+    }
+
+    pub(crate) fn ready_to_deploy_with_database(db: Option<String>) -> Self {
+        let site = Self::start_with_database(db);
+        let stemcell = site.file("stemcell.tgz");
+        let stemcell = stemcell.to_str().unwrap();
+        site.ok(&["stemcell", "build", "--output", stemcell]);
+        site.ok(&["upload-stemcell", stemcell]);
         site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
         site
     }
@@ -108,6 +107,7 @@ impl Site {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log")).unwrap();
         let mut command = Command::new(WINDLASS);
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
+        command.args(self.db.iter().flat_map(|url| ["--db", url]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         if let Some(point) = kill_at {
             command.env("WINDLASS_KILL_AT", point.to_string());
