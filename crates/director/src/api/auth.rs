@@ -27,7 +27,8 @@ const LONGEST_CONTEXT_ID: usize = 64;
 pub(super) async fn require(State(director): State<Arc<Director>>, mut request: Request, next: Next) -> Response {
     let Some(name) = user(&director.admin, request.headers()) else {
         let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"BOSH Director\"")];
-        return (StatusCode::UNAUTHORIZED, challenge, "Not authorized: '/'\n").into_response();
+        let refusal = format!("Not authorized: '{}'\n", request.uri().path());
+        return (StatusCode::UNAUTHORIZED, challenge, refusal).into_response();
     };
     let context_id = request.headers().get("x-bosh-context-id").and_then(|value| value.to_str().ok()).unwrap_or("");
     if context_id.len() > LONGEST_CONTEXT_ID {

@@ -74,7 +74,7 @@ pub fn router(director: Arc<Director>) -> Router {
 }
 
 async fn not_found(uri: Uri) -> Response {
-    (StatusCode::NOT_FOUND, format!("Endpoint '{}' not found\n", uri.path())).into_response()
+    (StatusCode::NOT_FOUND, format!("Not Found: {}", uri.path())).into_response()
 }
 
 /// Serves until `stop` resolves, then finishes requests that are being answered.

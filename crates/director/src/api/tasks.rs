@@ -51,16 +51,14 @@ pub(super) async fn show(State(director): Shared, Path(id): Path<i64>) -> Result
     Ok(Json(shown(&director.store.task(id).await?.ok_or_else(|| no_such_task(id))?)))
 }
 
-pub(super) async fn cancel(State(director): Shared, Path(id): Path<i64>) -> Result<StatusCode, ApiError> {
+pub(super) async fn cancel(State(director): Shared, Path(id): Path<i64>) -> Result<Response, ApiError> {
     let task = director.store.task(id).await?.ok_or_else(|| no_such_task(id))?;
     if !director.store.cancel_task(id).await? {
-        return Err(ApiError::bad_request(
-            10001,
-            format!("Cannot cancel task {id}: invalid state ({})", task.state.as_str()),
-        ));
+        let reason = format!("Cannot cancel task {id}: invalid state ({})", task.state.as_str());
+        return Ok((StatusCode::BAD_REQUEST, reason).into_response());
     }
     director.workers.cancel(id);
-    Ok(StatusCode::NO_CONTENT)
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// The output of a task, from a byte on: clients ask for what is new.
