@@ -179,6 +179,9 @@ pub(crate) enum Verb {
     /// List what the clouds may hold that nothing owns
     Leaks,
 
+    /// Measure
+    #[command(subcommand)]
+    Bench(BenchVerb),
     /// Serve one CPI call: the request on stdin, the answer on stdout
     Cpi {
         /// Cloud
@@ -241,6 +244,32 @@ pub(crate) struct StemcellBuildArgs {
     /// Contract that the agent speaks; 2 needs no registry
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) api_version: u32,
+}
+
+/// `bench …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchVerb {
+    /// What one call to a CPI costs, against starting a process that does nothing
+    CpiCall(BenchCpiCallArgs),
+}
+
+/// `bench cpi-call`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchCpiCallArgs {
+    /// Command line of the CPI; a built-in one with nothing in it if absent
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) cpi: Option<String>,
+    /// How often each call is made
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("nothing can be told from no run".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 /// `deploy`.

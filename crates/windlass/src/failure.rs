@@ -43,6 +43,10 @@ pub(crate) enum Failure {
     DirectorStart(#[source] windlass_director::StartError),
     #[error("{0}")]
     Process(&'static str, #[source] io::Error),
+    #[error("cannot {doing}")]
+    Bench { doing: &'static str, source: io::Error },
+    #[error("the CPI has no good answer to '{call}': {reason}; 'windlass certify' tells more about it")]
+    BenchAnswer { call: &'static str, reason: String },
     #[error(transparent)]
     Demo(#[from] DemoError),
 }

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod bench_cpi_call;
 mod cancel_task;
 mod cloud_config;
 mod configs;
@@ -30,7 +31,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Global, StemcellVerb, Verb};
+use crate::cli::{BenchVerb, Cli, Global, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
 use crate::screen::Screen;
@@ -77,6 +78,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Director(arguments) => return director::run(flags, arguments).await,
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
+        Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
         _ => {}
     }
     let session = &mut Session::open(flags, screen)?;
@@ -103,7 +105,12 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::CancelTask { id } => cancel_task::run(session, id).await,
         Verb::Locks => locks::run(session).await,
         Verb::Leaks => leaks::run(session).await,
-        Verb::Demo { .. } | Verb::Director(_) | Verb::Stemcell(_) | Verb::Cpi { .. } | Verb::Agent { .. } => Ok(()),
+        Verb::Demo { .. }
+        | Verb::Director(_)
+        | Verb::Stemcell(_)
+        | Verb::Bench(_)
+        | Verb::Cpi { .. }
+        | Verb::Agent { .. } => Ok(()),
     }
 }
 
