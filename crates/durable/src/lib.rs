@@ -3,6 +3,7 @@
 //! - [`file`]: replace a file or folder atomically and flush it; remove a tree so that no half of it is ever seen.
 //! - [`lock`]: locks between processes, released by the kernel when their holder dies.
 //! - [`process`]: a process by pid and start time, so that a reused pid is never mistaken for it.
+//! - [`state_dir`]: where state is kept unless something else is said.
 //! - [`kill_point`]: every durable write, rename, mount, spawn and remote call passes it. With the cargo feature
 //!   `kill-points`, a sweep can kill the process at point 1, 2, … until a run ends unkilled.
 
@@ -10,5 +11,6 @@ pub mod file;
 pub mod kill_point;
 pub mod lock;
 pub mod process;
+pub mod state_dir;
 
 pub use kill_point::kill_point;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use windlass_contract::Secret;
+use windlass_contract::{Secret, VmCid};
 
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
@@ -183,14 +183,11 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Bench(BenchVerb),
     /// Serve one CPI call: the request on stdin, the answer on stdout
-    Cpi {
-        /// Cloud
-        #[arg(value_parser = ["local"])]
-        cloud: String,
-        /// Configuration, in the form of a cpi.json
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+    #[command(subcommand)]
+    Cpi(CpiVerb),
+    /// Look into the simulated cloud
+    #[command(subcommand)]
+    Sim(SimVerb),
     /// Be the agent of a VM, with the flags of the original
     Agent {
         /// Flags of the original agent
@@ -251,6 +248,42 @@ pub(crate) struct StemcellBuildArgs {
 pub(crate) enum BenchVerb {
     /// What one call to a CPI costs, against starting a process that does nothing
     CpiCall(BenchCpiCallArgs),
+}
+
+/// `cpi …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CpiVerb {
+    /// The embedded cloud: VMs on this machine
+    Local {
+        /// Configuration, in the form of a cpi.json
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// The simulated cloud: nothing runs in its VMs
+    Sim {
+        /// Configuration, in the form of a cpi.json; it works without one
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// `sim …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimVerb {
+    /// List all that there is
+    Status {
+        /// Configuration that its CPI is called with
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print what a VM was given to boot with, secrets included
+    Settings {
+        /// VM
+        vm_cid: VmCid,
+        /// Configuration that its CPI is called with
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 /// `bench cpi-call`.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use windlass_contract::Secret;
 
 use crate::cli::Global;
-use crate::state_dir;
 
 /// A director and the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +58,8 @@ pub(crate) fn resolve(
     if let Some(url) = named {
         return from_flags_or(&variable, url);
     }
-    let folder = flags.state_dir.clone().or_else(state_dir::default).ok_or(EnvironmentError::Unnamed)?;
+    let folder =
+        flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(EnvironmentError::Unnamed)?;
     let path = folder.join("env.sh");
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,

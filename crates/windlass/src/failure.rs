@@ -34,6 +34,8 @@ pub(crate) enum Failure {
     #[error("'{}' is not valid", path.display())]
     Yaml { path: PathBuf, source: Box<dyn Error + Send + Sync> },
     #[error(transparent)]
+    Sim(#[from] windlass_contract::cpi::CpiError),
+    #[error(transparent)]
     StemcellBuild(#[from] windlass_stemcell::BuildError),
     #[error(transparent)]
     Stemcell(#[from] windlass_stemcell::ReadError),

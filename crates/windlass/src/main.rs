@@ -1,7 +1,7 @@
 //! The one binary.
 //!
-//! It is four programs: the agent inside a VM, the CPI of the embedded cloud, the supervisor of one of its VMs, and the
-//! command line. The first three are told apart here, before the command line's parser and the async runtime start, so that
+//! It is four programs: the agent inside a VM, the CPI of a built-in cloud, the supervisor of a VM of the embedded one, and
+//! the command line. The first three are told apart here, before the command line's parser and the async runtime start, so that
 //! a CPI call costs little more than a process.
 //!
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
@@ -21,7 +21,6 @@ mod formats;
 mod live_tree;
 mod screen;
 mod session;
-mod state_dir;
 mod table;
 mod task_view;
 mod verbs;
@@ -42,6 +41,8 @@ fn main() -> ExitCode {
     match words.as_slice() {
         [_, "agent", ..] if !asks_for_help(&words) => windlass_agent::run(arguments.into_iter().skip(1)),
         [_, "cpi", "local", "--config", _] => windlass_cloud_local::serve(Path::new(&arguments[4])),
+        [_, "cpi", "sim"] => windlass_cloud_sim::serve(None),
+        [_, "cpi", "sim", "--config", _] => windlass_cloud_sim::serve(Some(Path::new(&arguments[4]))),
         [_, "vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[2])),
         _ => verbs::run(cli::Cli::parse()),
     }

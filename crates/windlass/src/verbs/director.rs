@@ -7,11 +7,10 @@ use windlass_director::{CpiSource, DirectorOptions};
 
 use crate::cli::{DirectorArgs, Global};
 use crate::failure::Failure;
-use crate::state_dir;
 
 pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), Failure> {
     log_to_stderr();
-    let state_dir = flags.state_dir.clone().or_else(state_dir::default).ok_or(Failure::NoStateDir)?;
+    let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
     let executable =
         std::env::current_exe().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let deaf = |error| Failure::Process("cannot listen for signals", error);

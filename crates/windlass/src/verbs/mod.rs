@@ -17,6 +17,7 @@ mod locks;
 mod manifest;
 mod plan;
 mod recreate;
+mod sim;
 mod stemcell_build;
 mod stemcell_inspect;
 mod stemcells;
@@ -31,7 +32,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cli::{BenchVerb, Cli, Global, StemcellVerb, Verb};
+use crate::cli::{BenchVerb, Cli, CpiVerb, Global, SimVerb, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
 use crate::screen::Screen;
@@ -40,7 +41,8 @@ use crate::session::Session;
 /// Does what the command line says.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     match &cli.verb {
-        Verb::Cpi { config, .. } => return windlass_cloud_local::serve(config),
+        Verb::Cpi(CpiVerb::Local { config }) => return windlass_cloud_local::serve(config),
+        Verb::Cpi(CpiVerb::Sim { config }) => return windlass_cloud_sim::serve(config.as_deref()),
         Verb::Agent { flags } => {
             let arguments =
                 std::iter::once(&String::from("agent")).chain(flags).map(OsString::from).collect::<Vec<_>>();
@@ -78,6 +80,8 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Director(arguments) => return director::run(flags, arguments).await,
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
+        Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
+        Verb::Sim(SimVerb::Settings { vm_cid, config }) => return sim::settings(screen, config.as_deref(), &vm_cid),
         Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
         _ => {}
     }
@@ -109,7 +113,8 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         | Verb::Director(_)
         | Verb::Stemcell(_)
         | Verb::Bench(_)
-        | Verb::Cpi { .. }
+        | Verb::Cpi(_)
+        | Verb::Sim(_)
         | Verb::Agent { .. } => Ok(()),
     }
 }

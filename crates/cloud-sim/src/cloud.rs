@@ -1,0 +1,242 @@
+//! The cloud, and which file serves which method.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use windlass_contract::cpi::methods::{
+    AttachDisk, CalculateVmCloudProperties, CreateDisk, CreateNetwork, CreateStemcell, CreateVm, DeleteDisk,
+    DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm,
+    ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
+};
+use windlass_contract::cpi::{CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
+use windlass_contract::{DiskCid, DiskHint, MiB, Object, SnapshotCid, StemcellCid, VmCid};
+use windlass_cpi::resources::Shelf;
+use windlass_cpi::{Call, Cloud, UserData};
+use windlass_durable::{file, kill_point};
+use windlass_durable::lock::{FileLock, Locks};
+
+use crate::addresses::Addresses;
+use crate::config::SimConfig;
+use crate::faults::Faults;
+use crate::methods;
+use crate::records::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
+
+/// How long a call waits for another one that makes the same kind of thing.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The simulated cloud in one state folder.
+#[derive(Debug)]
+pub struct SimCloud {
+    pub(crate) stemcells: Shelf<StemcellRecord>,
+    pub(crate) vms: Shelf<VmRecord>,
+    pub(crate) disks: Shelf<DiskRecord>,
+    pub(crate) snapshots: Shelf<SnapshotRecord>,
+    pub(crate) networks: Shelf<NetworkRecord>,
+    pub(crate) addresses: Addresses,
+    pub(crate) faults: Faults,
+    pub(crate) config: SimConfig,
+    locks: PathBuf,
+    memory: PathBuf,
+}
+
+impl SimCloud {
+    /// The cloud that `config` describes. Touches nothing: the folders are made when they are first needed.
+    pub fn new(config: SimConfig) -> Result<Self, CpiError> {
+        config.check()?;
+        let state = config.state_dir()?;
+        Ok(Self {
+            stemcells: Shelf::new(&state),
+            vms: Shelf::new(&state),
+            disks: Shelf::new(&state),
+            snapshots: Shelf::new(&state),
+            networks: Shelf::new(&state),
+            addresses: Addresses::new(&state),
+            faults: Faults::new(config.faults.clone(), state.join("calls")),
+            locks: state.join("locks"),
+            memory: state.join("requests"),
+            config,
+        })
+    }
+
+    /// Held while a VM is made, and while something is removed that no VM may use: addresses, capacity, stemcells and
+    /// networks are looked at and taken in one go.
+    pub(crate) fn making_vms(&self) -> Result<FileLock, CpiError> {
+        self.lock("making-vms")
+    }
+
+    /// Held while a network is made, so that no two get the same range.
+    pub(crate) fn making_networks(&self) -> Result<FileLock, CpiError> {
+        self.lock("making-networks")
+    }
+
+    /// Makes sure that `more` fits on the cloud's disks. Held until it is there, so that two cannot have the same room;
+    /// none if the room is unlimited.
+    pub(crate) fn room_on_disks(&self, more: MiB) -> Result<Option<FileLock>, CpiError> {
+        let Some(capacity) = self.config.capacity.disk_mib else { return Ok(None) };
+        let lock = self.lock("making-disks")?;
+        let disks = self.disks.all()?.into_iter().map(|disk| disk.size_mib);
+        let snapshots = self.snapshots.all()?.into_iter().map(|snapshot| snapshot.size_mib);
+        let used = disks.chain(snapshots).fold(0u64, u64::saturating_add);
+        if used.saturating_add(more.0) > capacity.0 {
+            return Err(CpiError::new(
+                ErrorType::NoDiskSpace,
+                format!("{more} more do not fit: {} of {capacity} are in use; delete disks or snapshots", MiB(used)),
+            ));
+        }
+        Ok(Some(lock))
+    }
+
+    fn lock(&self, name: &str) -> Result<FileLock, CpiError> {
+        file::create_private_dir(&self.locks)
+            .and_then(|()| Locks::new(&self.locks).acquire(name, PATIENCE))
+            .map_err(|error| CpiError::cloud(format!("cannot lock {}: {error}", self.locks.join(name).display())))
+    }
+
+    /// The VM that a disk is attached to. One that is gone, with a call that was killed before it let go, holds nothing.
+    pub(crate) fn holder(&self, disk: &DiskRecord) -> Result<Option<VmCid>, CpiError> {
+        match &disk.attached_to {
+            Some(vm) if self.vms.read(vm.as_str())?.is_some() => Ok(Some(vm.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses a disk that a VM has.
+    pub(crate) fn must_be_detached(&self, disk: &DiskRecord) -> Result<(), CpiError> {
+        match self.holder(disk)? {
+            None => Ok(()),
+            Some(vm) => {
+                Err(CpiError::cloud(format!("the disk '{}' is attached to the VM '{vm}'; detach it first", disk.cid)))
+            }
+        }
+    }
+
+    /// One call of a method, as slow and as faulty as the configuration says.
+    async fn simulate<T>(&self, method: &str, effect: impl FnOnce() -> Result<T, CpiError>) -> Result<T, CpiError> {
+        if let Some(milliseconds) = self.config.latency.get(method) {
+            tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
+        }
+        self.faults.meet(method, effect).await
+    }
+}
+
+/// Puts a copy of what is on a disk, or of nothing, at `to`.
+pub(crate) fn write_content(from: Option<&Path>, to: &Path) -> Result<(), CpiError> {
+    let written = (|| -> io::Result<()> {
+        match from {
+            Some(from) => {
+                std::fs::copy(from, to)?;
+            }
+            None => {
+                File::create_new(to)?;
+            }
+        }
+        File::open(to)?.sync_all()?;
+        kill_point("a disk's content is there");
+        Ok(())
+    })();
+    written.map_err(|error| {
+        let kind =
+            if error.kind() == io::ErrorKind::StorageFull { ErrorType::NoDiskSpace } else { ErrorType::CloudError };
+        CpiError::new(kind, format!("cannot write {}: {error}", to.display()))
+    })
+}
+
+impl Cloud for SimCloud {
+    fn stemcell_formats(&self) -> Vec<String> {
+        ["warden-tar", "general-tar", "warden-light", "docker-light"].map(str::to_owned).to_vec()
+    }
+
+    fn memory(&self) -> Option<&Path> {
+        Some(&self.memory)
+    }
+
+    async fn create_stemcell(&self, call: &Call, stemcell: CreateStemcell) -> Result<StemcellCid, CpiError> {
+        self.simulate(CreateStemcell::NAME, || methods::create_stemcell::run(self, call, stemcell)).await
+    }
+
+    async fn delete_stemcell(&self, _: &Call, stemcell: DeleteStemcell) -> Result<(), CpiError> {
+        self.simulate(DeleteStemcell::NAME, || methods::delete_stemcell::run(self, stemcell)).await
+    }
+
+    async fn create_vm(&self, call: &Call, vm: CreateVm, user_data: &mut UserData) -> Result<CreatedVm, CpiError> {
+        self.simulate(CreateVm::NAME, || methods::create_vm::run(self, call, vm, user_data)).await
+    }
+
+    async fn delete_vm(&self, _: &Call, vm: DeleteVm) -> Result<(), CpiError> {
+        self.simulate(DeleteVm::NAME, || methods::delete_vm::run(self, vm)).await
+    }
+
+    async fn has_vm(&self, _: &Call, vm: HasVm) -> Result<bool, CpiError> {
+        self.simulate(HasVm::NAME, || methods::has_vm::run(self, vm)).await
+    }
+
+    async fn reboot_vm(&self, _: &Call, vm: RebootVm) -> Result<(), CpiError> {
+        self.simulate(RebootVm::NAME, || methods::reboot_vm::run(self, vm)).await
+    }
+
+    async fn set_vm_metadata(&self, _: &Call, vm: SetVmMetadata) -> Result<(), CpiError> {
+        self.simulate(SetVmMetadata::NAME, || methods::set_vm_metadata::run(self, vm)).await
+    }
+
+    async fn calculate_vm_cloud_properties(
+        &self,
+        _: &Call,
+        vm: CalculateVmCloudProperties,
+    ) -> Result<Object, CpiError> {
+        self.simulate(CalculateVmCloudProperties::NAME, || methods::calculate_vm_cloud_properties::run(self, vm)).await
+    }
+
+    async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
+        self.simulate(CreateDisk::NAME, || methods::create_disk::run(self, call, disk)).await
+    }
+
+    async fn delete_disk(&self, _: &Call, disk: DeleteDisk) -> Result<(), CpiError> {
+        self.simulate(DeleteDisk::NAME, || methods::delete_disk::run(self, disk)).await
+    }
+
+    async fn has_disk(&self, _: &Call, disk: HasDisk) -> Result<bool, CpiError> {
+        self.simulate(HasDisk::NAME, || methods::has_disk::run(self, disk)).await
+    }
+
+    async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<DiskHint, CpiError> {
+        self.simulate(AttachDisk::NAME, || methods::attach_disk::run(self, disk)).await
+    }
+
+    async fn detach_disk(&self, _: &Call, disk: DetachDisk) -> Result<(), CpiError> {
+        self.simulate(DetachDisk::NAME, || methods::detach_disk::run(self, disk)).await
+    }
+
+    async fn set_disk_metadata(&self, _: &Call, disk: SetDiskMetadata) -> Result<(), CpiError> {
+        self.simulate(SetDiskMetadata::NAME, || methods::set_disk_metadata::run(self, disk)).await
+    }
+
+    async fn get_disks(&self, _: &Call, vm: GetDisks) -> Result<Vec<DiskCid>, CpiError> {
+        self.simulate(GetDisks::NAME, || methods::get_disks::run(self, vm)).await
+    }
+
+    async fn resize_disk(&self, _: &Call, disk: ResizeDisk) -> Result<(), CpiError> {
+        self.simulate(ResizeDisk::NAME, || methods::resize_disk::run(self, disk)).await
+    }
+
+    async fn update_disk(&self, call: &Call, disk: UpdateDisk) -> Result<UpdatedDisk, CpiError> {
+        self.simulate(UpdateDisk::NAME, || methods::update_disk::run(self, call, disk)).await
+    }
+
+    async fn snapshot_disk(&self, call: &Call, disk: SnapshotDisk) -> Result<SnapshotCid, CpiError> {
+        self.simulate(SnapshotDisk::NAME, || methods::snapshot_disk::run(self, call, disk)).await
+    }
+
+    async fn delete_snapshot(&self, _: &Call, snapshot: DeleteSnapshot) -> Result<(), CpiError> {
+        self.simulate(DeleteSnapshot::NAME, || methods::delete_snapshot::run(self, snapshot)).await
+    }
+
+    async fn create_network(&self, call: &Call, network: CreateNetwork) -> Result<CreatedNetwork, CpiError> {
+        self.simulate(CreateNetwork::NAME, || methods::create_network::run(self, call, network)).await
+    }
+
+    async fn delete_network(&self, _: &Call, network: DeleteNetwork) -> Result<(), CpiError> {
+        self.simulate(DeleteNetwork::NAME, || methods::delete_network::run(self, network)).await
+    }
+}

@@ -1,0 +1,34 @@
+//! `attach_disk`: one VM at a time; the hint is the path of the disk's content.
+
+use windlass_contract::DiskHint;
+use windlass_contract::cpi::CpiError;
+use windlass_contract::cpi::methods::AttachDisk;
+
+use crate::cloud::SimCloud;
+use crate::records::CONTENT;
+
+pub(crate) fn run(cloud: &SimCloud, asked: AttachDisk) -> Result<DiskHint, CpiError> {
+    let AttachDisk { vm_cid, disk_cid } = asked;
+    let Some((_vm_lock, mut vm)) = cloud.vms.lock_existing(vm_cid.as_str())? else {
+        return Err(CpiError::vm_not_found(&vm_cid));
+    };
+    let (Some(folder), Some((_disk_lock, mut disk))) =
+        (cloud.disks.path(disk_cid.as_str()), cloud.disks.lock_existing(disk_cid.as_str())?)
+    else {
+        return Err(CpiError::disk_not_found(&disk_cid));
+    };
+    if cloud.holder(&disk)?.is_some_and(|holder| holder != vm_cid) {
+        cloud.must_be_detached(&disk)?;
+    }
+    let hint = DiskHint::path(folder.join(CONTENT).display().to_string());
+    // The VM's list first, so that whatever a disk says it is attached to knows of it.
+    if vm.disks.insert(disk_cid.clone(), hint.clone()).as_ref() != Some(&hint) {
+        cloud.vms.write(vm_cid.as_str(), &vm)?;
+    }
+    cloud.faults.half_way();
+    if disk.attached_to.as_ref() != Some(&vm_cid) {
+        disk.attached_to = Some(vm_cid);
+        cloud.disks.write(disk_cid.as_str(), &disk)?;
+    }
+    Ok(hint)
+}
