@@ -191,7 +191,7 @@ methods! {
         /// The first draft answered all disks of the VM; the hint is at this disk's cid.
         fn read_answer(arguments: &[Value], value: Value, version: ApiVersion) -> Result<AttachedDisk, String> {
             let hint = match (value.get("persistent"), arguments.get(1).and_then(Value::as_str)) {
-                (Some(Value::Object(persistent)), Some(disk)) => persistent
+                (Some(Value::Object(persistent)), Some(disk)) if version.has_v2_results() => persistent
                     .get(disk)
                     .cloned()
                     .ok_or_else(|| format!("the disks it answered do not include '{disk}'"))?,
