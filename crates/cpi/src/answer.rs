@@ -114,7 +114,7 @@ async fn dispatch<C: Cloud>(
             asked.run(async |call, arguments| cloud.calculate_vm_cloud_properties(call, arguments).await).await
         }
         ResizeDisk::NAME => asked.run(async |call, arguments| cloud.resize_disk(call, arguments).await).await,
-        UpdateDisk::NAME => asked.run(async |call, arguments| cloud.update_disk(call, arguments).await).await,
+        UpdateDisk::NAME => asked.once(None, async |call, arguments| cloud.update_disk(call, arguments).await).await,
         SnapshotDisk::NAME => {
             asked.once(None, async |call, arguments| cloud.snapshot_disk(call, arguments).await).await
         }

@@ -1,7 +1,8 @@
 //! A repeated request has one effect.
 //!
-//! A caller that is killed, or that loses its CPI, repeats what it asked. Creations, `attach_disk` and `detach_disk` are
-//! then answered as the first time. The rules:
+//! A caller that is killed, or that loses its CPI, repeats what it asked. Creations (among them
+//! `update_disk`, which may make another disk), `attach_disk` and `detach_disk` are then answered as the first time. The
+//! rules:
 //!
 //! - Only when `context.request_id` is a UUID; other ids repeat by chance. `create_vm` is also known by its agent's id
 //!   and arguments, as long as the VM exists, because every caller repeats it with the same agent id.
