@@ -1,0 +1,155 @@
+//! Runs the checks one after the other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use windlass_stemcell::BuildOptions;
+
+use crate::caller::Caller;
+use crate::check::{Check, Level, NotPassed, Outcome, Verdict};
+use crate::checks;
+use crate::clean_up;
+use crate::command_line::CommandLine;
+use crate::profile::Profile;
+use crate::report::{Report, Row};
+use crate::scene::{Image, Observers, Scene};
+
+/// What to certify, and how.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The CPI.
+    pub cpi: CommandLine,
+    /// What its cloud needs.
+    pub profile: Profile,
+    /// A stemcell; before the profile's.
+    pub stemcell: Option<PathBuf>,
+    /// The agent of a stemcell that is built because none is named.
+    pub agent: PathBuf,
+    /// Ways to look into the cloud.
+    pub observers: Observers,
+    /// Ids of checks, or their beginnings; nothing means all.
+    pub only: Vec<String>,
+}
+
+/// What a run tells while it goes on.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// Before the first check.
+    Preparing(&'static str),
+    /// A check begins, as number `number` of `total`.
+    Begins {
+        /// The check.
+        check: &'a Check,
+        /// Counted from 1.
+        number: usize,
+        /// Of this many.
+        total: usize,
+    },
+    /// A check ended.
+    Ended(&'a Row),
+    /// What was made is removed.
+    CleaningUp,
+}
+
+/// why nothing could be certified
+#[derive(Debug, thiserror::Error)]
+pub enum CertifyError {
+    /// no check has such an id
+    #[error("no check is called '{0}', and none begins so; 'windlass certify --list-checks' names them all")]
+    NoSuchCheck(String),
+    /// no room for the stemcell
+    #[error("there is no temporary directory for the stemcell")]
+    TemporaryDirectory(#[source] std::io::Error),
+    /// the stemcell cannot be read
+    #[error("the stemcell '{}' cannot be used", path.display())]
+    Stemcell {
+        /// The tarball.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: windlass_stemcell::ReadError,
+    },
+    /// the stemcell cannot be built
+    #[error("the stemcell for the checks could not be built")]
+    StemcellBuild(#[source] windlass_stemcell::BuildError),
+}
+
+/// Runs the checks of `plan`, until the end or until `stop` becomes true; then removes everything that they made.
+pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress<'_>)) -> Result<Report, CertifyError> {
+    let chosen = choose(&plan.only)?;
+    let folder = tempfile::tempdir().map_err(CertifyError::TemporaryDirectory)?;
+    progress(Progress::Preparing("the stemcell"));
+    let image = image(plan, folder.path())?;
+    let caller = Caller { command: plan.cpi.clone(), deadline: plan.profile.call_deadline() };
+    let scene = Scene::new(caller, &plan.profile, &plan.observers, image, stop);
+    let started = Instant::now();
+    let mut rows = Vec::new();
+    for (position, check) in chosen.iter().enumerate() {
+        if scene.interrupted() {
+            break;
+        }
+        progress(Progress::Begins { check, number: position + 1, total: chosen.len() });
+        let began = Instant::now();
+        let verdict = catch_unwind(AssertUnwindSafe(|| (check.run)(&scene)));
+        let verdict = verdict.unwrap_or_else(|_| Err(NotPassed::failed("the check itself broke; stderr says where")));
+        if matches!(verdict, Err(NotPassed::Interrupted)) {
+            break;
+        }
+        clean_up::after_check(&scene);
+        let row = row(check, verdict, began);
+        progress(Progress::Ended(&row));
+        rows.push(row);
+    }
+    let interrupted = rows.len() < chosen.len();
+    progress(Progress::CleaningUp);
+    let leftovers = clean_up::at_the_end(&scene);
+    let calls = scene.seen().calls;
+    Ok(Report { rows, leftovers, interrupted, calls, took: started.elapsed() })
+}
+
+fn choose(only: &[String]) -> Result<Vec<Check>, CertifyError> {
+    let matches = |check: &Check, wanted: &str| check.id == wanted || check.id.starts_with(wanted);
+    if let Some(nothing) = only.iter().find(|wanted| !checks::all().any(|check| matches(&check, wanted))) {
+        return Err(CertifyError::NoSuchCheck(nothing.clone()));
+    }
+    let chosen = |check: &Check| only.is_empty() || only.iter().any(|wanted| matches(check, wanted));
+    let (last, first): (Vec<Check>, Vec<Check>) = checks::all().filter(chosen).partition(|check| check.afterwards);
+    Ok(first.into_iter().chain(last).collect())
+}
+
+fn image(plan: &Plan, folder: &Path) -> Result<Image, CertifyError> {
+    let tarball = match plan.stemcell.as_ref().or(plan.profile.stemcell.as_ref()) {
+        Some(path) => path.clone(),
+        None => {
+            let built = folder.join("stemcell.tgz");
+            let mut options = BuildOptions::new(&plan.agent, &built);
+            options.name = "windlass-certify".into();
+            windlass_stemcell::build(&options, |_, _| {}).map_err(CertifyError::StemcellBuild)?;
+            built
+        }
+    };
+    let into = folder.join("stemcell");
+    let unpacked = std::fs::create_dir(&into).map_err(CertifyError::TemporaryDirectory).and_then(|()| {
+        windlass_stemcell::unpack(&tarball, &into)
+            .map_err(|source| CertifyError::Stemcell { path: tarball.clone(), source })
+    })?;
+    Ok(Image { path: into.join("image"), cloud_properties: unpacked.cloud_properties })
+}
+
+fn row(check: &Check, verdict: Verdict, began: Instant) -> Row {
+    let (outcome, what, calls) = match verdict {
+        Ok(()) => (Outcome::Passed, String::new(), Vec::new()),
+        Err(NotPassed::Failed(what, calls)) if check.level == Level::Warning => (Outcome::Warned, what, calls),
+        Err(NotPassed::Failed(what, calls)) => (Outcome::Failed, what, calls),
+        Err(NotPassed::Warned(what, calls)) => (Outcome::Warned, what, calls),
+        Err(NotPassed::NotSupported(what)) if check.level == Level::Required => {
+            (Outcome::Failed, format!("the contract demands this: {what}"), Vec::new())
+        }
+        Err(NotPassed::NotSupported(what)) => (Outcome::NotSupported, what, Vec::new()),
+        Err(NotPassed::NotObserved(what, calls)) => (Outcome::NotObserved, what, calls),
+        Err(NotPassed::Interrupted) => (Outcome::NotObserved, "interrupted".into(), Vec::new()),
+    };
+    Row { check: *check, outcome, what, calls: calls.iter().map(|call| call.shown()).collect(), took: began.elapsed() }
+}
