@@ -44,7 +44,9 @@ impl Addresses {
 
     /// Notes that `vm`, which is about to be made, has `addresses`.
     pub(crate) fn note(&self, addresses: &[Address], vm: &VmCid) -> Result<(), CpiError> {
-        file::create_private_dir(&self.folder).map_err(|error| failed("make", &self.folder, &error))?;
+        file::create_private_dir(&self.folder)
+            .and_then(|()| self.sweep())
+            .map_err(|error| failed("prepare", &self.folder, &error))?;
         for address in addresses {
             let path = self.path(address);
             file::write(&path, format!("{vm}\n").as_bytes(), file::PRIVATE)
@@ -59,6 +61,17 @@ impl Addresses {
             let path = self.path(address);
             if fs::read_to_string(&path).is_ok_and(|holder| holder.trim() == vm.as_str()) {
                 file::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what killed processes left half written.
+    fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if file::is_leftover(&entry.file_name()) {
+                file::remove_file(&entry.path())?;
             }
         }
         Ok(())

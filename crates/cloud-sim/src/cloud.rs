@@ -14,8 +14,8 @@ use windlass_contract::cpi::{CpiError, CreatedNetwork, CreatedVm, ErrorType, Met
 use windlass_contract::{DiskCid, DiskHint, MiB, Object, SnapshotCid, StemcellCid, VmCid};
 use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud, UserData};
-use windlass_durable::{file, kill_point};
 use windlass_durable::lock::{FileLock, Locks};
+use windlass_durable::{file, kill_point};
 
 use crate::addresses::Addresses;
 use crate::config::SimConfig;

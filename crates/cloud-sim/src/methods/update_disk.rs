@@ -19,7 +19,8 @@ pub(crate) fn run(cloud: &SimCloud, call: &Call, disk: UpdateDisk) -> Result<Upd
     check_size(new_size)?;
     let new_cid = DiskCid::new(cloud.disks.cid(call.id)).map_err(|error| CpiError::cpi(error.to_string()))?;
     let is_replaced = cloud.disks.read(new_cid.as_str())?.is_some();
-    let Some((_lock, mut record)) = cloud.disks.lock_existing(cid.as_str())? else {
+    // To remove: an interrupted call may have left a part of the old disk.
+    let Some((_lock, mut record)) = cloud.disks.lock_to_remove(cid.as_str())? else {
         return if is_replaced {
             Ok(UpdatedDisk { replaced_by: Some(new_cid) })
         } else {
