@@ -182,6 +182,9 @@ pub(crate) enum Verb {
     /// Measure
     #[command(subcommand)]
     Bench(BenchVerb),
+    /// Certify a CPI, in whatever language it is written
+    #[command(after_help = CERTIFY_HELP)]
+    Certify(CertifyArgs),
     /// Serve one CPI call: the request on stdin, the answer on stdout
     #[command(subcommand)]
     Cpi(CpiVerb),
@@ -289,7 +292,7 @@ pub(crate) enum SimVerb {
 /// `bench cpi-call`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchCpiCallArgs {
-    /// Command line of the CPI; a built-in one with nothing in it if absent
+    /// Command line of the CPI; the simulated cloud if absent
     #[arg(long, value_name = "COMMAND")]
     pub(crate) cpi: Option<String>,
     /// How often each call is made
@@ -303,6 +306,53 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(number) => Ok(number),
         Err(error) => Err(format!("{error}")),
     }
+}
+
+const CERTIFY_HELP: &str = "A check passes only when its promise was seen to be kept. Some need a way to look into the cloud, \
+beside the contract; without --show-settings, --list or --disk-size they end as 'not observed'. Everything that was made \
+is removed again. Exit status 0 means that all required checks passed and nothing optional was wrong.";
+
+/// `certify`.
+#[derive(Debug, Args)]
+pub(crate) struct CertifyArgs {
+    /// Command line of the CPI, for example 'windlass cpi sim'
+    #[arg(long, value_name = "COMMAND", required_unless_present = "list_checks")]
+    pub(crate) cpi: Option<String>,
+    /// Networks, cloud properties and sizes, as YAML; the defaults fit the simulated and the embedded cloud
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Stemcell; a minimal one is built if absent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stemcell: Option<PathBuf>,
+    /// Command that prints the agent's settings of {vm_cid} as JSON
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) show_settings: Option<String>,
+    /// Command that prints the cids of everything that exists, one per line
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) list: Option<String>,
+    /// Command that prints the size of {disk_cid} in MiB
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) disk_size: Option<String>,
+    /// Only these checks: ids, or their beginnings
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    pub(crate) only: Vec<String>,
+    /// How to report
+    #[arg(long, value_enum, default_value_t = CertifyFormat::Table)]
+    pub(crate) format: CertifyFormat,
+    /// Name all checks, and why they matter
+    #[arg(long)]
+    pub(crate) list_checks: bool,
+}
+
+/// How `certify` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CertifyFormat {
+    /// For people
+    Table,
+    /// For scripts
+    Json,
+    /// For CI servers
+    Junit,
 }
 
 /// `deploy`.

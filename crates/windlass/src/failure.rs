@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::demo::DemoError;
 use crate::director_client::ClientError;
 use crate::environment::EnvironmentError;
+use crate::verbs::certify::CertifyFailure;
 
 /// why a verb failed
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,8 @@ pub(crate) enum Failure {
     Bench { doing: &'static str, source: io::Error },
     #[error("the CPI has no good answer to '{call}': {reason}; 'windlass certify' tells more about it")]
     BenchAnswer { call: &'static str, reason: String },
+    #[error(transparent)]
+    Certify(#[from] CertifyFailure),
     #[error(transparent)]
     Demo(#[from] DemoError),
 }

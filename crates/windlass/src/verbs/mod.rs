@@ -2,6 +2,7 @@
 
 mod bench_cpi_call;
 mod cancel_task;
+pub(crate) mod certify;
 mod cloud_config;
 mod configs;
 mod delete_deployment;
@@ -51,7 +52,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         _ => {}
     }
     let mut screen = match cli.verb {
-        Verb::Demo { .. } | Verb::Director(_) => Screen::for_failures_only(&cli.global),
+        Verb::Demo { .. } | Verb::Director(_) | Verb::Certify(_) => Screen::for_failures_only(&cli.global),
         _ => Screen::new(&cli.global),
     };
     let outcome = match cli.verb {
@@ -78,6 +79,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
     match verb {
         Verb::Demo { keep } => return Ok(demo::run(flags, keep).await?),
         Verb::Director(arguments) => return director::run(flags, arguments).await,
+        Verb::Certify(arguments) => return certify::run(arguments).await,
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
         Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
@@ -111,6 +113,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Leaks => leaks::run(session).await,
         Verb::Demo { .. }
         | Verb::Director(_)
+        | Verb::Certify(_)
         | Verb::Stemcell(_)
         | Verb::Bench(_)
         | Verb::Cpi(_)

@@ -33,7 +33,7 @@ pub(crate) fn run(screen: &mut Screen, arguments: StemcellBuildArgs) -> Result<(
 
 /// The agent beside us, which is small and needs no libraries; or else ourselves: we are the agent, too, when we are
 /// called `bosh-agent`.
-fn default_agent() -> Result<PathBuf, Failure> {
+pub(crate) fn default_agent() -> Result<PathBuf, Failure> {
     let ourselves =
         std::env::current_exe().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let beside = ourselves.with_file_name("windlass-agent");

@@ -1,0 +1,164 @@
+//! `windlass certify`: any CPI against what directors and command lines rely on.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use tokio::signal::unix::{SignalKind, signal};
+use windlass_certify::{CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, Progress, ProfileError};
+
+use crate::cli::{CertifyArgs, CertifyFormat};
+use crate::failure::Failure;
+use crate::verbs::read_file;
+use crate::verbs::stemcell_build::default_agent;
+
+/// why a CPI is not certified
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CertifyFailure {
+    #[error("--{flag} cannot be run")]
+    Command { flag: &'static str, source: CommandLineError },
+    #[error("'{path}' cannot be used")]
+    Profile { path: String, source: ProfileError },
+    #[error(transparent)]
+    Certify(#[from] CertifyError),
+    #[error("the CPI is not certified; required checks did not pass, and the report above says which and why")]
+    NotCertified,
+    #[error("interrupted: not all checks ran")]
+    Interrupted,
+}
+
+pub(crate) async fn run(arguments: CertifyArgs) -> Result<(), Failure> {
+    if arguments.list_checks {
+        return list_checks();
+    }
+    let plan = plan(&arguments)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut interrupt, mut terminate) = match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
+        (Err(error), _) | (_, Err(error)) => return Err(Failure::Process("cannot listen to signals", error)),
+    };
+    let asked_to_stop = Arc::clone(&stop);
+    let watch = tokio::spawn(async move {
+        loop {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            asked_to_stop.store(true, Ordering::SeqCst);
+            let _ = writeln!(io::stderr(), "Stopping: the call that runs is awaited, then everything made is removed.");
+        }
+    });
+    let format = arguments.format;
+    let work = tokio::task::spawn_blocking(move || {
+        let mut view = View::new(format);
+        let report = windlass_certify::certify(&plan, &stop, |progress| view.show(progress));
+        view.end();
+        report
+    });
+    let report = work.await.map_err(|error| Failure::Process("certification broke", io::Error::other(error)))?;
+    watch.abort();
+    let report = report.map_err(CertifyFailure::from)?;
+    let text = match format {
+        CertifyFormat::Table if io::stdout().is_terminal() => report.to_table(),
+        // The rows were printed as they came.
+        CertifyFormat::Table => format!("\n{}", report.conclusion()),
+        CertifyFormat::Json => format!("{:#}\n", report.to_json()),
+        CertifyFormat::Junit => report.to_junit(),
+    };
+    print(&text)?;
+    match (report.is_certified(), report.interrupted) {
+        (true, _) => Ok(()),
+        (false, true) => Err(CertifyFailure::Interrupted.into()),
+        (false, false) => Err(CertifyFailure::NotCertified.into()),
+    }
+}
+
+fn plan(arguments: &CertifyArgs) -> Result<Plan, Failure> {
+    let command = |flag: &'static str, text: &Option<String>| -> Result<Option<CommandLine>, CertifyFailure> {
+        let parsed = text.as_deref().map(str::parse).transpose();
+        parsed.map_err(|source| CertifyFailure::Command { flag, source })
+    };
+    let profile = match &arguments.profile {
+        Some(path) => Profile::from_yaml(&read_file(path)?)
+            .map_err(|source| CertifyFailure::Profile { path: path.display().to_string(), source })?,
+        None => Profile::default(),
+    };
+    let observers = Observers {
+        show_settings: command("show-settings", &arguments.show_settings)?,
+        list: command("list", &arguments.list)?,
+        disk_size: command("disk-size", &arguments.disk_size)?,
+    };
+    let cpi = command("cpi", &arguments.cpi)?;
+    Ok(Plan {
+        cpi: cpi.ok_or(CertifyFailure::Command { flag: "cpi", source: CommandLineError::Empty })?,
+        profile,
+        stemcell: arguments.stemcell.clone(),
+        agent: default_agent()?,
+        observers,
+        only: arguments.only.clone(),
+    })
+}
+
+fn list_checks() -> Result<(), Failure> {
+    let lines = windlass_certify::checks::all()
+        .map(|check| format!("{:<40} {:<9} {}\n", check.id, check.level.as_str(), check.why))
+        .collect::<String>();
+    print(&lines)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads us has seen enough, as `head` does.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Process("cannot write the output", error)),
+        _ => Ok(()),
+    }
+}
+
+/// Where things stand: a bar on a terminal, one line per check elsewhere. Beside JSON and JUnit it goes to stderr.
+struct View {
+    bar: Option<ProgressBar>,
+    lines_to_stdout: bool,
+}
+
+impl View {
+    fn new(format: CertifyFormat) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let style = indicatif::ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Self { bar, lines_to_stdout: format == CertifyFormat::Table && !io::stdout().is_terminal() }
+    }
+
+    fn show(&mut self, progress: Progress<'_>) {
+        if let Some(bar) = &self.bar {
+            match &progress {
+                Progress::Preparing(what) => bar.set_message(format!("preparing {what}")),
+                Progress::Begins { check, number, total } => {
+                    bar.set_length(*total as u64);
+                    bar.set_position(*number as u64 - 1);
+                    bar.set_message(check.id);
+                }
+                Progress::Ended(row) if !row.is_satisfied() => bar.println(row.line()),
+                Progress::Ended(_) => {}
+                Progress::CleaningUp => bar.set_message("removing what was made"),
+            }
+        }
+        if let Progress::Ended(row) = progress {
+            // Nobody reads on when stdout is closed; the run still cleans up.
+            if self.lines_to_stdout {
+                let _ = writeln!(io::stdout(), "{}", row.line());
+            } else if self.bar.is_none() {
+                let _ = writeln!(io::stderr(), "{}", row.line());
+            }
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
