@@ -123,6 +123,8 @@ pub struct NewVm {
     pub disk_cids: Vec<DiskCid>,
     /// Goes into the agent's settings verbatim; has keys and passwords.
     pub env: Object,
+    /// The part of it that the manifest asked for.
+    pub wanted_env: Object,
     /// Credentials of the agent, also in `env`.
     pub mbus_user: String,
     /// Credentials of the agent, also in `env`.
@@ -305,6 +307,7 @@ impl NewVm {
             stemcell: self.stemcell.clone(),
             networks,
             cloud_properties: self.cloud_properties.clone(),
+            wanted_env: self.wanted_env.clone(),
             mbus_user: self.mbus_user.clone(),
             mbus_password: self.mbus_password.clone(),
             created_at: crate::clock::now(),

@@ -93,6 +93,8 @@ pub struct VmRecord {
     pub networks: Networks,
     /// As sent.
     pub cloud_properties: Object,
+    /// As the manifest asked for it, without what the director added.
+    pub wanted_env: Object,
     /// Credentials of the agent.
     pub mbus_user: String,
     /// Credentials of the agent.

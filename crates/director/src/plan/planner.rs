@@ -226,11 +226,10 @@ fn new_instance(spec: &InstanceSpec) -> Vec<Action> {
 
 fn changes(present: &CurrentInstance, spec: &InstanceSpec, options: &PlanOptions) -> Result<Vec<Action>, String> {
     let mut actions = Vec::new();
-    let before = present.record.spec.as_ref();
     let mut keeps_vm = false;
     match &present.vm {
         None => actions.push(action(What::CreateVm, "it has no VM")),
-        Some(vm) => match why_replace(vm, before, spec, options.recreate.includes(&present.record)) {
+        Some(vm) => match why_replace(vm, spec, options.recreate.includes(&present.record)) {
             Some(reason) => {
                 actions.extend(removal_of_vm(present, vm, &reason, options.fix));
                 actions.push(action(What::CreateVm, reason));
@@ -252,7 +251,9 @@ fn changes(present: &CurrentInstance, spec: &InstanceSpec, options: &PlanOptions
     Ok(actions)
 }
 
-fn why_replace(vm: &VmRecord, before: Option<&InstanceSpec>, spec: &InstanceSpec, asked_for: bool) -> Option<String> {
+/// Compares with the VM's own record, not with the instance's spec: a deploy that failed has stored its spec, but the VM is
+/// as it was.
+fn why_replace(vm: &VmRecord, spec: &InstanceSpec, asked_for: bool) -> Option<String> {
     if asked_for {
         return Some("it was asked for".into());
     }
@@ -265,10 +266,9 @@ fn why_replace(vm: &VmRecord, before: Option<&InstanceSpec>, spec: &InstanceSpec
     if vm.cloud_properties != spec.cloud_properties {
         return Some("its cloud_properties change".into());
     }
-    if before.is_some_and(|before| before.env != spec.env) {
+    if vm.wanted_env != spec.env {
         return Some("its env changes".into());
     }
-    // The VM's own record, not the spec: a deploy that failed has stored its spec, but the VM is as it was.
     let changed = spec.networks.iter().find(|(name, network)| {
         vm.networks.get(*name).is_none_or(|had| {
             had.kind != network.kind

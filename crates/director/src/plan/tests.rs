@@ -164,6 +164,7 @@ fn new_vm(instance: &InstancePlan, spec: &InstanceSpec, prefix: &str) -> VmRecor
         stemcell: spec.stemcell.clone(),
         networks: spec.networks.clone(),
         cloud_properties: spec.cloud_properties.clone(),
+        wanted_env: spec.env.clone(),
         mbus_user: String::new(),
         mbus_password: Secret::new(""),
         created_at: 0,
@@ -261,6 +262,20 @@ fn work_that_was_interrupted_is_finished() {
     let mut current = deployed();
     current.instances[0].vm.as_mut().unwrap().ready = false;
     assert_eq!(whats(&planned(&desired(&[shape()]), &current)), ["create", "start"]);
+}
+
+#[test]
+fn a_change_that_failed_is_planned_again_whatever_the_spec_says_by_then() {
+    let mut current = deployed();
+    let wanted = desired(&[Shape { vm_type: "large", network: "dyn", stemcell: "latest", ..shape() }]);
+    let first = planned(&wanted, &current);
+    // The deploy stored what it was about to do, and then failed before it touched the VM.
+    current.instances[0].record.spec = first.instances().next().unwrap().spec.clone();
+    current.instances[0].record.converged = false;
+    assert_eq!(whats(&planned(&wanted, &current)), whats(&first));
+    let mut current = deployed();
+    current.instances[0].vm.as_mut().unwrap().wanted_env.insert("old".into(), true.into());
+    assert!(planned(&desired(&[shape()]), &current).describe().contains("its env changes"));
 }
 
 #[test]

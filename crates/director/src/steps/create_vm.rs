@@ -89,6 +89,7 @@ async fn create(op: &mut CreateVm) -> Result<(), StepError> {
         networks: op.spec.networks.clone(),
         disk_cids: op.disks.clone(),
         env,
+        wanted_env: op.spec.env.clone(),
         mbus_user: access.user,
         mbus_password: access.password,
     };

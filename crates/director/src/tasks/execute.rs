@@ -113,9 +113,10 @@ impl<'a> Execution<'a> {
                     agent_has_hint: false,
                 };
                 steps::run(&mut operation).await?;
-                let attached = operation.disk.into_iter();
-                self.disks.retain(|disk| disk.active);
-                self.disks.extend(attached);
+                if let Some(attached) = operation.disk {
+                    self.disks.retain(|disk| disk.cid != attached.cid);
+                    self.disks.push(attached);
+                }
             }
             What::OrphanDisk { disk } => {
                 self.director.store.record(&Fact::DiskOrphaned { disk: disk.clone() }).await?;
