@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use windlass_contract::{Secret, VmCid};
+use windlass_contract::{DiskCid, Secret, VmCid};
 
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
@@ -275,6 +275,20 @@ pub(crate) enum CpiVerb {
 pub(crate) enum SimVerb {
     /// List all that there is
     Status {
+        /// Configuration that its CPI is called with
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print the cids of all that there is, one per line
+    List {
+        /// Configuration that its CPI is called with
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print how large a disk is, in MiB
+    DiskSize {
+        /// Disk
+        disk_cid: DiskCid,
         /// Configuration that its CPI is called with
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,

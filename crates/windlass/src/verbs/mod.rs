@@ -83,6 +83,10 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
         Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
+        Verb::Sim(SimVerb::List { config }) => return sim::list(screen, config.as_deref()),
+        Verb::Sim(SimVerb::DiskSize { disk_cid, config }) => {
+            return sim::disk_size(screen, config.as_deref(), &disk_cid);
+        }
         Verb::Sim(SimVerb::Settings { vm_cid, config }) => return sim::settings(screen, config.as_deref(), &vm_cid),
         Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
         _ => {}

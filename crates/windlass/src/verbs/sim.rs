@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use windlass_cloud_sim::Inventory;
-use windlass_contract::VmCid;
+use windlass_contract::cpi::CpiError;
+use windlass_contract::{DiskCid, VmCid};
 
 use crate::failure::Failure;
 use crate::formats;
@@ -15,11 +16,27 @@ pub(crate) fn status(screen: &mut Screen, config: Option<&Path>) -> Result<(), F
     Ok(())
 }
 
+pub(crate) fn list(screen: &mut Screen, config: Option<&Path>) -> Result<(), Failure> {
+    let cids = table(windlass_cloud_sim::status(config)?).rows.into_iter().map(|row| format!("{}\n", row[CID]));
+    screen.block(&cids.collect::<String>());
+    Ok(())
+}
+
+pub(crate) fn disk_size(screen: &mut Screen, config: Option<&Path>, cid: &DiskCid) -> Result<(), Failure> {
+    let disks = windlass_cloud_sim::status(config)?.disks;
+    let disk = disks.iter().find(|disk| disk.cid == *cid).ok_or_else(|| CpiError::disk_not_found(cid))?;
+    screen.block(&format!("{}\n", disk.size_mib));
+    Ok(())
+}
+
 pub(crate) fn settings(screen: &mut Screen, config: Option<&Path>, vm: &VmCid) -> Result<(), Failure> {
     let settings = windlass_cloud_sim::settings(config, vm)?;
     screen.block(&format!("{settings:#}\n"));
     Ok(())
 }
+
+/// The column of cids.
+const CID: usize = 1;
 
 fn table(inventory: Inventory) -> Table {
     let row = |kind: &str, cid: &str, size: String, vm: String, details: String| {

@@ -1,0 +1,81 @@
+//! The simulated cloud through the one binary, as a caller and an operator use it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+struct Cloud {
+    folder: tempfile::TempDir,
+}
+
+impl Cloud {
+    fn new() -> Self {
+        let cloud = Self { folder: tempfile::tempdir().unwrap() };
+        let sim = json!({"state_dir": cloud.folder.path().join("state")});
+        let config = json!({"cloud": {"plugin": "sim", "properties": {"sim": sim}}});
+        fs::write(cloud.config(), config.to_string()).unwrap();
+        cloud
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("cpi.json")
+    }
+
+    fn ok(&self, method: &str, arguments: Value) -> Value {
+        let request = json!({"method": method, "arguments": arguments, "api_version": 2,
+            "context": {"director_uuid": "d", "vm": {"stemcell": {"api_version": 2}}}});
+        let output = windlass(&["cpi", "sim", "--config"], &self.config(), request.to_string().as_bytes());
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["error"], Value::Null);
+        answer["result"].clone()
+    }
+}
+
+fn windlass(words: &[&str], config: &Path, stdin: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(words).arg(config).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(stdin).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn an_operator_sees_what_there_is_and_what_a_vm_was_given() {
+    let cloud = Cloud::new();
+    let image = cloud.folder.path().join("image");
+    fs::write(&image, "").unwrap();
+    let stemcell = cloud.ok("create_stemcell", json!([image, null]));
+    let networks = json!({"a": {"type": "manual", "ip": "10.0.0.5"}});
+    let vm = cloud.ok("create_vm", json!(["agent-1", stemcell, {}, networks, [], {"bosh": {"password": "x"}}]));
+    let vm = vm[0].as_str().unwrap();
+    let disk = cloud.ok("create_disk", json!([64, {}, vm]));
+    cloud.ok("attach_disk", json!([vm, disk]));
+    let disk = disk.as_str().unwrap();
+
+    let status = windlass(&["sim", "status", "--config"], &cloud.config(), b"");
+    assert!(status.status.success());
+    let status = String::from_utf8(status.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = status.lines().map(|row| row.split('\t').map(str::trim).collect()).collect();
+    let stemcell = stemcell.as_str().unwrap();
+    assert_eq!(rows[0][..5], ["disk", disk, "64 MiB", vm, "-"]);
+    assert_eq!(rows[1][..3], ["stemcell", stemcell, "0 B"]);
+    assert_eq!(rows[2][..5], ["vm", vm, "-", "-", "10.0.0.5"]);
+
+    let cids = windlass(&["sim", "list", "--config"], &cloud.config(), b"");
+    assert_eq!(String::from_utf8(cids.stdout).unwrap(), format!("{disk}\n{stemcell}\n{vm}\n"));
+    let size = windlass(&["sim", "disk-size", disk, "--config"], &cloud.config(), b"");
+    assert_eq!(size.stdout, b"64\n");
+
+    let settings = windlass(&["sim", "settings", vm, "--config"], &cloud.config(), b"");
+    let settings: Value = serde_json::from_slice(&settings.stdout).unwrap();
+    assert_eq!((&settings["agent_id"], &settings["vm"]["name"]), (&json!("agent-1"), &json!(vm)));
+    let missing = windlass(&["sim", "settings", "vm-1", "--config"], &cloud.config(), b"");
+    assert!(!missing.status.success());
+    let error = String::from_utf8(missing.stderr).unwrap();
+    assert!(error.contains("there is no VM 'vm-1'"), "{error}");
+}
