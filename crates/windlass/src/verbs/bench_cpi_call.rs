@@ -9,11 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use windlass_certify::CommandLine;
 
 use crate::cli::BenchCpiCallArgs;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::table::Table;
+use crate::verbs::certify::CertifyFailure;
 
 /// Rounds before the first that counts: files come into the page cache.
 const WARM_UP: usize = 10;
@@ -25,7 +27,10 @@ pub(crate) fn run(screen: &mut Screen, arguments: &BenchCpiCallArgs) -> Result<(
     // Lives as long as the CPI that keeps its state there.
     let state = tempfile::tempdir().map_err(|source| failed("make a state folder", source))?;
     let cpi = match &arguments.cpi {
-        Some(line) => line.split_whitespace().map(OsString::from).collect(),
+        Some(line) => {
+            let line: CommandLine = line.parse().map_err(|source| CertifyFailure::Command { flag: "cpi", source })?;
+            std::iter::once(line.executable.into()).chain(line.arguments).collect()
+        }
         None => own_cpi(state.path()).map_err(|source| failed("prepare the CPI", source))?,
     };
     let mut subjects = [
@@ -54,12 +59,12 @@ pub(crate) fn run(screen: &mut Screen, arguments: &BenchCpiCallArgs) -> Result<(
     Ok(())
 }
 
-/// The CPI of the embedded cloud, with nothing in it.
+/// The CPI of the simulated cloud, with nothing in it.
 fn own_cpi(state: &Path) -> io::Result<Vec<OsString>> {
     let config = state.join("cpi.json");
-    let properties = json!({"local": {"state_dir": state.join("cloud"), "isolation": "process"}});
-    std::fs::write(&config, json!({"cloud": {"plugin": "local", "properties": properties}}).to_string())?;
-    Ok(vec![std::env::current_exe()?.into(), "cpi".into(), "local".into(), "--config".into(), config.into()])
+    let properties = json!({"sim": {"state_dir": state.join("cloud")}});
+    std::fs::write(&config, json!({"cloud": {"plugin": "sim", "properties": properties}}).to_string())?;
+    Ok(vec![std::env::current_exe()?.into(), "cpi".into(), "sim".into(), "--config".into(), config.into()])
 }
 
 /// As the original director writes it.
