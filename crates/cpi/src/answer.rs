@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
-use uuid::Uuid;
 use windlass_contract::ApiVersion;
 use windlass_contract::cpi::answer::Extensions;
 use windlass_contract::cpi::methods::{
@@ -14,10 +13,13 @@ use windlass_contract::cpi::methods::{
 use windlass_contract::cpi::{
     Answer, AttachedDisk, CpiError, CpiInfo, CreatedVm, ErrorType, Method, Request, Response,
 };
+use windlass_contract::version::SettingsFrom;
 
+use crate::asked::{Asked, NewVm};
 use crate::cloud::{Call, Cloud};
 use crate::config::Config;
-use crate::replay::{self, Key, Memory};
+use crate::mirror::Mirror;
+use crate::secrets::Secrets;
 use crate::user_data::UserData;
 use crate::{decode, settings};
 
@@ -28,11 +30,28 @@ pub fn answer<C: Cloud>(
     request: &[u8],
     build: impl FnOnce(&Config) -> Result<C, CpiError>,
 ) -> Response {
-    let served = AssertUnwindSafe(|| decode::request(request).and_then(|it| serve_request(config, it, build)));
+    answer_watched(config, request, build, |_, _| Ok(()))
+}
+
+/// [`answer`]s, and tells `watch` about every request but `info` before its method runs.
+pub(crate) fn answer_watched<C: Cloud>(
+    config: &Config,
+    request: &[u8],
+    build: impl FnOnce(&Config) -> Result<C, CpiError>,
+    watch: impl FnOnce(&Request, &Config) -> Result<(), CpiError>,
+) -> Response {
+    let served = AssertUnwindSafe(|| {
+        let request = decode::request(request)?;
+        let config = config.overlaid(&request.context.properties);
+        serve_request(&config, &request, build, watch).map_err(|error| {
+            let message = Secrets::of(&request, &config).remove_from(&error.message);
+            CpiError { message: one_line(&message), ..error }
+        })
+    });
     match catch_unwind(served) {
         Ok(Ok(result)) => Response::success(result),
-        Ok(Err(error)) => Response::failure(CpiError { message: one_line(&error.message), ..error }),
-        // The panic's own words may hold a secret; they are on stderr.
+        Ok(Err(error)) => Response::failure(error),
+        // Its own words are for stderr.
         Err(_) => Response::failure(CpiError::cpi("the CPI failed in a way that it did not expect; stderr says where")),
     }
 }
@@ -44,15 +63,16 @@ fn one_line(message: &str) -> String {
 
 fn serve_request<C: Cloud>(
     config: &Config,
-    request: Request,
+    request: &Request,
     build: impl FnOnce(&Config) -> Result<C, CpiError>,
+    watch: impl FnOnce(&Request, &Config) -> Result<(), CpiError>,
 ) -> Result<Value, CpiError> {
-    let config = config.overlaid(&request.context.properties);
-    let cloud = build(&config)?;
     let version = request.api_version.unwrap_or_default();
     if request.method == Info::NAME {
-        return info(&cloud, &config).map(|info| info.to_wire(version));
+        return info(&build(config)?, config).map(|info| info.to_wire(version));
     }
+    watch(request, config)?;
+    let cloud = build(config)?;
     if version > ApiVersion::HIGHEST {
         return Err(CpiError::cpi(format!(
             "'{}' was asked in contract version {version}, and this CPI speaks versions up to {}; ask 'info' first",
@@ -64,7 +84,8 @@ fn serve_request<C: Cloud>(
         .enable_all()
         .build()
         .map_err(|error| CpiError::cpi(format!("cannot start the CPI's runtime: {error}")))?;
-    runtime.block_on(dispatch(&cloud, &config, version, request))
+    let asked = Asked { cloud: &cloud, version, request, limits: config.limits()? };
+    runtime.block_on(dispatch(&asked, config))
 }
 
 fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
@@ -75,159 +96,118 @@ fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
     })
 }
 
-async fn dispatch<C: Cloud>(
-    cloud: &C,
-    config: &Config,
-    version: ApiVersion,
-    request: Request,
-) -> Result<Value, CpiError> {
-    let method = request.method.clone();
-    let asked = Asked { cloud, version, request };
-    match method.as_str() {
-        CreateStemcell::NAME => {
-            asked.once(None, async |call, arguments| cloud.create_stemcell(call, arguments).await).await
-        }
-        DeleteStemcell::NAME => asked.run(async |call, arguments| cloud.delete_stemcell(call, arguments).await).await,
+/// Which method serves what. Those that make or attach something run once per request.
+async fn dispatch<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
+    let cloud = asked.cloud;
+    macro_rules! run {
+        ($method:ident) => {
+            asked.run(async |call, arguments| cloud.$method(call, arguments).await).await
+        };
+    }
+    macro_rules! once {
+        ($method:ident) => {
+            asked.once(async |call, arguments| cloud.$method(call, arguments).await).await
+        };
+    }
+    match asked.request.method.as_str() {
+        CreateStemcell::NAME => once!(create_stemcell),
+        DeleteStemcell::NAME => run!(delete_stemcell),
         CreateVm::NAME => create_vm(asked, config).await,
-        DeleteVm::NAME => asked.run(async |call, arguments| cloud.delete_vm(call, arguments).await).await,
-        HasVm::NAME => asked.run(async |call, arguments| cloud.has_vm(call, arguments).await).await,
-        RebootVm::NAME => asked.run(async |call, arguments| cloud.reboot_vm(call, arguments).await).await,
-        SetVmMetadata::NAME => asked.run(async |call, arguments| cloud.set_vm_metadata(call, arguments).await).await,
-        CreateDisk::NAME => asked.once(None, async |call, arguments| cloud.create_disk(call, arguments).await).await,
-        DeleteDisk::NAME => asked.run(async |call, arguments| cloud.delete_disk(call, arguments).await).await,
-        HasDisk::NAME => asked.run(async |call, arguments| cloud.has_disk(call, arguments).await).await,
-        AttachDisk::NAME => {
-            let attach = async |call: &Call, arguments| {
-                Ok(AttachedDisk { hint: Some(cloud.attach_disk(call, arguments).await?) })
-            };
-            asked.once(None, attach).await
-        }
-        DetachDisk::NAME => asked.once(None, async |call, arguments| cloud.detach_disk(call, arguments).await).await,
-        SetDiskMetadata::NAME => {
-            asked.run(async |call, arguments| cloud.set_disk_metadata(call, arguments).await).await
-        }
-        GetDisks::NAME => asked.run(async |call, arguments| cloud.get_disks(call, arguments).await).await,
-        ConfigureNetworks::NAME => {
-            asked.run(async |call, arguments| cloud.configure_networks(call, arguments).await).await
-        }
-        CalculateVmCloudProperties::NAME => {
-            asked.run(async |call, arguments| cloud.calculate_vm_cloud_properties(call, arguments).await).await
-        }
-        ResizeDisk::NAME => asked.run(async |call, arguments| cloud.resize_disk(call, arguments).await).await,
-        UpdateDisk::NAME => asked.once(None, async |call, arguments| cloud.update_disk(call, arguments).await).await,
-        SnapshotDisk::NAME => {
-            asked.once(None, async |call, arguments| cloud.snapshot_disk(call, arguments).await).await
-        }
-        DeleteSnapshot::NAME => asked.run(async |call, arguments| cloud.delete_snapshot(call, arguments).await).await,
-        CreateNetwork::NAME => {
-            asked.once(None, async |call, arguments| cloud.create_network(call, arguments).await).await
-        }
-        DeleteNetwork::NAME => asked.run(async |call, arguments| cloud.delete_network(call, arguments).await).await,
+        DeleteVm::NAME => delete_vm(asked, config).await,
+        HasVm::NAME => run!(has_vm),
+        RebootVm::NAME => run!(reboot_vm),
+        SetVmMetadata::NAME => run!(set_vm_metadata),
+        ConfigureNetworks::NAME => run!(configure_networks),
+        CalculateVmCloudProperties::NAME => run!(calculate_vm_cloud_properties),
+        CreateDisk::NAME => once!(create_disk),
+        DeleteDisk::NAME => run!(delete_disk),
+        HasDisk::NAME => run!(has_disk),
+        AttachDisk::NAME => attach_disk(asked, config).await,
+        DetachDisk::NAME => detach_disk(asked, config).await,
+        SetDiskMetadata::NAME => run!(set_disk_metadata),
+        GetDisks::NAME => run!(get_disks),
+        ResizeDisk::NAME => run!(resize_disk),
+        UpdateDisk::NAME => run!(update_disk),
+        SnapshotDisk::NAME => once!(snapshot_disk),
+        DeleteSnapshot::NAME => run!(delete_snapshot),
+        CreateNetwork::NAME => once!(create_network),
+        DeleteNetwork::NAME => run!(delete_network),
         unknown => Err(CpiError::not_implemented(unknown)),
     }
 }
 
-async fn create_vm<C: Cloud>(asked: Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
+async fn create_vm<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
     let arguments: CreateVm = asked.arguments()?;
-    settings::refuse_registry(asked.version, asked.request.context.stemcell_version())?;
-    let mut user_data = UserData::complete(settings::of_new_vm(&arguments, config.agent()?)?);
-    let cloud = asked.cloud;
-    let create = async |call: &Call, arguments| cloud.create_vm(call, arguments, &mut user_data).await;
-    asked.once(Some(&arguments.agent_id), create).await
+    let memory = asked.cloud.memory();
+    let (request, stemcell) = (asked.version, asked.request.context.stemcell_version());
+    let registry_for = |mode| settings::registry_for(mode, config, memory.is_some(), request, stemcell);
+    let settings_from = SettingsFrom::decide(request, stemcell);
+    registry_for(settings_from)?;
+    let new = NewVm { agent: &arguments.agent_id, settings_from };
+    let create = async |call: &Call, arguments: CreateVm, settings_from| {
+        let registry = registry_for(settings_from)?;
+        let mut settings = settings::of_new_vm(&arguments)?;
+        if registry.is_some() {
+            settings::complete(&mut settings, config.agent()?);
+        }
+        let mut user_data = UserData::new(settings, registry.clone());
+        user_data.set_vm_name(format!("vm-{}", call.id));
+        let vm = asked.cloud.create_vm(call, arguments, &mut user_data).await?;
+        match Mirror::new(memory, config).add(&vm, &user_data, registry.as_ref()).await {
+            Ok(()) => Ok(vm),
+            Err(error) => Err(undo(asked.cloud, call, config, vm, error).await),
+        }
+    };
+    asked.once_per_agent(new, create).await
 }
 
-/// One request, with the cloud that it asks.
-struct Asked<'a, C> {
-    cloud: &'a C,
-    version: ApiVersion,
-    request: Request,
+/// A VM that cannot get its settings must not remain.
+async fn undo<C: Cloud>(cloud: &C, call: &Call, config: &Config, vm: CreatedVm, mut error: CpiError) -> CpiError {
+    let cid = vm.cid;
+    let deleted = cloud.delete_vm(call, DeleteVm { vm_cid: cid.clone() }).await;
+    let remains = match deleted {
+        Ok(()) => Mirror::new(cloud.memory(), config).remove(&cid).await.err().map(|remains| remains.message),
+        Err(remains) => Some(format!("the VM '{cid}' remains: {}", remains.message)),
+    };
+    if let Some(remains) = remains {
+        error.message = format!("{}; and {remains}", error.message);
+    }
+    error
 }
 
-impl<C: Cloud> Asked<'_, C> {
-    fn arguments<M: Method>(&self) -> Result<M, CpiError> {
-        M::from_arguments(self.request.arguments.clone()).map_err(|error| CpiError::cpi(decode::reason(&error)))
-    }
-
-    fn call(&self, id: Uuid) -> Call {
-        Call { version: self.version, context: self.request.context.clone(), id }
-    }
-
-    /// A method that may run again without harm.
-    async fn run<M: Method>(
-        &self,
-        effect: impl AsyncFnOnce(&Call, M) -> Result<M::Answer, CpiError>,
-    ) -> Result<Value, CpiError> {
-        let answer = effect(&self.call(Uuid::new_v4()), self.arguments()?).await?;
-        Ok(answer.to_wire(self.version))
-    }
-
-    /// A method that a repeated request does not run again; see [`crate::replay`].
-    async fn once<M: Method>(
-        &self,
-        agent: Option<&windlass_contract::AgentId>,
-        effect: impl AsyncFnOnce(&Call, M) -> Result<M::Answer, CpiError>,
-    ) -> Result<Value, CpiError> {
-        let arguments: M = self.arguments()?;
-        let Some(folder) = self.cloud.memory() else {
-            let answer = effect(&self.call(Uuid::new_v4()), arguments).await?;
-            return Ok(answer.to_wire(self.version));
-        };
-        let context = &self.request.context;
-        let hash = replay::hash(&self.request.arguments);
-        let director = context.director_uuid.as_str();
-        let by_request =
-            context.request_id.as_ref().filter(|id| id.is_unique()).map(|id| Key::Request { director, id });
-        let by_agent = agent.map(|id| Key::Agent { director, id, arguments: &hash });
-        // Always in this order: whoever waits for an agent's record holds nothing that the other needs.
-        let open = |key| Memory::open(folder, key, M::NAME, &hash);
-        let mut request = by_request.map(open).transpose()?;
-        if let Some(answer) = request.as_ref().and_then(Memory::answer) {
-            return self.replayed::<M>(answer);
+async fn delete_vm<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
+    let delete = async |call: &Call, arguments: DeleteVm| {
+        let cid = arguments.vm_cid.clone();
+        let deleted = asked.cloud.delete_vm(call, arguments).await;
+        if matches!(&deleted, Err(error) if error.kind != ErrorType::VmNotFound) {
+            return deleted;
         }
-        let mut vm = by_agent.map(open).transpose()?;
-        let mut answer = None;
-        if let Some(vm) = &mut vm
-            && let Some(given) = vm.answer()
-        {
-            if self.vm_exists(given).await? {
-                answer = Some(given.clone());
-            } else {
-                vm.renew()?;
-            }
-        }
-        let answer = match answer {
-            Some(answer) => answer,
-            None => {
-                let id = vm.as_ref().or(request.as_ref()).map_or_else(Uuid::new_v4, Memory::id);
-                let made = effect(&self.call(id), arguments).await?.to_wire(ApiVersion::HIGHEST);
-                if let Some(vm) = &mut vm {
-                    vm.finish(made.clone())?;
-                }
-                made
-            }
-        };
-        if let Some(request) = &mut request {
-            request.finish(answer.clone())?;
-        }
-        drop((request, vm));
-        for key in by_request.into_iter().chain(by_agent) {
-            replay::prune(folder, key, async |answer| self.vm_exists(answer).await.unwrap_or(true)).await;
-        }
-        self.replayed::<M>(&answer)
-    }
+        Mirror::new(asked.cloud.memory(), config).remove(&cid).await?;
+        deleted
+    };
+    asked.run(delete).await
+}
 
-    /// Answers are remembered in the shape of the highest version.
-    fn replayed<M: Method>(&self, answer: &Value) -> Result<Value, CpiError> {
-        M::Answer::from_wire(answer.clone(), ApiVersion::HIGHEST)
-            .map(|answer| answer.to_wire(self.version))
-            .map_err(|reason| CpiError::cpi(format!("'{}' has an answer that callers cannot use: {reason}", M::NAME)))
-    }
+async fn attach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
+    let attach = async |call: &Call, arguments: AttachDisk| {
+        let (vm, disk) = (arguments.vm_cid.clone(), arguments.disk_cid.clone());
+        let hint = asked.cloud.attach_disk(call, arguments).await?;
+        Mirror::new(asked.cloud.memory(), config).add_disk(&vm, &disk, &hint).await?;
+        Ok(AttachedDisk { hint: Some(hint) })
+    };
+    asked.once(attach).await
+}
 
-    async fn vm_exists(&self, answer: &Value) -> Result<bool, CpiError> {
-        let Ok(vm) = CreatedVm::from_wire(answer.clone(), ApiVersion::HIGHEST) else { return Ok(false) };
-        match self.cloud.has_vm(&self.call(Uuid::new_v4()), HasVm { vm_cid: vm.cid }).await {
-            Err(error) if error.kind == ErrorType::NotImplemented => Ok(false),
-            other => other,
+async fn detach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
+    let detach = async |call: &Call, arguments: DetachDisk| {
+        let (vm, disk) = (arguments.vm_cid.clone(), arguments.disk_cid.clone());
+        let detached = asked.cloud.detach_disk(call, arguments).await;
+        let gone = [ErrorType::DiskNotAttached, ErrorType::DiskNotFound];
+        if matches!(&detached, Err(error) if !gone.contains(&error.kind)) {
+            return detached;
         }
-    }
+        Mirror::new(asked.cloud.memory(), config).remove_disk(&vm, &disk).await?;
+        detached
+    };
+    asked.once(detach).await
 }

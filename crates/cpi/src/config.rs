@@ -3,14 +3,18 @@
 //!
 //! The properties of a cpi-config entry arrive in the context of each call and are laid over `properties.<plugin>`; its
 //! keys `agent`, `debug` and `registry` over the sections of those names.
+//!
+//! Of `properties.<plugin>`, the SDK itself reads `deadline` and `calls_per_second`; see [`Limits`].
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_contract::cpi::CpiError;
 use windlass_contract::{ApiVersion, Object, Secret};
+use windlass_registry::Client;
 
 use crate::decode;
 
@@ -37,6 +41,34 @@ pub struct AgentProperties {
     #[serde(default)]
     pub blobstore: Option<Value>,
 }
+
+/// `properties.registry`: for VMs of stemcells, and for callers, older than version 2.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct RegistryProperties {
+    /// `http://host:port`; empty means that there is none.
+    #[serde(default)]
+    endpoint: Option<Secret>,
+    /// For writing; those inside the endpoint count, too.
+    #[serde(default)]
+    user: Option<String>,
+    #[serde(default)]
+    password: Option<Secret>,
+    /// PEM, for a registry whose certificate the system does not trust.
+    #[serde(default)]
+    ca_cert: Option<String>,
+}
+
+/// What the SDK takes care of for every cloud.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// A method that takes longer is answered with an error; `properties.<plugin>.deadline` in seconds, 0 for none.
+    pub deadline: Option<Duration>,
+    /// How many calls per second all processes together make; `properties.<plugin>.calls_per_second`, unlimited if absent.
+    pub calls_per_second: Option<f64>,
+}
+
+/// Longer than any cloud takes for anything, images included.
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 impl Config {
     /// Reads the file at `path`.
@@ -91,6 +123,48 @@ impl Config {
     /// `properties.agent`.
     pub fn agent(&self) -> Result<AgentProperties, CpiError> {
         self.section("agent")
+    }
+
+    /// The registry of `properties.registry`, if one is configured.
+    pub fn registry(&self) -> Result<Option<Client>, CpiError> {
+        let registry: RegistryProperties = self.section("registry")?;
+        let Some(endpoint) = registry.endpoint.filter(|endpoint| !endpoint.reveal().is_empty()) else {
+            return Ok(None);
+        };
+        let mut client = Client::new(&endpoint)
+            .map_err(|error| CpiError::cpi(format!("'cloud.properties.registry' cannot be used: {error}")))?;
+        if let Some(user) = registry.user {
+            client = client.with_credentials(user, registry.password.unwrap_or_default());
+        }
+        if let Some(ca) = registry.ca_cert {
+            client = client.with_ca(ca);
+        }
+        Ok(Some(client))
+    }
+
+    /// What the SDK takes care of.
+    pub fn limits(&self) -> Result<Limits, CpiError> {
+        let seconds = self.number("deadline")?;
+        let deadline = match seconds {
+            None => Some(DEADLINE),
+            Some(0.0) => None,
+            Some(seconds) => Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+        };
+        Ok(Limits { deadline, calls_per_second: self.number("calls_per_second")?.filter(|rate| *rate > 0.0) })
+    }
+
+    /// A number in `properties.<plugin>` that is not negative.
+    fn number(&self, key: &str) -> Result<Option<f64>, CpiError> {
+        match self.properties.get(&self.plugin).and_then(|plugin| plugin.get(key)) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => value.as_f64().filter(|number| *number >= 0.0).map(Some).ok_or_else(|| {
+                CpiError::cpi(format!("'cloud.properties.{}.{key}' must be a number that is not negative", self.plugin))
+            }),
+        }
+    }
+
+    pub(crate) fn properties(&self) -> &Object {
+        &self.properties
     }
 
     /// The version that `info` tells: our highest, unless `properties.debug.cpi.api_version` is lower.
@@ -159,6 +233,27 @@ mod tests {
             let config = config().overlaid(&object(json!({"debug": {"cpi": {"api_version": told}}})));
             assert_eq!(config.advertised_version().unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn limits_have_defaults_and_can_be_lifted() {
+        let limits = |properties: Value| config().overlaid(&object(properties)).limits();
+        assert_eq!(limits(json!({})).unwrap(), Limits { deadline: Some(DEADLINE), calls_per_second: None });
+        let both = limits(json!({"deadline": 1.5, "calls_per_second": 10})).unwrap();
+        assert_eq!(both, Limits { deadline: Some(Duration::from_millis(1500)), calls_per_second: Some(10.0) });
+        assert_eq!(limits(json!({"deadline": 0})).unwrap().deadline, None);
+        assert!(limits(json!({"deadline": "soon"})).unwrap_err().message.contains("sky.deadline"));
+    }
+
+    #[test]
+    fn a_registry_is_configured_by_its_endpoint_which_a_cpi_config_entry_overlays() {
+        assert!(config().registry().unwrap().is_none());
+        assert!(config().overlaid(&object(json!({"registry": {"endpoint": ""}}))).registry().unwrap().is_none());
+        let configured = config().overlaid(&object(json!({"registry": {"endpoint": "http://u:p@10.0.0.6:25777"}})));
+        assert!(configured.registry().unwrap().is_some());
+        let wrong = json!({"registry": {"endpoint": "ftp://u:hunter2@x"}});
+        let error = config().overlaid(&object(wrong)).registry().unwrap_err();
+        assert!(error.message.contains("cloud.properties.registry") && !error.message.contains("hunter2"), "{error}");
     }
 
     #[test]

@@ -25,22 +25,30 @@
 //!
 //! An author writes version 2 only. What the SDK does around that:
 //!
-//! - [`mod@serve`]: the process: one request on stdin, exactly one answer on stdout, whatever happens in between.
-//! - [`mod@answer`]: a request's bytes to a response: decoding, versions, dispatch.
+//! - [`mod@serve`]: the process: one request on stdin, exactly one answer on stdout, whatever happens in between, and not
+//!   later than its deadline.
+//! - [`mod@answer`]: a request's bytes to a response: decoding, versions, and which method serves what.
 //! - [`cloud`]: the trait, and what each call knows about itself.
 //! - [`config`]: `cpi.json`, with the properties of a cpi-config entry laid over it.
-//! - [`settings`]: the agent's settings of a new VM; [`user_data`]: the document that the VM is given.
+//! - [`user_data`]: what a new VM is given; for old callers and stemcells, the SDK keeps its settings in a registry.
 //! - [`replay`]: a repeated request has one effect.
 //! - [`resources`]: for clouds that keep what they made in a folder.
+//! - Inside: one change of a resource at a time (`locks`), calls per second (`rate`), nothing secret in any text (`secrets`).
 
 pub mod answer;
+mod asked;
 pub mod cloud;
 pub mod config;
 mod decode;
+mod digest;
+mod locks;
+mod mirror;
+mod rate;
 pub mod replay;
 pub mod resources;
+mod secrets;
 pub mod serve;
-pub mod settings;
+mod settings;
 pub mod user_data;
 
 pub use answer::answer;

@@ -28,12 +28,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use windlass_contract::cpi::CpiError;
+use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, RequestId};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
+
+use crate::digest::digest;
 
 /// How long an answer is remembered; a director repeats what it left open when it starts again.
 pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -74,22 +76,15 @@ pub(crate) fn hash(arguments: &[Value]) -> String {
     digest(&[&arguments.to_string()])
 }
 
-/// Each part is preceded by its length, so that no two lists of parts look alike.
-fn digest(parts: &[&str]) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update((part.len() as u64).to_be_bytes());
-        hasher.update(part.as_bytes());
-    }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Record {
     method: String,
     arguments_sha256: String,
     id: Uuid,
     answer: Option<Value>,
+    /// How a VM that was begun gets its settings: whoever finishes it must not decide otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    settings_from: Option<SettingsFrom>,
 }
 
 /// The memory of one request, locked for other processes as long as this lives.
@@ -113,8 +108,13 @@ impl Memory {
             Ok(bytes) => serde_json::from_slice::<Record>(&bytes).map_err(|error| failed(error.into()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let id = Uuid::new_v4();
-                let record =
-                    Record { method: method.to_owned(), arguments_sha256: arguments.to_owned(), id, answer: None };
+                let record = Record {
+                    method: method.to_owned(),
+                    arguments_sha256: arguments.to_owned(),
+                    id,
+                    answer: None,
+                    settings_from: None,
+                };
                 file::write_json(&path, &record, file::PRIVATE).map_err(failed)?;
                 record
             }
@@ -139,6 +139,24 @@ impl Memory {
         self.record.answer.as_ref()
     }
 
+    /// How the VM gets its settings, if an interrupted call decided it; else it is decided now.
+    pub(crate) fn settings_from(&mut self, asked: SettingsFrom) -> Result<SettingsFrom, CpiError> {
+        match self.record.settings_from {
+            Some(begun) => Ok(begun),
+            None => {
+                self.record.settings_from = Some(asked);
+                self.write()?;
+                Ok(asked)
+            }
+        }
+    }
+
+    /// Forgets how the VM gets its settings: it could not be made, and nothing remains of it.
+    pub(crate) fn forget_settings_from(&mut self) -> Result<(), CpiError> {
+        self.record.settings_from = None;
+        self.write()
+    }
+
     /// Remembers the answer.
     pub(crate) fn finish(&mut self, answer: Value) -> Result<(), CpiError> {
         self.record.answer = Some(answer);
@@ -149,6 +167,7 @@ impl Memory {
     pub(crate) fn renew(&mut self) -> Result<(), CpiError> {
         self.record.id = Uuid::new_v4();
         self.record.answer = None;
+        self.record.settings_from = None;
         self.write()
     }
 

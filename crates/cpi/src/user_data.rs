@@ -1,38 +1,93 @@
 //! What a new VM is given to boot with.
 
 use serde::{Serialize, Serializer};
+use serde_json::json;
+use windlass_contract::Object;
+use windlass_contract::registry::{RegistryLocation, RegistryUserData, ServerName};
 use windlass_contract::settings::AgentSettings;
 use windlass_contract::version::SettingsFrom;
+use windlass_registry::Client;
 
-/// The document for a new VM. It serialises to what the VM must be given.
+/// The document for a new VM. It serialises to what the VM must be given: its agent's settings in full, or, when request or
+/// stemcell are older than version 2, where the registry is that the SDK will put them into. A cloud treats both alike.
 ///
 /// Put what only the cloud knows into [`UserData::settings`], and say the VM's name with [`UserData::set_vm_name`]; do so,
-/// too, when the call finds the VM that an interrupted one made. Both count also after the VM was made.
-#[derive(Debug, Clone, PartialEq)]
+/// too, when the call finds the VM that an interrupted one made. What is put in after the document was delivered still
+/// reaches a registry.
+#[derive(Debug, Clone)]
 pub struct UserData {
     /// The agent's settings in full.
     pub settings: AgentSettings,
+    registry: Option<Client>,
 }
 
 impl UserData {
-    /// A VM that is given its settings in full.
-    pub(crate) fn complete(settings: AgentSettings) -> Self {
-        Self { settings }
+    /// With a registry, the VM fetches its settings there.
+    pub(crate) fn new(settings: AgentSettings, registry: Option<Client>) -> Self {
+        Self { settings, registry }
     }
 
-    /// Names the VM, by convention by its cid.
+    /// Names the VM, by convention by its cid. The name must not change once the document is delivered: it is also the key
+    /// of the VM's settings in a registry, and its credentials there are made from it.
     pub fn set_vm_name(&mut self, name: impl Into<String>) {
         self.settings.vm.name = name.into();
     }
 
     /// Where the VM gets its settings from.
     pub fn settings_from(&self) -> SettingsFrom {
-        SettingsFrom::UserData
+        if self.registry.is_some() { SettingsFrom::Registry } else { SettingsFrom::UserData }
+    }
+
+    fn for_registry(&self, registry: &Client) -> RegistryUserData {
+        let name = &self.settings.vm.name;
+        RegistryUserData {
+            registry: RegistryLocation { endpoint: registry.endpoint_for(name), ..RegistryLocation::default() },
+            server: Some(ServerName { name: name.clone() }),
+            dns: self.name_servers(),
+            networks: self.settings.networks.clone(),
+        }
+    }
+
+    /// Those of the network that is meant for it, for agents that look up the registry before they set up networks.
+    fn name_servers(&self) -> Object {
+        let networks = self.settings.networks.values();
+        let chosen = networks.clone().find(|network| network.is_default_for("dns")).into_iter().chain(networks);
+        let servers = chosen.filter_map(|network| network.dns.as_ref()).find(|servers| !servers.is_empty());
+        servers.map(|servers| Object::from_iter([("nameserver".to_owned(), json!(servers))])).unwrap_or_default()
     }
 }
 
 impl Serialize for UserData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.settings.serialize(serializer)
+        match &self.registry {
+            None => self.settings.serialize(serializer),
+            Some(registry) => self.for_registry(registry).serialize(serializer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_contract::Secret;
+
+    use super::*;
+
+    #[test]
+    fn a_vm_of_a_registry_is_told_where_it_is_and_nothing_secret_of_others() {
+        let settings = json!({"agent_id": "a-1", "env": {"bosh": {"password": "hunter2"}},
+            "networks": {"a": {"ip": "10.0.0.5"}, "b": {"ip": "10.0.1.5", "dns": ["10.0.1.1"]}}});
+        let registry = Client::new(&Secret::new("http://10.0.0.6:25777")).unwrap();
+        let registry = registry.with_credentials("admin", Secret::new("writes"));
+        let mut user_data = UserData::new(serde_json::from_value(settings).unwrap(), Some(registry));
+        user_data.set_vm_name("vm-7");
+        let document = serde_json::to_value(&user_data).unwrap();
+        let password = windlass_registry::credentials::reading_password(&Secret::new("writes"), "vm-7");
+        let endpoint = format!("http://vm-7:{}@10.0.0.6:25777", password.reveal());
+        assert_eq!(document["registry"], json!({"endpoint": endpoint}));
+        assert_eq!(document["server"], json!({"name": "vm-7"}));
+        assert_eq!(document["dns"], json!({"nameserver": ["10.0.1.1"]}));
+        assert_eq!(document["networks"]["a"]["ip"], "10.0.0.5");
+        let text = document.to_string();
+        assert!(!text.contains("hunter2") && !text.contains("writes") && !text.contains("agent_id"), "{text}");
     }
 }

@@ -241,7 +241,7 @@ fn memory_holds_no_arguments_and_is_private() {
             files += 1;
         }
     }
-    assert_eq!(files, 4, "two records with their locks");
+    assert_eq!(files, 5, "two records with their locks, and how the VM gets its settings");
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

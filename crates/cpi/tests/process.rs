@@ -12,8 +12,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use serde_json::{Value, json};
+use windlass_contract::DiskCid;
 use windlass_contract::cpi::CpiError;
-use windlass_contract::cpi::methods::{DeleteDisk, HasDisk, HasVm};
+use windlass_contract::cpi::methods::{CreateDisk, DeleteDisk, DeleteVm, HasDisk, HasVm, RebootVm};
 use windlass_cpi::{Call, Cloud};
 
 struct Noisy;
@@ -31,6 +32,20 @@ impl Cloud for Noisy {
 
     async fn has_disk(&self, _: &Call, _: HasDisk) -> Result<bool, CpiError> {
         panic!("an author's mistake")
+    }
+
+    /// Hangs in a way that no runtime can interrupt.
+    async fn reboot_vm(&self, _: &Call, _: RebootVm) -> Result<(), CpiError> {
+        std::thread::sleep(std::time::Duration::from_secs(600));
+        Ok(())
+    }
+
+    async fn create_disk(&self, _: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
+        panic!("an author's mistake with {}", disk.cloud_properties["password"])
+    }
+
+    async fn delete_vm(&self, call: &Call, _: DeleteVm) -> Result<(), CpiError> {
+        Err(CpiError::cloud(format!("the cloud refuses {}", call.context.properties["api_token"])))
     }
 
     /// Timers and files work: there is a runtime.
@@ -88,6 +103,24 @@ fn main() -> ExitCode {
 
     let (answer, _) = call(&config, br#"{"method":"delete_disk","arguments":["disk-1"]}"#);
     assert_eq!(answer["error"], Value::Null);
+
+    let begun = std::time::Instant::now();
+    let hangs = br#"{"method":"reboot_vm","arguments":["vm-1"],"context":{"deadline":0.2}}"#;
+    let (answer, _) = call(&config, hangs);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("'reboot_vm' took longer than its deadline of 200ms"), "{answer}");
+    assert!(begun.elapsed().as_secs() < 60, "it was given up");
+
+    let secret = br#"{"method":"create_disk","arguments":[1,{"password":"hunter2-disk"},null],"api_version":2}"#;
+    let (answer, output) = call(&config, secret);
+    assert!(stderr(&output).contains("process.rs:") && stderr(&output).contains("mistake with"), "{output:?}");
+    assert!(!stderr(&output).contains("hunter2") && !answer.to_string().contains("hunter2"), "{output:?}");
+
+    let secret = br#"{"method":"delete_vm","arguments":["vm-1"],"context":{"api_token":"hunter2-token"}}"#;
+    let (answer, output) = call(&config, secret);
+    assert_eq!(answer["error"]["message"], "the cloud refuses \"<redacted>\"");
+    assert!(stderr(&output).contains(r#"the request was {"method":"delete_vm","arguments":["vm-1"]"#), "{output:?}");
+    assert!(!stderr(&output).contains("hunter2"), "{output:?}");
 
     // A caller fails when it cannot write all of a request, even one that is refused.
     let (answer, _) = call(&folder.path().join("missing.json"), &vec![b' '; 1 << 20]);

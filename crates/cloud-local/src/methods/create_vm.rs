@@ -10,6 +10,7 @@ use serde_json::json;
 use windlass_contract::cpi::methods::CreateVm;
 use windlass_contract::cpi::{CpiError, CreatedVm};
 use windlass_contract::network::NetworkKind;
+use windlass_contract::version::SettingsFrom;
 use windlass_contract::{Networks, Object, StemcellCid, VmCid};
 use windlass_cpi::{Call, UserData};
 use windlass_durable::file;
@@ -106,9 +107,13 @@ fn build(
         metadata: Object::new(),
         disks: Default::default(),
     };
+    let from_registry = user_data.settings_from() == SettingsFrom::Registry;
     let agent_config = json!({
         "Platform": {"Linux": {}},
-        "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": machine.settings()}]}},
+        "Infrastructure": {"Settings": {
+            "Sources": [{"Type": "File", "SettingsPath": machine.settings()}],
+            "UseRegistry": from_registry, "UseServerName": from_registry,
+        }},
     });
     cloud.vms.make(cid.as_str(), &record, |folder| {
         let hidden = Machine::new(folder);
