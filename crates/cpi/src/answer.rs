@@ -127,7 +127,8 @@ async fn dispatch<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Val
         SetDiskMetadata::NAME => run!(set_disk_metadata),
         GetDisks::NAME => run!(get_disks),
         ResizeDisk::NAME => run!(resize_disk),
-        UpdateDisk::NAME => run!(update_disk),
+        // It may make another disk.
+        UpdateDisk::NAME => once!(update_disk),
         SnapshotDisk::NAME => once!(snapshot_disk),
         DeleteSnapshot::NAME => run!(delete_snapshot),
         CreateNetwork::NAME => once!(create_network),
