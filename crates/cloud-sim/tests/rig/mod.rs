@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use windlass_cloud_sim::Inventory;
 
@@ -136,9 +137,23 @@ impl Rig {
 
 /// Waits until nobody holds stdout and stderr any more, as callers do, but not for ever.
 fn output_of(child: Child) -> Output {
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     let (done, output) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(child.wait_with_output()));
-    output.recv_timeout(Duration::from_secs(60)).expect("the CPI does not end").unwrap()
+    output.recv_timeout(Duration::from_secs(60)).map(Result::unwrap).unwrap_or_else(|_| {
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("the CPI does not end")
+    })
+}
+
+/// A process that is not expected to end by itself.
+pub(crate) struct Hanging(pub(crate) Child);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 pub(crate) fn vm_arguments(stemcell: &Value, networks: Value) -> Value {
