@@ -109,12 +109,12 @@ impl Answer {
     }
 
     /// For reports.
-    pub(crate) fn shown(&self) -> ShownCall {
+    pub(crate) fn shown(&self, secrets: &Scrubber) -> ShownCall {
         let request = serde_json::from_slice::<Request>(&self.exchange.request).ok();
         let scrubber = request.as_ref().map(Scrubber::of);
         let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            scrubber.as_ref().map_or(text.clone(), |scrubber| scrubber.message(&text))
+            let text = secrets.echo(&String::from_utf8_lossy(bytes));
+            scrubber.as_ref().map_or(text.clone(), |scrubber| scrubber.echo(&text))
         };
         let sent = match &request {
             Some(request) => redact(request).to_string(),

@@ -42,6 +42,19 @@ pub struct Row {
 const OUTCOMES: [Outcome; 5] =
     [Outcome::Passed, Outcome::Failed, Outcome::Warned, Outcome::NotSupported, Outcome::NotObserved];
 
+/// Capabilities, by the check that shows them.
+const CAPABILITIES: [(&str, &str); 9] = [
+    ("reboot_vm", "vms.reboot"),
+    ("calculate_vm_cloud_properties", "vms.calculate"),
+    ("get_disks", "disks.get-disks"),
+    ("resize_disk", "disks.resize"),
+    ("update_disk", "disks.update"),
+    ("snapshots", "snapshots.create"),
+    ("managed networks", "networks.create"),
+    ("metadata", "metadata.no-known-keys"),
+    ("version 3", "stemcells.v3-tags"),
+];
+
 impl Row {
     /// Whether a certified CPI may have this row.
     pub fn is_satisfied(&self) -> bool {
@@ -80,6 +93,17 @@ impl Report {
         self.rows.iter().filter(|row| row.outcome == outcome).count()
     }
 
+    /// What a CPI may have or not, and whether this one has it; nothing of what did not run.
+    pub fn capabilities(&self) -> Vec<(&'static str, bool)> {
+        let outcome = |id: &str| self.rows.iter().find(|row| row.check.id == id).map(|row| row.outcome);
+        let had = |outcome| match outcome {
+            Outcome::Passed | Outcome::Warned => Some(true),
+            Outcome::NotSupported => Some(false),
+            Outcome::Failed | Outcome::NotObserved => None,
+        };
+        CAPABILITIES.iter().filter_map(|(name, id)| Some((*name, outcome(id).and_then(had)?))).collect()
+    }
+
     /// One line.
     pub fn summary(&self) -> String {
         let counts = OUTCOMES.iter().map(|outcome| (self.count(*outcome), outcome.as_str()));
@@ -99,6 +123,13 @@ impl Report {
         let mut text = String::new();
         for row in self.rows.iter().filter(|row| !row.is_satisfied() || row.outcome == Outcome::Warned) {
             let _ = writeln!(text, "{}", row.explanation());
+        }
+        let (has, lacks): (Vec<_>, Vec<_>) = self.capabilities().into_iter().partition(|(_, has)| *has);
+        for (title, names) in [("supported", has), ("not supported", lacks)] {
+            let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+            if !names.is_empty() {
+                let _ = writeln!(text, "Optional, {title}: {}", names.join(", "));
+            }
         }
         for leftover in &self.leftovers {
             let _ = writeln!(text, "could not remove {}: {}", leftover.what, leftover.why);
@@ -138,6 +169,7 @@ impl Report {
         json!({
             "certified": self.is_certified(), "interrupted": self.interrupted, "calls": self.calls,
             "seconds": self.took.as_secs_f64(), "checks": rows, "leftovers": leftovers,
+            "capabilities": self.capabilities().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
         })
     }
 
@@ -198,4 +230,84 @@ fn xml(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks;
+
+    fn row(id: &str, outcome: Outcome, what: &str) -> Row {
+        let check = checks::all().find(|check| check.id == id).unwrap();
+        let call = ShownCall {
+            request: r#"{"method":"create_vm"}"#.into(),
+            stdout: r#"{"result":"<vm>"}"#.into(),
+            stderr: "first\nsecond\n".into(),
+            ending: "exit 0".into(),
+        };
+        let calls = if outcome == Outcome::Failed { vec![call] } else { Vec::new() };
+        Row { check, outcome, what: what.into(), calls, took: Duration::from_millis(1500) }
+    }
+
+    fn report(rows: Vec<Row>) -> Report {
+        let leftovers = vec![Leftover { what: "VM 'vm-1'".into(), why: "delete_vm: no".into() }];
+        Report { rows, leftovers, interrupted: false, calls: 7, took: Duration::from_secs(2) }
+    }
+
+    #[test]
+    fn people_see_the_exact_request_and_answer_and_why_it_matters() {
+        let report = report(vec![
+            row("vms.v2-array", Outcome::Failed, "expected [cid, networks]"),
+            row("disks.resize", Outcome::NotSupported, "no"),
+            row("vms.settings", Outcome::NotObserved, "needs --show-settings to look into the VM"),
+        ]);
+        let expected = r#"failed         vms.v2-array  required  expected [cid, networks]
+not supported  disks.resize  optional  no
+not observed   vms.settings  optional  needs --show-settings to look into the VM
+
+failed        vms.v2-array: expected [cid, networks]
+  why it matters: the director takes the first element; of a bare string that is its first letter, and the VM is lost
+  request: {"method":"create_vm"}
+  answer:  {"result":"<vm>"} (exit 0)
+  stderr:  first
+  stderr:  second
+
+Optional, not supported: resize_disk
+could not remove VM 'vm-1': delete_vm: no
+Not certified: 1 failed, 1 not supported, 1 not observed (7 calls in 2.0 s)
+"#;
+        assert_eq!(report.to_table(), expected);
+    }
+
+    #[test]
+    fn ci_servers_see_failures_and_what_was_skipped() {
+        let text = report(vec![
+            row("vms.v2-array", Outcome::Failed, "got \"<vm>\" & more"),
+            row("vms.settings", Outcome::NotObserved, "not seen"),
+            row("vms.has-vm", Outcome::Passed, ""),
+        ])
+        .to_junit();
+        assert!(text.contains(r#"tests="3" failures="1" skipped="1" time="2.000""#), "{text}");
+        assert!(text.contains(r#"<failure message="failed: got &quot;&lt;vm&gt;&quot; &amp; more">"#), "{text}");
+        assert!(text.contains(r#"<skipped message="not observed: not seen"/>"#), "{text}");
+        assert!(text.contains(r#"name="vms.has-vm" time="1.500"></testcase>"#), "{text}");
+    }
+
+    #[test]
+    fn what_is_required_and_was_not_seen_is_no_certificate() {
+        assert!(!report(vec![row("vms.has-vm", Outcome::NotObserved, "no VM")]).is_certified());
+        assert!(report(vec![row("vms.settings", Outcome::NotObserved, "no")]).is_certified());
+        assert!(!report(vec![row("vms.settings", Outcome::Failed, "wrong")]).is_certified());
+        let mut interrupted = report(vec![row("vms.has-vm", Outcome::Passed, "")]);
+        interrupted.interrupted = true;
+        assert!(!interrupted.is_certified());
+    }
+
+    #[test]
+    fn scripts_see_everything() {
+        let json = report(vec![row("disks.resize", Outcome::Passed, "")]).to_json();
+        assert_eq!(json["capabilities"], json!({"resize_disk": true}));
+        assert_eq!((&json["certified"], &json["checks"][0]["id"]), (&json!(true), &json!("disks.resize")));
+        assert_eq!(json["leftovers"][0]["what"], "VM 'vm-1'");
+    }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use windlass_contract::cpi::{Context, Request};
+use windlass_cpi_client::redaction::Scrubber;
 use windlass_stemcell::BuildOptions;
 
 use crate::caller::Caller;
@@ -84,6 +86,7 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
     let image = image(plan, folder.path())?;
     let caller = Caller { command: plan.cpi.clone(), deadline: plan.profile.call_deadline() };
     let scene = Scene::new(caller, &plan.profile, &plan.observers, image, stop);
+    let secrets = secrets_of(&plan.profile);
     let started = Instant::now();
     let mut rows = Vec::new();
     for (position, check) in chosen.iter().enumerate() {
@@ -98,7 +101,7 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
             break;
         }
         clean_up::after_check(&scene);
-        let row = row(check, verdict, began);
+        let row = row(check, verdict, began, &secrets);
         progress(Progress::Ended(&row));
         rows.push(row);
     }
@@ -110,7 +113,11 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
 }
 
 fn choose(only: &[String]) -> Result<Vec<Check>, CertifyError> {
-    let matches = |check: &Check, wanted: &str| check.id == wanted || check.id.starts_with(wanted);
+    // A whole id means that check alone, even if others begin so.
+    let is_id = |wanted: &str| checks::all().any(|check| check.id == wanted);
+    let matches = |check: &Check, wanted: &str| {
+        if is_id(wanted) { check.id == wanted } else { check.id.starts_with(wanted) }
+    };
     if let Some(nothing) = only.iter().find(|wanted| !checks::all().any(|check| matches(&check, wanted))) {
         return Err(CertifyError::NoSuchCheck(nothing.clone()));
     }
@@ -138,7 +145,16 @@ fn image(plan: &Plan, folder: &Path) -> Result<Image, CertifyError> {
     Ok(Image { path: into.join("image"), cloud_properties: unpacked.cloud_properties })
 }
 
-fn row(check: &Check, verdict: Verdict, began: Instant) -> Row {
+/// Removes the operator's credentials from whatever is shown, also where a call was no request at all.
+fn secrets_of(profile: &Profile) -> Scrubber {
+    let mut properties = profile.context.clone();
+    let wrong = profile.wrong_credentials.clone().unwrap_or_default();
+    properties.extend(wrong.into_iter().map(|(key, value)| (format!("wrong {key}"), value)));
+    let context = Context { properties, ..Context::default() };
+    Scrubber::of(&Request { method: String::new(), arguments: Vec::new(), context, api_version: None })
+}
+
+fn row(check: &Check, verdict: Verdict, began: Instant, secrets: &Scrubber) -> Row {
     let (outcome, what, calls) = match verdict {
         Ok(()) => (Outcome::Passed, String::new(), Vec::new()),
         Err(NotPassed::Failed(what, calls)) if check.level == Level::Warning => (Outcome::Warned, what, calls),
@@ -151,5 +167,6 @@ fn row(check: &Check, verdict: Verdict, began: Instant) -> Row {
         Err(NotPassed::NotObserved(what, calls)) => (Outcome::NotObserved, what, calls),
         Err(NotPassed::Interrupted) => (Outcome::NotObserved, "interrupted".into(), Vec::new()),
     };
-    Row { check: *check, outcome, what, calls: calls.iter().map(|call| call.shown()).collect(), took: began.elapsed() }
+    let calls = calls.iter().map(|call| call.shown(secrets)).collect();
+    Row { check: *check, outcome, what: secrets.message(&what), calls, took: began.elapsed() }
 }

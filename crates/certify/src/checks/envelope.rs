@@ -133,7 +133,8 @@ fn three_keys(scene: &Scene) -> Verdict {
 }
 
 fn no_newline(scene: &Scene) -> Verdict {
-    let manner = Manner { deadline: Some(Duration::from_secs(20)), ..Manner::default() };
+    let manner =
+        Manner { deadline: Some(scene.profile.call_deadline().min(Duration::from_secs(20))), ..Manner::default() };
     scene.send(&scene.ask("info", json!([])).to_bytes(), &manner)?.success()?;
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! What happens when a call is repeated, or comes too late.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use uuid::Uuid;
 use windlass_contract::cpi::ErrorType;
@@ -126,10 +124,11 @@ fn create_after_failure(scene: &Scene) -> Verdict {
 
 /// Kills create_vm at several moments, and gives the VM that each repetition made.
 fn kill_and_repeat(scene: &Scene) -> Result<Vec<String>, NotPassed> {
-    let mut vms = Vec::new();
-    for milliseconds in [2, 10, 40] {
+    let whole = scene.answer("create_vm", scene.vm_arguments()?)?;
+    let mut vms = vec![vm_cid(&whole)?];
+    for tenths in [2, 5, 8] {
         let arguments = scene.vm_arguments()?;
-        let manner = Manner { kill_after: Some(Duration::from_millis(milliseconds)), ..Manner::default() };
+        let manner = Manner { kill_after: Some(whole.exchange.took * tenths / 10), ..Manner::default() };
         let ask = scene.ask("create_vm", arguments.clone());
         scene.send(&ask.to_bytes(), &manner)?;
         vms.push(vm_cid(&scene.answer("create_vm", arguments.clone())?)?);

@@ -332,7 +332,7 @@ fn settings(scene: &Scene) -> Verdict {
     if at("/agent_id") != arguments[0] {
         return Err(wrong(&format!("agent_id must be {}", arguments[0]), "/agent_id"));
     }
-    if !at("/vm/name").as_str().is_some_and(|name| !name.is_empty()) {
+    if at("/vm/name").as_str().is_none_or(str::is_empty) {
         return Err(wrong("vm.name must be a non-empty string", "/vm/name"));
     }
     if !at("/networks/default").is_object() {
