@@ -227,10 +227,19 @@ fn an_odd_cid_names_nothing() {
 #[test]
 fn what_this_cloud_cannot_do_it_does_not_pretend_to_do() {
     let rig = Rig::new();
-    for method in ["snapshot_disk", "resize_disk", "update_disk", "create_network", "configure_networks", "ping"] {
-        let error = rig.refused(method, json!(["disk-1", 1, {}]));
+    for (method, arguments) in [
+        ("snapshot_disk", json!(["disk-1", {}])),
+        ("resize_disk", json!(["disk-1", 1])),
+        ("update_disk", json!(["disk-1", 1, {}])),
+        ("create_network", json!([{}])),
+        ("current_vm_id", json!([])),
+        ("ping", json!([])),
+    ] {
+        let error = rig.refused(method, arguments);
         assert!(error.starts_with("Bosh::Clouds::NotImplemented"), "{method}: {error}");
     }
+    let error = rig.refused("configure_networks", json!(["vm-1", {}]));
+    assert!(error.starts_with("Bosh::Clouds::NotSupported"), "{error}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub trait Kept: Serialize + DeserializeOwned {
     /// What their cids start with.
     const PREFIX: &'static str;
     /// The record's file.
-    const FILE: &'static str;
+    const FILE: &'static str = "record.json";
 }
 
 /// why the state could not be read or changed
@@ -122,13 +122,17 @@ impl<R: Kept> Shelf<R> {
         file::write_json(&path, record, file::PRIVATE).map_err(io_error("write", &path))
     }
 
-    /// Makes a resource, or, on any failure, none: `fill` gets a folder that nobody sees yet.
+    /// Makes a resource, or, on any failure, none: `fill` gets a folder that nobody sees yet. One that an interrupted call
+    /// made stays as it is.
     pub fn make(
         &self,
         cid: &str,
         record: &R,
         fill: impl FnOnce(&Path) -> Result<(), CpiError>,
     ) -> Result<(), CpiError> {
+        if self.read(cid)?.is_some() {
+            return Ok(());
+        }
         file::create_private_dir(&self.folder).map_err(io_error("make", &self.folder))?;
         self.purge(cid)?;
         self.sweep();
@@ -322,7 +326,8 @@ mod tests {
         fs::create_dir_all(shelf.folder.join(format!(".new-{cid}-1-0/read-only"))).unwrap();
         shelf.make(&cid, &Thing(1), |_| Ok(())).unwrap();
         assert_eq!(shelf.names().unwrap(), [cid.as_str()]);
-        assert_eq!(shelf.all().unwrap(), [Thing(1)]);
+        shelf.make(&cid, &Thing(2), |_| Ok(())).unwrap();
+        assert_eq!(shelf.all().unwrap(), [Thing(1)], "made once, however often it is asked for");
         drop(shelf.lock(&cid).unwrap());
         shelf.remove(&cid).unwrap();
         assert!(shelf.names().unwrap().is_empty() && fs::read_dir(&shelf.locks).unwrap().next().is_none());
