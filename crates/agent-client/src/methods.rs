@@ -158,6 +158,11 @@ impl Agent {
         Ok(done.get("message").and_then(Value::as_str).unwrap_or_default().to_owned())
     }
 
+    /// Moves the data of the mounted disk `from` to the disk `to`, mounted after it, which takes its place.
+    pub async fn migrate_disk(&self, from: &DiskCid, to: &DiskCid) -> Result<(), CallError> {
+        self.call("migrate_disk", vec![json!(from), json!(to)]).await.map(drop)
+    }
+
     /// Replaces trusted certificates, disk names, and, when given, how the agent is reached. The agent may restart; this
     /// waits for it. New credentials in `mbus.urls` need a new handle on the agent.
     pub async fn update_settings(&self, settings: &UpdateSettings) -> Result<Outcome, CallError> {

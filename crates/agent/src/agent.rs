@@ -1,6 +1,6 @@
 //! The running agent: takes messages, finds their action, answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
@@ -23,6 +23,8 @@ pub(crate) struct Agent {
     pub(crate) platform: Box<dyn Platform>,
     pub(crate) tasks: Tasks,
     pub(crate) vitals: Vitals,
+    /// Held while the names of other instances change.
+    pub(crate) dns: Mutex<()>,
     pub(crate) ending: UnboundedSender<Ending>,
 }
 

@@ -98,7 +98,15 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
     let settings = SettingsStore::open(base.clone(), sources)?;
     let tasks = Tasks::start(base.tasks()).map_err(BootError::Runtime)?;
     let (ending, endings) = unbounded_channel();
-    let agent = Arc::new(Agent { base, settings, platform, tasks, vitals: Default::default(), ending });
+    let agent = Arc::new(Agent {
+        base,
+        settings,
+        platform,
+        tasks,
+        vitals: Default::default(),
+        dns: Default::default(),
+        ending,
+    });
     mount_last_disk(&agent);
     agent.resume_tasks();
     Ok(Booted { agent, endings, _lock: lock })

@@ -1,7 +1,7 @@
 //! Where things are under the base directory.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use windlass_durable::file;
 
@@ -13,13 +13,30 @@ impl Base {
     /// The base directory, made absolute because links point into it, with the folders that the agent needs.
     pub(crate) fn prepare(path: &Path) -> io::Result<Self> {
         let base = Self(std::path::absolute(path)?);
-        for folder in [base.bosh(), base.blobs(), base.0.join("monit"), base.instance().join("disks")] {
+        let folders = [
+            base.bosh(),
+            base.blobs(),
+            base.sensitive_blobs(),
+            base.tmp(),
+            base.data().join("sys/log"),
+            base.0.join("monit"),
+            base.instance().join("disks"),
+            base.instance().join("dns"),
+        ];
+        for folder in folders {
             file::create_private_dir(&folder)?;
+        }
+        if std::fs::symlink_metadata(base.sys()).is_err() {
+            file::symlink(&base.data().join("sys"), &base.sys())?;
         }
         Ok(base)
     }
 
-    fn bosh(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn bosh(&self) -> PathBuf {
         self.0.join("bosh")
     }
 
@@ -69,6 +86,53 @@ impl Base {
         self.0.join("data/blobs")
     }
 
+    /// Blobs that came inside of messages, because they hold secrets.
+    pub(crate) fn sensitive_blobs(&self) -> PathBuf {
+        self.0.join("data/sensitive_blobs")
+    }
+
+    pub(crate) fn tmp(&self) -> PathBuf {
+        self.0.join("data/tmp")
+    }
+
+    /// Links to the disks that come and go while jobs run.
+    pub(crate) fn dynamic_disks(&self) -> PathBuf {
+        self.0.join("data/dynamic_disks")
+    }
+
+    pub(crate) fn jobs(&self) -> PathBuf {
+        self.0.join("jobs")
+    }
+
+    fn sys(&self) -> PathBuf {
+        self.0.join("sys")
+    }
+
+    /// What jobs log, a folder for each.
+    pub(crate) fn job_logs(&self) -> PathBuf {
+        self.sys().join("log")
+    }
+
+    /// What the agent logs.
+    pub(crate) fn agent_logs(&self) -> PathBuf {
+        self.bosh().join("log")
+    }
+
+    /// The names of other instances, as the director sent them.
+    pub(crate) fn dns_records(&self) -> PathBuf {
+        self.instance().join("dns/records.json")
+    }
+
+    /// Those names as a hosts file, on machines whose own hosts file belongs to somebody else.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.bosh().join("etc_hosts")
+    }
+
+    /// The homes of users who come over ssh.
+    pub(crate) fn ssh_homes(&self) -> PathBuf {
+        self.0.join("bosh_ssh")
+    }
+
     /// Where the persistent disk is mounted.
     pub(crate) fn store(&self) -> PathBuf {
         self.0.join("store")
@@ -77,5 +141,26 @@ impl Base {
     /// Where the next persistent disk is mounted until the data has moved to it.
     pub(crate) fn migration_target(&self) -> PathBuf {
         self.0.join("store_migration_target")
+    }
+}
+
+/// Whether `name` can name a file in a folder and nothing else.
+pub(crate) fn is_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    matches!((components.next(), components.next()), (Some(Component::Normal(one)), None) if one == name)
+        && !name.contains('\0')
+        && !file::is_leftover(name.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_lead_out_of_its_folder() {
+        assert!(is_name("disk-1") && is_name("a b") && is_name("..."));
+        for name in ["", ".", "..", "../x", "/etc", "a/b", "a/", "a\0", ".new-x-1-1"] {
+            assert!(!is_name(name), "{name:?}");
+        }
     }
 }

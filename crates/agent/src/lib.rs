@@ -8,13 +8,17 @@
 
 mod actions;
 mod agent;
+mod blobs;
 mod boot;
 mod command_line;
 mod config;
+mod digest;
 mod disks;
 mod layout;
+mod logs;
 mod mbus;
 mod platform;
+mod scripts;
 mod server;
 mod settings;
 mod spec;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
 use windlass_contract::Secret;
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::settings::{AgentSettings, MbusCert};
@@ -32,6 +33,12 @@ impl Settings {
     pub(crate) fn mbus_cert(&self) -> Option<&MbusCert> {
         let updated = self.update.mbus.as_ref().and_then(|mbus| mbus.cert.as_ref());
         updated.filter(|cert| !cert.ca.is_empty()).or_else(|| self.agent.mbus_cert())
+    }
+
+    /// Where blobs are, if the settings say so.
+    pub(crate) fn blobstore(&self) -> Option<&Value> {
+        let stores = [&self.update.blobstores, &self.agent.env.bosh.blobstores];
+        stores.into_iter().find_map(|stores| stores.as_ref()?.first()).or(self.agent.blobstore.as_ref())
     }
 
     /// Whether callers must show a certificate. Once demanded, an update cannot drop it.

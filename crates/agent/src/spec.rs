@@ -162,6 +162,31 @@ impl Spec {
         !self.configuration_hash.is_empty()
     }
 
+    /// The size of the persistent disk in MiB.
+    pub(crate) fn persistent_disk(&self) -> u64 {
+        self.persistent_disk
+    }
+
+    /// What drain scripts are told about the way from this spec to the next one.
+    pub(crate) fn drain_arguments(&self, next: &Self) -> Vec<String> {
+        let job = if self.has_jobs() { "job_changed" } else { "job_new" };
+        let hash = match self.configuration_hash.as_str() {
+            "" => "hash_new",
+            current if current == next.configuration_hash => "hash_unchanged",
+            _ => "hash_changed",
+        };
+        let digest = |spec: &Self, package: &str| spec.packages.get(package).map(|package| package["sha1"].clone());
+        let mut changed: Vec<String> =
+            next.packages.keys().filter(|name| digest(self, name) != digest(next, name)).cloned().collect();
+        changed.sort();
+        [vec![job.to_owned(), hash.to_owned()], changed].concat()
+    }
+
+    /// Without an archive of their files there are no jobs, whatever the list says.
+    fn has_jobs(&self) -> bool {
+        self.rendered_templates_archive.is_some() && self.job.templates.iter().flatten().next().is_some()
+    }
+
     /// Refuses a spec with jobs or packages.
     pub(crate) fn refuse_jobs(&self) -> Result<(), SpecError> {
         let has_archive =
@@ -220,6 +245,19 @@ mod tests {
                 "deployment": "", "name": "", "index": null, "id": "", "az": "", "persistent_disk": 0,
                 "rendered_templates_archive": null})
         );
+    }
+
+    #[test]
+    fn drain_scripts_learn_what_changes() {
+        let jobs = json!({"templates": [{"name": "web", "version": "1"}]});
+        let archive = json!({"blobstore_id": "b", "sha1": "s"});
+        let current = spec(json!({"configuration_hash": "1", "job": jobs, "rendered_templates_archive": archive,
+            "packages": {"same": {"sha1": "1"}, "old": {"sha1": "2"}}}));
+        let next = spec(json!({"configuration_hash": "2",
+            "packages": {"same": {"sha1": "1"}, "old": {"sha1": "3"}, "new": {"sha1": "4"}}}));
+        assert_eq!(current.drain_arguments(&next), ["job_changed", "hash_changed", "new", "old"]);
+        assert_eq!(current.drain_arguments(&current), ["job_changed", "hash_unchanged"]);
+        assert_eq!(Spec::default().drain_arguments(&next)[..2], ["job_new", "hash_new"]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use serde::{Deserialize, Serialize};
@@ -71,11 +72,14 @@ impl Kept {
 struct Task {
     method: &'static str,
     progress: Progress,
+    cancelled: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     tasks: HashMap<String, Task>,
+    /// The one that the thread is at.
+    running: Option<String>,
     ended: VecDeque<String>,
 }
 
@@ -83,6 +87,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Tasks {
     state: Arc<Mutex<State>>,
+    /// Wakes a task that waits when it is cancelled.
+    cancellation: Condvar,
     file: PathBuf,
     /// Guards the file of kept tasks.
     keeping: Arc<Mutex<()>>,
@@ -99,10 +105,11 @@ impl Tasks {
     /// Starts the thread. It ends with the process: what it does survives a kill at any point.
     pub(crate) fn start(file: PathBuf) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Queued>();
-        let tasks = Self { state: Arc::default(), file, keeping: Arc::default(), queue };
+        let tasks = Self { state: Arc::default(), cancellation: Condvar::new(), file, keeping: Arc::default(), queue };
         let (state, file, keeping) = (tasks.state.clone(), tasks.file.clone(), tasks.keeping.clone());
         std::thread::Builder::new().name("tasks".into()).spawn(move || {
             for Queued { id, kept, work } in waiting {
+                lock(&state).running = Some(id.clone());
                 let result = std::panic::catch_unwind(AssertUnwindSafe(work))
                     .unwrap_or_else(|_| Err("the agent failed inside; its log says where".to_owned()));
                 lock(&state).end(&id, result);
@@ -164,7 +171,7 @@ impl Tasks {
         if state.tasks.len() - state.ended.len() >= WAITING {
             return Err(TaskError::TooMany);
         }
-        state.tasks.insert(id.clone(), Task { method, progress: Progress::Running });
+        state.tasks.insert(id.clone(), Task { method, progress: Progress::Running, cancelled: false });
         self.queue.send(Queued { id: id.clone(), kept, work }).map_err(|_| TaskError::Ending)?;
         Ok(id)
     }
@@ -173,9 +180,37 @@ impl Tasks {
     pub(crate) fn progress(&self, id: &str) -> Option<(&'static str, Progress)> {
         lock(&self.state).tasks.get(id).map(|task| (task.method, task.progress.clone()))
     }
+
+    /// Asks a task to end. It does so where it [`pause`](Self::pause)s.
+    pub(crate) fn cancel(&self, id: &str) {
+        if let Some(task) = lock(&self.state).tasks.get_mut(id) {
+            task.cancelled = true;
+        }
+        self.cancellation.notify_all();
+    }
+
+    /// Lets the running task wait; says whether it was cancelled, at once when it is.
+    pub(crate) fn pause(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = lock(&self.state);
+        loop {
+            if state.is_cancelled() {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.cancellation.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
 }
 
 impl State {
+    fn is_cancelled(&self) -> bool {
+        self.running.as_ref().and_then(|id| self.tasks.get(id)).is_some_and(|task| task.cancelled)
+    }
+
     fn end(&mut self, id: &str, result: Result<Value, String>) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.progress = Progress::Ended(result);

@@ -1,4 +1,4 @@
-//! `cancel_task [id]`: only a drain can be cancelled; it ends at once anyway when there are no jobs.
+//! `cancel_task [id]`: of the actions of this agent, only a drain can be cancelled.
 
 use serde_json::Value;
 
@@ -10,8 +10,10 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     arguments.require(1)?;
     let id: String = arguments.take(0)?;
     match agent.tasks.progress(&id) {
-        None => Err(ActionError::NoTask(id)),
-        Some(("drain", _) | (_, Progress::Ended(_))) => Ok("canceled".into()),
-        Some((_, Progress::Running)) => Err(ActionError::NotSupported),
+        None => return Err(ActionError::NoTask(id)),
+        Some((_, Progress::Ended(_))) => {}
+        Some(("drain", Progress::Running)) => agent.tasks.cancel(&id),
+        Some((_, Progress::Running)) => return Err(ActionError::NotSupported),
     }
+    Ok("canceled".into())
 }

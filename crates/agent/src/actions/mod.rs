@@ -1,24 +1,34 @@
 //! What an agent can be asked for: one file per action, this table, and how arguments are read.
 
+mod add_dynamic_disk;
 mod add_persistent_disk;
 mod apply;
 mod arguments;
+mod bundle_logs;
 mod cancel_task;
+mod delete_arp_entries;
 mod drain;
+mod fetch_logs;
 mod get_state;
 mod get_task;
 mod info;
 mod list_disk;
+mod migrate_disk;
 mod mount_disk;
 mod ping;
 mod prepare;
+mod remove_dynamic_disk;
+mod remove_file;
 mod remove_persistent_disk;
 mod run_script;
 mod shutdown;
+mod ssh;
 mod start;
 mod stop;
+mod sync_dns;
 mod unmount_disk;
 mod update_settings;
+mod upload_blob;
 
 use std::io;
 use std::path::PathBuf;
@@ -26,9 +36,13 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::blobs::BlobError;
+use crate::digest::Mismatch;
 use crate::disks::DiskError;
+use crate::logs::LogsError;
 use crate::mbus::MbusError;
 use crate::platform::PlatformError;
+use crate::scripts::ScriptsError;
 use crate::server::tls::TlsError;
 use crate::settings::SettingsError;
 use crate::spec::SpecError;
@@ -84,7 +98,17 @@ const ACTIONS: &[Action] = actions! {
     "remove_persistent_disk", Task, remove_persistent_disk;
     "mount_disk", Task, mount_disk;
     "unmount_disk", Task, unmount_disk;
+    "migrate_disk", Task, migrate_disk;
+    "add_dynamic_disk", Task, add_dynamic_disk;
+    "remove_dynamic_disk", Direct, remove_dynamic_disk;
     "update_settings", KeptTask, update_settings;
+    "upload_blob", Task, upload_blob;
+    "fetch_logs", Task, fetch_logs;
+    "bundle_logs", Direct, bundle_logs;
+    "remove_file", Direct, remove_file;
+    "ssh", Direct, ssh;
+    "sync_dns", Direct, sync_dns;
+    "delete_arp_entries", Direct, delete_arp_entries;
     "shutdown", Direct, shutdown;
 };
 
@@ -124,6 +148,46 @@ pub(crate) enum ActionError {
     /// the disk's hint cannot be kept
     #[error("Saving persistent disk hints")]
     KeepingDisk(#[source] DiskError),
+    /// the dynamic disk's hint cannot be used
+    #[error("Adding dynamic disk")]
+    DynamicDisk(#[source] DiskError),
+    /// an uploaded blob is not what its checksum says
+    #[error("Payload corrupted. Checksum mismatch. Expected '{expected}'")]
+    Payload {
+        expected: String,
+        #[source]
+        source: Mismatch,
+    },
+    /// an uploaded blob is not encoded as it must be
+    #[error("the payload is not valid base64")]
+    NotBase64,
+    /// a blob cannot be had or kept
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// the logs cannot be packed
+    #[error(transparent)]
+    Logs(#[from] LogsError),
+    /// a script failed
+    #[error(transparent)]
+    Scripts(#[from] ScriptsError),
+    /// neither setup nor cleanup
+    #[error("Unknown command for SSH method")]
+    SshCommand,
+    /// a name that no user can have
+    #[error("'{0}' cannot be the name of a user")]
+    SshUser(String),
+    /// the users to remove are not described well
+    #[error("SSH Cleanup: Compiling regexp")]
+    UserRegex(#[source] regex_lite::Error),
+    /// no network has an address
+    #[error("No default ip could be found")]
+    NoDefaultIp,
+    /// the records have another version
+    #[error("version from unpacked dns blob does not match version supplied by director")]
+    DnsVersion,
+    /// the records are none
+    #[error("unmarshalling DNS records")]
+    DnsRecords(#[source] serde_json::Error),
     /// the machine did not do it
     #[error("{doing}")]
     Platform {

@@ -1,14 +1,27 @@
-//! `run_script [name, options]`: the scripts of no jobs are none, which is a success.
+//! `run_script [name, options]`: the scripts with this name of all jobs, at once.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass_contract::Object;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
+use crate::scripts;
 
-pub(super) fn run(_: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Options {
+    env: Option<BTreeMap<String, String>>,
+}
+
+pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(2)?;
-    arguments.take::<String>(0)?;
-    arguments.take::<Option<Object>>(1)?;
+    let name: String = arguments.take(0)?;
+    let options: Option<Options> = arguments.take(1)?;
+    let env = options.and_then(|options| options.env).unwrap_or_default();
+    let found = scripts::find(&agent.base.jobs(), &name)?;
+    let logs = agent.base.job_logs();
+    scripts::run_all(&name, &found, |script| script.run_logged(&name, &logs, &env))?;
     Ok(json!({}))
 }

@@ -1,13 +1,13 @@
 //! A platform without privileges: a disk is a directory, mounting it is a symlink to it.
 
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use windlass_durable::file;
 
-use super::{Platform, PlatformError};
+use super::{Platform, PlatformError, copy, inside, io_error};
 use crate::disks::DiskSettings;
-use crate::layout::Base;
+use crate::layout::{Base, is_name};
 
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -64,11 +64,83 @@ impl Platform for Directory {
     }
 
     fn associate_disk(&self, name: &str, disk: &DiskSettings) -> Result<(), PlatformError> {
-        let mut components = Path::new(name).components();
-        if !matches!((components.next(), components.next()), (Some(Component::Normal(one)), None) if one == name) {
-            return Err(PlatformError::Name(name.to_owned()));
+        link(path_of(disk)?, &named(&self.base.instance().join("disks"), name)?)
+    }
+
+    fn migrate_persistent_disk(&self) -> Result<(), PlatformError> {
+        let [store, target] = self.mount_points();
+        let from = mounted_on(&store)?.ok_or_else(|| PlatformError::NothingToMigrate { store: store.clone() })?;
+        let Some(to) = mounted_on(&target)? else { return Ok(()) };
+        if from != to {
+            let copied = copy::copy(&from, &to);
+            let copied = copied.map_err(|source| PlatformError::Copy { from: from.clone(), to: to.clone(), source })?;
+            tracing::info!("{} files and folders, {} bytes migrated", copied.entries, copied.bytes);
+            link(&to, &store)?;
         }
-        link(path_of(disk)?, &self.base.instance().join("disks").join(name))
+        file::remove_file(&target).map_err(io_error(&target))
+    }
+
+    fn add_dynamic_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError> {
+        let folder = self.base.dynamic_disks();
+        file::create_private_dir(&folder).map_err(io_error(&folder))?;
+        link(path_of(disk)?, &named(&folder, &disk.id)?)
+    }
+
+    fn remove_dynamic_disk(&self, cid: &str) -> Result<(), PlatformError> {
+        let folder = self.base.dynamic_disks();
+        let path = named(&folder, cid)?;
+        if !folder.is_dir() {
+            return Ok(());
+        }
+        file::remove_file(&path).map_err(io_error(&path))
+    }
+
+    fn removable(&self, path: &Path) -> Result<Option<PathBuf>, PlatformError> {
+        inside(&self.base, path)
+    }
+
+    /// A home with the key in it, and no entry in the machine's list of users.
+    fn create_user(&self, name: &str, public_key: &str) -> Result<(), PlatformError> {
+        let folder = named(&self.base.ssh_homes(), name)?.join(".ssh");
+        file::create_private_dir(&folder).map_err(io_error(&folder))?;
+        let keys = folder.join("authorized_keys");
+        file::write(&keys, public_key.as_bytes(), file::PRIVATE).map_err(io_error(&keys))
+    }
+
+    fn delete_users(&self, chosen: &dyn Fn(&str) -> bool) -> Result<(), PlatformError> {
+        let homes = self.base.ssh_homes();
+        let entries = match std::fs::read_dir(&homes) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(PlatformError::Io { path: homes, source }),
+        };
+        for entry in entries {
+            let path = entry.map_err(io_error(&homes))?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(chosen) {
+                file::remove_tree(&path).map_err(io_error(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn host_public_key(&self) -> String {
+        String::new()
+    }
+
+    /// Everything here runs as the agent's own user.
+    fn give_to_user(&self, _: &Path, _: &str) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
+    fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError> {
+        let mut hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n\n");
+        hosts.extend(records.iter().map(|(address, name)| format!("{address} {name}\n")));
+        let path = self.base.hosts();
+        file::write(&path, hosts.as_bytes(), 0o644).map_err(io_error(&path))
+    }
+
+    fn system_logs(&self) -> Option<PathBuf> {
+        None
     }
 
     fn file_systems(&self) -> Vec<(&'static str, PathBuf)> {
@@ -83,6 +155,10 @@ impl Platform for Directory {
 fn path_of(disk: &DiskSettings) -> Result<&Path, PlatformError> {
     let path = Path::new(&disk.path);
     if path.is_absolute() { Ok(path) } else { Err(PlatformError::NoPath { cid: disk.id.clone() }) }
+}
+
+fn named(folder: &Path, name: &str) -> Result<PathBuf, PlatformError> {
+    if is_name(name) { Ok(folder.join(name)) } else { Err(PlatformError::Name(name.to_owned())) }
 }
 
 /// The disk on a mount point. A link to a directory that is gone mounts nothing.
@@ -106,11 +182,6 @@ fn link(target: &Path, path: &Path) -> Result<(), PlatformError> {
         _ => {}
     }
     file::symlink(target, path).map_err(io_error(path))
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> PlatformError {
-    let path = path.to_owned();
-    move |source| PlatformError::Io { path, source }
 }
 
 #[cfg(test)]
@@ -174,6 +245,68 @@ mod tests {
         assert!(matches!(machine.platform.mount_persistent_disk(&disk), Err(PlatformError::Io { .. })));
         std::fs::remove_file(store.join("data")).unwrap();
         machine.platform.mount_persistent_disk(&disk).unwrap();
+    }
+
+    #[test]
+    fn a_migration_ends_with_the_data_on_the_new_disk_wherever_it_was_killed() {
+        let machine = Machine::new();
+        let [one, two] = ["one", "two"].map(|cid| machine.disk(cid));
+        assert!(matches!(machine.platform.migrate_persistent_disk(), Err(PlatformError::NothingToMigrate { .. })));
+        for disk in [&one, &two] {
+            machine.platform.mount_persistent_disk(disk).unwrap();
+        }
+        std::fs::write(Path::new(&one.path).join("data"), "precious").unwrap();
+        let migrated = || {
+            machine.platform.migrate_persistent_disk().unwrap();
+            assert_eq!(machine.at("store"), Some(PathBuf::from(&two.path)));
+            assert_eq!(machine.at("store_migration_target"), None);
+            for disk in [&one, &two] {
+                assert_eq!(std::fs::read(Path::new(&disk.path).join("data")).unwrap(), b"precious");
+            }
+        };
+        migrated();
+        migrated();
+        // As a kill between the last two steps leaves it.
+        link(Path::new(&two.path), &machine.platform.base.migration_target()).unwrap();
+        migrated();
+    }
+
+    #[test]
+    fn only_what_is_inside_of_the_base_directory_can_be_removed() {
+        let machine = Machine::new();
+        let disk = machine.disk("one");
+        machine.platform.mount_persistent_disk(&disk).unwrap();
+        let base = machine.folder.path().join("base");
+        std::fs::write(base.join("data/tmp/x"), "").unwrap();
+        let removable = |path: &Path| machine.platform.removable(path);
+        assert!(removable(&base.join("data/tmp/x")).unwrap().is_some());
+        assert!(removable(&base.join("data/../data/tmp/x")).unwrap().is_some());
+        assert_eq!(removable(&base.join("data/tmp/nope")).unwrap(), None);
+        assert_eq!(removable(Path::new("/nonexistent/folder/file")).unwrap(), None);
+        for path in [
+            base.clone(),
+            base.join("store/data"),
+            base.join("../one"),
+            base.join("data/.."),
+            "/etc/passwd".into(),
+            "x".into(),
+        ] {
+            assert!(matches!(removable(&path), Err(PlatformError::NotOurs { .. })), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn users_are_homes_under_the_base_directory() {
+        let machine = Machine::new();
+        for user in ["bosh_1", "bosh_2", "other"] {
+            machine.platform.create_user(user, "ssh-rsa A").unwrap();
+        }
+        let homes = machine.folder.path().join("base/bosh_ssh");
+        assert_eq!(std::fs::read_to_string(homes.join("bosh_1/.ssh/authorized_keys")).unwrap(), "ssh-rsa A");
+        machine.platform.delete_users(&|user| user == "bosh_1").unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(&homes).unwrap().map(|home| home.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["bosh_2", "other"]);
     }
 
     #[test]

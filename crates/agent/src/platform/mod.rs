@@ -2,13 +2,16 @@
 //!
 //! - [`directory`]: a disk is a directory, the machine belongs to somebody else, nothing outside the base directory changes.
 
+mod copy;
 mod directory;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::disks::DiskSettings;
 use crate::layout::Base;
+
+use copy::CopyError;
 
 /// What the agent can do to its machine.
 pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
@@ -23,6 +26,37 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
 
     /// Gives a disk the name by which jobs find it.
     fn associate_disk(&self, name: &str, disk: &DiskSettings) -> Result<(), PlatformError>;
+
+    /// Moves the data of the disk on the store to the one beside it, which takes its place. The old disk keeps its data. Doing it
+    /// again after a kill completes it; doing it again after its end changes nothing.
+    fn migrate_persistent_disk(&self) -> Result<(), PlatformError>;
+
+    /// Lets jobs find a disk by its cid.
+    fn add_dynamic_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError>;
+
+    /// Ends that; a disk that was never added is a success.
+    fn remove_dynamic_disk(&self, cid: &str) -> Result<(), PlatformError>;
+
+    /// Where a path that a caller wants removed really is; none if there is nothing. Fails if it is not the agent's to remove.
+    fn removable(&self, path: &Path) -> Result<Option<PathBuf>, PlatformError>;
+
+    /// Makes a user who may come over ssh with this key.
+    fn create_user(&self, name: &str, public_key: &str) -> Result<(), PlatformError>;
+
+    /// Removes such users.
+    fn delete_users(&self, chosen: &dyn Fn(&str) -> bool) -> Result<(), PlatformError>;
+
+    /// The key by which people know this machine over ssh; empty if it has none.
+    fn host_public_key(&self) -> String;
+
+    /// Lets a user read a file.
+    fn give_to_user(&self, path: &Path, user: &str) -> Result<(), PlatformError>;
+
+    /// Writes addresses and names to the hosts file.
+    fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError>;
+
+    /// The machine's own logs, if they are the VM's.
+    fn system_logs(&self) -> Option<PathBuf>;
 
     /// The file systems whose use is told, by the names they have in vitals.
     fn file_systems(&self) -> Vec<(&'static str, PathBuf)>;
@@ -40,6 +74,20 @@ pub(crate) enum PlatformError {
     /// both places for disks are taken
     #[error("disk '{cid}' cannot be mounted: {store} and {target} both hold other disks; unmount one of them first")]
     Occupied { cid: String, store: PathBuf, target: PathBuf },
+    /// there is no disk whose data could be migrated
+    #[error("no disk is mounted on {store}, so there is nothing to migrate; mount the old disk, then the new one")]
+    NothingToMigrate { store: PathBuf },
+    /// the data was not migrated
+    #[error("the data was not migrated from {from} to {to}")]
+    Copy {
+        from: PathBuf,
+        to: PathBuf,
+        #[source]
+        source: CopyError,
+    },
+    /// a path that is not the agent's
+    #[error("{path} is not inside of {base}, and nothing else is the agent's to remove")]
+    NotOurs { path: PathBuf, base: PathBuf },
     /// a name that cannot be a file's
     #[error("'{0}' cannot name a disk, because it cannot name a file")]
     Name(String),
@@ -63,4 +111,28 @@ pub(crate) fn find(name: &str, base: &Base) -> Result<Box<dyn Platform>, Unknown
         "directory" => Ok(Box::new(directory::Directory::new(base.clone()))),
         other => Err(UnknownPlatform(other.to_owned())),
     }
+}
+
+/// [`Platform::removable`] where the machine belongs to somebody else: only what is inside of the base directory, whatever
+/// links lead there.
+fn inside(base: &Base, path: &Path) -> Result<Option<PathBuf>, PlatformError> {
+    let not_ours = || PlatformError::NotOurs { path: path.to_owned(), base: base.path().to_owned() };
+    let (Some(folder), Some(name), true) = (path.parent(), path.file_name(), path.is_absolute()) else {
+        return Err(not_ours());
+    };
+    let real_base = base.path().canonicalize().map_err(io_error(base.path()))?;
+    match folder.canonicalize() {
+        Ok(folder) if folder.starts_with(&real_base) => {
+            let found = folder.join(name);
+            Ok(found.symlink_metadata().is_ok().then_some(found))
+        }
+        Ok(_) => Err(not_ours()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PlatformError::Io { path: folder.to_owned(), source }),
+    }
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> PlatformError {
+    let path = path.to_owned();
+    move |source| PlatformError::Io { path, source }
 }

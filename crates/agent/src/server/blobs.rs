@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use windlass_durable::file;
 
 use super::routes::{Body, empty, text};
+use crate::layout::is_name;
 
 /// How long the next part of a blob may take to arrive.
 const PART_PATIENCE: Duration = Duration::from_secs(60);
@@ -26,8 +27,7 @@ const PART: usize = 64 * 1024;
 pub(super) fn id(path: &str) -> Option<String> {
     let path = percent_decode_str(path).decode_utf8().ok()?;
     let id = path.rsplit('/').next()?;
-    let is_name = !id.is_empty() && !id.contains('\0') && id != "." && id != ".." && !file::is_leftover(id.as_ref());
-    is_name.then(|| id.to_owned())
+    is_name(id).then(|| id.to_owned())
 }
 
 /// Keeps a blob; it is there as a whole or not at all.

@@ -96,3 +96,34 @@ async fn disk_messages_are_answered_in_the_originals_words() {
     let hints: Value = serde_json::from_str(&machine.state("persistent_disk_hints.json")).unwrap();
     assert_eq!((&hints["d"]["Path"], &hints["d"]["VolumeID"]), (&json!("/dev/sdz"), &json!("/dev/sdz")));
 }
+
+#[tokio::test]
+async fn a_migration_moves_the_data_and_a_dynamic_disk_is_found_by_its_cid() {
+    let machine = Machine::started().await;
+    let director = machine.director();
+    let (old, old_hint) = machine.disk("disk-old");
+    let (new, new_hint) = machine.disk("disk-new");
+    director.add_and_mount_disk(&old, &old_hint).await.unwrap();
+    std::fs::write(machine.base().join("store/data"), "precious").unwrap();
+    director.add_and_mount_disk(&new, &new_hint).await.unwrap();
+    for _ in 0..2 {
+        director.migrate_disk(&old, &new).await.unwrap();
+        assert_eq!(std::fs::read_link(machine.base().join("store")).unwrap().to_str(), new_hint.get("path"));
+        assert_eq!(director.list_disk().await.unwrap(), std::slice::from_ref(&new));
+    }
+    for folder in [machine.base().join("store"), machine.folder.path().join("disks/disk-old")] {
+        assert_eq!(std::fs::read_to_string(folder.join("data")).unwrap(), "precious");
+    }
+    assert!(director.unmount_disk(&old).await.unwrap().ends_with("is not mounted"));
+
+    let (dynamic, hint) = machine.disk("disk-dynamic");
+    director.call("add_dynamic_disk", vec![json!(dynamic), json!(hint)]).await.unwrap();
+    let link = machine.base().join("data/dynamic_disks/disk-dynamic");
+    assert_eq!(std::fs::read_link(&link).unwrap().to_str(), hint.get("path"));
+    for _ in 0..2 {
+        director.call("remove_dynamic_disk", vec![json!(dynamic)]).await.unwrap();
+        assert!(!link.exists());
+    }
+    let outside = director.call("remove_dynamic_disk", vec![json!("../blobs")]).await.unwrap_err();
+    assert!(outside.to_string().contains("cannot name a disk"), "{outside}");
+}

@@ -7,4 +7,6 @@ mod disks;
 mod limits;
 mod machine;
 mod restarts;
+mod scripts;
+mod services;
 mod trust;

@@ -1,0 +1,21 @@
+//! `fetch_logs [kinds, filters]`: logs as a blob.
+
+use serde_json::{Value, json};
+
+use super::{ActionError, Arguments};
+use crate::agent::Agent;
+use crate::blobs::Blobs;
+use crate::logs;
+
+pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
+    arguments.require(2)?;
+    let kinds: String = arguments.take(0)?;
+    let filters: Option<Vec<String>> = arguments.take(1)?;
+    let path = logs::pack(&agent.base, agent.platform.system_logs(), &kinds, &filters.unwrap_or_default())?;
+    let put = Blobs::new(&agent.base, &agent.settings.current()).put(&path);
+    if put.is_err() {
+        let _ = std::fs::remove_file(&path);
+    }
+    let (id, sha1) = put?;
+    Ok(json!({"blobstore_id": id, "sha1": sha1}))
+}

@@ -1,0 +1,263 @@
+//! Scripts of jobs: `jobs/<job>/bin/<name>`, those of all jobs at once.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpriority_process, kill_process_group, setpriority_process};
+use windlass_durable::{file, kill_point};
+
+use crate::chain;
+use crate::layout::is_name;
+use crate::tasks::Tasks;
+
+/// Scripts find the machine's programs whatever the agent was started with.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+/// How much nicer scripts are than the agent.
+const NICER: i32 = 5;
+/// How long a cancelled script may take to end.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often a script is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// why scripts did not all succeed
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScriptsError {
+    /// a name that leads elsewhere
+    #[error("'{0}' cannot name a script, because it cannot name a file")]
+    Name(String),
+    /// the jobs cannot be listed
+    #[error("cannot list the jobs in {path}")]
+    Jobs {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// some failed
+    #[error("{}", summary(.name, .failed, .succeeded))]
+    Failed { name: String, failed: Vec<String>, succeeded: Vec<String> },
+}
+
+fn summary(name: &str, failed: &[String], succeeded: &[String]) -> String {
+    let all = failed.len() + succeeded.len();
+    let mut text = format!("{} of {all} {name} scripts failed. Failed Jobs: {}.", failed.len(), failed.join(", "));
+    if !succeeded.is_empty() {
+        text.push_str(&format!(" Successful Jobs: {}.", succeeded.join(", ")));
+    }
+    text
+}
+
+/// why a script did not succeed
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScriptError {
+    /// it cannot be run
+    #[error("Running script '{path}'")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// it says that it failed
+    #[error("Running script '{path}': {status}")]
+    Status { path: PathBuf, status: ExitStatus },
+    /// a drain script does not say how long to wait
+    #[error("Script did not return a signed integer")]
+    NoInteger,
+    /// a caller cancelled the task
+    #[error("Script was cancelled by user request")]
+    Cancelled,
+}
+
+/// A script of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Script {
+    pub(crate) job: String,
+    pub(crate) path: PathBuf,
+}
+
+/// The scripts with this name, sorted by job. A job without it has none, and so has an agent without jobs.
+pub(crate) fn find(jobs: &Path, name: &str) -> Result<Vec<Script>, ScriptsError> {
+    if !is_name(name) {
+        return Err(ScriptsError::Name(name.to_owned()));
+    }
+    let failed = |source| ScriptsError::Jobs { path: jobs.to_owned(), source };
+    let entries = match std::fs::read_dir(jobs) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let Ok(job) = entry.map_err(failed)?.file_name().into_string() else { continue };
+        let path = jobs.join(&job).join("bin").join(name);
+        if path.is_file() {
+            found.push(Script { job, path });
+        }
+    }
+    found.sort_by(|one, other| one.job.cmp(&other.job));
+    Ok(found)
+}
+
+/// Runs scripts in parallel, each with `run`; all of them end before this does.
+pub(crate) fn run_all(
+    name: &str,
+    scripts: &[Script],
+    run: impl Fn(&Script) -> Result<(), ScriptError> + Sync,
+) -> Result<(), ScriptsError> {
+    let results: Vec<bool> = std::thread::scope(|scope| {
+        let threads: Vec<_> = scripts.iter().map(|script| scope.spawn(|| run(script))).collect();
+        let outcome = |(script, result): (&Script, std::thread::Result<Result<(), ScriptError>>)| match result {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::warn!("{name} of job {}: {}", script.job, chain(&error));
+                false
+            }
+            Err(_) => false,
+        };
+        scripts.iter().zip(threads.into_iter().map(|thread| thread.join())).map(outcome).collect()
+    });
+    let named = |wanted: bool| {
+        let with_result = scripts.iter().zip(&results).filter(|(_, result)| **result == wanted);
+        with_result.map(|(script, _)| script.job.clone()).collect::<Vec<_>>()
+    };
+    let failed = named(false);
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(ScriptsError::Failed { name: name.to_owned(), failed, succeeded: named(true) })
+}
+
+impl Script {
+    fn failed(&self) -> impl FnOnce(io::Error) -> ScriptError {
+        let path = self.path.clone();
+        move |source| ScriptError::Io { path, source }
+    }
+
+    fn command(&self, env: &BTreeMap<String, String>) -> Command {
+        let mut command = Command::new(&self.path);
+        command.env("PATH", PATH).envs(env).stdin(Stdio::null()).process_group(0);
+        command
+    }
+
+    /// Runs it, nicer than the agent, with its output at the end of the job's log files.
+    pub(crate) fn run_logged(
+        &self,
+        name: &str,
+        logs: &Path,
+        env: &BTreeMap<String, String>,
+    ) -> Result<(), ScriptError> {
+        let log = |stream: &str| {
+            let folder = logs.join(&self.job);
+            if !folder.is_dir() {
+                file::create_private_dir(&folder)?;
+                std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o770))?;
+            }
+            let path = folder.join(format!("{name}.{stream}.log"));
+            OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+        };
+        let mut command = self.command(env);
+        command.stdout(log("stdout").map_err(self.failed())?).stderr(log("stderr").map_err(self.failed())?);
+        kill_point("before a script is started");
+        let mut child = command.spawn().map_err(self.failed())?;
+        // What it starts in the instant before is as urgent as the agent, which does no harm.
+        if let (Some(pid), Ok(own)) = (Pid::from_raw(child.id() as i32), getpriority_process(None)) {
+            let _ = setpriority_process(Some(pid), own + NICER);
+        }
+        let status = child.wait().map_err(self.failed())?;
+        if status.success() { Ok(()) } else { Err(ScriptError::Status { path: self.path.clone(), status }) }
+    }
+
+    /// Runs it and returns what it wrote, whatever its exit code. `tmp` is a folder for its output until then.
+    pub(crate) fn run_captured(
+        &self,
+        arguments: &[String],
+        env: &BTreeMap<String, String>,
+        tmp: &Path,
+        tasks: &Tasks,
+    ) -> Result<String, ScriptError> {
+        // A file, not a pipe: what the script leaves running may hold a pipe open for ever.
+        let path = tmp.join(format!("script-{}", uuid::Uuid::new_v4()));
+        let output = File::create_new(&path).map_err(self.failed())?;
+        let captured = self.command(env).args(arguments).stdout(output).stderr(Stdio::null()).spawn();
+        kill_point("after a script was started");
+        let ended = captured.map_err(self.failed()).and_then(|child| self.wait(child, tasks));
+        let written = std::fs::read(&path);
+        let _ = std::fs::remove_file(&path);
+        ended?;
+        Ok(String::from_utf8_lossy(&written.map_err(self.failed())?).trim().to_owned())
+    }
+
+    fn wait(&self, mut child: Child, tasks: &Tasks) -> Result<(), ScriptError> {
+        while child.try_wait().map_err(self.failed())?.is_none() {
+            if tasks.pause(LOOK) {
+                end(&mut child).map_err(self.failed())?;
+                return Err(ScriptError::Cancelled);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends a script and what it started: with a request, and after a while without one.
+fn end(child: &mut Child) -> io::Result<()> {
+    let group = Pid::from_raw(child.id() as i32);
+    let signal = |signal| group.map(|group| kill_process_group(group, signal));
+    signal(Signal::TERM);
+    let deadline = Instant::now() + GRACE;
+    while child.try_wait()?.is_none() && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+    }
+    signal(Signal::KILL);
+    child.wait().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(folder: &Path, job: &str, name: &str, text: &str) {
+        let bin = folder.join("jobs").join(job).join("bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn scripts_run_at_once_with_their_environment_and_the_failed_ones_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (jobs, logs) = (folder.path().join("jobs"), folder.path().join("log"));
+        // Each waits for the other, so they end only if they run at the same time.
+        let meet = |own: &str, other: &str| {
+            let at = folder.path().display();
+            format!("touch {at}/{own}; while [ ! -e {at}/{other} ]; do sleep 0.01; done")
+        };
+        job(folder.path(), "b", "pre-start", &format!("{}; echo no >&2; exit 3", meet("b", "a")));
+        job(folder.path(), "a", "pre-start", &format!("{}; echo \"$WORD $PATH $(nice)\"", meet("a", "b")));
+        job(folder.path(), "c", "post-start", "exit 1");
+        let scripts = find(&jobs, "pre-start").unwrap();
+        let env = BTreeMap::from([("WORD".to_owned(), "hi".to_owned())]);
+        let run = |script: &Script| script.run_logged("pre-start", &logs, &env);
+        let error = run_all("pre-start", &scripts, run).unwrap_err().to_string();
+        assert_eq!(error, "1 of 2 pre-start scripts failed. Failed Jobs: b. Successful Jobs: a.");
+        let log = std::fs::read_to_string(logs.join("a/pre-start.stdout.log")).unwrap();
+        assert!(log.starts_with(&format!("hi {PATH} ")), "{log}");
+        assert_eq!(std::fs::read_to_string(logs.join("b/pre-start.stderr.log")).unwrap(), "no\n");
+        let error = run_all("pre-start", &scripts[1..], run).unwrap_err().to_string();
+        assert_eq!(error, "1 of 1 pre-start scripts failed. Failed Jobs: b.");
+        assert_eq!(std::fs::read_to_string(logs.join("b/pre-start.stderr.log")).unwrap(), "no\nno\n", "appended");
+    }
+
+    #[test]
+    fn absent_scripts_are_none_and_a_name_cannot_lead_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(find(&folder.path().join("jobs"), "pre-start").unwrap(), []);
+        job(folder.path(), "a", "pre-start", "");
+        assert_eq!(find(&folder.path().join("jobs"), "post-start").unwrap(), []);
+        assert!(matches!(find(&folder.path().join("jobs"), "../../x"), Err(ScriptsError::Name(_))));
+    }
+}
