@@ -79,3 +79,17 @@ fn an_operator_sees_what_there_is_and_what_a_vm_was_given() {
     let error = String::from_utf8(missing.stderr).unwrap();
     assert!(error.contains("there is no VM 'vm-1'"), "{error}");
 }
+
+#[test]
+fn the_simulated_cloud_is_certified_and_empty_afterwards() {
+    let cloud = Cloud::new();
+    let this = env!("CARGO_BIN_EXE_windlass");
+    let with_config = |words: &str| format!("{this} {words} --config {}", cloud.config().display());
+    let mut command = Command::new(this);
+    command.args(["certify", "--cpi", &with_config("cpi sim")]);
+    command.args(["--show-settings", &with_config("sim settings {vm_cid}")]);
+    command.args(["--list", &with_config("sim list"), "--disk-size", &with_config("sim disk-size {disk_cid}")]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(windlass(&["sim", "list", "--config"], &cloud.config(), b"").stdout, b"");
+}
