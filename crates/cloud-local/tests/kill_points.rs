@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
+#[path = "../../registry/tests/recorder/mod.rs"]
+mod recorder;
 mod rig;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use recorder::Recorder;
 use rig::{Rig, request, runs, unique, wait_for};
 use serde_json::{Value, json};
 
@@ -195,4 +198,101 @@ fn a_supervisor_killed_anywhere_is_an_error_that_leaves_nothing() {
         assert!(answer["error"]["message"].as_str().unwrap().contains("killed at point"), "{answer}");
         assert!(rig.list("vms").is_empty(), "killed at point {point}");
     }
+}
+
+/// A request of version 1, with a registry.
+fn with_registry(registry: &Recorder, mut request: Value) -> Value {
+    request["api_version"] = json!(1);
+    let endpoint = format!("http://{}", registry.address());
+    request["context"]["registry"] = json!({"endpoint": endpoint, "user": "admin", "password": "hunter3"});
+    request
+}
+
+fn vm_in_registry(rig: &Rig, registry: &Recorder, stemcell: &Value) -> Value {
+    let arguments = rig.vm_arguments(stemcell, json!({"default": {"type": "dynamic"}}));
+    let made = rig.send(&with_registry(registry, request("create_vm", arguments, &unique())), None).unwrap();
+    assert_eq!(made["error"], Value::Null);
+    made["result"].clone()
+}
+
+fn delete_from_registry(rig: &Rig, registry: &Recorder, vm: &Value) {
+    let deleted = rig.send(&with_registry(registry, request("delete_vm", json!([vm]), "cpi-1")), None).unwrap();
+    assert_eq!(deleted["error"], Value::Null);
+    assert_eq!(registry.settings(vm.as_str().unwrap()), None);
+}
+
+/// What the SDK remembers of VMs; nothing may remain of those that are gone.
+fn remembered(rig: &Rig) -> usize {
+    rig.list("requests/vms").len()
+}
+
+#[test]
+fn create_vm_killed_anywhere_stores_the_settings_of_the_one_vm_in_the_registry() {
+    let (rig, registry) = (Rig::new(), Recorder::start());
+    let stemcell = rig.stemcell();
+    sweep(
+        &rig,
+        |rig| {
+            let arguments = rig.vm_arguments(&stemcell, json!({"default": {"type": "dynamic"}}));
+            with_registry(&registry, request("create_vm", arguments, &unique()))
+        },
+        |rig, asked, created| {
+            let cid = created.as_str().unwrap();
+            assert_eq!(rig.list("vms"), [cid]);
+            let settings = registry.settings(cid).unwrap();
+            assert_eq!(settings["agent_id"], asked["arguments"][0]);
+            let ip = settings["networks"]["default"]["ip"].as_str().unwrap();
+            let url = settings["env"]["bosh"]["mbus"]["urls"][0].as_str().unwrap();
+            assert_eq!(url, format!("https://user:hunter2@{ip}:6868"), "it listens on its own address");
+            let given = fs::read_to_string(rig.vm_folder(cid).join("settings.json")).unwrap();
+            assert!(given.contains(&format!("http://{cid}:")) && !given.contains("hunter"), "{given}");
+            delete_from_registry(rig, &registry, created);
+            assert_eq!(remembered(rig), 0);
+        },
+    );
+}
+
+#[test]
+fn attach_disk_and_detach_disk_killed_anywhere_leave_the_registry_right() {
+    let (rig, registry) = (Rig::new(), Recorder::start());
+    let stemcell = rig.stemcell();
+    let vm = vm_in_registry(&rig, &registry, &stemcell);
+    let disk = rig.ok("create_disk", json!([1024, {}, null]));
+    let disks = || registry.settings(vm.as_str().unwrap()).unwrap()["disks"]["persistent"].clone();
+    let ask = |method: &str| with_registry(&registry, request(method, json!([vm, disk]), &unique()));
+    sweep(
+        &rig,
+        |_| ask("attach_disk"),
+        |rig, _, answer| {
+            assert_eq!(*answer, Value::Null, "version 1 has no hint");
+            assert!(disks()[disk.as_str().unwrap()]["path"].is_string());
+            rig.send(&ask("detach_disk"), None).unwrap();
+        },
+    );
+    sweep(
+        &rig,
+        |rig| {
+            rig.send(&ask("attach_disk"), None).unwrap();
+            ask("detach_disk")
+        },
+        |_, _, _| assert_eq!(disks(), json!({})),
+    );
+    delete_from_registry(&rig, &registry, &vm);
+}
+
+#[test]
+fn delete_vm_killed_anywhere_leaves_nothing_in_the_registry() {
+    let (rig, registry) = (Rig::new(), Recorder::start());
+    let stemcell = rig.stemcell();
+    sweep(
+        &rig,
+        |rig| {
+            let vm = vm_in_registry(rig, &registry, &stemcell);
+            with_registry(&registry, request("delete_vm", json!([vm]), &unique()))
+        },
+        |rig, asked, _| {
+            assert_eq!(registry.settings(asked["arguments"][0].as_str().unwrap()), None);
+            assert!(rig.list("vms").is_empty() && remembered(rig) == 0);
+        },
+    );
 }

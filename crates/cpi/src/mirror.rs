@@ -57,8 +57,9 @@ impl<'a> Mirror<'a> {
                 settings_from: user_data.settings_from(),
                 registry_key: registry.map(|_| key.clone()),
             };
-            let written = path.parent().map_or(Ok(()), file::create_private_dir);
-            written
+            let ready = path.parent().map_or(Ok(()), file::create_private_dir);
+            ready
+                .and_then(|()| purge(&path))
                 .and_then(|()| file::write_json(&path, &record, file::PRIVATE))
                 .map_err(|error| cannot("note how the VM gets its settings in", &path, &error))?;
         }
@@ -103,7 +104,7 @@ impl<'a> Mirror<'a> {
             }
             (None, _) => {}
         }
-        file::remove_file(&path).map_err(|error| cannot("forget the VM in", &path, &error))
+        purge(&path).and_then(|()| file::remove_file(&path)).map_err(|error| cannot("forget the VM in", &path, &error))
     }
 
     /// Changes the settings of a VM in its registry; `false` if they are not there. The VM must be locked.
@@ -135,6 +136,20 @@ impl<'a> Mirror<'a> {
             Err(error) => Err(cannot("read", &path, &error)),
         }
     }
+}
+
+/// Removes what a killed process left of the file. Nobody else may be writing it.
+fn purge(path: &Path) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if file::is_leftover(&entry.file_name()) && entry.file_name().to_str().is_some_and(|it| it.contains(name)) {
+            file::remove_file(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn cannot(what: &str, path: &Path, error: &dyn Error) -> CpiError {

@@ -1,6 +1,8 @@
 //! A registry for tests: real HTTP on a port of its own, settings in memory, and a record of every request. It answers as
 //! the original does, and can be told to fail.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -42,7 +44,6 @@ impl Recorder {
     }
 
     /// A registry behind TLS.
-    #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn start_tls(config: rustls::ServerConfig) -> Self {
         let config = Arc::new(config);
         Self::start_with(move |stream, state| {
@@ -80,7 +81,6 @@ impl Recorder {
     }
 
     /// Stores `text` as settings, whatever it is.
-    #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn store(&self, id: &str, text: &str) {
         self.state.lock().unwrap().settings.insert(id.to_owned(), text.to_owned());
     }
