@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use tokio::signal::unix::{SignalKind, signal};
-use windlass_certify::{CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, Progress, ProfileError};
+use windlass_certify::{CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, ProfileError, Progress};
 
-use crate::cli::{CertifyArgs, CertifyFormat};
+use crate::cli::{CertifyArgs, CertifyFormat, Global};
 use crate::failure::Failure;
 use crate::verbs::read_file;
 use crate::verbs::stemcell_build::default_agent;
@@ -29,7 +29,7 @@ pub(crate) enum CertifyFailure {
     Interrupted,
 }
 
-pub(crate) async fn run(arguments: CertifyArgs) -> Result<(), Failure> {
+pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Failure> {
     if arguments.list_checks {
         return list_checks();
     }
@@ -47,7 +47,7 @@ pub(crate) async fn run(arguments: CertifyArgs) -> Result<(), Failure> {
             let _ = writeln!(io::stderr(), "Stopping: the call that runs is awaited, then everything made is removed.");
         }
     });
-    let format = arguments.format;
+    let format = if flags.json { CertifyFormat::Json } else { arguments.format };
     let work = tokio::task::spawn_blocking(move || {
         let mut view = View::new(format);
         let report = windlass_certify::certify(&plan, &stop, |progress| view.show(progress));
@@ -109,7 +109,9 @@ fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         // Whoever reads us has seen enough, as `head` does.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Process("cannot write the output", error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Process("cannot write the output", error))
+        }
         _ => Ok(()),
     }
 }

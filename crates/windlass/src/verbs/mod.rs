@@ -79,7 +79,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
     match verb {
         Verb::Demo { keep } => return Ok(demo::run(flags, keep).await?),
         Verb::Director(arguments) => return director::run(flags, arguments).await,
-        Verb::Certify(arguments) => return certify::run(arguments).await,
+        Verb::Certify(arguments) => return certify::run(flags, arguments).await,
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
         Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
