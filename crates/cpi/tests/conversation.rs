@@ -244,6 +244,11 @@ fn memory_holds_no_arguments_and_is_private() {
     assert_eq!(files, 5, "two records with their locks, and how the VM gets its settings");
 }
 
+#[test]
+fn the_example_stays_an_afternoons_work() {
+    assert!(include_str!("../examples/directory_cloud.rs").lines().count() <= 150);
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
