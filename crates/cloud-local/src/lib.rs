@@ -8,7 +8,7 @@
 //! stemcells/sc-…/  stemcell.json  root/          an unpacked image
 //! vms/vm-…/        vm.json  settings.json  agent.json  base/  console.log  lock  supervisor.json
 //! disks/disk-…/    disk.json  data/
-//! requests/        what the SDK remembers of requests
+//! requests/        the SDK's memory: answered requests, how each VM gets its settings, locks
 //! locks/           one per resource that is being changed
 //! ```
 //!

@@ -296,3 +296,22 @@ fn delete_vm_killed_anywhere_leaves_nothing_in_the_registry() {
         },
     );
 }
+
+/// Settings in a registry are read, changed and written back; without a lock, calls at the same time would lose disks.
+#[test]
+fn disks_that_are_attached_at_once_all_reach_the_registry() {
+    let (rig, registry) = (Rig::new(), Recorder::start());
+    let stemcell = rig.stemcell();
+    let vm = vm_in_registry(&rig, &registry, &stemcell);
+    let disks: Vec<Value> = (0..6).map(|_| rig.ok("create_disk", json!([1024, {}, null]))).collect();
+    std::thread::scope(|scope| {
+        for disk in &disks {
+            let attach = with_registry(&registry, request("attach_disk", json!([vm, disk]), &unique()));
+            let rig = &rig;
+            scope.spawn(move || assert_eq!(rig.send(&attach, None).unwrap()["error"], Value::Null));
+        }
+    });
+    let settings = registry.settings(vm.as_str().unwrap()).unwrap();
+    assert_eq!(settings["disks"]["persistent"].as_object().unwrap().len(), disks.len());
+    delete_from_registry(&rig, &registry, &vm);
+}

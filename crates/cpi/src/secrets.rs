@@ -17,8 +17,8 @@ use crate::config::Config;
 const HARMLESS_IN_BOSH: [&str; 3] = ["group", "groups", "tags"];
 
 /// Keys with one of these in their name hold credentials, with everything below them.
-const CREDENTIALS: [&str; 9] =
-    ["password", "passwd", "passphrase", "secret", "token", "credential", "access_key", "private", "mbus"];
+const CREDENTIALS: [&str; 8] =
+    ["password", "passwd", "passphrase", "secret", "token", "credential", "access_key", "mbus"];
 
 /// A shorter text would be found in too many innocent words.
 const SHORTEST: usize = 4;
@@ -39,13 +39,16 @@ impl Secrets {
         let mut secrets = Self::default();
         secrets.gather(&Value::Object(request.context.properties.clone()), false);
         secrets.gather(&Value::Object(config.properties().clone()), false);
-        for argument in &request.arguments {
-            secrets.gather(argument, false);
-        }
-        if request.method == CreateVm::NAME
-            && let Some(Value::Object(env)) = request.arguments.get(5)
-        {
-            secrets.gather_env(env);
+        for (index, argument) in request.arguments.iter().enumerate() {
+            match (request.method.as_str(), index, argument) {
+                // Networks are named by operators, and their addresses are what errors are about.
+                (CreateVm::NAME, 3, Value::Object(networks)) => {
+                    let properties = networks.values().filter_map(|network| network.get("cloud_properties"));
+                    properties.for_each(|properties| secrets.gather(properties, false));
+                }
+                (CreateVm::NAME, 5, Value::Object(env)) => secrets.gather_env(env),
+                _ => secrets.gather(argument, false),
+            }
         }
         secrets.texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         secrets.texts.dedup();
@@ -190,7 +193,7 @@ mod tests {
             "cert": {"private_key": "-----BEGIN-----\nabcdefghijklmnopqrst\n-----END-----"}},
             "blobstores": [{"options": {"user": "blob-user"}}]}, "mine": "env-value"});
         let arguments = json!(["a-1", "sc-1", {"type": "m1.small", "api_key": "vm-key"},
-            {"n": {"ip": "10.0.0.5", "cloud_properties": {"subnet": "s-1", "token": "net-token"}}}, [], env]);
+            {"token-net": {"ip": "10.0.0.5", "cloud_properties": {"subnet": "s-1", "token": "net-token"}}}, [], env]);
         serde_json::from_value(json!({"method": "create_vm", "arguments": arguments, "api_version": 2,
             "context": {"director_uuid": "d-1", "secret_access_key": "context-key", "host": "cloud.example"}}))
         .unwrap()
@@ -212,8 +215,9 @@ mod tests {
         let config = br#"{"cloud":{"plugin":"x","properties":{"registry":{"endpoint":"http://a:p%40-ss@r","password":"registry-pass"}}}}"#;
         let secrets = Secrets::of(&create_vm(), &Config::from_json(config).unwrap());
         for secret in SECRET.iter().chain(&["registry-pass", "p%40-ss", "p@-ss"]) {
-            let text = secrets.remove_from(&format!("cannot use '{secret}' at cloud.example with m1.small"));
-            assert_eq!(text, "cannot use '<redacted>' at cloud.example with m1.small");
+            let text =
+                secrets.remove_from(&format!("cannot use '{secret}' at cloud.example with m1.small and 10.0.0.5"));
+            assert_eq!(text, "cannot use '<redacted>' at cloud.example with m1.small and 10.0.0.5");
         }
         assert_eq!(format!("{secrets:?}"), REDACTED);
     }
@@ -226,7 +230,7 @@ mod tests {
             assert!(!text.contains(secret), "{text}");
         }
         assert_eq!(shown["arguments"][0], "a-1");
-        assert_eq!(shown["arguments"][3]["n"]["ip"], "10.0.0.5");
+        assert_eq!(shown["arguments"][3]["token-net"]["ip"], "10.0.0.5");
         assert_eq!(shown["arguments"][5]["bosh"]["group"], "d-g");
         let odd: Request = serde_json::from_value(json!({"method": "odd", "arguments": ["hunter2"]})).unwrap();
         assert_eq!(request(&odd)["arguments"], json!([REDACTED]));

@@ -14,7 +14,7 @@ use windlass_registry::Client;
 /// Put what only the cloud knows into [`UserData::settings`], and say the VM's name with [`UserData::set_vm_name`]; do so,
 /// too, when the call finds the VM that an interrupted one made. What is put in after the document was delivered still
 /// reaches a registry.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct UserData {
     /// The agent's settings in full.
     pub settings: AgentSettings,
@@ -54,6 +54,13 @@ impl UserData {
         let chosen = networks.clone().find(|network| network.is_default_for("dns")).into_iter().chain(networks);
         let servers = chosen.filter_map(|network| network.dns.as_ref()).find(|servers| !servers.is_empty());
         servers.map(|servers| Object::from_iter([("nameserver".to_owned(), json!(servers))])).unwrap_or_default()
+    }
+}
+
+/// Settings hold secrets.
+impl std::fmt::Debug for UserData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UserData").field("settings_from", &self.settings_from()).finish_non_exhaustive()
     }
 }
 
