@@ -41,6 +41,16 @@ fn main() -> ExitCode {
     if toy.is("waits-for-a-line") && !request.ends_with(b"\n") {
         std::thread::sleep(Duration::from_secs(30));
     }
+    if toy.is("impatient-with-stderr") {
+        let talk = std::thread::spawn(|| std::io::stderr().write_all(&[b'.'; 300_000]));
+        std::thread::sleep(Duration::from_millis(100));
+        if !talk.is_finished() {
+            return ExitCode::FAILURE;
+        }
+    }
+    if toy.is("one-line-only") {
+        request.truncate(request.iter().position(|byte| *byte == b'\n').unwrap_or(request.len()));
+    }
     if toy.is("crashes-without-request") && request.is_empty() {
         panic!("there is no request");
     }
@@ -111,6 +121,15 @@ impl Toy {
     }
 
     fn serve(&self, request: &Value, method: &str) -> Answered {
+        if self.is("any-method") && request.is_object() && !request["method"].is_string() {
+            return Ok(Value::Null);
+        }
+        if self.is("any-arguments") && request.is_object() && !request["arguments"].is_array() {
+            return Ok(json!(false));
+        }
+        if self.is("needs-director") && request.pointer("/context/director_uuid").is_none() {
+            panic!("there is no director");
+        }
         if !request["method"].is_string() || !request["arguments"].is_array() {
             return refuse("CpiError", "the request cannot be used");
         }
@@ -130,11 +149,15 @@ impl Toy {
             Value::Null => 1,
             version => match version.as_i64() {
                 Some(version) => version,
+                None if self.is("crashes-on-odd-version") => panic!("api_version is odd"),
                 None => return refuse("CpiError", "api_version is not an integer"),
             },
         };
         if method == "info" {
             return self.info(request, version);
+        }
+        if version > 3 && self.is("crashes-beyond-3") {
+            panic!("there is no such version");
         }
         if version > 3 {
             return refuse("CpiError", "this CPI speaks versions up to 3");
@@ -145,6 +168,13 @@ impl Toy {
         }
         if wrong && !self.is("any-credentials") {
             return refuse("CpiError", "the cloud refuses the credentials");
+        }
+        let upload = File::create(self.folder.join("upload")).unwrap();
+        if self.is("one-upload-at-a-time") && method == "create_stemcell" {
+            if upload.try_lock().is_err() {
+                return refuse("CloudError", "another upload is running");
+            }
+            std::thread::sleep(Duration::from_millis(500));
         }
         let lock = File::create(self.folder.join("lock")).unwrap();
         lock.lock().unwrap();
@@ -158,6 +188,7 @@ impl Toy {
             "create_vm" => self.create_vm(request, version, &arguments),
             "delete_vm" => self.delete_vm(&cid(&arguments, 0)?),
             "has_vm" => self.has_vm(&cid(&arguments, 0)?),
+            "reboot_vm" if self.is("reboot-loses-vm") => self.delete("vms", &cid(&arguments, 0)?, None),
             "reboot_vm" if self.is("reboots-nothing") => Ok(Value::Null),
             "reboot_vm" => self.need("vms", &cid(&arguments, 0)?).map(|_| Value::Null),
             "set_vm_metadata" => self.set_metadata("vms", &arguments),
@@ -171,10 +202,20 @@ impl Toy {
             "get_disks" => self.get_disks(&cid(&arguments, 0)?),
             "resize_disk" => self.resize_disk(&cid(&arguments, 0)?, arguments.get(1)),
             "update_disk" => self.update_disk(&cid(&arguments, 0)?, arguments.get(1)),
+            "snapshot_disk" if self.is("snapshot-needs-index") && arguments[1]["index"].is_null() => {
+                refuse("CloudError", "metadata needs an index")
+            }
             "snapshot_disk" => self.snapshot_disk(&cid(&arguments, 0)?),
-            "delete_snapshot" => self.delete("snapshots", &cid(&arguments, 0)?, None),
+            "delete_snapshot" => self.delete_snapshot(&cid(&arguments, 0)?),
             "create_network" => self.create_network(&arguments),
-            "delete_network" => self.delete("networks", &cid(&arguments, 0)?, Some("NetworkNotFound")),
+            "delete_network" => {
+                let strict = self.is("delete-network-not-found-is-cloud-error");
+                self.delete(
+                    "networks",
+                    &cid(&arguments, 0)?,
+                    Some(if strict { "CloudError" } else { "NetworkNotFound" }),
+                )
+            }
             unknown => refuse("NotImplemented", format!("there is no '{unknown}'")),
         }
     }
@@ -235,12 +276,23 @@ impl Toy {
         if self.is("slow-info") {
             std::thread::sleep(Duration::from_millis(1200));
         }
+        if self.is("busy-info") {
+            let lock = File::create(self.folder.join("info")).unwrap();
+            if lock.try_lock().is_err() {
+                return refuse("CloudError", "another info is running");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if self.is("answers-at-random") {
+            return Ok(json!({"api_version": 3, "stemcell_formats": [Uuid::new_v4()]}));
+        }
         if self.is("info-needs-version-2") && version < 2 {
             return refuse("CpiError", "version 1 is not spoken here");
         }
         let told = request.pointer("/context/debug/cpi/api_version").and_then(Value::as_u64);
-        let told = told.filter(|_| !self.is("crashes-on-lower-version")).unwrap_or(3);
+        let told = told.unwrap_or(3);
         Ok(match self.defect.as_str() {
+            "announces-replay" => json!({"api_version": 3, "stemcell_formats": [], "windlass": {"replay": true}}),
             "info-version-is-text" => json!({"api_version": "2", "stemcell_formats": ["toy"]}),
             "info-without-version" => json!({"stemcell_formats": ["toy"]}),
             "info-without-formats" => json!({"api_version": told, "stemcell_formats": null}),
@@ -263,11 +315,16 @@ impl Toy {
             }
             return refuse("CloudError", "there is no such image");
         }
+        if self.is("uploads-twice") {
+            self.put("stemcells", &json!({"image": path}));
+        }
         Ok(json!(self.put("stemcells", &json!({"image": path}))))
     }
 
     fn create_vm(&self, request: &Value, version: i64, arguments: &[Value]) -> Answered {
-        let (agent, stemcell) = (text(arguments, 0)?, cid(arguments, 1)?);
+        let agent =
+            text(arguments, 0).or_else(|error| if self.is("any-agent") { Ok("any".into()) } else { Err(error) })?;
+        let stemcell = cid(arguments, 1)?;
         if self.is("slow-create") {
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -313,11 +370,21 @@ impl Toy {
             }
             _ => {}
         }
-        if networks.is_empty() {
+        let default = &networks.get("default").cloned().unwrap_or_default();
+        if self.is("crashes-on-null-dns") && default.get("dns") == Some(&Value::Null) {
+            panic!("dns is null");
+        }
+        if self.is("refuses-its-own-networks") && !default["cloud_properties"]["name"].is_null() {
+            return refuse("CloudError", "there is no such network");
+        }
+        if networks.is_empty() && !self.is("no-network-is-fine") {
             return refuse("CloudError", "a VM needs a network");
         }
         for (number, network) in settings["networks"].as_object_mut().unwrap().values_mut().enumerate() {
             if !network.is_object() || network["type"] == "no-such-type" {
+                if self.is("leaks-on-odd-networks") {
+                    self.put("vms", &json!({"settings": {}, "disks": []}));
+                }
                 return refuse("CloudError", "this is no network");
             }
             if self.is("prefix-is-a-number") && network["prefix"].is_string() {
@@ -358,6 +425,7 @@ impl Toy {
         let cid = self.put("vms", &vm);
         Ok(match self.defect.as_str() {
             "bare-string" => json!(cid),
+            "lower-version-changes-shapes" if request.pointer("/context/debug").is_some() => json!(cid),
             "cid-only" => json!([cid]),
             "empty-vm-cid" => json!(["", networks]),
             "networks-not-answered" => json!([cid, {}]),
@@ -406,6 +474,10 @@ impl Toy {
         if self.is("refuses-long-tags") && metadata.values().any(overlong) {
             return refuse("CloudError", "a tag is too long");
         }
+        let age = |path: PathBuf| path.metadata().unwrap().modified().unwrap().elapsed().unwrap_or_default();
+        if self.is("metadata-needs-a-booted-vm") && age(self.path(shelf, &cid).unwrap()) < Duration::from_secs(30) {
+            return refuse("CloudError", "the VM is still booting");
+        }
         if self.is("metadata-once") {
             let marker = self.folder.join(format!("tagged-{cid}"));
             if marker.exists() {
@@ -423,7 +495,7 @@ impl Toy {
         if cpu > 64 && !self.is("any-size-of-vm") {
             return refuse("CloudError", "no VM is this large");
         }
-        Ok(json!({"size": "small"}))
+        Ok(if self.is("calculates-a-list") { json!(["small"]) } else { json!({"size": "small"}) })
     }
 
     fn create_disk(&self, request: &Value, arguments: &[Value]) -> Answered {
@@ -495,6 +567,9 @@ impl Toy {
             Some(holder) if holder == vm_cid => {}
             _ => self.hang(vm_cid, disk),
         }
+        if version < 2 && self.is("v1-attach-without-reason") {
+            return refuse("CloudError", "no");
+        }
         if version < 2 && !self.is("v1-answers-arrays") {
             return Ok(Value::Null);
         }
@@ -523,7 +598,10 @@ impl Toy {
     }
 
     fn get_disks(&self, vm_cid: &str) -> Answered {
-        let disks = self.need("vms", vm_cid)?["disks"].clone();
+        let mut disks = self.need("vms", vm_cid)?["disks"].clone();
+        if self.is("one-list-for-all") {
+            disks = self.all("vms").iter().flat_map(|(_, vm)| vm["disks"].as_array().unwrap().clone()).collect();
+        }
         Ok(if self.is("null-for-no-disks") && disks == json!([]) { Value::Null } else { disks })
     }
 
@@ -538,6 +616,9 @@ impl Toy {
         }
         if size == disk["size"].as_u64().unwrap() && self.is("resize-equal-is-an-error") {
             return refuse("CloudError", "it has this size");
+        }
+        if self.is("resize-loses-disk") {
+            return self.delete("disks", cid, None);
         }
         if self.is("remembers-a-size-only") {
             fs::write(self.folder.join(format!("size-{cid}")), size.to_string()).unwrap();
@@ -574,6 +655,18 @@ impl Toy {
         }
         self.need("disks", disk)?;
         Ok(json!(self.put("snapshots", &json!({"disk": disk}))))
+    }
+
+    fn delete_snapshot(&self, cid: &str) -> Answered {
+        let snapshot = self.read("snapshots", cid);
+        if self.is("delete-snapshot-not-found-is-cloud-error") && snapshot.is_none() {
+            return refuse("CloudError", "there is no such snapshot");
+        }
+        let lost = snapshot.is_some_and(|it| self.read("disks", it["disk"].as_str().unwrap()).is_none());
+        if self.is("snapshots-need-their-disk") && lost {
+            return refuse("CloudError", "the disk of the snapshot is gone");
+        }
+        self.delete("snapshots", cid, None)
     }
 
     fn create_network(&self, arguments: &[Value]) -> Answered {
