@@ -12,6 +12,7 @@ use crate::chain;
 use crate::layout::Base;
 use crate::platform::Platform;
 use crate::settings::SettingsStore;
+use crate::supervisor::Supervisor;
 use crate::tasks::{Tasks, Work};
 use crate::vitals::Vitals;
 
@@ -21,6 +22,9 @@ pub(crate) struct Agent {
     pub(crate) base: Base,
     pub(crate) settings: SettingsStore,
     pub(crate) platform: Box<dyn Platform>,
+    pub(crate) supervisor: Supervisor,
+    /// Whether it can be told where disks are.
+    pub(crate) takes_hints: bool,
     pub(crate) tasks: Tasks,
     pub(crate) vitals: Vitals,
     /// Held while the names of other instances change.
@@ -32,7 +36,7 @@ impl Agent {
     /// Answers a message; none if it is not one.
     pub(crate) async fn answer(self: &Arc<Self>, body: &[u8]) -> Option<Reply> {
         let message: Message = serde_json::from_slice(body).ok()?;
-        let Some(action) = actions::find(&message.method) else {
+        let Some(action) = actions::find(&message.method).filter(|action| self.knows(action)) else {
             return Some(Reply::exception(format!("unknown message {}", message.method)));
         };
         tracing::debug!("message {}", action.name);
@@ -50,6 +54,11 @@ impl Agent {
             false => reply(action, (action.run)(&agent, arguments)),
         });
         Some(answered.await.unwrap_or_else(|_| Reply::exception("the agent failed inside; its log says where")))
+    }
+
+    /// An agent from before version 2 of the contract finds disks in its settings alone.
+    fn knows(&self, action: &Action) -> bool {
+        self.takes_hints || !action.takes_hints()
     }
 
     fn begin(

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -16,9 +17,10 @@ use crate::command_line::Options;
 use crate::config::{self, ConfigError};
 use crate::layout::Base;
 use crate::mbus::{Mbus, MbusError};
-use crate::platform::{self, UnknownPlatform};
+use crate::platform::{self, PlatformError, UnknownPlatform};
 use crate::server::tls::{self, TlsError};
 use crate::settings::{SettingsError, SettingsStore};
+use crate::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::{chain, disks, server};
 
@@ -34,6 +36,9 @@ pub(crate) enum BootError {
     /// there is no such platform
     #[error(transparent)]
     Platform(#[from] UnknownPlatform),
+    /// the machine cannot be set up
+    #[error("Settings user password")]
+    Password(#[source] PlatformError),
     /// there are no settings
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -87,7 +92,7 @@ pub(crate) struct Booted {
 
 /// Loads settings and mounts the disk that was mounted before.
 pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
-    let sources = config::read_sources(options.config.as_deref())?;
+    let config = config::read(options.config.as_deref())?;
     let failed = |source| BootError::Base { path: options.base.clone(), source };
     let base = Base::prepare(&options.base).map_err(failed)?;
     let platform = platform::find(&options.platform, &base)?;
@@ -95,21 +100,35 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
         io::ErrorKind::TimedOut => BootError::AnotherAgent { path: options.base.clone() },
         _ => failed(error),
     })?;
-    let settings = SettingsStore::open(base.clone(), sources)?;
+    let settings = SettingsStore::open(base.clone(), config.sources, config.registry)?;
+    let supervisor = Supervisor::new(options.supervisor, base.stopped());
     let tasks = Tasks::start(base.tasks()).map_err(BootError::Runtime)?;
     let (ending, endings) = unbounded_channel();
     let agent = Arc::new(Agent {
         base,
         settings,
         platform,
+        supervisor,
+        takes_hints: config.takes_hints,
         tasks,
         vitals: Default::default(),
         dns: Default::default(),
         ending,
     });
+    set_passwords(&agent)?;
     mount_last_disk(&agent);
     agent.resume_tasks();
     Ok(Booted { agent, endings, _lock: lock })
+}
+
+/// The password of the VM's users is in its settings; an empty one lets nobody in.
+fn set_passwords(agent: &Agent) -> Result<(), BootError> {
+    let settings = agent.settings.current();
+    let bosh = &settings.agent.env.bosh.other;
+    let hash = bosh.get("password").and_then(Value::as_str).unwrap_or_default();
+    let keep_root = bosh.get("keep_root_password").and_then(Value::as_bool).unwrap_or_default();
+    let users = if keep_root { &["vcap"][..] } else { &["root", "vcap"] };
+    users.iter().try_for_each(|user| agent.platform.set_password(user, hash)).map_err(BootError::Password)
 }
 
 /// A disk that cannot be mounted does not keep the agent from starting: a caller can only help an agent that listens.

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::supervisor::SupervisorKind;
+
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -19,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) platform: String,
     /// `-C`: agent.json.
     pub(crate) config: Option<PathBuf>,
+    /// `-M`: who runs the jobs.
+    pub(crate) supervisor: SupervisorKind,
     /// `-b`: everything that the agent owns is below.
     pub(crate) base: PathBuf,
 }
@@ -43,7 +47,12 @@ pub(crate) enum UsageError {
 /// Reads the arguments after the program's name. As with Go's flags, one or two dashes are the same, `-b X` and `-b=X` too,
 /// the last repetition wins, and the first argument that is no flag ends them.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
-    let mut options = Options { platform: String::new(), config: None, base: PathBuf::from("/var/vcap") };
+    let mut options = Options {
+        platform: String::new(),
+        config: None,
+        supervisor: SupervisorKind::Monit,
+        base: PathBuf::from("/var/vcap"),
+    };
     let mut version = false;
     let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
@@ -62,7 +71,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
             "C" => options.config = Some(PathBuf::from(value()?)),
             "b" => options.base = PathBuf::from(value()?),
             "M" => match value()?.to_str() {
-                Some("monit" | "dummy") => {}
+                Some("monit") => options.supervisor = SupervisorKind::Monit,
+                Some("dummy") => options.supervisor = SupervisorKind::Dummy,
                 other => return Err(UsageError::UnknownSupervisor(other.unwrap_or_default().to_owned())),
             },
             // Of older agents; they had an effect once.
@@ -88,12 +98,13 @@ mod tests {
         let expected = Command::Run(Options {
             platform: "directory".into(),
             config: Some("/a.json".into()),
+            supervisor: SupervisorKind::Dummy,
             base: "/base".into(),
         });
         for arguments in [
-            &["-P", "directory", "-C", "/a.json", "-b", "/base"][..],
-            &["--P=directory", "-C=/a.json", "--b", "/base", "-M", "monit", "-no-alerts"],
-            &["-b", "/other", "-P", "directory", "-C", "/a.json", "-b", "/base"],
+            &["-P", "directory", "-C", "/a.json", "-b", "/base", "-M=dummy"][..],
+            &["--P=directory", "-C=/a.json", "--b", "/base", "-M", "dummy", "-no-alerts"],
+            &["-b", "/other", "-P", "directory", "-C", "/a.json", "-b", "/base", "-M", "monit", "-M", "dummy"],
         ] {
             assert_eq!(parsed(arguments).as_ref(), Ok(&expected), "{arguments:?}");
         }

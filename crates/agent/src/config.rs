@@ -1,45 +1,72 @@
 //! agent.json: how the stemcell says where settings come from.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::sources::{ConfigDrive, HttpMetadata, InstanceMetadata, Source};
+
 /// agent.json. `Platform` and keys of other agents are tolerated.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "PascalCase")]
 struct File {
-    #[serde(rename = "Infrastructure")]
     infrastructure: Infrastructure,
+    /// Ours: the version of the contract that the agent shall know, for stemcells that stand for old ones.
+    api_version: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "PascalCase")]
 struct Infrastructure {
-    #[serde(rename = "Settings")]
     settings: Settings,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "PascalCase")]
 struct Settings {
-    #[serde(rename = "Sources")]
     sources: Vec<SourceOptions>,
+    use_registry: bool,
+    use_server_name: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "PascalCase")]
 struct SourceOptions {
     #[serde(rename = "Type")]
     kind: String,
-    #[serde(rename = "SettingsPath")]
-    settings_path: PathBuf,
+    settings_path: String,
+    #[serde(rename = "URI")]
+    uri: String,
+    headers: BTreeMap<String, String>,
+    user_data_path: String,
+    #[serde(rename = "InstanceIDPath")]
+    instance_id_path: String,
+    token_path: String,
+    disk_paths: Vec<PathBuf>,
+    meta_data_path: String,
 }
 
-/// Where settings come from.
+/// What agent.json says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A file that the CPI puts into the VM.
-    File(PathBuf),
+pub(crate) struct Config {
+    /// Where settings come from, in the order in which they are tried.
+    pub(crate) sources: Vec<Source>,
+    /// Whether a source may say that the settings are in a registry.
+    pub(crate) registry: Registry,
+    /// Whether the agent can be told where disks are. Agents from before version 2 of the contract cannot.
+    pub(crate) takes_hints: bool,
+}
+
+/// How a registry is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registry {
+    /// Not at all.
+    Unused,
+    /// The VM's settings are there under the name that the source gives.
+    ByServerName,
+    /// The VM's settings are there under the instance id that the cloud gives.
+    ByInstanceId,
 }
 
 /// why agent.json cannot be used
@@ -69,50 +96,132 @@ pub(crate) enum ConfigError {
     #[error("Missing source type in {path}")]
     NoType { path: PathBuf },
     /// a source has a type that this agent does not know
-    #[error("Unknown source type '{kind}' in {path}; this agent reads settings from sources of type 'File'")]
+    #[error(
+        "Unknown source type '{kind}' in {path}; this agent reads settings from sources of type 'File', 'HTTP', \
+         'InstanceMetadata' and 'ConfigDrive'"
+    )]
     UnknownType { path: PathBuf, kind: String },
-    /// a file source without a path
-    #[error("the source of type 'File' in {path} has no SettingsPath")]
-    NoPath { path: PathBuf },
+    /// a source without a key that it needs
+    #[error("the source of type '{kind}' in {path} has no {key}")]
+    NoKey { path: PathBuf, kind: String, key: &'static str },
+    /// a metadata service over TLS
+    #[error("the URI of the source of type '{kind}' in {path} does not start with http://, as metadata services do")]
+    Uri { path: PathBuf, kind: String },
 }
 
-/// Reads the sources, in the order in which they are tried.
-pub(crate) fn read_sources(path: Option<&Path>) -> Result<Vec<Source>, ConfigError> {
-    let path = path.ok_or(ConfigError::Missing)?.to_owned();
-    let bytes = std::fs::read(&path).map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+/// Reads agent.json.
+pub(crate) fn read(path: Option<&Path>) -> Result<Config, ConfigError> {
+    let path = path.ok_or(ConfigError::Missing)?;
+    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     let file: File =
-        serde_json::from_slice(&bytes).map_err(|source| ConfigError::Invalid { path: path.clone(), source })?;
-    let sources = file.infrastructure.settings.sources;
+        serde_json::from_slice(&bytes).map_err(|source| ConfigError::Invalid { path: path.to_owned(), source })?;
+    let Settings { sources, use_registry, use_server_name } = file.infrastructure.settings;
     if sources.is_empty() {
-        return Err(ConfigError::NoSource { path });
+        return Err(ConfigError::NoSource { path: path.to_owned() });
     }
-    let known = |options: SourceOptions| match options.kind.as_str() {
-        "File" if options.settings_path.as_os_str().is_empty() => Err(ConfigError::NoPath { path: path.clone() }),
-        "File" => Ok(Source::File(options.settings_path)),
-        "" => Err(ConfigError::NoType { path: path.clone() }),
-        _ => Err(ConfigError::UnknownType { path: path.clone(), kind: options.kind }),
-    };
-    sources.into_iter().map(known).collect()
+    Ok(Config {
+        sources: sources.into_iter().map(|options| options.source(path)).collect::<Result<_, _>>()?,
+        registry: match (use_registry, use_server_name) {
+            (false, _) => Registry::Unused,
+            (true, true) => Registry::ByServerName,
+            (true, false) => Registry::ByInstanceId,
+        },
+        takes_hints: file.api_version.is_none_or(|version| version >= 2),
+    })
+}
+
+impl SourceOptions {
+    fn source(self, path: &Path) -> Result<Source, ConfigError> {
+        let missing = |key| ConfigError::NoKey { path: path.to_owned(), kind: self.kind.clone(), key };
+        let required = |value: &String, key| if value.is_empty() { Err(missing(key)) } else { Ok(value.clone()) };
+        let optional = |value: &String| Some(value.clone()).filter(|value| !value.is_empty());
+        let uri = || match required(&self.uri, "URI")? {
+            uri if uri.starts_with("http://") => Ok(uri),
+            _ => Err(ConfigError::Uri { path: path.to_owned(), kind: self.kind.clone() }),
+        };
+        match self.kind.as_str() {
+            "File" => Ok(Source::File(required(&self.settings_path, "SettingsPath")?.into())),
+            "HTTP" => Ok(Source::Http(HttpMetadata {
+                uri: uri()?,
+                headers: self.headers.clone(),
+                user_data_path: required(&self.user_data_path, "UserDataPath")?,
+                instance_id_path: optional(&self.instance_id_path),
+                token_path: optional(&self.token_path),
+            })),
+            "InstanceMetadata" => Ok(Source::InstanceMetadata(InstanceMetadata {
+                uri: uri()?,
+                headers: self.headers.clone(),
+                settings_path: required(&self.settings_path, "SettingsPath")?,
+            })),
+            "ConfigDrive" if self.disk_paths.is_empty() => Err(missing("DiskPaths")),
+            "ConfigDrive" => Ok(Source::ConfigDrive(ConfigDrive {
+                disk_paths: self.disk_paths.clone(),
+                meta_data_path: optional(&self.meta_data_path),
+                user_data_path: required(&self.user_data_path, "UserDataPath")?,
+            })),
+            "" => Err(ConfigError::NoType { path: path.to_owned() }),
+            _ => Err(ConfigError::UnknownType { path: path.to_owned(), kind: self.kind }),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Source>, String> {
+    fn read_text(text: &str) -> Result<Config, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let clean = |error: ConfigError| error.to_string().replace(file.path().to_str().unwrap(), "FILE");
-        read_sources(Some(file.path())).map_err(clean)
+        read(Some(file.path())).map_err(clean)
     }
 
     #[test]
-    fn a_shipped_agent_json_is_understood_and_an_unknown_source_is_named() {
+    fn the_agent_json_of_a_container_stemcell_is_understood() {
         let container = r#"{"Platform": {"Linux": {"UsePreformattedPersistentDisk": true}}, "Infrastructure": {"Settings":
-            {"Sources": [{"Type": "File", "SettingsPath": "/env.json", "UseServerName": false}], "UseRegistry": true}}}"#;
-        assert_eq!(read(container).unwrap(), [Source::File("/env.json".into())]);
-        let unknown = r#"{"Infrastructure": {"Settings": {"Sources": [{"Type": "CDROM", "FileName": "env"}]}}}"#;
-        assert!(read(unknown).unwrap_err().starts_with("Unknown source type 'CDROM' in FILE"));
-        assert_eq!(read("{}").unwrap_err(), "FILE names no source in Infrastructure.Settings.Sources");
+            {"Sources": [{"Type": "File", "SettingsPath": "/env.json", "MetaDataPath": ""}], "UseRegistry": true}}}"#;
+        let config = read_text(container).unwrap();
+        assert_eq!(config.sources, [Source::File("/env.json".into())]);
+        assert_eq!((config.registry, config.takes_hints), (Registry::ByInstanceId, true));
+    }
+
+    #[test]
+    fn the_agent_json_of_an_openstack_stemcell_is_understood() {
+        let openstack = r#"{"Platform": {"Linux": {"DevicePathResolutionType": "virtio"}}, "ApiVersion": 1,
+            "Infrastructure": {"Settings": {"Sources": [
+                {"Type": "ConfigDrive", "DiskPaths": ["/dev/disk/by-label/CONFIG-2"],
+                 "MetaDataPath": "ec2/latest/meta-data.json", "UserDataPath": "ec2/latest/user-data"},
+                {"Type": "HTTP", "URI": "http://169.254.169.254", "UserDataPath": "/latest/user-data",
+                 "InstanceIDPath": "/latest/meta-data/instance-id", "SSHKeysPath": "/latest/meta-data/public-keys/0/openssh-key",
+                 "TokenPath": "/latest/api/token"},
+                {"Type": "InstanceMetadata", "URI": "http://169.254.169.254", "SettingsPath": "/x", "Headers": {"a": "b"}}
+            ], "UseServerName": true, "UseRegistry": true}}}"#;
+        let config = read_text(openstack).unwrap();
+        assert_eq!((config.registry, config.takes_hints), (Registry::ByServerName, false));
+        let [Source::ConfigDrive(drive), Source::Http(http), Source::InstanceMetadata(metadata)] = &config.sources[..]
+        else {
+            panic!("{:?}", config.sources)
+        };
+        assert_eq!(drive.user_data_path, "ec2/latest/user-data");
+        assert_eq!(http.token_path.as_deref(), Some("/latest/api/token"));
+        assert_eq!(metadata.headers["a"], "b");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let with_source = |source: &str| {
+            read_text(&format!(r#"{{"Infrastructure": {{"Settings": {{"Sources": [{source}]}}}}}}"#)).unwrap_err()
+        };
+        assert!(
+            with_source(r#"{"Type": "CDROM", "FileName": "env"}"#).starts_with("Unknown source type 'CDROM' in FILE")
+        );
+        assert_eq!(with_source("{}"), "Missing source type in FILE");
+        assert_eq!(with_source(r#"{"Type": "File"}"#), "the source of type 'File' in FILE has no SettingsPath");
+        assert_eq!(
+            with_source(r#"{"Type": "ConfigDrive"}"#),
+            "the source of type 'ConfigDrive' in FILE has no DiskPaths"
+        );
+        assert!(with_source(r#"{"Type": "HTTP", "URI": "https://x"}"#).contains("does not start with http://"));
+        assert_eq!(read_text("{}").unwrap_err(), "FILE names no source in Infrastructure.Settings.Sources");
     }
 }

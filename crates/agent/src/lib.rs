@@ -21,7 +21,9 @@ mod platform;
 mod scripts;
 mod server;
 mod settings;
+mod sources;
 mod spec;
+mod supervisor;
 mod tasks;
 mod vitals;
 

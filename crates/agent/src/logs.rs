@@ -162,7 +162,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "line\n").unwrap();
         }
-        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("sys/log/passwd.log")).unwrap();
+        std::os::unix::fs::symlink("/proc/version", folder.path().join("sys/log/link.log")).unwrap();
         let all = ["top.log", "web/deep/x.log", "web/web.stdout.log"];
         assert_eq!(packed(&base, "job", &[]).unwrap(), all);
         assert_eq!(packed(&base, "agent,job", &[]).unwrap(), [&["current"], &all[..]].concat());

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 use windlass_contract::Secret;
@@ -10,8 +10,9 @@ use windlass_contract::agent::UpdateSettings;
 use windlass_contract::settings::{AgentSettings, MbusCert};
 use windlass_durable::file;
 
-use crate::config::Source;
+use crate::config::Registry;
 use crate::layout::Base;
+use crate::sources::Source;
 
 /// The settings in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,16 +69,16 @@ pub(crate) enum SettingsError {
 /// Loads, caches and remembers settings.
 #[derive(Debug)]
 pub(crate) struct SettingsStore {
-    base: Base,
-    sources: Vec<Source>,
+    loader: Loader,
     current: Mutex<Arc<Settings>>,
 }
 
 impl SettingsStore {
     /// Loads the settings for the first time.
-    pub(crate) fn open(base: Base, sources: Vec<Source>) -> Result<Self, SettingsError> {
-        let settings = load(&base, &sources)?;
-        Ok(Self { base, sources, current: Mutex::new(Arc::new(settings)) })
+    pub(crate) fn open(base: Base, sources: Vec<Source>, registry: Registry) -> Result<Self, SettingsError> {
+        let loader = Loader { base, sources, registry, chosen: OnceLock::new() };
+        let settings = loader.load()?;
+        Ok(Self { loader, current: Mutex::new(Arc::new(settings)) })
     }
 
     /// The settings loaded last.
@@ -87,14 +88,14 @@ impl SettingsStore {
 
     /// Loads the settings again, because a CPI may have changed them.
     pub(crate) fn reload(&self) -> Result<Arc<Settings>, SettingsError> {
-        let settings = Arc::new(load(&self.base, &self.sources)?);
+        let settings = Arc::new(self.loader.load()?);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
         Ok(settings)
     }
 
     /// Keeps what `update_settings` brought.
     pub(crate) fn update(&self, update: UpdateSettings) -> Result<(), SettingsError> {
-        let path = self.base.update_settings();
+        let path = self.loader.base.update_settings();
         file::write_json(&path, &update, file::PRIVATE).map_err(|source| SettingsError::Io { path, source })?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(Settings { agent: current.agent.clone(), update });
@@ -102,31 +103,59 @@ impl SettingsStore {
     }
 }
 
-fn load(base: &Base, sources: &[Source]) -> Result<Settings, SettingsError> {
-    let cache = base.settings();
-    let mut failures = Vec::new();
-    let fetched = sources.iter().find_map(|Source::File(path)| read(path).map_err(|error| failures.push(error)).ok());
-    let agent = match fetched {
-        Some(agent) => {
-            // A cache that cannot be read or is another's is simply replaced.
-            if read(&cache).ok().as_ref() != Some(&agent) {
-                file::write_json(&cache, &agent, file::PRIVATE)
-                    .map_err(|source| SettingsError::Io { path: cache, source })?;
-            }
-            agent
-        }
-        None => match read(&cache) {
+/// Asks the sources, and the cache when they are silent.
+#[derive(Debug)]
+struct Loader {
+    base: Base,
+    sources: Vec<Source>,
+    registry: Registry,
+    /// The source that had settings first; no other is asked from then on.
+    chosen: OnceLock<usize>,
+}
+
+impl Loader {
+    fn load(&self) -> Result<Settings, SettingsError> {
+        let cache = self.base.settings();
+        let agent = match self.fetch() {
             Ok(agent) => {
-                tracing::warn!("using the settings of {}, because {}", cache.display(), failures.join("; "));
+                // A cache that cannot be read or is another's is simply replaced.
+                if read(&cache).ok().as_ref() != Some(&agent) {
+                    file::write_json(&cache, &agent, file::PRIVATE)
+                        .map_err(|source| SettingsError::Io { path: cache, source })?;
+                }
                 agent
             }
-            Err(error) => {
-                failures.push(error);
-                return Err(SettingsError::None(failures.join("; ")));
+            Err(mut failures) => match read(&cache) {
+                Ok(agent) => {
+                    tracing::warn!("using the settings of {}, because {}", cache.display(), failures.join("; "));
+                    agent
+                }
+                Err(error) => {
+                    failures.push(error);
+                    return Err(SettingsError::None(failures.join("; ")));
+                }
+            },
+        };
+        Ok(Settings { agent, update: read_update(&self.base.update_settings())? })
+    }
+
+    fn fetch(&self) -> Result<AgentSettings, Vec<String>> {
+        let chosen = self.chosen.get().copied();
+        let mut failures = Vec::new();
+        for (position, source) in self.sources.iter().enumerate() {
+            if chosen.is_some_and(|chosen| chosen != position) {
+                continue;
             }
-        },
-    };
-    Ok(Settings { agent, update: read_update(&base.update_settings())? })
+            match source.fetch(self.registry) {
+                Ok(agent) => {
+                    let _ = self.chosen.set(position);
+                    return Ok(agent);
+                }
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(failures)
+    }
 }
 
 fn read(path: &Path) -> Result<AgentSettings, String> {
@@ -160,7 +189,7 @@ mod tests {
     use super::*;
 
     fn store(folder: &Path, source: &Path) -> Result<SettingsStore, SettingsError> {
-        SettingsStore::open(Base::prepare(folder).unwrap(), vec![Source::File(source.to_owned())])
+        SettingsStore::open(Base::prepare(folder).unwrap(), vec![Source::File(source.to_owned())], Registry::Unused)
     }
 
     #[test]

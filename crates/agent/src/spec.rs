@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use windlass_contract::network::NetworkKind;
-use windlass_contract::{Networks, Object};
+use windlass_contract::{Network, Networks, Object};
 use windlass_durable::file;
 
 /// A spec, reduced to what agents keep. Networks stay as they came, because directors compare them for equality.
@@ -204,8 +204,8 @@ impl Spec {
         if wanted.is_empty() { Ok(()) } else { Err(SpecError::HasJobs(wanted.join(" and "))) }
     }
 
-    /// Checks the networks against those of the VM; dynamic ones get the address that the VM has.
-    pub(crate) fn resolve_networks(&mut self, settings: &Networks) -> Result<(), SpecError> {
+    /// Checks the networks against those of the VM; dynamic ones get the address that the machine found, or that the VM was given.
+    pub(crate) fn resolve_networks(&mut self, settings: &Networks, found: Option<&Network>) -> Result<(), SpecError> {
         for (name, network) in &mut self.networks {
             let Some(known) = settings.get(name) else {
                 if name == "local" && network["ip"] == "127.0.0.1" {
@@ -216,6 +216,7 @@ impl Spec {
             let Some(network) = network.as_object_mut().filter(|_| known.kind == NetworkKind::Dynamic) else {
                 continue;
             };
+            let known = found.unwrap_or(known);
             for (key, found) in [("ip", &known.ip), ("netmask", &known.netmask), ("gateway", &known.gateway)] {
                 if let Some(found) = found {
                     network.insert(key.to_owned(), Value::String(found.clone()));
@@ -280,11 +281,11 @@ mod tests {
         let manual = json!({"ip": "10.0.0.1", "odd": [1]});
         let mut applied =
             spec(json!({"networks": {"a": manual, "b": {"type": "dynamic"}, "local": {"ip": "127.0.0.1"}}}));
-        applied.resolve_networks(&settings).unwrap();
+        applied.resolve_networks(&settings, None).unwrap();
         assert_eq!(applied.networks["a"], manual);
         assert_eq!(applied.networks["b"], json!({"type": "dynamic", "ip": "127.1.1.2", "netmask": "255.0.0.0"}));
         let mut wrong = spec(json!({"networks": {"zz": {}}}));
-        let error = wrong.resolve_networks(&settings).unwrap_err().to_string();
+        let error = wrong.resolve_networks(&settings, None).unwrap_err().to_string();
         assert_eq!(error, "Resolving dynamic networks: Network 'zz' is not found in settings");
     }
 }

@@ -9,7 +9,7 @@ use crate::spec::Spec;
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
     let mut spec: Spec = arguments.take(0)?;
-    spec.resolve_networks(&agent.settings.current().agent.networks)?;
+    spec.resolve_networks(&agent.settings.current().agent.networks, agent.platform.default_network().as_ref())?;
     if spec.changes_jobs() {
         spec.refuse_jobs()?;
     }

@@ -11,7 +11,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let mut state = json!(Spec::read(&agent.base.spec())?);
     let settings = agent.settings.current();
     state["agent_id"] = json!(settings.agent.agent_id);
-    state["job_state"] = if agent.base.stopped().exists() { "stopped".into() } else { "running".into() };
+    state["job_state"] = agent.supervisor.state().into();
     if full {
         state["vitals"] = agent.vitals.now(&agent.platform.file_systems());
     }

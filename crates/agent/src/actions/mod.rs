@@ -112,6 +112,13 @@ const ACTIONS: &[Action] = actions! {
     "shutdown", Direct, shutdown;
 };
 
+impl Action {
+    /// Whether it came with version 2 of the contract, to tell agents where disks are.
+    pub(crate) fn takes_hints(&self) -> bool {
+        matches!(self.name, "add_persistent_disk" | "update_persistent_disk" | "remove_persistent_disk")
+    }
+}
+
 /// The action with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Action> {
     ACTIONS.iter().find(|action| action.name == name)
@@ -188,6 +195,9 @@ pub(crate) enum ActionError {
     /// the records are none
     #[error("unmarshalling DNS records")]
     DnsRecords(#[source] serde_json::Error),
+    /// the jobs cannot be started or stopped
+    #[error("cannot tell the job supervisor")]
+    Supervisor(#[source] io::Error),
     /// the machine did not do it
     #[error("{doing}")]
     Platform {

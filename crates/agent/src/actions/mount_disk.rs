@@ -12,7 +12,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let cid: String = arguments.take(0)?;
     let hint: Value = arguments.take(1)?;
     let settings = match hint {
-        Value::Null => agent.settings.reload()?,
+        hint if hint.is_null() || !agent.takes_hints => agent.settings.reload()?,
         hint => {
             add_persistent_disk::remember(agent, &cid, hint)?;
             agent.settings.current()

@@ -39,7 +39,8 @@ fn setup(agent: &Agent, Parameters { user, public_key, .. }: &Parameters) -> Res
         .create_user(user, public_key)
         .map_err(|source| ActionError::Platform { doing: "Creating user", source })?;
     let settings = agent.settings.current();
-    let ip = default_ip(&settings.agent.networks).ok_or(ActionError::NoDefaultIp)?;
+    let found = agent.platform.default_network().and_then(|network| network.ip);
+    let ip = found.as_deref().or_else(|| default_ip(&settings.agent.networks)).ok_or(ActionError::NoDefaultIp)?;
     let host_public_key = agent.platform.host_public_key();
     Ok(json!({"command": "setup", "status": "success", "ip": ip, "host_public_key": host_public_key}))
 }

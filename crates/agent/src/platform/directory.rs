@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use windlass_contract::Network;
 use windlass_durable::file;
 
 use super::{Platform, PlatformError, copy, inside, io_error};
@@ -123,6 +124,11 @@ impl Platform for Directory {
         Ok(())
     }
 
+    /// Nobody logs in here with a password.
+    fn set_password(&self, _: &str, _: &str) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
     fn host_public_key(&self) -> String {
         String::new()
     }
@@ -137,6 +143,11 @@ impl Platform for Directory {
         hosts.extend(records.iter().map(|(address, name)| format!("{address} {name}\n")));
         let path = self.base.hosts();
         file::write(&path, hosts.as_bytes(), 0o644).map_err(io_error(&path))
+    }
+
+    /// The settings have the addresses.
+    fn default_network(&self) -> Option<Network> {
+        None
     }
 
     fn system_logs(&self) -> Option<PathBuf> {

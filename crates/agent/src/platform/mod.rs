@@ -1,12 +1,18 @@
 //! What depends on the machine.
 //!
-//! - [`directory`]: a disk is a directory, the machine belongs to somebody else, nothing outside the base directory changes.
+//! - [`directory`]: a disk is a directory.
+//! - [`dummy`]: the original's for tests of directors.
+//!
+//! On both the machine belongs to somebody else, and nothing outside the base directory changes, whoever the agent runs as.
 
 mod copy;
 mod directory;
+mod dummy;
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use windlass_contract::Network;
 
 use crate::disks::DiskSettings;
 use crate::layout::Base;
@@ -46,6 +52,9 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// Removes such users.
     fn delete_users(&self, chosen: &dyn Fn(&str) -> bool) -> Result<(), PlatformError>;
 
+    /// Sets the password of one of the VM's own users.
+    fn set_password(&self, user: &str, hash: &str) -> Result<(), PlatformError>;
+
     /// The key by which people know this machine over ssh; empty if it has none.
     fn host_public_key(&self) -> String;
 
@@ -54,6 +63,9 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
 
     /// Writes addresses and names to the hosts file.
     fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError>;
+
+    /// The network through which the machine reaches others, if it finds that out itself.
+    fn default_network(&self) -> Option<Network>;
 
     /// The machine's own logs, if they are the VM's.
     fn system_logs(&self) -> Option<PathBuf>;
@@ -102,13 +114,14 @@ pub(crate) enum PlatformError {
 
 /// there is no such platform
 #[derive(Debug, thiserror::Error)]
-#[error("Platform {0} could not be found; this agent knows 'directory'")]
+#[error("Platform {0} could not be found; this agent knows 'directory' and 'dummy'")]
 pub(crate) struct UnknownPlatform(String);
 
 /// The platform with this name.
 pub(crate) fn find(name: &str, base: &Base) -> Result<Box<dyn Platform>, UnknownPlatform> {
     match name {
         "directory" => Ok(Box::new(directory::Directory::new(base.clone()))),
+        "dummy" => Ok(Box::new(dummy::Dummy::new(base.clone()))),
         other => Err(UnknownPlatform(other.to_owned())),
     }
 }

@@ -69,6 +69,10 @@ pub(crate) struct Machine {
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
     pub(crate) settings: Value,
+    /// agent.json; without it, the settings come from a file.
+    pub(crate) config: Option<Value>,
+    /// The arguments for platform and job supervisor.
+    pub(crate) kind: [&'static str; 4],
     child: Option<Child>,
 }
 
@@ -95,7 +99,17 @@ impl Machine {
                 "require_client_cert": true,
             }}},
         });
-        Self { folder: tempfile::tempdir().unwrap(), ca, agent_id, address, port, settings, child: None }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            ca,
+            agent_id,
+            address,
+            port,
+            settings,
+            config: None,
+            kind: ["-P", "directory", "-M", "monit"],
+            child: None,
+        }
     }
 
     /// A VM whose agent answered its first ping.
@@ -132,12 +146,14 @@ impl Machine {
         let config = json!({"Platform": {"Linux": {}}, "Infrastructure": {"Settings": {"Sources": [
             {"Type": "File", "SettingsPath": source}
         ]}}});
+        let config = self.config.clone().unwrap_or(config);
         let config_path = self.folder.path().join("agent.json");
         std::fs::write(&config_path, config.to_string()).unwrap();
         let console =
             std::fs::File::options().create(true).append(true).open(self.folder.path().join("console.log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_windlass-agent"))
-            .args(["-P", "directory", "-M", "dummy", "-C"])
+            .args(self.kind)
+            .arg("-C")
             .arg(config_path)
             .arg("-b")
             .arg(self.base())
@@ -249,7 +265,12 @@ impl Machine {
         let begun = self.message(message).await;
         let handle = begun["value"].as_object().unwrap_or_else(|| panic!("no task: {begun}"));
         assert_eq!((handle.len(), &handle["state"]), (2, &json!("running")));
-        let get_task = json!({"method": "get_task", "arguments": [handle["agent_task_id"]]});
+        self.task_end(handle["agent_task_id"].clone()).await
+    }
+
+    /// What `get_task` says when the task has ended.
+    pub(crate) async fn task_end(&self, id: Value) -> Value {
+        let get_task = json!({"method": "get_task", "arguments": [id]});
         let deadline = Instant::now() + PATIENCE;
         loop {
             let reply = self.message(get_task.clone()).await;

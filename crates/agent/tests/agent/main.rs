@@ -4,9 +4,11 @@
 
 mod conformance;
 mod disks;
+mod host;
 mod limits;
 mod machine;
 mod restarts;
 mod scripts;
 mod services;
+mod sources;
 mod trust;
