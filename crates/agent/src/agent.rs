@@ -109,3 +109,127 @@ fn reply(action: &Action, result: Result<Value, ActionError>) -> Reply {
         Err(error) => Reply::exception(format!("Action Failed {}: {}", action.name, chain(&error))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::boot::{self, Booted};
+    use crate::command_line::Options;
+    use crate::supervisor::SupervisorKind;
+
+    /// An agent that everything may be said to: on this platform nothing outside of its folder changes.
+    fn booted(folder: &std::path::Path) -> Booted {
+        let (config, source) = (folder.join("agent.json"), folder.join("settings.json"));
+        let sources = json!([{"Type": "File", "SettingsPath": source}]);
+        std::fs::write(&config, json!({"Infrastructure": {"Settings": {"Sources": sources}}}).to_string()).unwrap();
+        let networks = json!({"default": {"ip": "127.0.0.1"}});
+        std::fs::write(&source, json!({"agent_id": "a", "networks": networks}).to_string()).unwrap();
+        boot::boot(&Options {
+            platform: "dummy".into(),
+            config: Some(config),
+            supervisor: SupervisorKind::Dummy,
+            base: folder.join("base"),
+        })
+        .unwrap()
+    }
+
+    /// Sends a message and, if it becomes a task, waits for its end. Fails if the agent does.
+    fn say(runtime: &tokio::runtime::Runtime, agent: &Arc<Agent>, body: &[u8]) {
+        let Some(mut reply) = runtime.block_on(agent.answer(body)) else { return };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Reply::Value { value } = &reply
+            && let Ok(handle) = serde_json::from_value::<TaskHandle>(value.clone())
+        {
+            assert!(Instant::now() < deadline, "no end of {}", String::from_utf8_lossy(body));
+            let poll = json!({"method": "get_task", "arguments": [handle.agent_task_id]}).to_string();
+            reply = runtime.block_on(agent.answer(poll.as_bytes())).unwrap();
+        }
+        if let Reply::Exception { exception } = &reply {
+            assert!(!exception.message.contains("failed inside"), "{}: {exception:?}", String::from_utf8_lossy(body));
+        }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let known: &'static [&'static str] = &[
+            "", ".", "..", "../x", "/", "a\0b", "job", "setup", "cleanup", "bosh_x", "(", ".*", "full", "update",
+            "shutdown", "disk-1", "sha1:00", "sha256:", ";", "drain", "http://x", "1", "-1",
+        ];
+        prop_oneof![proptest::sample::select(known).prop_map(str::to_owned), any::<String>(), "[a-z]{200,300}"]
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let key = proptest::sample::select(
+            &[
+                "user",
+                "public_key",
+                "user_regex",
+                "blob_id",
+                "checksum",
+                "payload",
+                "ips",
+                "env",
+                "log_type",
+                "filters",
+                "networks",
+                "default",
+                "ip",
+                "job",
+                "templates",
+                "name",
+                "packages",
+                "configuration_hash",
+                "path",
+                "lun",
+                "mbus",
+                "urls",
+                "cert",
+                "ca",
+                "disk_associations",
+                "cid",
+                "blobstores",
+                "trusted_certs",
+                "persistent_disk",
+                "index",
+            ][..],
+        );
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            text().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((key.clone(), inner), 0..6)
+                    .prop_map(|pairs| pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            ]
+        })
+    }
+
+    #[test]
+    fn no_message_makes_the_agent_fail() {
+        let folder = tempfile::tempdir().unwrap();
+        let booted = booted(folder.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let names: Vec<&str> = actions::ACTIONS.iter().map(|action| action.name).collect();
+        let message = (proptest::sample::select(names), proptest::collection::vec(json_value(), 0..4), 0..5u32);
+        proptest!(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() },
+        |((method, arguments, protocol) in message)| {
+            let body = json!({"method": method, "arguments": arguments, "protocol": protocol}).to_string();
+            say(&runtime, &booted.agent, body.as_bytes());
+        });
+        proptest!(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() },
+            |(body in proptest::collection::vec(any::<u8>(), 0..200))| say(&runtime, &booted.agent, &body));
+        proptest!(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() },
+            |(value in json_value())| say(&runtime, &booted.agent, value.to_string().as_bytes()));
+        say(&runtime, &booted.agent, &[b"[".repeat(100_000), b"]".repeat(100_000)].concat());
+        let deep = format!(r#"{{"method": "apply", "arguments": {}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        say(&runtime, &booted.agent, deep.as_bytes());
+    }
+}

@@ -85,7 +85,7 @@ pub(crate) enum Ending {
 /// An agent that is ready to listen.
 #[derive(Debug)]
 pub(crate) struct Booted {
-    agent: Arc<Agent>,
+    pub(crate) agent: Arc<Agent>,
     endings: UnboundedReceiver<Ending>,
     _lock: FileLock,
 }

@@ -79,7 +79,8 @@ macro_rules! actions {
     };
 }
 
-const ACTIONS: &[Action] = actions! {
+/// All actions.
+pub(crate) const ACTIONS: &[Action] = actions! {
     "ping", Instant, ping;
     "info", Instant, info;
     "get_task", Instant, get_task;

@@ -4,9 +4,11 @@
 
 mod conformance;
 mod disks;
+mod fuzz;
 mod host;
 mod limits;
 mod machine;
+mod replay;
 mod restarts;
 mod scripts;
 mod services;
