@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_contract::{ApiVersion, Object, Secret};
-use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
+use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
@@ -42,11 +42,8 @@ pub struct DirectorOptions {
 /// Where the default CPI comes from.
 #[derive(Debug, Clone)]
 pub enum CpiSource {
-    /// The built-in local cloud: `EXECUTABLE cpi local --config …`.
-    Local {
-        /// The `windlass` executable.
-        executable: PathBuf,
-    },
+    /// The built-in local cloud: this command with `local --config …` behind it.
+    Local(CpiCommand),
     /// Any CPI.
     Executable(CpiCommand),
 }
@@ -205,17 +202,18 @@ fn server_names(listen: IpAddr) -> Vec<String> {
 }
 
 fn cpi_command(source: &CpiSource, folders: &StateDir) -> io::Result<CpiCommand> {
-    let executable = match source {
+    let mut command = match source {
         CpiSource::Executable(command) => return Ok(command.clone()),
-        CpiSource::Local { executable } => executable.clone(),
+        CpiSource::Local(command) => command.clone(),
     };
     let config = json!({"cloud": {"plugin": "local", "properties": {
         "local": {"state_dir": folders.cloud(), "isolation": "process"},
     }}});
     let path = folders.local_cpi_config();
     file::write_json(&path, &config, file::PRIVATE)?;
-    let arguments = ["cpi", "local", "--config"].map(Into::into).into_iter().chain([path.into()]).collect();
-    Ok(CpiCommand { executable, arguments, environment: Environment::Director })
+    command.arguments.extend(["local", "--config"].map(Into::into));
+    command.arguments.push(path.into());
+    Ok(command)
 }
 
 /// For `bosh` and for `windlass`. Written last: whoever waits for it finds a director that answers.

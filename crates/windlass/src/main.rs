@@ -19,6 +19,7 @@ mod event_log;
 mod failure;
 mod formats;
 mod live_tree;
+mod own_cpi;
 mod screen;
 mod session;
 mod table;

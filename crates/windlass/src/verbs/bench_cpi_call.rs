@@ -13,6 +13,7 @@ use windlass_certify::CommandLine;
 
 use crate::cli::BenchCpiCallArgs;
 use crate::failure::Failure;
+use crate::own_cpi;
 use crate::screen::Screen;
 use crate::table::Table;
 use crate::verbs::certify::CertifyFailure;
@@ -64,7 +65,9 @@ fn own_cpi(state: &Path) -> io::Result<Vec<OsString>> {
     let config = state.join("cpi.json");
     let properties = json!({"sim": {"state_dir": state.join("cloud")}});
     std::fs::write(&config, json!({"cloud": {"plugin": "sim", "properties": properties}}).to_string())?;
-    Ok(vec![std::env::current_exe()?.into(), "cpi".into(), "sim".into(), "--config".into(), config.into()])
+    let (executable, arguments) = own_cpi::command()?;
+    let before = std::iter::once(executable.into()).chain(arguments);
+    Ok(before.chain(["sim".into(), "--config".into(), config.into()]).collect())
 }
 
 /// As the original director writes it.

@@ -3,16 +3,19 @@
 use std::io::{IsTerminal, Write};
 
 use tokio::signal::unix::{SignalKind, signal};
+use windlass_cpi_client::{CpiCommand, Environment};
 use windlass_director::{CpiSource, DirectorOptions};
 
 use crate::cli::{DirectorArgs, Global};
 use crate::failure::Failure;
+use crate::own_cpi;
 
 pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), Failure> {
     log_to_stderr();
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
-    let executable =
-        std::env::current_exe().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
+    let (executable, arguments_before) =
+        own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
+    let cpi = CpiCommand { executable, arguments: arguments_before, environment: Environment::Director };
     let deaf = |error| Failure::Process("cannot listen for signals", error);
     // Before the start: whoever stops us while we start wants a clean end, too.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
@@ -22,7 +25,7 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
         listen: arguments.listen,
         db: arguments.db.map(|url| url.reveal().to_owned()),
         name: arguments.name,
-        cpi: CpiSource::Local { executable },
+        cpi: CpiSource::Local(cpi),
     };
     let running = windlass_director::start(options).await.map_err(Failure::DirectorStart)?;
     let env_sh = running.env_sh().display();
