@@ -128,6 +128,11 @@ impl Base {
         self.bosh().join("etc_hosts")
     }
 
+    /// The certificates that a director wants trusted, on machines whose own list belongs to somebody else.
+    pub(crate) fn trusted_certs(&self) -> PathBuf {
+        self.bosh().join("trusted_certs")
+    }
+
     /// The homes of users who come over ssh.
     pub(crate) fn ssh_homes(&self) -> PathBuf {
         self.0.join("bosh_ssh")

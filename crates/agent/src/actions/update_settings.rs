@@ -34,6 +34,10 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         Mbus::parse(next.mbus_url())?;
         tls::server_config(&next)?;
     }
+    agent
+        .platform
+        .trust_certificates(&updated.trusted_certs)
+        .map_err(|source| ActionError::Platform { doing: "Updating trusted certs", source })?;
     agent.settings.update(updated)?;
     if restart {
         // The task stays listed as running; the next agent finds nothing changed and ends it.

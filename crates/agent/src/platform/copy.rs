@@ -54,7 +54,10 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<Copied, CopyError> {
             remove(&entry).map_err(failed(&entry))?;
         }
     } else if there.is_empty() {
-        file::write(&mark, b"", file::PRIVATE).map_err(failed(&mark))?;
+        // An empty file is whole as soon as it is there, and nothing else of ours may stay on somebody's disk.
+        kill_point("before a copy is marked");
+        File::create_new(&mark).and_then(|mark| mark.sync_all()).map_err(failed(&mark))?;
+        kill_point("after a copy was marked");
     }
     let mut links = HashMap::new();
     copy_entries(data_on(from)?, to, &mut links)?;

@@ -145,6 +145,25 @@ impl Platform for Directory {
         file::write(&path, hosts.as_bytes(), 0o644).map_err(io_error(&path))
     }
 
+    fn trust_certificates(&self, pem: &str) -> Result<(), PlatformError> {
+        const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+        let folder = self.base.trusted_certs();
+        file::create_private_dir(&folder).map_err(io_error(&folder))?;
+        let mut kept = Vec::new();
+        for (number, certificate) in pem.split(BEGIN).skip(1).enumerate() {
+            let path = folder.join(format!("bosh-trusted-cert-{}.crt", number + 1));
+            file::write(&path, format!("{BEGIN}{certificate}").as_bytes(), 0o644).map_err(io_error(&path))?;
+            kept.push(path);
+        }
+        for entry in std::fs::read_dir(&folder).map_err(io_error(&folder))? {
+            let path = entry.map_err(io_error(&folder))?.path();
+            if !kept.contains(&path) {
+                file::remove_file(&path).map_err(io_error(&path))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The settings have the addresses.
     fn default_network(&self) -> Option<Network> {
         None
@@ -304,6 +323,21 @@ mod tests {
         ] {
             assert!(matches!(removable(&path), Err(PlatformError::NotOurs { .. })), "{path:?}");
         }
+    }
+
+    #[test]
+    fn certificates_that_are_no_longer_trusted_go_away() {
+        let machine = Machine::new();
+        let certificate = |text: &str| format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        let folder = machine.folder.path().join("base/bosh/trusted_certs");
+        let read = |number: u8| std::fs::read_to_string(folder.join(format!("bosh-trusted-cert-{number}.crt"))).ok();
+        let two = format!("a comment\n{}{}", certificate("A"), certificate("B"));
+        machine.platform.trust_certificates(&two).unwrap();
+        assert_eq!((read(1), read(2)), (Some(certificate("A")), Some(certificate("B"))));
+        machine.platform.trust_certificates(&certificate("C")).unwrap();
+        assert_eq!((read(1), read(2)), (Some(certificate("C")), None));
+        machine.platform.trust_certificates("").unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     }
 
     #[test]

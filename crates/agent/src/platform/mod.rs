@@ -64,6 +64,9 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// Writes addresses and names to the hosts file.
     fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError>;
 
+    /// Makes the VM trust exactly these certificates on top of its own, PEM one after the other.
+    fn trust_certificates(&self, pem: &str) -> Result<(), PlatformError>;
+
     /// The network through which the machine reaches others, if it finds that out itself.
     fn default_network(&self) -> Option<Network>;
 

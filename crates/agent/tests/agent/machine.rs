@@ -71,6 +71,8 @@ pub(crate) struct Machine {
     pub(crate) settings: Value,
     /// agent.json; without it, the settings come from a file.
     pub(crate) config: Option<Value>,
+    /// The step at which the agent is killed.
+    pub(crate) kill_at: Option<u64>,
     /// The arguments for platform and job supervisor.
     pub(crate) kind: [&'static str; 4],
     child: Option<Child>,
@@ -107,6 +109,7 @@ impl Machine {
             port,
             settings,
             config: None,
+            kill_at: None,
             kind: ["-P", "directory", "-M", "monit"],
             child: None,
         }
@@ -157,6 +160,7 @@ impl Machine {
             .arg(config_path)
             .arg("-b")
             .arg(self.base())
+            .envs(self.kill_at.map(|step| (windlass_durable::kill_point::KILL_AT, step.to_string())))
             .stdin(Stdio::null())
             .stderr(console)
             .spawn()
@@ -173,6 +177,11 @@ impl Machine {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
+    }
+
+    /// Whether the agent has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     pub(crate) fn kill(&mut self) {

@@ -6,6 +6,7 @@ mod conformance;
 mod disks;
 mod fuzz;
 mod host;
+mod kills;
 mod limits;
 mod machine;
 mod replay;
