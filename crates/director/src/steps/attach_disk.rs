@@ -82,7 +82,7 @@ async fn create(op: &mut AttachDisk) -> Result<(), StepError> {
         cloud_properties: op.spec.cloud_properties.clone(),
     };
     let change = Change::CreateDisk { disk, near: Some(op.vm.cid.clone()) };
-    match op.context.perform(&op.vm.cpi, None, change).await? {
+    match op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await? {
         Fact::DiskCreated { disk } => op.disk = Some(disk),
         other => return Err(StepError::Missing(format!("create_disk gave {other:?} instead of a disk"))),
     }
@@ -120,7 +120,8 @@ async fn untell(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn set_metadata(op: &mut AttachDisk) -> Result<(), StepError> {
-    op.context.set_disk_metadata(&op.vm.cpi, &op.disk()?.cid).await
+    let change = Change::SetDiskMetadata { cid: op.disk()?.cid.clone(), metadata: op.context.disk_metadata() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
 }
 
 async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {

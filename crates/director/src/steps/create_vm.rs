@@ -140,7 +140,7 @@ async fn delete(op: &mut CreateVm) -> Result<(), StepError> {
 async fn set_metadata(op: &mut CreateVm) -> Result<(), StepError> {
     let vm = op.vm()?;
     let change = Change::SetVmMetadata { cid: vm.cid.clone(), metadata: op.context.vm_metadata() };
-    op.context.perform(&vm.cpi, None, change).await.map(drop)
+    op.context.perform(&vm.cpi, vm.stemcell.api_version, change).await.map(drop)
 }
 
 async fn wait_for_agent(op: &mut CreateVm) -> Result<(), StepError> {

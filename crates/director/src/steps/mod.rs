@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use windlass_agent_client::Agent;
-use windlass_contract::{ApiVersion, DiskCid, Object};
+use windlass_contract::{ApiVersion, Object};
 
 pub use attach_disk::AttachDisk;
 pub use create_vm::CreateVm;
@@ -236,11 +236,6 @@ impl Context {
             ("attached_at", clock::rfc3339(clock::now())),
         ]));
         metadata
-    }
-
-    async fn set_disk_metadata(&self, cpi: &str, cid: &DiskCid) -> Result<(), StepError> {
-        let change = Change::SetDiskMetadata { cid: cid.clone(), metadata: self.disk_metadata() };
-        self.perform(cpi, None, change).await.map(drop)
     }
 }
 

@@ -45,7 +45,7 @@ async fn remove(
     let cpi_log = |line: &str| part.cpi_log(line);
     let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
     let change = Change::DeleteStemcell { cpi: cpi.clone(), cid: cid.clone() };
-    match director.clouds.perform(who, &stemcell.cpi, None, change).await {
+    match director.clouds.perform(who, &stemcell.cpi, stemcell.api_version, change).await {
         Err(error) if force => {
             log.warning(&format!("stemcell {cid} may be left in the cloud: {}", explain(&error)));
             Ok(director.store.record(&Fact::StemcellDeleted { cpi, cid }).await?)

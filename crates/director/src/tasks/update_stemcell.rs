@@ -56,7 +56,7 @@ async fn unpack_and_create(
         let cpi_log = |line: &str| part.cpi_log(line);
         let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
         let change = Change::CreateStemcell { stemcell: new_stemcell(&manifest, cpi), image: unpacked.join("image") };
-        let fact = part.run(director.clouds.perform(who, cpi, None, change)).await?;
+        let fact = part.run(director.clouds.perform(who, cpi, manifest.api_version, change)).await?;
         if let Fact::StemcellCreated { cid, .. } = fact {
             let saving = stage.part(&format!("Save stemcell {name}/{version} ({cid}){suffix}"));
             saving.run(async { Ok::<_, TaskError>(()) }).await?;
