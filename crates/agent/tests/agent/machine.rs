@@ -73,6 +73,8 @@ pub(crate) struct Machine {
     pub(crate) config: Option<Value>,
     /// The step at which the agent is killed.
     pub(crate) kill_at: Option<u64>,
+    /// The agent's executable.
+    pub(crate) program: PathBuf,
     /// The arguments for platform and job supervisor.
     pub(crate) kind: [&'static str; 4],
     child: Option<Child>,
@@ -95,6 +97,7 @@ impl Machine {
             "vm": {"name": "vm-1"},
             "networks": {"default": {"type": "manual", "ip": address, "preconfigured": true}},
             "disks": {"system": "/dev/sda", "persistent": {}},
+            "blobstore": {"provider": "local", "options": {"blobstore_path": "/var/vcap/micro_bosh/data/cache"}},
             "env": {"bosh": {"mbus": {
                 "urls": [format!("https://director:p%40ss%3Aword@{address}:{port}")],
                 "cert": {"ca": ca.pem, "certificate": issued.certificate, "private_key": issued.key},
@@ -110,6 +113,7 @@ impl Machine {
             settings,
             config: None,
             kill_at: None,
+            program: env!("CARGO_BIN_EXE_windlass-agent").into(),
             kind: ["-P", "directory", "-M", "monit"],
             child: None,
         }
@@ -128,6 +132,20 @@ impl Machine {
         machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
         machine.start().await;
         machine
+    }
+
+    /// One for our agent and, if the variable names its executable, one for the original: what is true for both.
+    pub(crate) async fn started_ours_and_the_original() -> Vec<Self> {
+        let mut machines = vec![Self::started_without_client_certificates().await];
+        if let Some(program) = std::env::var_os("WINDLASS_ORIGINAL_AGENT") {
+            let mut machine = Self::new();
+            machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
+            machine.program = program.into();
+            machine.kind = ["-P", "dummy", "-M", "dummy"];
+            machine.start().await;
+            machines.push(machine);
+        }
+        machines
     }
 
     pub(crate) fn base(&self) -> PathBuf {
@@ -154,7 +172,7 @@ impl Machine {
         std::fs::write(&config_path, config.to_string()).unwrap();
         let console =
             std::fs::File::options().create(true).append(true).open(self.folder.path().join("console.log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_windlass-agent"))
+        let child = Command::new(&self.program)
             .args(self.kind)
             .arg("-C")
             .arg(config_path)
@@ -162,6 +180,7 @@ impl Machine {
             .arg(self.base())
             .envs(self.kill_at.map(|step| (windlass_durable::kill_point::KILL_AT, step.to_string())))
             .stdin(Stdio::null())
+            .stdout(console.try_clone().unwrap())
             .stderr(console)
             .spawn()
             .unwrap();
@@ -317,6 +336,25 @@ impl Answer {
         let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Self { status, head: head.to_lowercase(), body: bytes[end + 4..].to_vec() }
+    }
+}
+
+impl Answer {
+    /// The body, without the marks of its parts where it came in parts.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        if !self.head.contains("transfer-encoding: chunked") {
+            return self.body.clone();
+        }
+        let (mut content, mut rest) = (Vec::new(), self.body.as_slice());
+        while let Some(end) = rest.windows(2).position(|window| window == b"\r\n") {
+            let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
+            if length == 0 {
+                break;
+            }
+            content.extend_from_slice(&rest[end + 2..end + 2 + length]);
+            rest = &rest[end + 2 + length + 2..];
+        }
+        content
     }
 }
 
