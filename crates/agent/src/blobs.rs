@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 use windlass_durable::file;
@@ -87,7 +87,8 @@ impl<'a> Blobs<'a> {
     /// Moves a file into the store; returns the blob's id and SHA-1.
     pub(crate) fn put(&self, path: &Path) -> Result<(String, String), BlobError> {
         let store = self.store()?;
-        if !store.starts_with(self.base.path()) {
+        let climbs = store.components().any(|component| component == Component::ParentDir);
+        if climbs || !store.starts_with(self.base.path()) {
             return Err(BlobError::Outside { path: store });
         }
         let failed = |source| BlobError::Io { path: store.clone(), source };
@@ -133,6 +134,9 @@ mod tests {
         let new = base.tmp().join("new");
         std::fs::write(&new, "hello").unwrap();
         assert!(matches!(blobs.put(&new), Err(BlobError::Outside { .. })));
+        let climbing = json!({"provider": "local", "options": {"blobstore_path": base.path().join("../shared")}});
+        let climbing = Blobs { base: &base, store: Some(&climbing) };
+        assert!(matches!(climbing.put(&new), Err(BlobError::Outside { .. })));
 
         let https = json!({"provider": "local", "options": {"blobstore_path": HTTPS_STORE}});
         let blobs = Blobs { base: &base, store: Some(&https) };
