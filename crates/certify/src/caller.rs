@@ -118,7 +118,7 @@ impl Caller {
         let mut exit = None;
         let mut gone_at: Option<Instant> = None;
         let mut terminated_at: Option<Instant> = None;
-        while watched.open() {
+        while !watched.is_over() {
             match heard.recv_timeout(POLL) {
                 Ok(event) => watched.note(event),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -165,8 +165,8 @@ impl Caller {
             exit,
             took,
             timed_out: terminated_at.is_some() && manner.kill_after.is_none(),
-            streams_lingered: watched.open(),
-            request_unread: watched.unwritten,
+            streams_lingered: watched.streams_are_open(),
+            request_unread: watched.written != Some(true),
         })
     }
 }
@@ -176,22 +176,27 @@ enum Event {
     Closed,
 }
 
+/// What is known of a call: whether its request was read, and how many of its two streams are closed.
 #[derive(Default)]
 struct Watched {
     closed: u8,
-    unwritten: bool,
+    written: Option<bool>,
 }
 
 impl Watched {
     fn note(&mut self, event: Event) {
         match event {
-            Event::Written(whole) => self.unwritten = !whole,
+            Event::Written(whole) => self.written = Some(whole),
             Event::Closed => self.closed += 1,
         }
     }
 
-    fn open(&self) -> bool {
+    fn streams_are_open(&self) -> bool {
         self.closed < 2
+    }
+
+    fn is_over(&self) -> bool {
+        !self.streams_are_open() && self.written.is_some()
     }
 }
 
