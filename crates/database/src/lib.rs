@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{Any, AnyPool, Executor};
+use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor};
 
 pub use migration::Migration;
 pub use sqlx;
@@ -101,20 +101,14 @@ impl Database {
         };
         let failed = |source| OpenError::Connect { dialect, source };
         let options: AnyConnectOptions = url.parse().map_err(failed)?;
+        // A pool tries again and again and then only says that it took too long; one connection says what is wrong.
+        let mut first = AnyConnection::connect_with(&options).await.map_err(failed)?;
+        set_up(&mut first, dialect).await.map_err(failed)?;
+        first.close().await.map_err(failed)?;
         let pool = AnyPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(BUSY)
-            .after_connect(move |connection, _| {
-                Box::pin(async move {
-                    if dialect == Dialect::Sqlite {
-                        connection.execute("PRAGMA journal_mode = WAL").await?;
-                        connection.execute("PRAGMA synchronous = FULL").await?;
-                        connection.execute("PRAGMA foreign_keys = ON").await?;
-                        connection.execute("PRAGMA busy_timeout = 30000").await?;
-                    }
-                    Ok(())
-                })
-            })
+            .after_connect(move |connection, _| Box::pin(set_up(connection, dialect)))
             .connect_with(options)
             .await
             .map_err(failed)?;
@@ -147,6 +141,17 @@ impl Database {
     pub async fn close(&self) {
         self.pool.close().await;
     }
+}
+
+async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
+    if dialect == Dialect::Sqlite {
+        // First, because the next one waits for whoever else opens the file.
+        connection.execute("PRAGMA busy_timeout = 30000").await?;
+        connection.execute("PRAGMA journal_mode = WAL").await?;
+        connection.execute("PRAGMA synchronous = FULL").await?;
+        connection.execute("PRAGMA foreign_keys = ON").await?;
+    }
+    Ok(())
 }
 
 /// A database holds secrets, so nobody else may read it; SQLite gives its other files the permissions of this one.
@@ -265,6 +270,16 @@ mod tests {
         }
         let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM things").fetch_one(database.pool()).await.unwrap();
         assert_eq!(count, 20);
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_database_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("test.db"), "something else entirely, and long enough to be looked at")
+            .unwrap();
+        let error = Database::open(&url(&folder), &[]).await.unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("not a database"), "{cause}");
     }
 
     #[tokio::test]

@@ -96,11 +96,22 @@ pub struct Subnet {
     pub cloud_properties: Object,
 }
 
+/// What a cloud config may have.
+const KEYS: [&str; 6] = ["azs", "vm_types", "vm_extensions", "disk_types", "networks", "compilation"];
+
 impl CloudConfig {
     /// Reads and adds one config; several are concatenated key by key.
     pub fn read(&mut self, document: &Document) -> Result<(), Problems> {
         let mut problems = Problems::new();
         let root = document.root();
+        let keys = root.entries().map_err(|problem| {
+            let mut problems = Problems::new();
+            problems.push(problem);
+            problems
+        })?;
+        if !keys.iter().any(|(key, _)| KEYS.contains(key)) {
+            problems.push(root.problem(format!("is no cloud config: it has none of {}", KEYS.join(", "))));
+        }
         let known_azs: Vec<String>;
         {
             let mut each = |key: &str, read: &mut dyn FnMut(&At<'_>) -> Result<(), Problem>| {
@@ -237,6 +248,12 @@ mod tests {
         let NetworkPlacement::Manual(subnets) = &config.networks[0].placement else { panic!("manual") };
         assert_eq!(subnets[0].statics.len(), 1);
         assert!(matches!(config.networks[1].placement, NetworkPlacement::Dynamic { .. }));
+    }
+
+    #[test]
+    fn another_document_is_not_taken_for_a_cloud_config() {
+        assert!(read("name: redis\n").unwrap_err().contains("is no cloud config"));
+        assert_eq!(read("").unwrap_err().lines().count(), 1);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct CurrentInstance {
     pub vm: Option<VmRecord>,
     /// Its disks.
     pub disks: Vec<DiskRecord>,
+    /// Whether its VM should answer and does not.
+    pub unresponsive: bool,
 }
 
 /// What the operator asked for beyond the manifest.
@@ -34,7 +36,7 @@ pub struct CurrentInstance {
 pub struct PlanOptions {
     /// VMs to be made anew.
     pub recreate: Recreate,
-    /// Agents that do not answer are no obstacle: what runs on a VM is not stopped before it is deleted.
+    /// VMs whose agents do not answer are replaced, instead of being an obstacle.
     pub fix: bool,
 }
 
@@ -82,7 +84,8 @@ pub fn plan(
     for group in &desired.groups {
         let present: Vec<_> = current.instances.iter().filter(|instance| instance.record.group == group.name).collect();
         let (kept, surplus) = place(group, &present, new_id);
-        removed.extend(surplus.into_iter().map(|instance| removal(instance, "there are more instances than wanted")));
+        let reason = "there are more instances than wanted";
+        removed.extend(surplus.into_iter().map(|instance| removal(instance, reason, options.fix)));
         let mut instances = Vec::new();
         for (position, seat) in kept.into_iter().enumerate() {
             match plan_instance(desired, group, position, seat, options, &mut taken) {
@@ -104,14 +107,15 @@ pub fn plan(
     }
     let is_wanted = |name: &str| desired.groups.iter().any(|group| group.name == name);
     for instance in current.instances.iter().filter(|instance| !is_wanted(&instance.record.group)) {
-        removed.push(removal(instance, "its group is not in the manifest"));
+        removed.push(removal(instance, "its group is not in the manifest", options.fix));
     }
     problems.into_result(Plan { deployment: desired.deployment.clone(), removed, groups })
 }
 
 /// Plans the end of a deployment.
 pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
-    let removed = current.instances.iter().map(|instance| removal(instance, "the deployment is deleted")).collect();
+    let removed =
+        current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", false)).collect();
     Plan { deployment: deployment.to_owned(), removed, groups: Vec::new() }
 }
 
@@ -229,9 +233,20 @@ fn changes(present: &CurrentInstance, spec: &InstanceSpec, options: &PlanOptions
     let mut keeps_vm = false;
     match &present.vm {
         None => actions.push(action(What::CreateVm, "it has no VM")),
+        Some(vm) if present.unresponsive && !options.fix => {
+            return Err(format!(
+                "the agent of {} (VM {}) does not answer; use --fix to replace the VM, its disks are kept",
+                present.record.name(),
+                vm.cid
+            ));
+        }
+        Some(_) if present.unresponsive => {
+            actions.extend(unresponsive_vm(present));
+            actions.push(action(What::CreateVm, UNRESPONSIVE));
+        }
         Some(vm) => match why_replace(vm, spec, options.recreate.includes(&present.record)) {
             Some(reason) => {
-                actions.extend(removal_of_vm(present, vm, &reason, options.fix));
+                actions.extend(removal_of_vm(present, vm, &reason));
                 actions.push(action(What::CreateVm, reason));
             }
             None => {
@@ -282,10 +297,10 @@ fn why_replace(vm: &VmRecord, spec: &InstanceSpec, asked_for: bool) -> Option<St
     vm.networks.keys().find(|name| !spec.networks.contains_key(*name)).map(|name| format!("it leaves network '{name}'"))
 }
 
-/// An agent that never got ready, or that the operator gave up, is not asked to stop or unmount anything.
-fn removal_of_vm(present: &CurrentInstance, vm: &VmRecord, reason: &str, fix: bool) -> Vec<Action> {
+/// An agent that never got ready is not asked to stop or unmount anything.
+fn removal_of_vm(present: &CurrentInstance, vm: &VmRecord, reason: &str) -> Vec<Action> {
     let mut actions = Vec::new();
-    if vm.ready && !fix {
+    if vm.ready {
         actions.push(action(What::Stop, reason));
         for disk in present.disks.iter().filter(|disk| disk.vm.as_ref() == Some(&vm.cid)) {
             actions.push(action(What::DetachDisk { disk: disk.cid.clone() }, "its VM is replaced"));
@@ -337,10 +352,16 @@ fn disk_changes(present: &CurrentInstance, spec: &InstanceSpec, keeps_vm: bool) 
     Ok(actions)
 }
 
-fn removal(present: &CurrentInstance, reason: &str) -> InstancePlan {
+const UNRESPONSIVE: &str = "its agent does not answer";
+
+fn unresponsive_vm(present: &CurrentInstance) -> Option<Action> {
+    present.vm.as_ref().map(|vm| action(What::DeleteVm { vm: vm.cid.clone() }, UNRESPONSIVE))
+}
+
+fn removal(present: &CurrentInstance, reason: &str, fix: bool) -> InstancePlan {
     let mut actions = Vec::new();
     if let Some(vm) = &present.vm {
-        if vm.ready {
+        if vm.ready && !(fix && present.unresponsive) {
             actions.push(action(What::Stop, reason));
         }
         actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, reason));

@@ -150,7 +150,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
         for (_, address) in spec.reserved_addresses() {
             after.addresses.insert(address, format!("{}/{}/{}", plan.deployment, instance.group, instance.id));
         }
-        after.instances.push(CurrentInstance { record, vm, disks });
+        after.instances.push(CurrentInstance { record, vm, disks, unresponsive: false });
     }
     after
 }
@@ -276,6 +276,18 @@ fn a_change_that_failed_is_planned_again_whatever_the_spec_says_by_then() {
     let mut current = deployed();
     current.instances[0].vm.as_mut().unwrap().wanted_env.insert("old".into(), true.into());
     assert!(planned(&desired(&[shape()]), &current).describe().contains("its env changes"));
+}
+
+#[test]
+fn a_silent_agent_is_an_obstacle_that_names_its_remedy_and_fix_replaces_the_vm() {
+    let mut current = deployed();
+    current.instances[0].unresponsive = true;
+    let wanted = desired(&[shape()]);
+    let problems = plan(&wanted, &current, &PlanOptions::default(), &mut ids(&current)).unwrap_err().to_string();
+    assert!(problems.contains("does not answer; use --fix"), "{problems}");
+    let options = PlanOptions { fix: true, ..PlanOptions::default() };
+    let plan = plan(&wanted, &current, &options, &mut ids(&current)).unwrap();
+    assert_eq!(whats(&plan), ["delete", "create", "attach", "start"], "a dead agent is asked for nothing");
 }
 
 #[test]

@@ -56,6 +56,6 @@ async fn remove(
             }
             Ok(())
         }
-        other => other.map_err(one_or_several),
+        other => other.map_err(|errors| TaskError::NotRemoved(Box::new(one_or_several(errors)))),
     }
 }

@@ -155,6 +155,9 @@ pub enum TaskError {
     /// a stemcell cannot be read
     #[error("the stemcell cannot be used")]
     Stemcell(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// an instance could not be removed
+    #[error("an instance could not be removed; delete-deployment --force goes on without its agent")]
+    NotRemoved(#[source] Box<TaskError>),
     /// several instances failed
     #[error("{}", .0.iter().map(explain_error).collect::<Vec<_>>().join("\n"))]
     Several(Vec<TaskError>),
@@ -188,6 +191,7 @@ impl TaskError {
         match self {
             Self::Cancelled | Self::Step(crate::steps::StepError::Cancelled) => true,
             Self::Operation(error) => matches!(error.cause, crate::steps::StepError::Cancelled),
+            Self::NotRemoved(error) => error.is_cancellation(),
             Self::Several(errors) => errors.iter().all(Self::is_cancellation),
             _ => false,
         }

@@ -9,7 +9,7 @@ use windlass_manifest::Document;
 
 use super::execute::{Execution, Failures};
 use super::log::EventPart;
-use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
+use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment, vm_stats};
 use crate::Director;
 use crate::desired::{CloudConfig, DeploymentManifest, Desired, resolve};
 use crate::plan::{Action, Current, CurrentInstance, GroupPlan, InstancePlan, Plan, PlanOptions, Recreate, What, plan};
@@ -79,7 +79,8 @@ pub(crate) async fn prepare(
     }
     let stemcells = director.store.stemcells().await?;
     let desired = resolve(&manifest, &cloud, &stemcells).map_err(|problems| TaskError::Input(problems.to_string()))?;
-    let current = reload(director, deployment).await?;
+    let mut current = reload(director, deployment).await?;
+    vm_stats::find_unresponsive(director, &mut current).await;
     let recreate = match (&options.recreate_only, options.recreate) {
         (Some((group, instance)), _) => Recreate::Of { group: group.clone(), instance: instance.clone() },
         (None, true) => Recreate::All,
@@ -125,6 +126,7 @@ pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Curr
         .map(|record| CurrentInstance {
             vm: vms.iter().find(|vm| vm.instance == record.id).cloned(),
             disks: disks.iter().filter(|disk| disk.instance == record.id).cloned().collect(),
+            unresponsive: false,
             record,
         })
         .collect();

@@ -12,7 +12,7 @@ use super::update_deployment::reload;
 use crate::Director;
 use crate::agents::addresses;
 use crate::clock;
-use crate::plan::CurrentInstance;
+use crate::plan::{Current, CurrentInstance};
 
 /// How long an agent may take before it counts as unresponsive.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,6 +31,19 @@ pub(super) async fn run(director: &Director, deployment: &str, instances: bool) 
     }
     let lines: Vec<String> = stream::iter(asking).buffered(AT_ONCE).collect().await;
     Ok(lines.concat())
+}
+
+/// Asks all agents that should answer, and notes those that do not.
+pub(super) async fn find_unresponsive(director: &Director, current: &mut Current) {
+    let mut asking: Vec<BoxFuture<'_, bool>> = Vec::new();
+    for instance in &current.instances {
+        let expected = instance.vm.as_ref().is_some_and(|vm| vm.ready);
+        asking.push(Box::pin(async move { expected && ask(director, instance).await.is_none() }));
+    }
+    let silent: Vec<bool> = stream::iter(asking).buffered(AT_ONCE).collect().await;
+    for (instance, silent) in current.instances.iter_mut().zip(silent) {
+        instance.unresponsive = silent;
+    }
 }
 
 async fn ask(director: &Director, instance: &CurrentInstance) -> Option<AgentState> {

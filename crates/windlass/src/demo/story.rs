@@ -174,7 +174,9 @@ fn go_on_with(stage: &Stage, pid: u32) {
     say(&format!("  . {place}/env.sh"));
     say(&format!("  windlass vms    (or bosh vms; the demo's files are in {place}/demo)\n"));
     say("To end them and remove everything:\n");
-    say(&format!("  windlass delete-deployment -n -d {DEPLOYMENT} && kill {pid} && rm -r {place}"));
+    say(&format!(
+        "  windlass delete-deployment -n -d {DEPLOYMENT} && kill {pid} && tail --pid {pid} -f /dev/null && rm -r {place}"
+    ));
 }
 
 #[cfg(test)]

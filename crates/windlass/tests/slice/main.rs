@@ -87,6 +87,27 @@ fn several_instances_come_and_go_with_their_disks() {
     assert_eq!(site.rows(&["disks"]).len(), 1);
 }
 
+/// What a reboot of the machine leaves: VMs that exist and do not run.
+#[test]
+fn a_dead_vm_is_not_taken_for_a_living_one_and_fix_replaces_it() {
+    let site = Site::ready_to_deploy();
+    site.deploy();
+    let dead = site.in_cloud("vms")[0].clone();
+    fs::write(site.store(&dead).join("precious"), "data").unwrap();
+    site.kill_vms();
+    let said = site.fails(&["-n", "-d", "example", "deploy", &site.manifest()]);
+    assert!(said.contains("does not answer; use --fix"), "{said}");
+    site.ok(&["-n", "-d", "example", "deploy", "--fix", &site.manifest()]);
+    let living = site.in_cloud("vms")[0].clone();
+    assert_ne!(dead, living);
+    assert_eq!(fs::read_to_string(site.store(&living).join("precious")).unwrap(), "data");
+    site.kill_vms();
+    let said = site.fails(&["-n", "-d", "example", "delete-deployment"]);
+    assert!(said.contains("--force"), "{said}");
+    site.ok(&["-n", "-d", "example", "delete-deployment", "--force"]);
+    assert!(site.in_cloud("vms").is_empty());
+}
+
 /// Bad input gets an answer that names the thing at fault, and changes nothing.
 #[test]
 fn bad_input_is_refused_and_changes_nothing() {

@@ -233,13 +233,18 @@ impl Site {
         })
         .collect()
     }
+
+    /// Ends all VMs as a power cut would.
+    pub(crate) fn kill_vms(&self) {
+        for pid in self.vm_processes() {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
+    }
 }
 
 impl Drop for Site {
     fn drop(&mut self) {
         self.kill_director();
-        for pid in self.vm_processes() {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-        }
+        self.kill_vms();
     }
 }
