@@ -21,7 +21,7 @@ use crate::pki::{Authority, PkiError};
 use crate::recovery::{RecoveryError, recover};
 use crate::state_dir::StateDir;
 use crate::store::{Store, StoreError};
-use crate::tasks::Workers;
+use crate::tasks::{Finished, Workers};
 use crate::{Credentials, Director, api};
 
 /// How a director is started.
@@ -50,6 +50,8 @@ pub enum CpiSource {
 
 /// How long a CPI may take, unless configured otherwise. Real clouds are slow.
 const CPI_DEADLINE: Duration = Duration::from_secs(3600);
+/// Clients ask twice a second how their task is; after its end they ask for its output and its result.
+const FAREWELL: Duration = Duration::from_secs(2);
 const ADMIN: &str = "admin";
 
 /// why a director does not start
@@ -101,8 +103,9 @@ pub enum StartError {
 pub struct Running {
     address: SocketAddr,
     env_sh: PathBuf,
-    stop: watch::Sender<bool>,
-    workers: JoinHandle<()>,
+    stop_workers: watch::Sender<bool>,
+    workers: JoinHandle<Finished>,
+    stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
     store: Store,
     _lock: FileLock,
@@ -119,10 +122,13 @@ impl Running {
         &self.env_sh
     }
 
-    /// Stops cleanly: no new tasks are begun, running ones finish.
+    /// Stops cleanly: no new tasks are begun, running ones finish, and whoever follows them sees their end.
     pub async fn stop(self) {
-        let _ = self.stop.send(true);
-        let _ = self.workers.await;
+        let _ = self.stop_workers.send(true);
+        if let Ok(Finished::SomeTasks) = self.workers.await {
+            tokio::time::sleep(FAREWELL).await;
+        }
+        let _ = self.stop_server.send(true);
         let _ = self.server.await;
         self.store.close().await;
     }
@@ -173,11 +179,12 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let listening = |source| StartError::Listen { address: options.listen, source };
     let listener = tokio::net::TcpListener::bind(options.listen).await.map_err(listening)?;
     let address = listener.local_addr().map_err(listening)?;
-    let (stop, stopping) = watch::channel(false);
-    let workers = tokio::spawn(Workers::run(director.clone(), until(stopping.clone())));
-    let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(stopping)));
+    let (stop_workers, workers_stop) = watch::channel(false);
+    let (stop_server, server_stops) = watch::channel(false);
+    let workers = tokio::spawn(Workers::run(director.clone(), until(workers_stop)));
+    let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
     write_env_sh(&director, address).map_err(unusable)?;
-    Ok(Running { address, env_sh: folders.env_sh(), stop, workers, server, store, _lock: lock })
+    Ok(Running { address, env_sh: folders.env_sh(), stop_workers, workers, stop_server, server, store, _lock: lock })
 }
 
 async fn until(mut stopping: watch::Receiver<bool>) {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use update_deployment::{prepare, reload};
-pub use worker::Workers;
+pub use worker::{Finished, Workers};
 
 use crate::Director;
 use crate::store::LockError;

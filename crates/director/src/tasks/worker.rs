@@ -18,6 +18,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How often locks are renewed.
 const RENEW: Duration = Duration::from_secs(20);
 
+/// What the workers still had to finish when they were stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// Nothing.
+    NoTask,
+    /// Tasks that somebody may follow.
+    SomeTasks,
+}
+
 /// The workers of a director.
 #[derive(Debug, Default)]
 pub struct Workers {
@@ -43,7 +52,7 @@ impl Workers {
     }
 
     /// Works until `stop` resolves, then lets running tasks finish.
-    pub async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) {
+    pub async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) -> Finished {
         let mut tasks = JoinSet::new();
         let mut renewal = tokio::time::interval(RENEW);
         tokio::pin!(stop);
@@ -68,12 +77,14 @@ impl Workers {
                 Some(_) = tasks.join_next() => {}
             }
         }
+        let finished = if tasks.is_empty() { Finished::NoTask } else { Finished::SomeTasks };
         while !tasks.is_empty() {
             tokio::select! {
                 _ = renewal.tick() => renew(&director).await,
                 _ = tasks.join_next() => {}
             }
         }
+        finished
     }
 }
 

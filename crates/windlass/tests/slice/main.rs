@@ -87,6 +87,19 @@ fn several_instances_come_and_go_with_their_disks() {
     assert_eq!(site.rows(&["disks"]).len(), 1);
 }
 
+#[test]
+fn a_director_that_is_stopped_finishes_its_task_and_the_operator_sees_it() {
+    let mut site = Site::ready_to_deploy();
+    site.write_documents(8);
+    let manifest = site.manifest();
+    let mut deploy = site.verb(&["-n", "-d", "example", "deploy", &manifest]).spawn().unwrap();
+    site.wait_until("the deploy's first VM", |site| !site.in_cloud("vms").is_empty());
+    site.terminate_director();
+    assert!(deploy.wait().unwrap().success(), "{}", site.director_log());
+    site.wait_until("the director's end", |site| !site.director_runs());
+    assert_eq!(site.in_cloud("disks").len(), 8);
+}
+
 /// What a reboot of the machine leaves: VMs that exist and do not run.
 #[test]
 fn a_dead_vm_is_not_taken_for_a_living_one_and_fix_replaces_it() {

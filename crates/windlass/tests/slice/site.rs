@@ -125,11 +125,27 @@ impl Site {
         self.director.as_mut().is_some_and(|director| director.try_wait().unwrap().is_none())
     }
 
+    /// Asks the director to stop.
+    pub(crate) fn terminate_director(&self) {
+        if let Some(director) = &self.director {
+            let _ = Command::new("kill").args(["-TERM", &director.id().to_string()]).status();
+        }
+    }
+
     /// Ends the director as a power cut would.
     pub(crate) fn kill_director(&mut self) {
         if let Some(mut director) = self.director.take() {
             let _ = director.kill();
             let _ = director.wait();
+        }
+    }
+
+    /// Waits until something is true.
+    pub(crate) fn wait_until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_true(self) {
+            assert!(Instant::now() < deadline, "{what} does not happen:\n{}", self.director_log());
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 
@@ -160,7 +176,7 @@ impl Site {
         self.verb(arguments).output().unwrap()
     }
 
-    fn verb(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn verb(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(WINDLASS);
         for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET", "BOSH_DEPLOYMENT"] {
             command.env_remove(name);
