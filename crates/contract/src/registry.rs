@@ -23,7 +23,7 @@ impl RegistryEnvelope {
     }
 
     /// The settings inside.
-    pub fn unwrap(&self) -> Result<AgentSettings, serde_json::Error> {
+    pub fn decode(&self) -> Result<AgentSettings, serde_json::Error> {
         serde_json::from_str(self.settings.reveal())
     }
 }
@@ -77,7 +77,7 @@ mod tests {
         let wire = serde_json::to_value(&envelope).unwrap();
         assert!(wire["settings"].as_str().unwrap().contains("\"agent_id\":\"a1\""));
         let read: RegistryEnvelope = serde_json::from_value(wire).unwrap();
-        assert_eq!(read.unwrap().unwrap(), settings);
+        assert_eq!(read.decode().unwrap(), settings);
     }
 
     #[test]

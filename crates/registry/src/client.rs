@@ -137,7 +137,7 @@ impl Client {
         match status {
             StatusCode::OK => {
                 let envelope = serde_json::from_slice::<RegistryEnvelope>(&body);
-                envelope.and_then(|envelope| envelope.unwrap()).map(Some).map_err(|_| self.no_settings(id))
+                envelope.and_then(|envelope| envelope.decode()).map(Some).map_err(|_| self.no_settings(id))
             }
             StatusCode::NOT_FOUND => Ok(None),
             other => Err(self.unexpected(other, "GET", id)),

@@ -80,7 +80,7 @@ proptest! {
     fn settings_come_out_of_a_registry_as_they_went_in(settings in settings()) {
         let envelope = RegistryEnvelope::wrap(&settings).unwrap();
         survives(&envelope)?;
-        prop_assert_eq!(envelope.unwrap().unwrap(), settings);
+        prop_assert_eq!(envelope.decode().unwrap(), settings);
     }
 
     #[test]

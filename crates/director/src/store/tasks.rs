@@ -176,7 +176,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Tasks that a director was working on when it ended: of this owner's name, or of nobody's with a live lease.
+    /// Tasks that are being worked on. Asked at a director's start, when it works on none itself: an earlier run did.
     pub async fn interrupted_tasks(&self) -> Result<Vec<TaskRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM tasks WHERE state IN ('processing', 'cancelling') ORDER BY id")
             .fetch_all(self.database.pool())
