@@ -17,10 +17,12 @@
 //! The certificate must name the agent (`AgentId::dns_name`) whatever address is dialled. Long actions are tasks of the
 //! agent: a method returns when its task ended, and outlives a restart of the agent in between.
 //!
+//! - [`access`]: what a new agent is given so that it can be reached.
 //! - [`methods`]: the actions, typed; [`Agent::call`] is any action.
 //! - [`ready`]: waiting for a new VM, with the last stage that was reached.
 //! - [`error`]: what can go wrong and what to do about it.
 
+pub mod access;
 mod agent;
 mod connection;
 pub mod error;
@@ -28,6 +30,7 @@ pub mod methods;
 pub mod ready;
 mod tls;
 
+pub use access::{AGENT_PORT, AgentAccess};
 pub use agent::{Agent, AgentClient, AgentEndpoint, Deadlines};
 pub use error::{CallError, Stage};
 pub use methods::{AgentState, Drain, Outcome};

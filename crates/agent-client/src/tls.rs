@@ -7,6 +7,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use windlass_contract::Secret;
+use windlass_pki::{Authority, Identity};
 
 /// Who the caller trusts, and how it proves itself to agents.
 #[derive(Debug, Clone)]
@@ -17,6 +18,17 @@ pub struct ClientTls {
     pub client_certificate_pem: String,
     /// Its key.
     pub client_key_pem: Secret,
+}
+
+impl ClientTls {
+    /// Trusts the agents of `authority`, and shows them `client`.
+    pub fn new(authority: &Authority, client: &Identity) -> Self {
+        Self {
+            ca_pem: authority.certificate().to_owned(),
+            client_certificate_pem: client.certificate.clone(),
+            client_key_pem: client.private_key.clone(),
+        }
+    }
 }
 
 /// why the caller's certificates cannot be used

@@ -2,19 +2,11 @@
 
 use std::net::IpAddr;
 
-use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, ClientTls, TlsError};
-use windlass_contract::settings::{BoshEnv, Mbus, MbusCert};
-use windlass_contract::{AgentId, Networks, Object, Secret};
+use windlass_agent_client::{AGENT_PORT, Agent, AgentAccess, AgentClient, AgentEndpoint, ClientTls, TlsError};
+use windlass_contract::{AgentId, Networks};
+use windlass_pki::{Authority, Identity, PkiError};
 
 use crate::ledger::VmRecord;
-use crate::pki::{Authority, Identity, PkiError};
-
-/// The port on which agents listen, as everywhere in the ecosystem.
-const AGENT_PORT: u16 = 6868;
-/// The user of an agent's URL.
-const AGENT_USER: &str = "director";
-/// The path that agents map to the blobs which they serve over HTTPS.
-const AGENT_BLOBS: &str = "/var/vcap/micro_bosh/data/cache";
 
 /// Talks to agents.
 #[derive(Debug)]
@@ -23,54 +15,15 @@ pub struct Agents {
     authority: Authority,
 }
 
-/// How one agent is reached and proves itself: a part of its VM's env, and the record of it.
-#[derive(Debug, Clone)]
-pub struct AgentAccess {
-    /// `env.bosh` of the VM.
-    pub env: BoshEnv,
-    /// The user in its URL.
-    pub user: String,
-    /// The password in its URL.
-    pub password: Secret,
-}
-
 impl Agents {
     /// Talks to agents whose certificates `authority` issued, as `client`.
     pub fn new(authority: Authority, client: &Identity) -> Result<Self, TlsError> {
-        let tls = ClientTls {
-            ca_pem: authority.certificate().to_owned(),
-            client_certificate_pem: client.certificate.clone(),
-            client_key_pem: client.private_key.clone(),
-        };
-        Ok(Self { client: AgentClient::new(tls)?, authority })
+        Ok(Self { client: AgentClient::new(ClientTls::new(&authority, client))?, authority })
     }
 
     /// What a new agent is given: an address to listen on, a certificate, a password of its own.
     pub fn access(&self, agent_id: &AgentId, networks: &Networks) -> Result<AgentAccess, PkiError> {
-        let identity = self.authority.agent(agent_id, &addresses(networks))?;
-        let password = Secret::new(uuid::Uuid::new_v4().simple().to_string());
-        let url = format!("https://{AGENT_USER}:{}@0.0.0.0:{AGENT_PORT}", password.reveal());
-        let env = BoshEnv {
-            mbus: Some(Mbus {
-                urls: Some(vec![Secret::new(url)]),
-                cert: Some(MbusCert {
-                    ca: self.authority.certificate().to_owned(),
-                    certificate: identity.certificate,
-                    private_key: identity.private_key,
-                    other: Object::new(),
-                }),
-                require_client_cert: true,
-                other: Object::new(),
-            }),
-            blobstores: Some(vec![
-                serde_json::json!({"provider": "local", "options": {"blobstore_path": AGENT_BLOBS}}),
-            ]),
-            ntp: Some(Vec::new()),
-            group: None,
-            groups: None,
-            other: Object::new(),
-        };
-        Ok(AgentAccess { env, user: AGENT_USER.to_owned(), password })
+        AgentAccess::new(&self.authority, agent_id, &addresses(networks))
     }
 
     /// The agent of a VM.

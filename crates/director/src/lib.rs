@@ -8,7 +8,6 @@
 //! - [`tasks`]: what the API queues and workers carry out.
 //! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
 //! - [`recovery`]: what happens at the start after a kill.
-//! - [`pki`]: the director's own certificate authority.
 
 pub mod agents;
 pub mod api;
@@ -17,7 +16,6 @@ pub mod clouds;
 pub mod desired;
 mod diff;
 pub mod ledger;
-pub mod pki;
 pub mod plan;
 pub mod recovery;
 mod start;

@@ -17,12 +17,12 @@ use windlass_durable::lock::FileLock;
 
 use crate::agents::Agents;
 use crate::clouds::Clouds;
-use crate::pki::{Authority, PkiError};
 use crate::recovery::{RecoveryError, recover};
 use crate::state_dir::StateDir;
 use crate::store::{Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::{Credentials, Director, api};
+use windlass_pki::{Authority, PkiError};
 
 /// How a director is started.
 #[derive(Debug, Clone)]

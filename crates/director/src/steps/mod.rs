@@ -30,7 +30,7 @@ use crate::agents::Agents;
 use crate::clock;
 use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError, VmRecord};
-use crate::pki::PkiError;
+use windlass_pki::PkiError;
 
 /// A step of an operation on `S`.
 pub(crate) struct Step<S: 'static> {

@@ -107,7 +107,7 @@ impl Progress for Listener {
 
 fn toy(listener: Listener) -> Toy {
     let folder = tempfile::tempdir().unwrap();
-    let authority = crate::pki::Authority::open(folder.path()).unwrap();
+    let authority = windlass_pki::Authority::open(folder.path()).unwrap();
     let client = authority.director_client(folder.path()).unwrap();
     let instance = InstanceIdentity {
         director: "d".into(),

@@ -1,5 +1,5 @@
-//! The director's own certificate authority: its server certificate, its client certificate, and one server certificate
-//! per VM.
+//! Our certificate authority: the director's server certificate, its client certificate, and one server certificate per
+//! agent. Whoever drives agents has one: the director keeps it in its state directory, a certification only in memory.
 
 use std::io;
 use std::net::IpAddr;
@@ -69,19 +69,21 @@ enum Purpose {
 impl Authority {
     /// Reads the authority in `folder`, or makes one there.
     pub fn open(folder: &Path) -> Result<Self, PkiError> {
-        let identity = stored(folder, "ca", || {
-            let subject = "the director's CA";
-            let made = |source| PkiError::Make { subject: subject.to_owned(), source };
-            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(made)?;
-            let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
-            params.distinguished_name.push(DnType::CommonName, "Windlass CA");
-            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-            set_lifetime(&mut params, CA_LIFETIME);
-            let certificate = params.self_signed(&key).map_err(made)?;
-            Ok(Identity { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
-        })?;
-        Ok(Self { certificate: identity.certificate, key: identity.private_key })
+        let made = || Self::new().map(|made| Identity { certificate: made.certificate, private_key: made.key });
+        stored(folder, "ca", made).map(|kept| Self { certificate: kept.certificate, key: kept.private_key })
+    }
+
+    /// An authority that is kept nowhere.
+    pub fn new() -> Result<Self, PkiError> {
+        let made = |source| PkiError::Make { subject: "the CA".to_owned(), source };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(made)?;
+        let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
+        params.distinguished_name.push(DnType::CommonName, "Windlass CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        set_lifetime(&mut params, CA_LIFETIME);
+        let certificate = params.self_signed(&key).map_err(made)?;
+        Ok(Self { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
     }
 
     /// The CA's certificate, as PEM.
@@ -111,10 +113,13 @@ impl Authority {
 
     /// The director's client certificate in `folder`, or a new one.
     pub fn director_client(&self, folder: &Path) -> Result<Identity, PkiError> {
-        stored(folder, "client", || {
-            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
-            self.issue("the director's calls to agents", key, &[DIRECTOR_NAME.to_owned()], Purpose::Client)
-        })
+        stored(folder, "client", || self.new_client())
+    }
+
+    /// A new client certificate for whoever drives agents.
+    pub fn new_client(&self) -> Result<Identity, PkiError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+        self.issue("calls to agents", key, &[DIRECTOR_NAME.to_owned()], Purpose::Client)
     }
 
     /// A server certificate for the agent of a VM.
