@@ -11,6 +11,7 @@ use crate::boot::Ending;
 use crate::chain;
 use crate::layout::Base;
 use crate::platform::Platform;
+use crate::server::entrance::Gate;
 use crate::settings::SettingsStore;
 use crate::supervisor::Supervisor;
 use crate::tasks::{Tasks, Work};
@@ -26,6 +27,7 @@ pub(crate) struct Agent {
     /// Whether it can be told where disks are.
     pub(crate) takes_hints: bool,
     pub(crate) tasks: Tasks,
+    pub(crate) gate: Gate,
     pub(crate) vitals: Vitals,
     /// Held while the names of other instances change.
     pub(crate) dns: Mutex<()>,
@@ -127,7 +129,11 @@ mod tests {
         let sources = json!([{"Type": "File", "SettingsPath": source}]);
         std::fs::write(&config, json!({"Infrastructure": {"Settings": {"Sources": sources}}}).to_string()).unwrap();
         let networks = json!({"default": {"ip": "127.0.0.1"}});
-        std::fs::write(&source, json!({"agent_id": "a", "networks": networks}).to_string()).unwrap();
+        let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(vec!["a".into()]).unwrap();
+        let cert = json!({"ca": cert.pem(), "certificate": cert.pem(), "private_key": signing_key.serialize_pem()});
+        let mbus = json!({"urls": ["https://u:p@127.0.0.1:6868"], "cert": cert});
+        let settings = json!({"agent_id": "a", "networks": networks, "env": {"bosh": {"mbus": mbus}}});
+        std::fs::write(&source, settings.to_string()).unwrap();
         boot::boot(&Options {
             platform: "dummy".into(),
             config: Some(config),

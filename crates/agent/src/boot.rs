@@ -18,6 +18,7 @@ use crate::config::{self, ConfigError};
 use crate::layout::Base;
 use crate::mbus::{Mbus, MbusError};
 use crate::platform::{self, PlatformError, UnknownPlatform};
+use crate::server::entrance::{Entrance, Gate};
 use crate::server::tls::{self, TlsError};
 use crate::settings::{SettingsError, SettingsStore};
 use crate::supervisor::Supervisor;
@@ -37,8 +38,12 @@ pub(crate) enum BootError {
     #[error(transparent)]
     Platform(#[from] UnknownPlatform),
     /// the machine cannot be set up
-    #[error("Settings user password")]
-    Password(#[source] PlatformError),
+    #[error("{doing}")]
+    Machine {
+        doing: &'static str,
+        #[source]
+        source: PlatformError,
+    },
     /// there are no settings
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -74,7 +79,7 @@ pub(crate) enum BootError {
 /// Why the agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// To come back with new settings.
+    /// To come back at another address.
     Restart,
     /// The VM shall be powered off.
     Shutdown,
@@ -101,6 +106,10 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
         _ => failed(error),
     })?;
     let settings = SettingsStore::open(base.clone(), config.sources, config.registry)?;
+    let entrance = {
+        let settings = settings.current();
+        Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings)? }
+    };
     let supervisor = Supervisor::new(options.supervisor, base.stopped());
     let tasks = Tasks::start(base.tasks()).map_err(BootError::Runtime)?;
     let (ending, endings) = unbounded_channel();
@@ -111,14 +120,38 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
         supervisor,
         takes_hints: config.takes_hints,
         tasks,
+        gate: Gate::new(entrance),
         vitals: Default::default(),
         dns: Default::default(),
         ending,
     });
+    authorize_keys(&agent)?;
     set_passwords(&agent)?;
+    set_hostname(&agent)?;
     mount_last_disk(&agent);
     agent.resume_tasks();
     Ok(Booted { agent, endings, _lock: lock })
+}
+
+fn failed_to(doing: &'static str) -> impl FnOnce(PlatformError) -> BootError {
+    move |source| BootError::Machine { doing, source }
+}
+
+/// People whom the cloud or the settings name come in as the VM's own user. A source that says nothing changes nothing.
+fn authorize_keys(agent: &Agent) -> Result<(), BootError> {
+    let settings = agent.settings.current();
+    let named = settings.agent.env.bosh.other.get("authorized_keys").and_then(Value::as_array);
+    let named = named.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let keys: Vec<String> = named.chain(agent.settings.public_key()).filter(|key| !key.is_empty()).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    agent.platform.authorize_keys("vcap", &keys).map_err(failed_to("Setting up ssh"))
+}
+
+fn set_hostname(agent: &Agent) -> Result<(), BootError> {
+    let hostname = agent.settings.current().agent.agent_id.to_string();
+    agent.platform.set_hostname(&hostname).map_err(failed_to("Setting up hostname"))
 }
 
 /// The password of the VM's users is in its settings; an empty one lets nobody in.
@@ -128,7 +161,10 @@ fn set_passwords(agent: &Agent) -> Result<(), BootError> {
     let hash = bosh.get("password").and_then(Value::as_str).unwrap_or_default();
     let keep_root = bosh.get("keep_root_password").and_then(Value::as_bool).unwrap_or_default();
     let users = if keep_root { &["vcap"][..] } else { &["root", "vcap"] };
-    users.iter().try_for_each(|user| agent.platform.set_password(user, hash)).map_err(BootError::Password)
+    users
+        .iter()
+        .try_for_each(|user| agent.platform.set_password(user, hash))
+        .map_err(failed_to("Settings user password"))
 }
 
 /// A disk that cannot be mounted does not keep the agent from starting: a caller can only help an agent that listens.
@@ -152,15 +188,14 @@ fn mount_last_disk(agent: &Agent) {
 /// Listens for messages until the end.
 pub(crate) fn serve(booted: Booted) -> Result<Ending, BootError> {
     let Booted { agent, mut endings, _lock } = booted;
-    let settings = agent.settings.current();
-    let mbus = Mbus::parse(settings.mbus_url())?;
-    let tls = tls::server_config(&settings)?;
+    let entrance = agent.gate.current();
+    let mbus = &entrance.mbus;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BootError::Runtime)?;
     let ending = runtime.block_on(async {
-        let listener = listen(&mbus).await?;
+        let listener = listen(mbus).await?;
         let mut terminate = signal(SignalKind::terminate()).map_err(BootError::Runtime)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(BootError::Runtime)?;
-        tracing::info!("agent {} listens on {}:{}", settings.agent.agent_id, mbus.host, mbus.port);
+        tracing::info!("agent {} listens on {}:{}", agent.settings.current().agent.agent_id, mbus.host, mbus.port);
         let end = async {
             tokio::select! {
                 Some(ending) = endings.recv() => ending,
@@ -168,7 +203,7 @@ pub(crate) fn serve(booted: Booted) -> Result<Ending, BootError> {
                 _ = interrupt.recv() => Ending::Signal,
             }
         };
-        Ok(server::serve(listener, tls, mbus.authorization, agent, end).await)
+        Ok(server::serve(listener, agent.clone(), end).await)
     });
     // A thread may still write; what it writes is whole or not at all.
     runtime.shutdown_background();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::sources::{ConfigDrive, HttpMetadata, InstanceMetadata, Source};
+use crate::sources::{CDROM_DRIVE, CdRom, ConfigDrive, HttpMetadata, InstanceMetadata, Source};
 
 /// agent.json. `Platform` and keys of other agents are tolerated.
 #[derive(Debug, Default, Deserialize)]
@@ -42,9 +42,14 @@ struct SourceOptions {
     user_data_path: String,
     #[serde(rename = "InstanceIDPath")]
     instance_id_path: String,
+    #[serde(rename = "SSHKeysPath")]
+    ssh_keys_path: String,
     token_path: String,
     disk_paths: Vec<PathBuf>,
     meta_data_path: String,
+    file_name: String,
+    /// Ours: the drive of a CD-ROM that is not the first one.
+    device_path: String,
 }
 
 /// What agent.json says.
@@ -98,7 +103,7 @@ pub(crate) enum ConfigError {
     /// a source has a type that this agent does not know
     #[error(
         "Unknown source type '{kind}' in {path}; this agent reads settings from sources of type 'File', 'HTTP', \
-         'InstanceMetadata' and 'ConfigDrive'"
+         'InstanceMetadata', 'ConfigDrive' and 'CDROM'"
     )]
     UnknownType { path: PathBuf, kind: String },
     /// a source without a key that it needs
@@ -146,6 +151,7 @@ impl SourceOptions {
                 headers: self.headers.clone(),
                 user_data_path: required(&self.user_data_path, "UserDataPath")?,
                 instance_id_path: optional(&self.instance_id_path),
+                ssh_keys_path: optional(&self.ssh_keys_path),
                 token_path: optional(&self.token_path),
             })),
             "InstanceMetadata" => Ok(Source::InstanceMetadata(InstanceMetadata {
@@ -158,6 +164,10 @@ impl SourceOptions {
                 disk_paths: self.disk_paths.clone(),
                 meta_data_path: optional(&self.meta_data_path),
                 user_data_path: required(&self.user_data_path, "UserDataPath")?,
+            })),
+            "CDROM" => Ok(Source::CdRom(CdRom {
+                device_path: optional(&self.device_path).unwrap_or_else(|| CDROM_DRIVE.to_owned()).into(),
+                file_name: required(&self.file_name, "FileName")?,
             })),
             "" => Err(ConfigError::NoType { path: path.to_owned() }),
             _ => Err(ConfigError::UnknownType { path: path.to_owned(), kind: self.kind }),
@@ -204,7 +214,16 @@ mod tests {
         };
         assert_eq!(drive.user_data_path, "ec2/latest/user-data");
         assert_eq!(http.token_path.as_deref(), Some("/latest/api/token"));
+        assert_eq!(http.ssh_keys_path.as_deref(), Some("/latest/meta-data/public-keys/0/openssh-key"));
         assert_eq!(metadata.headers["a"], "b");
+    }
+
+    #[test]
+    fn the_agent_json_of_a_vsphere_stemcell_is_understood() {
+        let vsphere = r#"{"Platform": {"Linux": {"DevicePathResolutionType": "scsi"}},
+            "Infrastructure": {"Settings": {"Sources": [{"Type": "CDROM", "FileName": "env"}]}}}"#;
+        let cdrom = CdRom { device_path: "/dev/sr0".into(), file_name: "env".into() };
+        assert_eq!(read_text(vsphere).unwrap().sources, [Source::CdRom(cdrom)]);
     }
 
     #[test]
@@ -212,9 +231,8 @@ mod tests {
         let with_source = |source: &str| {
             read_text(&format!(r#"{{"Infrastructure": {{"Settings": {{"Sources": [{source}]}}}}}}"#)).unwrap_err()
         };
-        assert!(
-            with_source(r#"{"Type": "CDROM", "FileName": "env"}"#).starts_with("Unknown source type 'CDROM' in FILE")
-        );
+        assert!(with_source(r#"{"Type": "Floppy"}"#).starts_with("Unknown source type 'Floppy' in FILE"));
+        assert_eq!(with_source(r#"{"Type": "CDROM"}"#), "the source of type 'CDROM' in FILE has no FileName");
         assert_eq!(with_source("{}"), "Missing source type in FILE");
         assert_eq!(with_source(r#"{"Type": "File"}"#), "the source of type 'File' in FILE has no SettingsPath");
         assert_eq!(

@@ -128,6 +128,11 @@ impl Base {
         self.bosh().join("etc_hosts")
     }
 
+    /// The machine's name, on machines whose own name belongs to somebody else.
+    pub(crate) fn hostname(&self) -> PathBuf {
+        self.bosh().join("etc_hostname")
+    }
+
     /// The certificates that a director wants trusted, on machines whose own list belongs to somebody else.
     pub(crate) fn trusted_certs(&self) -> PathBuf {
         self.bosh().join("trusted_certs")

@@ -34,6 +34,11 @@ pub(crate) enum MbusError {
 }
 
 impl Mbus {
+    /// Where the agent listens.
+    pub(crate) fn address(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+
     /// Takes the URL apart. User and password are percent-encoded in it and plain in the header.
     pub(crate) fn parse(url: Option<&Secret>) -> Result<Self, MbusError> {
         let url = url.map(Secret::reveal).filter(|url| !url.is_empty()).ok_or(MbusError::Missing)?;

@@ -93,6 +93,18 @@ impl SettingsStore {
         Ok(settings)
     }
 
+    /// The key of whoever may come over ssh, if the source that has the settings names one.
+    pub(crate) fn public_key(&self) -> Option<String> {
+        let source = self.loader.sources.get(*self.loader.chosen.get()?)?;
+        match source.public_key() {
+            Ok(key) => key,
+            Err(failure) => {
+                tracing::warn!("no public key, because {failure}");
+                None
+            }
+        }
+    }
+
     /// Keeps what `update_settings` brought.
     pub(crate) fn update(&self, update: UpdateSettings) -> Result<(), SettingsError> {
         let path = self.loader.base.update_settings();

@@ -1,5 +1,8 @@
 //! `update_settings [settings]`: trusted certificates and disk names, always replaced; how the agent is reached and where blobs
-//! are, replaced when given. When one of the latter changed, the agent restarts and resumes the task.
+//! are, replaced when given.
+//!
+//! Connections and tasks stay: the next handshake has the new certificates. Only a new address needs a restart, after which the
+//! task is resumed. (The original restarts for each of them. A caller polls the same task either way.)
 
 use serde_json::Value;
 use windlass_contract::agent::UpdateSettings;
@@ -10,6 +13,7 @@ use crate::agent::Agent;
 use crate::boot::Ending;
 use crate::disks;
 use crate::mbus::Mbus;
+use crate::server::entrance::Entrance;
 use crate::server::tls;
 use crate::settings::Settings;
 
@@ -27,19 +31,15 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
             .associate_disk(&association.name, &disk)
             .map_err(|source| ActionError::Platform { doing: "Associating disk", source })?;
     }
-    let restart = updated.mbus != settings.update.mbus || updated.blobstores != settings.update.blobstores;
-    if restart {
-        // An agent that cannot come back is lost, so what it would come back with is tried first.
-        let next = Settings { agent: settings.agent.clone(), update: updated.clone() };
-        Mbus::parse(next.mbus_url())?;
-        tls::server_config(&next)?;
-    }
+    let next = Settings { agent: settings.agent.clone(), update: updated.clone() };
+    // An agent that nobody can reach is lost, so what it would be reached by is tried first.
+    let entrance = Entrance { mbus: Mbus::parse(next.mbus_url())?, tls: tls::server_config(&next)? };
     agent
         .platform
         .trust_certificates(&updated.trusted_certs)
         .map_err(|source| ActionError::Platform { doing: "Updating trusted certs", source })?;
     agent.settings.update(updated)?;
-    if restart {
+    if !agent.gate.replace(entrance) {
         // The task stays listed as running; the next agent finds nothing changed and ends it.
         let _ = agent.ending.send(Ending::Restart);
         loop {

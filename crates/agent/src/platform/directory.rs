@@ -129,6 +129,19 @@ impl Platform for Directory {
         Ok(())
     }
 
+    /// The keys are in a home under the base directory, as those of users who come over ssh.
+    fn authorize_keys(&self, user: &str, public_keys: &[String]) -> Result<(), PlatformError> {
+        self.create_user(user, &public_keys.join("\n"))
+    }
+
+    fn set_hostname(&self, hostname: &str) -> Result<(), PlatformError> {
+        let path = self.base.hostname();
+        if std::fs::read(&path).is_ok_and(|known| known == hostname.as_bytes()) {
+            return Ok(());
+        }
+        file::write(&path, hostname.as_bytes(), 0o644).map_err(io_error(&path))
+    }
+
     fn host_public_key(&self) -> String {
         String::new()
     }

@@ -55,6 +55,12 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// Sets the password of one of the VM's own users.
     fn set_password(&self, user: &str, hash: &str) -> Result<(), PlatformError>;
 
+    /// Lets those in as one of the VM's own users who have one of these keys, and nobody else.
+    fn authorize_keys(&self, user: &str, public_keys: &[String]) -> Result<(), PlatformError>;
+
+    /// Gives the machine its name.
+    fn set_hostname(&self, hostname: &str) -> Result<(), PlatformError>;
+
     /// The key by which people know this machine over ssh; empty if it has none.
     fn host_public_key(&self) -> String;
 

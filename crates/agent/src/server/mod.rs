@@ -1,9 +1,11 @@
-//! The HTTPS server: connections here, what they may ask for in [`routes`], blobs in [`blobs`], certificates in [`tls`].
+//! The HTTPS server: connections here, who gets in in [`entrance`], what they may ask for in [`routes`], blobs in [`blobs`],
+//! certificates in [`tls`].
 //!
 //! Anybody on the network can connect, so whoever has not shown the password yet gets little: a handshake and a request's
 //! head within bounds of time and size, and no lasting place when others want in.
 
 mod blobs;
+pub(crate) mod entrance;
 mod routes;
 pub(crate) mod tls;
 
@@ -17,12 +19,10 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
-use windlass_contract::Secret;
 
 use crate::agent::Agent;
 use crate::boot::Ending;
@@ -47,15 +47,7 @@ struct Guest {
 }
 
 /// Serves until `end`; then finishes the answers under way.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    authorization: Secret,
-    agent: Arc<Agent>,
-    end: impl Future<Output = Ending>,
-) -> Ending {
-    let acceptor = TlsAcceptor::from(tls);
-    let authorization = Arc::new(authorization);
+pub(crate) async fn serve(listener: TcpListener, agent: Arc<Agent>, end: impl Future<Output = Ending>) -> Ending {
     let (closing, closed) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut guests: VecDeque<Guest> = VecDeque::new();
@@ -79,9 +71,9 @@ pub(crate) async fn serve(
             continue;
         }
         let trusted = Arc::new(AtomicBool::new(false));
-        let routes =
-            routes::Routes { agent: agent.clone(), authorization: authorization.clone(), trusted: trusted.clone() };
-        let task = connections.spawn(serve_connection(stream, acceptor.clone(), routes, closed.clone()));
+        let acceptor = TlsAcceptor::from(agent.gate.current().tls.clone());
+        let routes = routes::Routes { agent: agent.clone(), trusted: trusted.clone() };
+        let task = connections.spawn(serve_connection(stream, acceptor, routes, closed.clone()));
         guests.push_back(Guest { task, trusted });
     };
     drop(listener);

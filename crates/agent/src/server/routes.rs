@@ -10,7 +10,6 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
-use windlass_contract::Secret;
 
 use super::blobs::{self, FileBody};
 use crate::agent::Agent;
@@ -26,7 +25,6 @@ pub(super) type Body = Either<Full<Bytes>, FileBody>;
 /// Answers the requests of one connection.
 pub(super) struct Routes {
     pub(super) agent: Arc<Agent>,
-    pub(super) authorization: Arc<Secret>,
     pub(super) trusted: Arc<AtomicBool>,
 }
 
@@ -60,10 +58,9 @@ impl Routes {
     }
 
     fn is_authorized(&self, request: &Request<Incoming>) -> bool {
-        request
-            .headers()
-            .get(AUTHORIZATION)
-            .is_some_and(|given| given.as_bytes().ct_eq(self.authorization.reveal().as_bytes()).into())
+        let entrance = self.agent.gate.current();
+        let expected = entrance.mbus.authorization.reveal().as_bytes();
+        request.headers().get(AUTHORIZATION).is_some_and(|given| given.as_bytes().ct_eq(expected).into())
     }
 
     async fn message(&self, request: Request<Incoming>) -> Response<Body> {

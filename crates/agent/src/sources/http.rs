@@ -32,6 +32,8 @@ pub(crate) struct HttpMetadata {
     pub(crate) user_data_path: String,
     /// What the cloud calls this VM.
     pub(crate) instance_id_path: Option<String>,
+    /// The key of whoever may come over ssh.
+    pub(crate) ssh_keys_path: Option<String>,
     /// Where a token is to be had, if requests need one.
     pub(crate) token_path: Option<String>,
 }
@@ -61,14 +63,26 @@ impl HttpMetadata {
         Ok(String::from_utf8_lossy(&self.get(path)?).trim().to_owned())
     }
 
+    /// A cloud that knows no key has nothing at this path, which is no failure.
+    pub(super) fn public_key(&self) -> Result<Option<String>, String> {
+        let Some(path) = &self.ssh_keys_path else { return Ok(None) };
+        let (status, key) = self.ask(path, |status| status.is_success() || status == StatusCode::NOT_FOUND)?;
+        let key = String::from_utf8_lossy(&key).trim().to_owned();
+        Ok(Some(key).filter(|key| status.is_success() && !key.is_empty()))
+    }
+
     fn get(&self, path: &str) -> Result<Vec<u8>, String> {
+        Ok(self.ask(path, |status| status.is_success())?.1)
+    }
+
+    fn ask(&self, path: &str, is_answer: fn(StatusCode) -> bool) -> Result<(StatusCode, Vec<u8>), String> {
         let url = format!("{}{path}", self.uri);
         let mut headers = self.headers.clone();
         block_on(async {
             if let Some(token) = self.token().await {
                 headers.insert("X-aws-ec2-metadata-token".to_owned(), token);
             }
-            ask(Method::GET, &url, &headers, PAUSE).await
+            ask(&url, &headers, PAUSE, is_answer).await
         })
     }
 
@@ -88,26 +102,27 @@ impl InstanceMetadata {
     }
 
     pub(super) fn settings(&self) -> Result<Vec<u8>, String> {
-        block_on(ask(Method::GET, &self.settings_url(), &self.headers, PAUSE))
+        Ok(block_on(ask(&self.settings_url(), &self.headers, PAUSE, |status| status.is_success()))?.1)
     }
 }
 
 /// Settings are loaded on threads that may wait.
-fn block_on(asking: impl Future<Output = Result<Vec<u8>, String>>) -> Result<Vec<u8>, String> {
+fn block_on<T>(asking: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| format!("cannot ask a metadata service ({error})"))?.block_on(asking)
 }
 
+/// Asks until the status is an answer, or has been none too often.
 async fn ask(
-    method: Method,
     url: &str,
     headers: &BTreeMap<String, String>,
     pause: Duration,
-) -> Result<Vec<u8>, String> {
+    is_answer: fn(StatusCode) -> bool,
+) -> Result<(StatusCode, Vec<u8>), String> {
     let mut tries = 1;
     loop {
-        let failure = match once(method.clone(), url, headers).await {
-            Ok((status, body)) if status.is_success() => return Ok(body.into()),
+        let failure = match once(Method::GET, url, headers).await {
+            Ok((status, body)) if is_answer(status) => return Ok((status, body.into())),
             Ok((status, _)) => format!("it answered {}", status.as_u16()),
             Err(error) => error.to_string(),
         };
@@ -186,11 +201,13 @@ mod tests {
         let (uri, asked) = service(vec![late, late, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"]).await;
         let headers = BTreeMap::from([("Metadata-Flavor".to_owned(), "Ours".to_owned())]);
         let pause = Duration::from_millis(1);
-        assert_eq!(ask(Method::GET, &format!("{uri}/a?b=c"), &headers, pause).await.unwrap(), b"hi");
+        let is_success = |status: StatusCode| status.is_success();
+        let answer = ask(&format!("{uri}/a?b=c"), &headers, pause, is_success).await.unwrap();
+        assert_eq!(answer, (StatusCode::OK, b"hi".to_vec()));
         let asked = asked.lock().unwrap().clone();
         assert_eq!(asked.len(), 3);
         assert!(asked[0].starts_with("get /a?b=c http/1.1\r\n") && asked[0].contains("metadata-flavor: ours"));
-        let error = ask(Method::GET, &uri, &headers, pause).await.unwrap_err();
+        let error = ask(&uri, &headers, pause, is_success).await.unwrap_err();
         assert!(error.contains("cannot be read, tried 10 times"), "{error}");
     }
 
@@ -203,8 +220,14 @@ mod tests {
         .await;
         let token_path = Some("/latest/api/token".to_owned());
         let user_data_path = "/latest/user-data".to_owned();
-        let metadata =
-            HttpMetadata { uri, headers: BTreeMap::new(), user_data_path, instance_id_path: None, token_path };
+        let metadata = HttpMetadata {
+            uri,
+            headers: BTreeMap::new(),
+            user_data_path,
+            instance_id_path: None,
+            ssh_keys_path: None,
+            token_path,
+        };
         assert_eq!(metadata.token().await.as_deref(), Some("tok"));
         assert_eq!(metadata.token().await, None);
         let asked = asked.lock().unwrap().clone();

@@ -3,8 +3,11 @@
 //! A source has a document, which is the settings in full, or, for clouds and stemcells from before version 2 of the contract,
 //! says in which [`registry`] they are.
 
+mod cdrom;
 mod config_drive;
+mod drive;
 mod http;
+mod iso9660;
 mod registry;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +19,7 @@ use serde_json::Value;
 use windlass_contract::registry::RegistryUserData;
 use windlass_contract::settings::AgentSettings;
 
+pub(crate) use cdrom::{CdRom, DRIVE as CDROM_DRIVE};
 pub(crate) use config_drive::ConfigDrive;
 pub(crate) use http::{HttpMetadata, InstanceMetadata};
 
@@ -34,6 +38,8 @@ pub(crate) enum Source {
     InstanceMetadata(InstanceMetadata),
     /// A disk, or a folder, with files on it.
     ConfigDrive(ConfigDrive),
+    /// A disc with a file on it.
+    CdRom(CdRom),
 }
 
 impl Source {
@@ -44,6 +50,7 @@ impl Source {
             Self::Http(service) => (service.user_data()?, service.user_data_url()),
             Self::InstanceMetadata(service) => (service.settings()?, service.settings_url()),
             Self::ConfigDrive(drive) => drive.user_data()?,
+            Self::CdRom(cdrom) => (cdrom.settings()?, cdrom.origin()),
         };
         let invalid =
             |error: &serde_json::Error| format!("{origin} does not hold agent settings ({})", without_values(error));
@@ -70,12 +77,21 @@ impl Source {
         registry::fetch(&location.registry.endpoint, &id).map_err(|error| chain(&error))
     }
 
+    /// The key of whoever may come over ssh, if the cloud names one.
+    pub(crate) fn public_key(&self) -> Result<Option<String>, String> {
+        match self {
+            Self::Http(service) => service.public_key(),
+            Self::ConfigDrive(drive) => drive.public_key(),
+            Self::File(_) | Self::InstanceMetadata(_) | Self::CdRom(_) => Ok(None),
+        }
+    }
+
     /// What the cloud calls this VM.
     fn instance_id(&self) -> Result<String, String> {
         match self {
             Self::Http(service) => service.instance_id(),
             Self::ConfigDrive(drive) => drive.instance_id(),
-            Self::File(_) | Self::InstanceMetadata(_) => {
+            Self::File(_) | Self::InstanceMetadata(_) | Self::CdRom(_) => {
                 Err("the settings are in a registry, and the source says neither server.name nor an instance id"
                     .to_owned())
             }

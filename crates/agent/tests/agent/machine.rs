@@ -61,6 +61,9 @@ impl Ca {
     }
 }
 
+/// A connection to an agent.
+pub(crate) type Stream = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
 /// A VM. Its agent is killed and its directory removed at the end, also of a test that failed.
 pub(crate) struct Machine {
     pub(crate) folder: tempfile::TempDir,
@@ -267,9 +270,14 @@ impl Machine {
     }
 
     /// A TLS connection without a client certificate.
-    pub(crate) async fn connect(&self) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+    pub(crate) async fn connect(&self) -> Stream {
+        self.connect_trusting(&self.ca.pem).await
+    }
+
+    /// One to an agent whose certificate comes from this CA.
+    pub(crate) async fn connect_trusting(&self, ca_pem: &str) -> Stream {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.ca.pem.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -286,6 +294,29 @@ impl Machine {
         let answer = self.request("POST", "/agent", message.to_string().as_bytes()).await;
         assert_eq!(answer.status, 200);
         serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// Sends a message over a connection that stays open, and returns the reply.
+    pub(crate) async fn message_over(&self, stream: &mut Stream, message: Value) -> Value {
+        let (body, authorization) = (message.to_string(), base64_of(&format!("director:{PASSWORD}")));
+        let head = format!(
+            "POST /agent HTTP/1.1\r\nHost: agent\r\nAuthorization: Basic {authorization}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let exchange = async {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_lowercase();
+            assert!(head.starts_with("http/1.1 200"), "{head}");
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            let mut reply = vec![0; length.parse().unwrap()];
+            stream.read_exact(&mut reply).await.unwrap();
+            serde_json::from_slice(&reply).unwrap()
+        };
+        tokio::time::timeout(PATIENCE, exchange).await.unwrap()
     }
 
     /// Sends a message that becomes a task and returns what `get_task` says at its end.

@@ -1,7 +1,9 @@
-//! Settings from elsewhere than a file: metadata services, config drives, registries.
+//! Settings from elsewhere than a file: metadata services, config drives, CD-ROMs, registries.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
@@ -96,6 +98,112 @@ async fn settings_come_from_instance_metadata_or_a_config_drive() {
         "UserDataPath": "ec2/latest/user-data"});
     machine.config = Some(config(json!([drive]), json!({})));
     machine.start().await;
+}
+
+/// A device made of an image, for as long as the test runs; none for a user who may not make devices.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn new(image: &Path) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("without root, images stand for the devices that they would be on");
+            return None;
+        }
+        let made = Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(image).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        Some(Self(String::from_utf8(made.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {done:?}");
+}
+
+#[tokio::test]
+async fn settings_come_from_a_cdrom() {
+    let mut machine = Machine::new();
+    let (folder, image) = (machine.folder.path().join("disc"), machine.folder.path().join("env.iso"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("env"), machine.settings.to_string()).unwrap();
+    // As the CPIs make it: short names only.
+    run(Command::new("genisoimage").args(["-quiet", "-o"]).arg(&image).arg(&folder));
+    let device = LoopDevice::new(&image);
+    let drive = device.as_ref().map_or(&image, |device| &device.0);
+    machine.config = Some(config(json!([{"Type": "CDROM", "FileName": "env", "DevicePath": drive}]), json!({})));
+    machine.start().await;
+    machine.kill();
+    // Without the disc, the cache has the settings.
+    machine.config =
+        Some(config(json!([{"Type": "CDROM", "FileName": "env", "DevicePath": "/nonexistent/sr0"}]), json!({})));
+    machine.start().await;
+    assert!(machine.console().contains("/nonexistent/sr0 cannot be read"), "{}", machine.console());
+}
+
+#[tokio::test]
+async fn settings_and_keys_come_from_a_labelled_device() {
+    let mut machine = Machine::new();
+    let folder = machine.folder.path().join("drive");
+    std::fs::create_dir_all(folder.join("ec2/latest")).unwrap();
+    std::fs::write(folder.join("ec2/latest/user-data"), machine.settings.to_string()).unwrap();
+    let meta_data = json!({"instance-id": "i-1", "public-keys": {"0": {"openssh-key": "ssh-rsa cloud"}}});
+    std::fs::write(folder.join("ec2/latest/meta-data.json"), meta_data.to_string()).unwrap();
+    let (iso, ext4) = (machine.folder.path().join("drive.iso"), machine.folder.path().join("drive.ext4"));
+    run(Command::new("genisoimage").args(["-quiet", "-J", "-r", "-V", "config-2", "-o"]).arg(&iso).arg(&folder));
+    std::fs::File::create(&ext4).unwrap().set_len(4 << 20).unwrap();
+    run(Command::new("mkfs.ext4").args(["-q", "-L", "config-2", "-d"]).arg(&folder).arg(&ext4));
+    let label = machine.folder.path().join("by-label/config-2");
+    std::fs::create_dir(label.parent().unwrap()).unwrap();
+    for image in [&iso, &ext4] {
+        let device = LoopDevice::new(image);
+        // What the kernel must mount takes a device.
+        if device.is_none() && image == &ext4 {
+            continue;
+        }
+        let _ = std::fs::remove_file(&label);
+        std::os::unix::fs::symlink(device.as_ref().map_or(image, |device| &device.0), &label).unwrap();
+        let drive = json!({"Type": "ConfigDrive", "DiskPaths": ["/nonexistent/CONFIG-2", label],
+            "MetaDataPath": "ec2/latest/meta-data.json", "UserDataPath": "ec2/latest/user-data"});
+        machine.config = Some(config(json!([drive]), json!({})));
+        let _ = std::fs::remove_dir_all(machine.base());
+        machine.start().await;
+        assert_eq!(authorized_keys(&machine), "ssh-rsa cloud", "{}", image.display());
+        machine.kill();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(device.is_none_or(|device| !mounts.contains(device.0.to_str().unwrap())), "nothing stays mounted");
+    }
+}
+
+fn authorized_keys(machine: &Machine) -> String {
+    std::fs::read_to_string(machine.base().join("bosh_ssh/vcap/.ssh/authorized_keys")).unwrap()
+}
+
+#[tokio::test]
+async fn people_with_keys_of_the_settings_and_of_the_cloud_may_come() {
+    let mut machine = Machine::new();
+    machine.settings["env"]["bosh"]["authorized_keys"] = json!(["ssh-rsa operator", "ssh-rsa other"]);
+    let server = Server::new(vec![
+        ("GET /latest/user-data ", machine.settings.to_string()),
+        ("GET /latest/key ", "ssh-rsa cloud\n".into()),
+    ]);
+    let http = json!({"Type": "HTTP", "URI": format!("http://{}", server.address), "UserDataPath": "/latest/user-data",
+        "SSHKeysPath": "/latest/key"});
+    machine.config = Some(config(json!([http]), json!({})));
+    machine.start().await;
+    assert_eq!(authorized_keys(&machine), "ssh-rsa operator\nssh-rsa other\nssh-rsa cloud");
+    assert_eq!(machine.state("etc_hostname"), machine.agent_id.as_str());
+    machine.kill();
+
+    // A cloud without a key says 404, which neither takes long nor takes a key away that others have.
+    server.replace(("GET /latest/user-data ", machine.settings.to_string()));
+    machine.start().await;
+    assert_eq!(authorized_keys(&machine), "ssh-rsa operator\nssh-rsa other");
 }
 
 #[tokio::test]
