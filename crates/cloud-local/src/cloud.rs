@@ -1,5 +1,6 @@
 //! The cloud, and which file serves which method.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::methods::{
@@ -12,6 +13,7 @@ use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud, UserData};
 
 use crate::config::LocalConfig;
+use crate::isolation::{self, Isolation, IsolationChoice};
 use crate::methods;
 use crate::state::{DiskRecord, StemcellRecord, VmRecord};
 
@@ -22,13 +24,14 @@ pub struct LocalCloud {
     pub(crate) vms: Shelf<VmRecord>,
     pub(crate) disks: Shelf<DiskRecord>,
     memory: PathBuf,
-    windlass: Option<PathBuf>,
+    config: LocalConfig,
+    isolation: OnceCell<Isolation>,
 }
 
 impl LocalCloud {
     /// The cloud that `config` describes. Touches nothing: the folders are made when they are first needed.
     pub fn new(config: LocalConfig) -> Result<Self, CpiError> {
-        let state = config.state_dir;
+        let state = config.state_dir.clone();
         if !state.is_absolute() {
             return Err(CpiError::cpi(format!(
                 "'cloud.properties.local.state_dir' must be an absolute path, not '{}'",
@@ -40,13 +43,14 @@ impl LocalCloud {
             vms: Shelf::new(&state),
             disks: Shelf::new(&state),
             memory: state.join("requests"),
-            windlass: config.windlass,
+            config,
+            isolation: OnceCell::new(),
         })
     }
 
     /// The executable that becomes a VM's supervisor.
     pub(crate) fn windlass(&self) -> Result<PathBuf, CpiError> {
-        match &self.windlass {
+        match &self.config.windlass {
             Some(path) => Ok(path.clone()),
             None => std::env::current_exe().map_err(|error| {
                 CpiError::cpi(format!(
@@ -54,6 +58,26 @@ impl LocalCloud {
                 ))
             }),
         }
+    }
+
+    /// How new VMs and disks are made: as configured, or as this machine allows.
+    pub(crate) fn isolation(&self) -> Result<Isolation, CpiError> {
+        if let Some(isolation) = self.isolation.get() {
+            return Ok(*isolation);
+        }
+        let allowed = || isolation::try_container(&self.config.state_dir);
+        let isolation = match self.config.isolation {
+            IsolationChoice::Process => Isolation::Process,
+            IsolationChoice::Auto if allowed().is_err() => Isolation::Process,
+            IsolationChoice::Auto => Isolation::Container,
+            IsolationChoice::Container => allowed().map(|()| Isolation::Container).map_err(|error| {
+                CpiError::cloud(format!(
+                    "this machine allows us no containers: {error}; run as root, or set 'cloud.properties.local.isolation' to \
+                     'process'"
+                ))
+            })?,
+        };
+        Ok(*self.isolation.get_or_init(|| isolation))
     }
 
     /// The VM that a disk is attached to. One that is gone, with a call that was killed before it let go, holds nothing.

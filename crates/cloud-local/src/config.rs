@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::Deserialize;
+
+use crate::isolation::IsolationChoice;
 
 /// The configuration of the embedded cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -11,19 +14,25 @@ pub struct LocalConfig {
     pub state_dir: PathBuf,
     /// How VMs are kept apart.
     #[serde(default)]
-    pub isolation: Isolation,
+    pub isolation: IsolationChoice,
     /// The executable that runs `vm-run`; normally the one that serves the call.
     #[serde(default)]
     pub windlass: Option<PathBuf>,
+    /// Where containers on dynamic networks get their addresses.
+    #[serde(default = "dynamic_range")]
+    pub dynamic_range: IpNet,
+    /// Where networks that are made without a range get theirs.
+    #[serde(default = "managed_range")]
+    pub managed_range: IpNet,
+    /// Whether containers may reach beyond this machine. Turns on `ip_forward` and translates their addresses.
+    #[serde(default)]
+    pub outbound: bool,
 }
 
-/// How VMs are kept apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Isolation {
-    /// The strongest that this machine allows.
-    #[default]
-    Auto,
-    /// A folder and an agent per VM, on a loopback address, without privileges.
-    Process,
+fn dynamic_range() -> IpNet {
+    IpNet::V4(ipnet::Ipv4Net::new_assert([10, 246, 0, 0].into(), 22))
+}
+
+fn managed_range() -> IpNet {
+    IpNet::V4(ipnet::Ipv4Net::new_assert([10, 247, 0, 0].into(), 16))
 }

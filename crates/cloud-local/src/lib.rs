@@ -25,6 +25,8 @@
 mod address;
 pub mod cloud;
 mod config;
+mod container;
+mod isolation;
 mod machine;
 mod methods;
 mod network;
@@ -34,7 +36,8 @@ mod supervisor;
 mod unpack;
 
 pub use cloud::LocalCloud;
-pub use config::{Isolation, LocalConfig};
+pub use config::LocalConfig;
+pub use isolation::{Isolation, IsolationChoice};
 pub use supervisor::vm_run;
 
 /// Serves the one CPI call of this process, with the configuration at `config`.

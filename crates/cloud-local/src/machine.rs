@@ -34,6 +34,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// How much of the console an error shows.
 const CONSOLE_TAIL: usize = 800;
 
+/// Where a container finds the disks that are attached to it.
+pub(crate) const DISKS_IN_VM: &str = "/warden-cpi-dev";
+
 /// Where things are in a VM's folder.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
@@ -47,6 +50,9 @@ pub(crate) struct SupervisorRecord {
     pub(crate) process: ProcessIdentity,
     /// Whether it has the VM's addresses and has started the agent.
     pub(crate) ready: bool,
+    /// The first process of a container.
+    #[serde(default)]
+    pub(crate) init: Option<ProcessIdentity>,
 }
 
 /// The one line that a new supervisor writes on its stdout.
@@ -158,6 +164,17 @@ impl Machine {
     /// The agent's base folder, what `/var/vcap` is elsewhere.
     pub(crate) fn base(&self) -> PathBuf {
         self.folder.join("base")
+    }
+
+    /// Where the machine mounts a container's disks: each appears in the VM under [`DISKS_IN_VM`] by the same name. What the
+    /// VM mounts there does not appear here.
+    pub(crate) fn disks(&self) -> PathBuf {
+        self.folder.join("disks")
+    }
+
+    /// The first process of a container that runs: `/proc/PID/ns` has its namespaces, `/proc/PID/root` its files.
+    pub(crate) fn init(&self) -> Option<ProcessIdentity> {
+        self.supervisor_record().and_then(|record| record.init).filter(ProcessIdentity::is_running)
     }
 
     /// Starts the VM and returns once it runs. One that runs already is left alone.

@@ -9,6 +9,8 @@ use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
 use windlass_cpi::resources::Kept;
 
+use crate::isolation::Isolation;
+
 /// `stemcell.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StemcellRecord {
@@ -20,6 +22,9 @@ pub(crate) struct StemcellRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct VmRecord {
     pub(crate) cid: VmCid,
+    /// How the VM is kept apart, from its creation on.
+    #[serde(default)]
+    pub(crate) isolation: Isolation,
     pub(crate) agent_id: AgentId,
     pub(crate) stemcell_cid: StemcellCid,
     /// The agent's executable in the stemcell.

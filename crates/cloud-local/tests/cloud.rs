@@ -274,7 +274,7 @@ fn a_wrong_configuration_is_an_answer_too() {
     for (local, words) in [
         (json!({}), "state_dir"),
         (json!({"state_dir": "relative"}), "absolute path"),
-        (json!({"state_dir": rig.state(), "isolation": "none"}), "`auto` or `process`"),
+        (json!({"state_dir": rig.state(), "isolation": "none"}), "`auto`, `container`, `process`"),
     ] {
         rig.configure(local);
         let error = rig.refused("has_vm", json!(["vm-1"]));

@@ -17,6 +17,7 @@ use windlass_durable::file;
 
 use crate::address;
 use crate::cloud::LocalCloud;
+use crate::isolation::Isolation;
 use crate::machine::{Machine, StartError};
 use crate::network::{self, Plan};
 use crate::state::VmRecord;
@@ -97,6 +98,7 @@ fn build(
     network::settle(&networks, &addresses, &mut user_data.settings);
     let record = VmRecord {
         cid: cid.clone(),
+        isolation: Isolation::Process,
         agent_id: vm.agent_id.clone(),
         stemcell_cid: vm.stemcell_cid.clone(),
         agent,

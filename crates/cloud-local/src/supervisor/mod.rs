@@ -120,7 +120,7 @@ fn read_record(folder: &Path) -> Result<VmRecord, Started> {
 
 fn record(machine: &Machine, ready: bool) -> Result<(), Started> {
     ProcessIdentity::of(std::process::id())
-        .map(|process| SupervisorRecord { process, ready })
+        .map(|process| SupervisorRecord { process, ready, init: None })
         .and_then(|record| file::write_json(&machine.supervisor(), &record, file::PRIVATE))
         .map_err(|error| failed("cannot write supervisor.json", &error))
 }

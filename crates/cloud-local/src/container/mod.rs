@@ -1,0 +1,3 @@
+//! A VM as a container.
+
+pub(crate) mod root;

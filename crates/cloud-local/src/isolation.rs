@@ -1,0 +1,71 @@
+//! How VMs are kept apart, and what this machine allows. It is found out by trying, not by looking at the user id: root
+//! in somebody's container may do less than root, and a machine may do without overlays.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nix::sched::CloneFlags;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use serde::{Deserialize, Serialize};
+use windlass_durable::file;
+
+use crate::network::netlink;
+
+/// How one VM is kept apart; decided at `create_vm` and kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Namespaces, a root file system and interfaces of its own.
+    Container,
+    /// A folder and an agent on a loopback address.
+    #[default]
+    Process,
+}
+
+/// Which isolation new VMs get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationChoice {
+    /// The strongest that this machine allows. A VM with loopback addresses is a process in any case.
+    #[default]
+    Auto,
+    /// Containers, or an error.
+    Container,
+    /// A folder and an agent per VM, on a loopback address, without privileges.
+    Process,
+}
+
+impl std::fmt::Display for Isolation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Container => "container",
+            Self::Process => "process",
+        })
+    }
+}
+
+/// Tries what a container needs, in a mount namespace that ends with the attempt: mounts, an overlay on the file system of
+/// `state`, and changes to the network.
+pub(crate) fn try_container(state: &Path) -> io::Result<()> {
+    let vms = state.join("vms");
+    file::create_private_dir(&vms)?;
+    let folder = file::beside(&vms.join("attempt"))?;
+    let attempt = std::thread::scope(|scope| {
+        scope.spawn(|| attempt(&folder)).join().unwrap_or_else(|_| Err(io::Error::other("the attempt panicked")))
+    });
+    let removed = fs::remove_dir_all(&folder);
+    attempt.and(removed)
+}
+
+fn attempt(folder: &Path) -> io::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    let [lower, upper, work, root] = ["lower", "upper", "work", "root"].map(|name| folder.join(name));
+    for path in [&lower, &upper, &work, &root] {
+        fs::create_dir_all(path)?;
+    }
+    crate::container::root::mount_overlay(&lower, &upper, &work, &root, MountFlags::empty())?;
+    rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty())?;
+    netlink::may_change_links()
+}
