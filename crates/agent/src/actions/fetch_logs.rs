@@ -12,10 +12,6 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let kinds: String = arguments.take(0)?;
     let filters: Option<Vec<String>> = arguments.take(1)?;
     let path = logs::pack(&agent.base, agent.platform.system_logs(), &kinds, &filters.unwrap_or_default())?;
-    let put = Blobs::new(&agent.base, &agent.settings.current()).put(&path);
-    if put.is_err() {
-        let _ = std::fs::remove_file(&path);
-    }
-    let (id, sha1) = put?;
+    let (id, sha1) = Blobs::new(&agent.base, &agent.settings.current()).put(&path)?;
     Ok(json!({"blobstore_id": id, "sha1": sha1}))
 }

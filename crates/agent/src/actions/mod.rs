@@ -9,6 +9,7 @@ mod cancel_task;
 mod delete_arp_entries;
 mod drain;
 mod fetch_logs;
+mod fetch_logs_with_signed_url;
 mod get_state;
 mod get_task;
 mod info;
@@ -26,6 +27,7 @@ mod ssh;
 mod start;
 mod stop;
 mod sync_dns;
+mod sync_dns_with_signed_url;
 mod unmount_disk;
 mod update_settings;
 mod upload_blob;
@@ -105,10 +107,12 @@ pub(crate) const ACTIONS: &[Action] = actions! {
     "update_settings", KeptTask, update_settings;
     "upload_blob", Task, upload_blob;
     "fetch_logs", Task, fetch_logs;
+    "fetch_logs_with_signed_url", Task, fetch_logs_with_signed_url;
     "bundle_logs", Direct, bundle_logs;
     "remove_file", Direct, remove_file;
     "ssh", Direct, ssh;
     "sync_dns", Direct, sync_dns;
+    "sync_dns_with_signed_url", Direct, sync_dns_with_signed_url;
     "delete_arp_entries", Direct, delete_arp_entries;
     "shutdown", Direct, shutdown;
 };
@@ -172,6 +176,9 @@ pub(crate) enum ActionError {
     /// a blob cannot be had or kept
     #[error(transparent)]
     Blob(#[from] BlobError),
+    /// the names of other instances cannot be had
+    #[error("fetching new DNS records")]
+    FetchingDns(#[source] BlobError),
     /// the logs cannot be packed
     #[error(transparent)]
     Logs(#[from] LogsError),

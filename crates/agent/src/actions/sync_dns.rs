@@ -9,7 +9,7 @@ use windlass_durable::file;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
-use crate::blobs::Blobs;
+use crate::blobs::{Blob, Blobs};
 use crate::digest::Digest;
 
 #[derive(Debug, Deserialize)]
@@ -22,14 +22,24 @@ struct Records {
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(3)?;
     let (id, digest, version): (String, Digest, u64) = (arguments.take(0)?, arguments.take(1)?, arguments.take(2)?);
+    sync(agent, version, || Ok(Blobs::new(&agent.base, &agent.settings.current()).find(&id, &digest)?))
+}
+
+/// Takes the names in the blob that `fetch` gives.
+pub(super) fn sync(
+    agent: &Agent,
+    version: u64,
+    fetch: impl FnOnce() -> Result<Blob, ActionError>,
+) -> Result<Value, ActionError> {
     // Of two at once, the older must not come last.
     let _guard = agent.dns.lock().unwrap_or_else(PoisonError::into_inner);
     let path = agent.base.dns_records();
     if version_of(&path).is_some_and(|known| known >= version) {
         return Ok("synced".into());
     }
-    let blob = Blobs::new(&agent.base, &agent.settings.current()).find(&id, &digest)?;
-    let bytes = std::fs::read(&blob).map_err(|source| ActionError::Io { path: blob, source })?;
+    let blob = fetch()?;
+    let bytes =
+        std::fs::read(blob.path()).map_err(|source| ActionError::Io { path: blob.path().to_owned(), source })?;
     let records: Records = serde_json::from_slice(&bytes).map_err(ActionError::DnsRecords)?;
     if records.version != version {
         return Err(ActionError::DnsVersion);

@@ -62,27 +62,32 @@ impl Drop for Partial {
 
 /// Sends a blob.
 pub(super) async fn get(path: &Path) -> Response<Body> {
-    let opened = async {
-        let file = File::open(path).await?;
-        let metadata = file.metadata().await?;
-        if metadata.is_file() {
-            Ok::<_, io::Error>((file, metadata.len()))
-        } else {
-            Err(io::ErrorKind::NotFound.into())
-        }
-    };
-    match opened.await {
-        Ok((file, left)) => Response::new(Either::Right(FileBody { file, left })),
+    match FileBody::open(path).await {
+        Ok(body) => Response::new(Either::Right(body)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => empty(StatusCode::NOT_FOUND),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot read the blob: {error}")),
     }
 }
 
-/// A file as the body of an answer, sent in parts.
+/// A file as the body of a request or an answer, sent in parts.
 #[derive(Debug)]
-pub(super) struct FileBody {
+pub(crate) struct FileBody {
     file: File,
     left: u64,
+}
+
+impl FileBody {
+    /// The file at `path`, with the length that it has now.
+    pub(crate) async fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path).await?;
+        let metadata = file.metadata().await?;
+        if metadata.is_file() { Ok(Self { file, left: metadata.len() }) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// How much of it is not sent yet.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
 }
 
 impl HttpBody for FileBody {

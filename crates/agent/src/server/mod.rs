@@ -4,7 +4,7 @@
 //! Anybody on the network can connect, so whoever has not shown the password yet gets little: a handshake and a request's
 //! head within bounds of time and size, and no lasting place when others want in.
 
-mod blobs;
+pub(crate) mod blobs;
 pub(crate) mod entrance;
 mod routes;
 pub(crate) mod tls;

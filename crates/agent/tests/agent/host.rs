@@ -65,6 +65,8 @@ fn messages(machine: &Machine, hint: Value) -> Vec<Value> {
         ("ssh", json!(["setup", {"user": "bosh_test", "public_key": "ssh-rsa A"}])),
         ("ssh", json!(["cleanup", {"user_regex": ".*"}])),
         ("sync_dns", json!(["dns", "664ccda857793d8afd51ccdd2aaa73264c694112", 1])),
+        ("sync_dns_with_signed_url", json!([{"signed_url": "", "multi_digest": "aa", "version": 9}])),
+        ("fetch_logs_with_signed_url", json!([{"signed_url": "", "log_type": "job,agent,system"}])),
         ("delete_arp_entries", json!([{"ips": ["127.0.0.1"]}])),
         ("run_script", json!(["pre-start", {}])),
         ("drain", json!(["shutdown"])),

@@ -78,6 +78,8 @@ pub(crate) struct Machine {
     pub(crate) kill_at: Option<u64>,
     /// The agent's executable.
     pub(crate) program: PathBuf,
+    /// Where programs are that only this VM has.
+    pub(crate) programs: Option<PathBuf>,
     /// The arguments for platform and job supervisor.
     pub(crate) kind: [&'static str; 4],
     child: Option<Child>,
@@ -117,6 +119,7 @@ impl Machine {
             config: None,
             kill_at: None,
             program: env!("CARGO_BIN_EXE_windlass-agent").into(),
+            programs: None,
             kind: ["-P", "directory", "-M", "monit"],
             child: None,
         }
@@ -182,6 +185,7 @@ impl Machine {
             .arg("-b")
             .arg(self.base())
             .envs(self.kill_at.map(|step| (windlass_durable::kill_point::KILL_AT, step.to_string())))
+            .envs(self.programs.iter().map(|programs| ("PATH", format!("{}:/usr/bin:/bin", programs.display()))))
             .stdin(Stdio::null())
             .stdout(console.try_clone().unwrap())
             .stderr(console)

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that fails shall panic")]
 
+mod blobs;
 mod conformance;
 mod disks;
 mod fuzz;

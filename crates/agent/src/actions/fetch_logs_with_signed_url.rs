@@ -1,0 +1,26 @@
+//! `fetch_logs_with_signed_url [{"signed_url", "log_type", "filters", "blobstore_headers"}]`: logs as a blob at a URL.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ActionError, Arguments};
+use crate::agent::Agent;
+use crate::blobs::{Blobs, SignedUrl};
+use crate::logs;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Wanted {
+    log_type: String,
+    filters: Option<Vec<String>>,
+    #[serde(flatten)]
+    url: SignedUrl,
+}
+
+pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
+    arguments.require(1)?;
+    let Wanted { log_type, filters, url } = arguments.take(0)?;
+    let path = logs::pack(&agent.base, agent.platform.system_logs(), &log_type, &filters.unwrap_or_default())?;
+    let digests = Blobs::new(&agent.base, &agent.settings.current()).put_signed(&url, &path)?;
+    Ok(json!({"sha1": digests}))
+}
