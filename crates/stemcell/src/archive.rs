@@ -1,12 +1,14 @@
 //! The tarball of a stemcell, read as a stream.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_manifest::{Document, ParseError, Problem};
+
+use crate::meter::Meter;
+use crate::tarball::{self, Tarball};
 
 /// The name of the manifest in the tarball.
 pub const MANIFEST: &str = "stemcell.MF";
@@ -91,29 +93,28 @@ pub(crate) trait ImageSink {
 
 /// Reads the tarball at `path` from its start to its end, streaming the image into `sink`, and gives the manifest with its
 /// text. Everything besides the two files is passed over.
-pub(crate) fn read(path: &Path, sink: &mut impl ImageSink) -> Result<(StemcellManifest, String), ReadError> {
+pub(crate) fn read(
+    path: &Path,
+    meter: &Meter<'_>,
+    sink: &mut impl ImageSink,
+) -> Result<(StemcellManifest, String), ReadError> {
     let damaged = |source| ReadError::NotTarball { path: path.to_owned(), source };
-    let mut archive = tar::Archive::new(open(path)?);
     let (mut manifest, mut image) = (None, false);
-    for entry in archive.entries().map_err(damaged)? {
-        let mut entry = entry.map_err(damaged)?;
-        let Some(name) = role(&entry.path_bytes())? else { continue };
+    Tarball::new(open(path, meter)?).each(damaged, |entry| {
+        let Some(name) = role(&entry.path_bytes())? else { return Ok(()) };
         if !entry.header().entry_type().is_file() {
             return Err(ReadError::NotRegular { name });
         }
         if (name == IMAGE && image) || (name == MANIFEST && manifest.is_some()) {
             return Err(ReadError::Twice { name });
         }
-        if name == IMAGE {
-            image = true;
-            let expected = entry.size();
-            stream(&mut entry, expected, sink, damaged)?;
-        } else {
-            manifest = Some(manifest_text(&mut entry, damaged)?);
+        if name == MANIFEST {
+            manifest = Some(manifest_text(entry, damaged)?);
+            return Ok(());
         }
-    }
-    // Also the end is read, because only there gzip tells whether everything before it was right.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
+        image = true;
+        stream(entry, sink, damaged)
+    })?;
     let missing = |name| ReadError::Missing { path: path.to_owned(), name };
     let text = manifest.ok_or_else(|| missing(MANIFEST))?;
     if !image {
@@ -122,23 +123,18 @@ pub(crate) fn read(path: &Path, sink: &mut impl ImageSink) -> Result<(StemcellMa
     Ok((parse(&text)?, text))
 }
 
-/// Gzip or plain, by its first bytes.
-fn open(path: &Path) -> Result<Box<dyn Read>, ReadError> {
+/// Opens a stemcell, compressed or not.
+pub(crate) fn open<'m>(path: &Path, meter: &'m Meter<'_>) -> Result<Box<dyn Read + 'm>, ReadError> {
     let unreadable = |source| ReadError::Open { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(unreadable)?;
-    let mut start = Vec::new();
-    (&mut file).take(2).read_to_end(&mut start).map_err(unreadable)?;
-    file.rewind().map_err(unreadable)?;
-    match start.as_slice() {
-        [0x1f, 0x8b] => Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, file)))),
-        [] => Err(ReadError::NotTarball { path: path.to_owned(), source: io::Error::other("it is empty") }),
-        _ => Ok(Box::new(BufReader::with_capacity(64 * 1024, file))),
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size == 0 {
+        return Err(ReadError::NotTarball { path: path.to_owned(), source: io::Error::other("it is empty") });
     }
+    tarball::open(path, meter).map_err(unreadable)
 }
 
 /// Which of the two files an entry is; none for the others.
-fn role(name: &[u8]) -> Result<Option<&'static str>, ReadError> {
-    use std::os::unix::ffi::OsStrExt;
+pub(crate) fn role(name: &[u8]) -> Result<Option<&'static str>, ReadError> {
     let path = Path::new(std::ffi::OsStr::from_bytes(name));
     let mut parts = path.components().filter(|part| *part != Component::CurDir);
     if parts.clone().any(|part| !matches!(part, Component::Normal(_))) {
@@ -152,20 +148,14 @@ fn role(name: &[u8]) -> Result<Option<&'static str>, ReadError> {
 
 fn stream(
     entry: &mut impl Read,
-    expected: u64,
     sink: &mut impl ImageSink,
     damaged: impl Fn(io::Error) -> ReadError,
 ) -> Result<(), ReadError> {
     let mut buffer = vec![0; 64 * 1024];
-    let mut done = 0;
     loop {
         match entry.read(&mut buffer).map_err(&damaged)? {
-            0 if done == expected => return Ok(()),
-            0 => return Err(damaged(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside the image"))),
-            read => {
-                sink.take(&buffer[..read])?;
-                done += read as u64;
-            }
+            0 => return Ok(()),
+            read => sink.take(&buffer[..read])?,
         }
     }
 }
@@ -174,15 +164,11 @@ fn manifest_text<R: Read>(
     entry: &mut tar::Entry<'_, R>,
     damaged: impl Fn(io::Error) -> ReadError,
 ) -> Result<String, ReadError> {
-    let expected = entry.size();
-    if expected > LARGEST_MANIFEST {
+    if entry.size() > LARGEST_MANIFEST {
         return Err(ReadError::ManifestTooLarge);
     }
     let mut text = String::new();
     entry.read_to_string(&mut text).map_err(&damaged)?;
-    if text.len() as u64 != expected {
-        return Err(damaged(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside the manifest")));
-    }
     Ok(text)
 }
 

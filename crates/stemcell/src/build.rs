@@ -1,35 +1,54 @@
-//! A minimal stemcell around an agent.
+//! A stemcell around an agent.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use sha1::{Digest, Sha1};
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_contract::{ApiVersion, Object};
-use windlass_durable::{file, kill_point};
 
+use crate::accounts::Accounts;
 use crate::archive::{IMAGE, MANIFEST};
-use crate::digest::hex;
-use crate::root_fs::{self, Content};
+use crate::base::{self, Listing, RootFsError};
+use crate::busybox::Busybox;
+use crate::debian::{Bootstrap, Debian, DebianError};
+use crate::meter::Meter;
+use crate::pack::{self, ImagePack, NewStemcell, PutError};
+use crate::program::{self, ProgramError};
+use crate::root_fs::{self, AGENT_FOLDER, Content, Setup};
+use crate::tarball;
 
 /// What to build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
     /// Where the stemcell goes.
     pub output: PathBuf,
-    /// The executable of the agent. It must run without anything else: the stemcell has no libraries.
+    /// The executable of the agent. Libraries that it needs come with it.
     pub agent: PathBuf,
+    /// What is in the stemcell besides the agent.
+    pub base: Base,
     /// The stemcell's name.
     pub name: String,
     /// The stemcell's version.
     pub version: String,
     /// The operating system that deployments name.
     pub os: String,
-    /// What the agent can do.
+    /// What the agent can do. Below 2 it needs a registry, and is told so.
     pub api_version: ApiVersion,
+}
+
+/// What is in a stemcell besides the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Base {
+    /// Nothing, or a busybox that is static.
+    Minimal {
+        /// The busybox.
+        busybox: Option<PathBuf>,
+    },
+    /// A root file system: a tar, compressed with gzip or not, or a folder.
+    RootFs(PathBuf),
+    /// A Debian system.
+    Debian(Debian),
 }
 
 impl BuildOptions {
@@ -38,6 +57,7 @@ impl BuildOptions {
         Self {
             output: output.into(),
             agent: agent.into(),
+            base: Base::Minimal { busybox: None },
             name: "windlass-minimal".into(),
             version: "1".into(),
             os: "windlass-minimal".into(),
@@ -49,9 +69,9 @@ impl BuildOptions {
 /// a stemcell that cannot be built
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// a version that needs a registry
-    #[error("a stemcell with api_version {0} would need a registry; build one with 2 or more")]
-    OldApiVersion(ApiVersion),
+    /// a version that does not exist
+    #[error("there is no stemcell with api_version {0}; the first is 1")]
+    ApiVersion(ApiVersion),
     /// an empty name or version
     #[error("the stemcell's {0} must not be empty")]
     Empty(&'static str),
@@ -64,6 +84,30 @@ pub enum BuildError {
         #[source]
         source: io::Error,
     },
+    /// the agent's libraries are not there
+    #[error("the agent cannot be packed into the stemcell")]
+    Libraries(#[from] ProgramError),
+    /// the busybox is none
+    #[error("the busybox '{}' cannot be used", path.display())]
+    Busybox {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// the root file system cannot be used
+    #[error("the root file system '{path}' cannot become a stemcell")]
+    RootFs {
+        /// Its path, or the suite.
+        path: String,
+        /// Why.
+        #[source]
+        source: RootFsError,
+    },
+    /// no Debian system could be made
+    #[error(transparent)]
+    Debian(#[from] DebianError),
     /// the stemcell cannot be written
     #[error("the stemcell '{}' cannot be written", path.display())]
     Write {
@@ -75,30 +119,33 @@ pub enum BuildError {
     },
 }
 
-/// Builds a stemcell. It appears at its place when it is complete, and has the same bytes whenever the agent and the
-/// options are the same. `progress` hears how many bytes of the agent are packed, and of how many.
-pub fn build(options: &BuildOptions, progress: impl FnMut(u64, u64)) -> Result<(), BuildError> {
+/// Builds a stemcell. It appears at its place when it is complete, and has the same bytes whenever the agent, the base and
+/// the options are the same. `progress` hears how many bytes were packed, and of how many if that is known.
+pub fn build(options: &BuildOptions, mut progress: impl FnMut(u64, Option<u64>)) -> Result<(), BuildError> {
     for (what, value) in [("name", &options.name), ("version", &options.version), ("operating system", &options.os)] {
         if value.is_empty() {
             return Err(BuildError::Empty(what));
         }
     }
-    if options.api_version < ApiVersion::V2 {
-        return Err(BuildError::OldApiVersion(options.api_version));
+    if options.api_version < ApiVersion::V1 {
+        return Err(BuildError::ApiVersion(options.api_version));
     }
-    let unusable = |source| BuildError::Agent { path: options.agent.clone(), source };
-    let agent = File::open(&options.agent).map_err(unusable)?;
-    let metadata = agent.metadata().map_err(unusable)?;
-    if !metadata.is_file() || metadata.len() == 0 {
-        return Err(unusable(io::Error::other("it is not an executable file")));
-    }
-    let mut agent = Tracked { agent, done: 0, total: metadata.len(), progress };
+    let setup = Setup {
+        stemcell_version: options.version.clone(),
+        api_version: options.api_version,
+        agent: usable_agent(&options.agent)?,
+        needs: program::needs(&options.agent, Path::new(AGENT_FOLDER))?,
+    };
+    let meter = Meter::new(&mut progress);
     let unwritable = |source| BuildError::Write { path: options.output.clone(), source };
-    let (mut image, sha1) = write_image(&options.version, &mut agent, &options.output).map_err(unwritable)?;
-    // The tar's header says how long the agent is: one that changed meanwhile makes a broken image.
-    if agent.done != agent.total {
-        return Err(unusable(io::Error::other("it changed while it was read")));
+    let mut image = pack::begin_image(&options.output).map_err(unwritable)?;
+    match &options.base {
+        Base::Minimal { busybox } => pack_minimal(options, &setup, busybox.as_deref(), &mut image, &meter)?,
+        Base::RootFs(path) => pack_root_fs(path, &setup, &mut image, &meter)
+            .map_err(|source| BuildError::RootFs { path: path.display().to_string(), source })?,
+        Base::Debian(debian) => pack_debian(debian, &setup, &mut image, &meter)?,
     }
+    let (image, sha1) = pack::end_image(image).map_err(unwritable)?;
     let manifest = StemcellManifest {
         name: options.name.clone(),
         version: options.version.clone(),
@@ -108,109 +155,89 @@ pub fn build(options: &BuildOptions, progress: impl FnMut(u64, u64)) -> Result<(
         stemcell_formats: vec!["warden-tar".into()],
         cloud_properties: Object::new(),
     };
-    write_stemcell(&manifest, &mut image, &options.output).map_err(unwritable)
+    write_stemcell(&manifest, &image, &options.output).map_err(unwritable)
 }
 
-/// The compressed root file system, in a file without a name, and its digest.
-fn write_image(version: &str, agent: &mut Tracked<impl FnMut(u64, u64)>, output: &Path) -> io::Result<(File, String)> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut image = tempfile::tempfile_in(folder)?;
-    // Fast, because an agent of tens of megabytes is packed again with each build of it.
-    let digesting = Digesting { file: BufWriter::new(&mut image), digest: Sha1::new() };
-    let mut tar = tar::Builder::new(GzEncoder::new(digesting, Compression::fast()));
-    for entry in root_fs::entries(version) {
-        match &entry.content {
-            Content::Folder => append(&mut tar, entry.path, entry.mode, tar::EntryType::Directory, 0, io::empty())?,
-            Content::Text(text) => {
-                append(&mut tar, entry.path, entry.mode, tar::EntryType::Regular, text.len() as u64, text.as_bytes())?;
-            }
-            Content::Agent => {
-                let size = agent.total;
-                append(&mut tar, entry.path, entry.mode, tar::EntryType::Regular, size, (&mut *agent).take(size))?;
-            }
-        }
+/// Refuses what can be seen to be no agent.
+pub(crate) fn usable_agent(path: &Path) -> Result<PathBuf, BuildError> {
+    let unusable = |source| BuildError::Agent { path: path.to_owned(), source };
+    let metadata = std::fs::metadata(path).map_err(unusable)?;
+    if !metadata.is_file() || metadata.len() == 0 {
+        return Err(unusable(io::Error::other("it is not an executable file")));
     }
-    let Digesting { mut file, digest } = tar.into_inner()?.finish()?;
-    file.flush()?;
-    drop(file);
-    image.rewind()?;
-    Ok((image, hex(&digest.finalize())))
+    Ok(path.to_owned())
 }
 
-fn write_stemcell(manifest: &StemcellManifest, image: &mut File, output: &Path) -> io::Result<()> {
+fn pack_minimal(
+    options: &BuildOptions,
+    setup: &Setup,
+    busybox: Option<&Path>,
+    image: &mut ImagePack,
+    meter: &Meter<'_>,
+) -> Result<(), BuildError> {
+    let unwritable = |source| BuildError::Write { path: options.output.clone(), source };
+    let busybox = busybox
+        .map(|path| Busybox::of(path).map_err(|source| BuildError::Busybox { path: path.to_owned(), source }))
+        .transpose()?;
+    let Ok(accounts) = Accounts::minimal().with_vcap("/bin/sh") else {
+        return Err(unwritable(io::Error::other("the minimal root file system has a user of its own")));
+    };
+    let entries = root_fs::minimal(setup, &accounts, busybox.as_ref());
+    let sources = entries.iter().filter_map(|entry| match &entry.content {
+        Content::File(path) => Some(path),
+        _ => None,
+    });
+    meter.expect(sources.filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum());
+    for entry in &entries {
+        image.put(entry, meter).map_err(|error| match (error, &entry.content) {
+            (PutError::Read(source), Content::File(path)) => BuildError::Agent { path: path.clone(), source },
+            (PutError::Read(source) | PutError::Write(source), _) => unwritable(source),
+        })?;
+    }
+    Ok(())
+}
+
+fn pack_root_fs(path: &Path, setup: &Setup, image: &mut ImagePack, meter: &Meter<'_>) -> Result<(), RootFsError> {
+    let own = own_bytes(setup);
+    let seen = if path.is_dir() {
+        let listing = Listing::of(path)?;
+        meter.expect(listing.bytes + own);
+        base::from_folder(&listing, image, meter)?
+    } else {
+        let mut file = File::open(path).map_err(RootFsError::Read)?;
+        base::refuse_other_compression(&tarball::first_bytes(&mut file).map_err(RootFsError::Read)?)?;
+        meter.expect(file.metadata().map_err(RootFsError::Read)?.len() + own);
+        base::from_tar(tarball::open(path, meter).map_err(RootFsError::Read)?, image)?
+    };
+    seen.complete(setup, image, meter)
+}
+
+fn pack_debian(debian: &Debian, setup: &Setup, image: &mut ImagePack, meter: &Meter<'_>) -> Result<(), BuildError> {
+    let failed = |source| BuildError::RootFs { path: debian.suite.clone(), source };
+    let mut bootstrap = Bootstrap::start(debian)?;
+    let Some(output) = bootstrap.output() else { return Err(failed(RootFsError::Empty)) };
+    let seen = match base::from_tar(meter.read(output), image) {
+        // Then it is its fault, if it failed.
+        Err(damaged @ RootFsError::Damaged(_)) => {
+            return Err(bootstrap.end().err().map_or(failed(damaged), Into::into));
+        }
+        other => other.map_err(failed)?,
+    };
+    bootstrap.end()?;
+    seen.complete(setup, image, meter).map_err(failed)
+}
+
+/// Bytes of the agent and its libraries.
+fn own_bytes(setup: &Setup) -> u64 {
+    let libraries = setup.needs.iter().flat_map(|needs| needs.libraries.values().map(|library| &library.source));
+    let files = libraries.chain([&setup.agent]);
+    files.filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+fn write_stemcell(manifest: &StemcellManifest, image: &File, output: &Path) -> io::Result<()> {
     let manifest = windlass_manifest::to_yaml(&serde_json::to_value(manifest)?);
-    let temporary = Temporary(file::beside(output)?);
-    kill_point("before the stemcell is written");
-    // Stored as it is: the image is compressed already.
-    let target = BufWriter::new(File::create_new(&temporary.0)?);
-    let mut tar = tar::Builder::new(GzEncoder::new(target, Compression::none()));
-    append(&mut tar, MANIFEST, 0o644, tar::EntryType::Regular, manifest.len() as u64, manifest.as_bytes())?;
-    append(&mut tar, IMAGE, 0o644, tar::EntryType::Regular, image.metadata()?.len(), image)?;
-    let target = tar.into_inner()?.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    target.sync_all()?;
-    file::rename(&temporary.0, output)
-}
-
-/// A file that is removed unless it was renamed.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// An entry without anything that depends on who builds it, and when.
-fn append(
-    tar: &mut tar::Builder<impl Write>,
-    path: &str,
-    mode: u32,
-    kind: tar::EntryType,
-    size: u64,
-    content: impl Read,
-) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    tar.append_data(&mut header, path, content)
-}
-
-struct Digesting<W> {
-    file: W,
-    digest: Sha1,
-}
-
-impl<W: Write> Write for Digesting<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.digest.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-/// The agent, telling how much of it was read.
-struct Tracked<P> {
-    agent: File,
-    done: u64,
-    total: u64,
-    progress: P,
-}
-
-impl<P: FnMut(u64, u64)> Read for Tracked<P> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.agent.read(buffer)?;
-        if read > 0 {
-            self.done += read as u64;
-            (self.progress)(self.done, self.total);
-        }
-        Ok(read)
-    }
+    let mut stemcell = NewStemcell::create(output)?;
+    stemcell.put(MANIFEST, manifest.len() as u64, manifest.as_bytes())?;
+    stemcell.put(IMAGE, image.metadata()?.len(), image)?;
+    stemcell.finish(output)
 }

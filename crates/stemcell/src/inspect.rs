@@ -6,6 +6,7 @@ use windlass_contract::stemcell::StemcellManifest;
 
 use crate::archive::{self, ImageSink};
 use crate::digest::Digests;
+use crate::meter::Meter;
 use crate::{DigestCheck, ReadError};
 
 /// What is inside a stemcell.
@@ -21,11 +22,13 @@ pub struct Inspection {
     pub digest: DigestCheck,
 }
 
-/// Reads the stemcell at `path` without unpacking it.
-pub fn inspect(path: &Path) -> Result<Inspection, ReadError> {
+/// Reads the stemcell at `path` without unpacking it. `progress` hears how many bytes were read, and of how many.
+pub fn inspect(path: &Path, mut progress: impl FnMut(u64, Option<u64>)) -> Result<Inspection, ReadError> {
     let mut image = Measured { size: 0, digests: Digests::default() };
-    let (manifest, _) = archive::read(path, &mut image)?;
     let size = std::fs::metadata(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?.len();
+    let meter = Meter::new(&mut progress);
+    meter.expect(size);
+    let (manifest, _) = archive::read(path, &meter, &mut image)?;
     let digest = image.digests.check(&manifest.sha1);
     Ok(Inspection { manifest, size, image_size: image.size, digest })
 }

@@ -4,20 +4,41 @@
 //!
 //! - [`inspect()`] says what is inside, and whether the image is the one that the manifest describes.
 //! - [`unpack()`] puts both files into a folder, as `create_stemcell` expects them.
-//! - [`build()`] makes a minimal stemcell around an agent, the same bytes from the same input each time.
+//! - [`build()`] makes a stemcell around an agent: a minimal one, or from a system ([`Base`]). The same bytes from the same
+//!   input each time.
+//! - [`repack()`] changes what a stemcell says of itself, or puts another agent into it.
+//! - [`Init::of`] tells what a VM of it starts with.
 //!
-//! Tarballs come from anywhere, so they are read as a stream ([`archive`]), and only two names in them are ever
-//! written to disk. [`root_fs`] lists the files of the stemcell that we build.
+//! Tarballs come from anywhere, so they are read as a stream that nothing can make large in memory, and only two names in them are
+//! ever written to disk ([`archive`]). [`root_fs`] lists the files that make a root file system a stemcell; an agent that is not
+//! static brings its libraries.
 
+mod accounts;
 pub mod archive;
+pub mod base;
 pub mod build;
+mod busybox;
+pub mod debian;
 pub mod digest;
+mod init;
 pub mod inspect;
+mod meter;
+mod pack;
+mod program;
+pub mod repack;
 pub mod root_fs;
+mod tarball;
 pub mod unpack;
 
+pub use accounts::AccountTaken;
 pub use archive::ReadError;
-pub use build::{BuildError, BuildOptions, build};
+pub use base::RootFsError;
+pub use build::{Base, BuildError, BuildOptions, build};
+pub use busybox::find_busybox;
+pub use debian::{Debian, DebianError};
 pub use digest::DigestCheck;
+pub use init::Init;
 pub use inspect::{Inspection, inspect};
+pub use program::ProgramError;
+pub use repack::{RepackError, RepackOptions, repack};
 pub use unpack::unpack;

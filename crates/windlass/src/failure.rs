@@ -39,6 +39,8 @@ pub(crate) enum Failure {
     #[error(transparent)]
     StemcellBuild(#[from] windlass_stemcell::BuildError),
     #[error(transparent)]
+    StemcellRepack(#[from] windlass_stemcell::RepackError),
+    #[error(transparent)]
     Stemcell(#[from] windlass_stemcell::ReadError),
     #[error("cannot find a place for the director's state; name one with --state-dir")]
     NoStateDir,

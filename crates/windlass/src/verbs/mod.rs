@@ -21,6 +21,7 @@ mod recreate;
 mod sim;
 mod stemcell_build;
 mod stemcell_inspect;
+mod stemcell_repack;
 mod stemcells;
 mod task;
 mod tasks;
@@ -82,6 +83,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Certify(arguments) => return certify::run(flags, arguments).await,
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
+        Verb::Stemcell(StemcellVerb::Repack(arguments)) => return stemcell_repack::run(screen, arguments),
         Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
         Verb::Sim(SimVerb::List { config }) => return sim::list(screen, config.as_deref()),
         Verb::Sim(SimVerb::DiskSize { disk_cid, config }) => {

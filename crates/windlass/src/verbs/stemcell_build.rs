@@ -1,9 +1,9 @@
-//! `windlass stemcell build`: a minimal stemcell around an agent.
+//! `windlass stemcell build`: a stemcell around an agent.
 
 use std::path::PathBuf;
 
 use windlass_contract::ApiVersion;
-use windlass_stemcell::BuildOptions;
+use windlass_stemcell::{Base, BuildOptions, Debian, find_busybox};
 
 use crate::cli::StemcellBuildArgs;
 use crate::failure::Failure;
@@ -16,15 +16,24 @@ pub(crate) fn run(screen: &mut Screen, arguments: StemcellBuildArgs) -> Result<(
         None => default_agent()?,
     };
     let mut options = BuildOptions::new(agent, arguments.output);
-    options.name = arguments.name;
+    if let Some(path) = arguments.rootfs {
+        options.base = Base::RootFs(path);
+        options.name = "windlass-rootfs".into();
+        options.os = options.name.clone();
+    } else if let Some(suite) = arguments.debian {
+        options.os = format!("debian-{suite}");
+        options.name = format!("windlass-{}", options.os);
+        options.base = Base::Debian(Debian { suite, mirror: arguments.mirror, packages: arguments.packages });
+    } else {
+        options.base = Base::Minimal { busybox: arguments.busybox.or_else(find_busybox) };
+    }
+    options.name = arguments.name.unwrap_or(options.name);
+    options.os = arguments.os.unwrap_or(options.os);
     options.version = arguments.stemcell_version;
     options.api_version = ApiVersion(arguments.api_version);
-    let bar = progress_bar(0, screen.is_live());
-    let built = windlass_stemcell::build(&options, |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
+    let bar = progress_bar(screen.is_live());
+    let built = windlass_stemcell::build(&options, bar.reporter());
+    bar.clear();
     built?;
     let BuildOptions { name, version, output, .. } = options;
     screen.line(&format!("Stemcell '{name}/{version}' is in {}", output.display()));

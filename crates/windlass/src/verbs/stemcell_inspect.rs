@@ -2,15 +2,20 @@
 
 use std::path::Path;
 
+use windlass_manifest::to_yaml;
 use windlass_stemcell::{DigestCheck, Inspection};
 
 use crate::failure::Failure;
 use crate::formats;
 use crate::screen::Screen;
 use crate::table::Table;
+use crate::verbs::upload_stemcell::progress_bar;
 
 pub(crate) fn run(screen: &mut Screen, file: &Path) -> Result<(), Failure> {
-    screen.table(&table(&windlass_stemcell::inspect(file)?));
+    let bar = progress_bar(screen.is_live());
+    let inspection = windlass_stemcell::inspect(file, bar.reporter());
+    bar.clear();
+    screen.table(&table(&inspection?));
     Ok(())
 }
 
@@ -23,8 +28,24 @@ fn table(stemcell: &Inspection) -> Table {
         DigestCheck::Unknown => "not given".to_owned(),
     };
     let needs = if version.has_v2_results() { "no registry" } else { "a registry" };
+    let image_size = match stemcell.image_size {
+        0 => "light: the cloud has the image".to_owned(),
+        size => formats::size(size),
+    };
+    let properties = serde_json::Value::from(manifest.cloud_properties.clone());
+    let properties = if manifest.cloud_properties.is_empty() { String::new() } else { to_yaml(&properties) };
     Table {
-        header: vec!["Name", "Version", "OS", "API Version", "Formats", "Size", "Image Size", "Image Digest"],
+        header: vec![
+            "Name",
+            "Version",
+            "OS",
+            "API Version",
+            "Formats",
+            "Size",
+            "Image Size",
+            "Image Digest",
+            "Cloud Properties",
+        ],
         rows: vec![vec![
             manifest.name.clone(),
             manifest.version.clone(),
@@ -32,8 +53,9 @@ fn table(stemcell: &Inspection) -> Table {
             format!("{version} (needs {needs})"),
             manifest.stemcell_formats.join("\n"),
             formats::size(stemcell.size),
-            formats::size(stemcell.image_size),
+            image_size,
             digest,
+            properties.trim_end().to_owned(),
         ]],
         transpose: true,
         ..Table::default()
