@@ -9,6 +9,7 @@ use windlass_contract::agent::{Message, Reply, TaskHandle};
 use crate::actions::{self, Action, ActionError, Arguments, Mode};
 use crate::boot::Ending;
 use crate::chain;
+use crate::embedded::Temper;
 use crate::layout::Base;
 use crate::platform::Platform;
 use crate::server::entrance::Gate;
@@ -32,12 +33,17 @@ pub(crate) struct Agent {
     /// Held while the names of other instances change.
     pub(crate) dns: Mutex<()>,
     pub(crate) ending: UnboundedSender<Ending>,
+    /// What it is like to talk to, if it is only simulated.
+    pub(crate) temper: Option<Arc<dyn Temper>>,
 }
 
 impl Agent {
     /// Answers a message; none if it is not one.
     pub(crate) async fn answer(self: &Arc<Self>, body: &[u8]) -> Option<Reply> {
         let message: Message = serde_json::from_slice(body).ok()?;
+        if let Some(temper) = &self.temper {
+            temper.before(&message.method).await;
+        }
         let Some(action) = actions::find(&message.method).filter(|action| self.knows(action)) else {
             return Some(Reply::exception(format!("unknown message {}", message.method)));
         };

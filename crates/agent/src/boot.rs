@@ -14,14 +14,15 @@ use windlass_durable::lock::FileLock;
 
 use crate::agent::Agent;
 use crate::command_line::Options;
-use crate::config::{self, ConfigError};
+use crate::config::{self, Config, ConfigError};
+use crate::embedded::Temper;
 use crate::layout::Base;
 use crate::mbus::{Mbus, MbusError};
-use crate::platform::{self, PlatformError, UnknownPlatform};
+use crate::platform::{self, Platform, PlatformError, UnknownPlatform};
 use crate::server::entrance::{Entrance, Gate};
 use crate::server::tls::{self, TlsError};
 use crate::settings::{SettingsError, SettingsStore};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, SupervisorKind};
 use crate::tasks::Tasks;
 use crate::{chain, disks, server};
 
@@ -91,11 +92,11 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Booted {
     pub(crate) agent: Arc<Agent>,
-    endings: UnboundedReceiver<Ending>,
-    _lock: FileLock,
+    pub(crate) endings: UnboundedReceiver<Ending>,
+    _lock: Option<FileLock>,
 }
 
-/// Loads settings and mounts the disk that was mounted before.
+/// The agent that the command line describes, ready to listen.
 pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
     let config = config::read(options.config.as_deref())?;
     let failed = |source| BootError::Base { path: options.base.clone(), source };
@@ -105,13 +106,30 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
         io::ErrorKind::TimedOut => BootError::AnotherAgent { path: options.base.clone() },
         _ => failed(error),
     })?;
+    let lock = Some(lock);
+    start(Parts { base, platform, supervisor: options.supervisor, lock, temper: None }, config)
+}
+
+/// What an agent is made of beside its configuration.
+pub(crate) struct Parts {
+    pub(crate) base: Base,
+    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) supervisor: SupervisorKind,
+    /// Keeps other agents away from the base directory; none where one process has them all.
+    pub(crate) lock: Option<FileLock>,
+    pub(crate) temper: Option<Arc<dyn Temper>>,
+}
+
+/// Loads settings and mounts the disk that was mounted before.
+pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
+    let Parts { base, platform, supervisor, lock, temper } = parts;
     let settings = SettingsStore::open(base.clone(), config.sources, config.registry)?;
     let entrance = {
         let settings = settings.current();
         Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings)? }
     };
-    let supervisor = Supervisor::new(options.supervisor, base.stopped());
-    let tasks = Tasks::start(base.tasks()).map_err(BootError::Runtime)?;
+    let supervisor = Supervisor::new(supervisor, base.stopped());
+    let tasks = Tasks::new(base.tasks());
     let (ending, endings) = unbounded_channel();
     let agent = Arc::new(Agent {
         base,
@@ -124,6 +142,7 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
         vitals: Default::default(),
         dns: Default::default(),
         ending,
+        temper,
     });
     authorize_keys(&agent)?;
     set_passwords(&agent)?;
@@ -192,7 +211,7 @@ pub(crate) fn serve(booted: Booted) -> Result<Ending, BootError> {
     let mbus = &entrance.mbus;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BootError::Runtime)?;
     let ending = runtime.block_on(async {
-        let listener = listen(mbus).await?;
+        let listener = listen(&mbus.host, mbus.port).await?;
         let mut terminate = signal(SignalKind::terminate()).map_err(BootError::Runtime)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(BootError::Runtime)?;
         tracing::info!("agent {} listens on {}:{}", agent.settings.current().agent.agent_id, mbus.host, mbus.port);
@@ -213,9 +232,9 @@ pub(crate) fn serve(booted: Booted) -> Result<Ending, BootError> {
     ending
 }
 
-async fn listen(mbus: &Mbus) -> Result<TcpListener, BootError> {
-    let failed = |source| BootError::Listen { host: mbus.host.clone(), port: mbus.port, source };
-    let addresses: Vec<SocketAddr> =
-        tokio::net::lookup_host((mbus.host.as_str(), mbus.port)).await.map_err(failed)?.collect();
+/// Listens where the settings say.
+pub(crate) async fn listen(host: &str, port: u16) -> Result<TcpListener, BootError> {
+    let failed = |source| BootError::Listen { host: host.to_owned(), port, source };
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
     TcpListener::bind(addresses.as_slice()).await.map_err(failed)
 }

@@ -5,6 +5,8 @@
 //! takes long becomes a task ([`tasks`]), one at a time, so that a ping is never kept waiting. What depends on the machine is
 //! behind [`platform::Platform`]. Everything it remembers is in files under its base directory ([`layout`]), in the
 //! original agent's formats, so that either agent can take over from the other.
+//!
+//! [`Embedded`] is the same agent without a process of its own, for simulations.
 
 mod actions;
 mod agent;
@@ -14,6 +16,7 @@ mod command_line;
 mod config;
 mod digest;
 mod disks;
+mod embedded;
 mod layout;
 mod logs;
 mod mbus;
@@ -32,6 +35,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use command_line::Command;
+pub use embedded::{Embedded, EmbeddedError, Ended, Temper};
 
 /// Runs the agent with the arguments of a process, the program's name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {

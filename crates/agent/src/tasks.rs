@@ -1,10 +1,10 @@
-//! Tasks: long actions, one at a time in the order they came, on a thread of their own so that no ping waits for them.
+//! Tasks: long actions, one at a time in the order they came, on a thread of their own so that no ping waits for them. The thread
+//! is there while there are tasks: most of the time an agent has none, and thousands of agents may share a process.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,9 +44,9 @@ pub(crate) enum TaskError {
         #[source]
         source: io::Error,
     },
-    /// the thread of the tasks is gone
-    #[error("the agent is ending")]
-    Ending,
+    /// there is no thread for it
+    #[error("cannot start a thread for the task")]
+    Thread(#[source] io::Error),
 }
 
 /// A task that survives a restart, in the original's format.
@@ -78,6 +78,10 @@ struct Task {
 #[derive(Debug, Default)]
 struct State {
     tasks: HashMap<String, Task>,
+    /// Those that the thread is not at yet.
+    waiting: VecDeque<Queued>,
+    /// Whether there is a thread.
+    working: bool,
     /// The one that the thread is at.
     running: Option<String>,
     ended: VecDeque<String>,
@@ -92,7 +96,6 @@ pub(crate) struct Tasks {
     file: PathBuf,
     /// Guards the file of kept tasks.
     keeping: Arc<Mutex<()>>,
-    queue: Sender<Queued>,
 }
 
 struct Queued {
@@ -101,31 +104,16 @@ struct Queued {
     work: Work,
 }
 
+impl std::fmt::Debug for Queued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queued").field("id", &self.id).field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
 impl Tasks {
-    /// Starts the thread. It ends with the process: what it does survives a kill at any point.
-    pub(crate) fn start(file: PathBuf) -> io::Result<Self> {
-        let (queue, waiting) = mpsc::channel::<Queued>();
-        let tasks = Self { state: Arc::default(), cancellation: Condvar::new(), file, keeping: Arc::default(), queue };
-        let (state, file, keeping) = (tasks.state.clone(), tasks.file.clone(), tasks.keeping.clone());
-        std::thread::Builder::new().name("tasks".into()).spawn(move || {
-            for Queued { id, kept, work } in waiting {
-                lock(&state).running = Some(id.clone());
-                let result = std::panic::catch_unwind(AssertUnwindSafe(work))
-                    .unwrap_or_else(|_| Err("the agent failed inside; its log says where".to_owned()));
-                lock(&state).end(&id, result);
-                if kept {
-                    let _guard = lock(&keeping);
-                    let forgotten = read_kept(&file).and_then(|mut kept| {
-                        kept.remove(&id);
-                        file::write_json(&file, &kept, file::PRIVATE)
-                    });
-                    if let Err(error) = forgotten {
-                        tracing::warn!("task {id} ended, and {} still lists it: {error}", file.display());
-                    }
-                }
-            }
-        })?;
-        Ok(tasks)
+    /// No tasks yet; those that survive a restart are kept in `file`.
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { state: Arc::default(), cancellation: Condvar::new(), file, keeping: Arc::default() }
     }
 
     /// Starts a task and returns its id.
@@ -171,8 +159,15 @@ impl Tasks {
         if state.tasks.len() - state.ended.len() >= WAITING {
             return Err(TaskError::TooMany);
         }
+        if !state.working {
+            // It waits for our lock and finds the task. It ends with the process: what it does survives a kill at any point.
+            let (state, file, keeping) = (self.state.clone(), self.file.clone(), self.keeping.clone());
+            let thread = std::thread::Builder::new().name("tasks".into());
+            thread.spawn(move || work_off(&state, &file, &keeping)).map_err(TaskError::Thread)?;
+        }
+        state.working = true;
         state.tasks.insert(id.clone(), Task { method, progress: Progress::Running, cancelled: false });
-        self.queue.send(Queued { id: id.clone(), kept, work }).map_err(|_| TaskError::Ending)?;
+        state.waiting.push_back(Queued { id: id.clone(), kept, work });
         Ok(id)
     }
 
@@ -207,6 +202,14 @@ impl Tasks {
 }
 
 impl State {
+    /// The task whose turn it is; without one, the thread is gone.
+    fn next(&mut self) -> Option<Queued> {
+        let next = self.waiting.pop_front();
+        self.running = next.as_ref().map(|next| next.id.clone());
+        self.working = next.is_some();
+        next
+    }
+
     fn is_cancelled(&self) -> bool {
         self.running.as_ref().and_then(|id| self.tasks.get(id)).is_some_and(|task| task.cancelled)
     }
@@ -219,6 +222,26 @@ impl State {
         while self.ended.len() > KEPT_RESULTS {
             if let Some(oldest) = self.ended.pop_front() {
                 self.tasks.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// Does one task after the other until none waits.
+fn work_off(state: &Mutex<State>, file: &Path, keeping: &Mutex<()>) {
+    loop {
+        let Some(Queued { id, kept, work }) = lock(state).next() else { return };
+        let result = std::panic::catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|_| Err("the agent failed inside; its log says where".to_owned()));
+        lock(state).end(&id, result);
+        if kept {
+            let _guard = lock(keeping);
+            let forgotten = read_kept(file).and_then(|mut kept| {
+                kept.remove(&id);
+                file::write_json(file, &kept, file::PRIVATE)
+            });
+            if let Err(error) = forgotten {
+                tracing::warn!("task {id} ended, and {} still lists it: {error}", file.display());
             }
         }
     }
@@ -238,6 +261,8 @@ fn read_kept(path: &Path) -> io::Result<BTreeMap<String, Kept>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     fn ended(tasks: &Tasks, id: &str) -> Result<Value, String> {
@@ -254,7 +279,7 @@ mod tests {
     #[test]
     fn tasks_run_one_after_the_other_and_their_results_can_be_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let tasks = Tasks::start(folder.path().join("tasks.json")).unwrap();
+        let tasks = Tasks::new(folder.path().join("tasks.json"));
         let (release, gate) = mpsc::channel::<()>();
         let first =
             tasks.begin("first", Box::new(move || gate.recv().map(|()| Value::from(1)).map_err(|e| e.to_string())));
@@ -273,7 +298,7 @@ mod tests {
     #[test]
     fn neither_a_panic_nor_a_flood_stops_the_agent() {
         let folder = tempfile::tempdir().unwrap();
-        let tasks = Tasks::start(folder.path().join("tasks.json")).unwrap();
+        let tasks = Tasks::new(folder.path().join("tasks.json"));
         let panics = tasks.begin("panics", Box::new(|| panic!("on purpose"))).unwrap();
         assert!(ended(&tasks, &panics).is_err());
         let (release, gate) = mpsc::channel::<()>();
@@ -298,11 +323,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks.json");
         let (release, gate) = mpsc::channel::<()>();
-        let tasks = Tasks::start(path.clone()).unwrap();
+        let tasks = Tasks::new(path.clone());
         let work: Work = Box::new(move || gate.recv().map(|()| Value::Null).map_err(|e| e.to_string()));
         let id = tasks.begin_kept("update_settings", b"{}", work).unwrap();
 
-        let restarted = Tasks::start(path.clone()).unwrap();
+        let restarted = Tasks::new(path.clone());
         let found = restarted.interrupted();
         assert_eq!((found[0].id.as_str(), found[0].payload().unwrap().as_slice()), (id.as_str(), &b"{}"[..]));
         restarted.resume(id.clone(), "update_settings", Box::new(|| Ok("ok".into()))).unwrap();

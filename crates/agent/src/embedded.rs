@@ -1,0 +1,104 @@
+//! An agent inside of another process, beside thousands of others: for simulated VMs.
+//!
+//! It is the same agent with the same server and the same files. It shares the process's runtime, costs a task and a listening
+//! socket while nobody talks to it, restarts in place, and changes nothing outside of its folder (it has the platform
+//! `directory`: a disk is a directory).
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::boot::{self, BootError, Booted, Ending, Parts};
+use crate::config::{Config, Registry};
+use crate::layout::Base;
+use crate::mbus::Mbus;
+use crate::sources::Source;
+use crate::supervisor::SupervisorKind;
+use crate::{platform, server};
+
+/// What an agent is like to talk to.
+pub trait Temper: Debug + Send + Sync {
+    /// Waits before a message is looked at. An agent whose wait never ends is silent.
+    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+}
+
+/// An agent to be run.
+#[derive(Debug, Clone)]
+pub struct Embedded {
+    /// Everything that the agent owns is below, as `/var/vcap` elsewhere. Nobody else may use it.
+    pub base: PathBuf,
+    /// The file with what the VM was given to boot with.
+    pub user_data: PathBuf,
+    /// Whether that only says in which registry the settings are. Then the agent is one from before version 2 of the contract,
+    /// which finds disks in its settings alone.
+    pub from_registry: bool,
+    /// The VM's address. It is where an agent listens that shall listen on all addresses, because the others are other VMs'.
+    pub address: IpAddr,
+    /// What it is like to talk to.
+    pub temper: Arc<dyn Temper>,
+}
+
+/// Why an agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Told,
+    /// It powered its VM off.
+    PoweredOff,
+}
+
+/// why an agent cannot run
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EmbeddedError(BootError);
+
+impl Embedded {
+    /// Runs the agent until `end`, or until somebody tells it to power its VM off. It comes back by itself when new settings need
+    /// that.
+    pub async fn run(&self, end: impl Future<Output = ()>) -> Result<Ended, EmbeddedError> {
+        let mut end = std::pin::pin!(end);
+        loop {
+            let this = self.clone();
+            let booted = tokio::task::spawn_blocking(move || this.boot()).await;
+            let booted = booted.map_err(|error| BootError::Runtime(error.into())).and_then(|booted| booted);
+            let Booted { agent, mut endings, .. } = booted.map_err(EmbeddedError)?;
+            let listener = self.listen(&agent.gate.current().mbus).await.map_err(EmbeddedError)?;
+            let end = async {
+                tokio::select! {
+                    Some(ending) = endings.recv() => ending,
+                    () = &mut end => Ending::Signal,
+                }
+            };
+            match server::serve(listener, agent, end).await {
+                Ending::Restart => {}
+                Ending::Shutdown => return Ok(Ended::PoweredOff),
+                Ending::Signal => return Ok(Ended::Told),
+            }
+        }
+    }
+
+    fn boot(self) -> Result<Booted, BootError> {
+        let base = Base::prepare(&self.base).map_err(|source| BootError::Base { path: self.base, source })?;
+        let platform = platform::find("directory", &base)?;
+        let config = Config {
+            sources: vec![Source::File(self.user_data)],
+            registry: if self.from_registry { Registry::ByServerName } else { Registry::Unused },
+            takes_hints: !self.from_registry,
+        };
+        let temper = Some(self.temper);
+        boot::start(Parts { base, platform, supervisor: SupervisorKind::Monit, lock: None, temper }, config)
+    }
+
+    async fn listen(&self, mbus: &Mbus) -> Result<TcpListener, BootError> {
+        let host = match mbus.host.parse::<IpAddr>() {
+            Ok(every) if every.is_unspecified() => self.address.to_string(),
+            _ => mbus.host.clone(),
+        };
+        boot::listen(&host, mbus.port).await
+    }
+}
