@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 use windlass_contract::agent::{DIRECTOR_PROTOCOL, Message, Reply, TaskHandle};
 use windlass_contract::{AgentId, Secret};
 
-use crate::connection::Connections;
+use crate::connection::{Body, Connections};
 use crate::error::{CallError, Stage, TransportError};
 use crate::tls::{ClientTls, TlsError, client_config};
 
@@ -126,13 +126,22 @@ impl Agent {
 
     /// Sends any message; when the agent made a task of it, waits for the task's end.
     pub async fn call(&self, method: &str, arguments: Vec<Value>) -> Result<Value, CallError> {
-        match self.send(method, arguments, self.deadlines.message).await? {
-            Answer::Done(value) => Ok(value),
-            Answer::Task(task) => self.wait_for_task(method, task).await,
+        match self.begin(method, arguments).await? {
+            Begun::Done(value) => Ok(value),
+            Begun::Task(task) => self.finish(&task).await,
         }
     }
 
-    async fn wait_for_task(&self, method: &str, task: String) -> Result<Value, CallError> {
+    /// Sends any message, and does not wait for the end of a task that the agent made of it.
+    pub async fn begin(&self, method: &str, arguments: Vec<Value>) -> Result<Begun, CallError> {
+        Ok(match self.send(method, arguments, self.deadlines.message).await? {
+            Answer::Done(value) => Begun::Done(value),
+            Answer::Task(id) => Begun::Task(Task { id, method: method.to_owned() }),
+        })
+    }
+
+    /// Waits for the end of a task, also through a restart of the agent.
+    pub async fn finish(&self, Task { id: task, method }: &Task) -> Result<Value, CallError> {
         let started = Instant::now();
         let mut heard = started;
         let mut pause = FIRST_POLL;
@@ -144,7 +153,7 @@ impl Agent {
                 Ok(Answer::Task(_)) => heard = Instant::now(),
                 Err(error) if error.is_transient() && heard.elapsed() < self.deadlines.silence => {}
                 Err(CallError::Exception { agent, message, .. }) => {
-                    let method = method.to_owned();
+                    let method = method.clone();
                     return Err(CallError::Exception { agent, method, message });
                 }
                 Err(error) => return Err(error),
@@ -162,8 +171,12 @@ impl Agent {
         arguments: Vec<Value>,
         patience: Duration,
     ) -> Result<Answer, CallError> {
-        let request = self.request(method, arguments)?;
-        let exchange = self.shared.connections.exchange(request, is_repeatable(method));
+        let message = self.message(method, arguments)?;
+        let request = || self.request(Method::POST, "/agent", message.clone());
+        let exchange = async {
+            let connections = &self.shared.connections;
+            connections.read(connections.exchange(&request, is_repeatable(method)).await?).await
+        };
         let (status, body) = match tokio::time::timeout(patience, exchange).await {
             Ok(Ok(answered)) => answered,
             Ok(Err((stage, source))) => return Err(self.unreachable(stage, source)),
@@ -171,11 +184,7 @@ impl Agent {
         };
         match status {
             StatusCode::OK => {}
-            StatusCode::UNAUTHORIZED => {
-                let (agent, address) = (self.shared.id.clone(), self.shared.address.clone());
-                return Err(CallError::Unauthorized { agent, address });
-            }
-            other => return Err(self.bad_reply(method, format!("HTTP status {other}"))),
+            other => return Err(self.refused(method, other)),
         }
         match serde_json::from_slice::<Reply>(&body) {
             Ok(Reply::Value { value }) => {
@@ -191,30 +200,59 @@ impl Agent {
         }
     }
 
-    fn request(&self, method: &str, arguments: Vec<Value>) -> Result<Request<Full<Bytes>>, CallError> {
+    /// What a status means that is none of success.
+    pub(crate) fn refused(&self, method: &str, status: StatusCode) -> CallError {
+        if status == StatusCode::UNAUTHORIZED {
+            let (agent, address) = (self.shared.id.clone(), self.shared.address.clone());
+            return CallError::Unauthorized { agent, address };
+        }
+        self.bad_reply(method, format!("HTTP status {status}"))
+    }
+
+    fn message(&self, method: &str, arguments: Vec<Value>) -> Result<Bytes, CallError> {
         let message = Message {
             method: method.to_owned(),
             arguments,
             reply_to: format!("windlass.{}", uuid::Uuid::new_v4()),
             protocol: Some(DIRECTOR_PROTOCOL),
         };
-        let unsendable = |error: Box<dyn std::error::Error + Send + Sync>| {
-            self.unreachable(Stage::VmCreated, TransportError::Broken(error))
-        };
-        let body = serde_json::to_vec(&message).map_err(|error| unsendable(error.into()))?;
-        Request::post("/agent")
-            .header(HOST, self.shared.host.clone())
-            .header(AUTHORIZATION, self.shared.authorization.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| unsendable(error.into()))
+        let unsendable =
+            |error: serde_json::Error| self.unreachable(Stage::VmCreated, TransportError::Broken(error.into()));
+        serde_json::to_vec(&message).map(Bytes::from).map_err(unsendable)
     }
 
-    fn unreachable(&self, stage: Stage, source: TransportError) -> CallError {
+    fn request(&self, method: Method, path: &'static str, body: Bytes) -> Request<Body> {
+        let mut request = self.request_with(
+            method,
+            Uri::from_static(path),
+            Full::new(body).map_err(|never| match never {}).boxed_unsync(),
+        );
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request
+    }
+
+    pub(crate) fn request_with(&self, method: Method, uri: Uri, body: Body) -> Request<Body> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        request.headers_mut().insert(HOST, self.shared.host.clone());
+        request.headers_mut().insert(AUTHORIZATION, self.shared.authorization.clone());
+        request
+    }
+
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.shared.connections
+    }
+
+    pub(crate) fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    pub(crate) fn unreachable(&self, stage: Stage, source: TransportError) -> CallError {
         CallError::Unreachable { agent: self.shared.id.clone(), address: self.shared.address.clone(), stage, source }
     }
 
-    fn timed_out(&self, method: &str, after: Duration) -> CallError {
+    pub(crate) fn timed_out(&self, method: &str, after: Duration) -> CallError {
         CallError::TimedOut {
             agent: self.shared.id.clone(),
             address: self.shared.address.clone(),
@@ -239,6 +277,24 @@ fn is_repeatable(method: &str) -> bool {
     !matches!(method, "run_script" | "run_errand" | "drain" | "shutdown")
         && !method.starts_with("compile_package")
         && !method.starts_with("fetch_logs")
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Begun {
+    /// It is done, with this result.
+    Done(Value),
+    /// It takes longer.
+    Task(Task),
+}
+
+/// A task of an agent, for [`Agent::finish`] and [`Agent::cancel_task`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// What the agent calls it.
+    pub id: String,
+    /// The action that it is.
+    pub method: String,
 }
 
 /// An answer taken apart.

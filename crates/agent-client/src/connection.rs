@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
@@ -27,7 +29,17 @@ const IDLE: Duration = Duration::from_secs(10);
 /// More than any reply; keeps a mad agent from filling the caller's memory.
 const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 
-type Sender = SendRequest<Full<Bytes>>;
+/// What a request carries: a message, or a blob from a file.
+pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+type Sender = SendRequest<Body>;
+
+/// An answer whose body is still to be read.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    sender: Sender,
+    pub(crate) response: Response<Incoming>,
+}
 
 /// The connections of one agent.
 #[derive(Debug)]
@@ -70,18 +82,18 @@ impl Connections {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// Sends `request` and reads the whole answer. A connection that was kept may have died unnoticed; then the request is
-    /// sent again over a new one, if it did not leave or if doing it twice does what doing it once does.
+    /// Sends a request and waits for the head of its answer. A connection that was kept may have died unnoticed; then the
+    /// request is made and sent again over a new one, if it did not leave or if doing it twice does what doing it once does.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
-        request: Request<Full<Bytes>>,
+        request: &(dyn Fn() -> Request<Body> + Send + Sync),
         repeatable: bool,
-    ) -> Result<(StatusCode, Bytes), Failed> {
+    ) -> Result<Opened, Failed> {
         kill_point("before agent call");
         while let Some(mut sender) = self.take_idle() {
             self.reached(Stage::Tls);
-            match sender.try_send_request(request.clone()).await {
-                Ok(response) => return self.finish(sender, response).await,
+            match sender.try_send_request(request()).await {
+                Ok(response) => return Ok(self.opened(sender, response)),
                 Err(mut failed) => {
                     if !repeatable && failed.take_message().is_none() {
                         return Err(broken(failed.into_error()));
@@ -90,28 +102,49 @@ impl Connections {
             }
         }
         let mut sender = self.connect().await?;
-        let response = sender.send_request(request).await.map_err(broken)?;
-        self.finish(sender, response).await
+        let response = sender.send_request(request()).await.map_err(broken)?;
+        Ok(self.opened(sender, response))
     }
 
-    async fn finish(
-        &self,
-        mut sender: Sender,
-        response: hyper::Response<hyper::body::Incoming>,
-    ) -> Result<(StatusCode, Bytes), Failed> {
+    fn opened(&self, sender: Sender, response: Response<Incoming>) -> Opened {
         kill_point("after agent call");
-        let status = response.status();
-        if status != StatusCode::UNAUTHORIZED {
+        if response.status() != StatusCode::UNAUTHORIZED {
             self.reached(Stage::Authenticated);
         }
-        let body = Limited::new(response.into_body(), REPLY_LIMIT)
-            .collect()
-            .await
-            .map_err(|error| (Stage::Authenticated, TransportError::Broken(error)))?;
+        Opened { sender, response }
+    }
+
+    /// Reads the whole answer.
+    pub(crate) async fn read(&self, Opened { sender, response }: Opened) -> Result<(StatusCode, Bytes), Failed> {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), REPLY_LIMIT).collect().await.map_err(broken_answer)?;
+        self.keep(sender).await;
+        Ok((status, body.to_bytes()))
+    }
+
+    /// The next part of an answer; none at its end.
+    pub(crate) async fn part(&self, opened: &mut Opened) -> Result<Option<Bytes>, Failed> {
+        loop {
+            match opened.response.frame().await {
+                None => return Ok(None),
+                // What is no data are trailers.
+                Some(frame) => match frame.map_err(|error| broken_answer(error.into()))?.into_data() {
+                    Ok(part) => return Ok(Some(part)),
+                    Err(_) => continue,
+                },
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request, once its answer was read.
+    pub(crate) async fn done(&self, opened: Opened) {
+        self.keep(opened.sender).await;
+    }
+
+    async fn keep(&self, mut sender: Sender) {
         if sender.ready().await.is_ok() {
             self.lock_idle().push(Idle { sender, since: Instant::now() });
         }
-        Ok((status, body.to_bytes()))
     }
 
     fn take_idle(&self) -> Option<Sender> {
@@ -176,6 +209,10 @@ impl Connections {
         });
         Ok(sender)
     }
+}
+
+fn broken_answer(error: Box<dyn std::error::Error + Send + Sync>) -> Failed {
+    (Stage::Authenticated, TransportError::Broken(error))
 }
 
 /// With TLS 1.3 the agent's refusal of our certificate arrives only after our side of the handshake is done.

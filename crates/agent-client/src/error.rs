@@ -101,6 +101,17 @@ pub enum CallError {
         /// The last stage that was reached.
         stage: Stage,
     },
+    /// a file of the caller's cannot be read or written
+    #[error("cannot exchange a blob with agent {agent}, because of the file {path} here")]
+    File {
+        /// The agent.
+        agent: AgentId,
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// the answer is none that an agent gives
     #[error("agent {agent} at {address} answered {method} with {problem}; check that it is a BOSH agent")]
     BadReply {
@@ -121,6 +132,7 @@ impl CallError {
         match self {
             Self::Unreachable { stage, .. } | Self::TimedOut { stage, .. } => *stage,
             Self::Unauthorized { .. } => Stage::Tls,
+            Self::File { .. } => Stage::VmCreated,
             Self::Exception { .. } | Self::BadReply { .. } => Stage::Authenticated,
         }
     }

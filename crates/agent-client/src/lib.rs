@@ -18,21 +18,25 @@
 //! agent: a method returns when its task ended, and outlives a restart of the agent in between.
 //!
 //! - [`access`]: what a new agent is given so that it can be reached.
-//! - [`methods`]: the actions, typed; [`Agent::call`] is any action.
+//! - [`methods`]: the actions, typed; [`Agent::call`] is any action, and [`Agent::begin`] does not wait for its end.
+//! - [`blobs`]: files for the agent and from it. [`health`]: what agents say by themselves elsewhere, asked for.
 //! - [`ready`]: waiting for a new VM, with the last stage that was reached.
 //! - [`error`]: what can go wrong and what to do about it.
 
 pub mod access;
 mod agent;
+pub mod blobs;
 mod connection;
 pub mod error;
+pub mod health;
 pub mod methods;
 pub mod ready;
 mod tls;
 
 pub use access::{AGENT_PORT, AgentAccess};
-pub use agent::{Agent, AgentClient, AgentEndpoint, Deadlines};
+pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Deadlines, Task};
 pub use error::{CallError, Stage};
+pub use health::{Alert, Heartbeat};
 pub use methods::{AgentState, Drain, Outcome};
 pub use ready::NotReady;
 pub use tls::{ClientTls, TlsError};

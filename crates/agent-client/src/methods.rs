@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::{DiskCid, DiskHint, Object};
 
-use crate::agent::{Agent, Answer};
+use crate::agent::{Agent, Answer, Task};
 use crate::error::{CallError, Stage};
 
 /// Whether the agent did what older ones do not know.
@@ -144,12 +144,15 @@ impl Agent {
     pub async fn add_and_mount_disk(&self, cid: &DiskCid, hint: &DiskHint) -> Result<(), CallError> {
         match self.add_persistent_disk(cid, hint).await? {
             Outcome::Done => self.mount_disk(cid, None).await,
-            Outcome::UnknownToAgent => {
-                // An agent that knows neither name takes the hint with the mount.
-                let _ = self.tolerant("update_persistent_disk", vec![json!(cid), json!(hint)]).await?;
-                self.mount_disk(cid, Some(hint)).await
-            }
+            Outcome::UnknownToAgent => self.mount_disk_as_before(cid, hint).await,
         }
+    }
+
+    /// Mounts a disk in the words of agents to which `add_persistent_disk` is unknown.
+    pub async fn mount_disk_as_before(&self, cid: &DiskCid, hint: &DiskHint) -> Result<(), CallError> {
+        // An agent that knows neither name takes the hint with the mount.
+        let _ = self.tolerant("update_persistent_disk", vec![json!(cid), json!(hint)]).await?;
+        self.mount_disk(cid, Some(hint)).await
     }
 
     /// Unmounts a disk; one that is not mounted is a success. Returns the agent's words.
@@ -169,6 +172,11 @@ impl Agent {
         self.tolerant("update_settings", vec![json!(settings)]).await
     }
 
+    /// Asks a task to end; [`Agent::finish`] tells how it did. Of the actions, drains and errands can be cancelled.
+    pub async fn cancel_task(&self, task: &Task) -> Result<(), CallError> {
+        self.call("cancel_task", vec![json!(task.id)]).await.map(drop)
+    }
+
     /// Powers the VM off. Its answer may get lost on the way, which is no failure.
     pub async fn shutdown(&self) -> Result<(), CallError> {
         match self.send("shutdown", vec![], FAREWELL_PATIENCE).await {
@@ -177,7 +185,7 @@ impl Agent {
         }
     }
 
-    async fn typed<T: DeserializeOwned>(&self, method: &str, arguments: Vec<Value>) -> Result<T, CallError> {
+    pub(crate) async fn typed<T: DeserializeOwned>(&self, method: &str, arguments: Vec<Value>) -> Result<T, CallError> {
         let value = self.call(method, arguments).await?;
         serde_json::from_value(value).map_err(|error| self.bad_reply(method, format!("an unexpected value ({error})")))
     }

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, CallError, ClientTls, Deadlines, Outcome, Stage};
+use windlass_agent_client::{
+    Agent, AgentClient, AgentEndpoint, Begun, CallError, ClientTls, Deadlines, Outcome, Stage,
+};
 use windlass_contract::{AgentId, DiskCid, DiskHint, Secret};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -137,6 +139,44 @@ async fn every_generation_of_agents_learns_where_the_disk_is() {
     assert_eq!(renamed, [json!(["update_persistent_disk", [cid, hint]]), json!(["mount_disk", [cid, hint]])]);
     let oldest = mounted_by(&["mount_disk"]).await;
     assert_eq!(oldest, [json!(["mount_disk", [cid, hint]])]);
+}
+
+#[tokio::test]
+async fn an_old_agent_is_not_told_again_what_it_does_not_know() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let agent = scripted(move |method, _| {
+        log.lock().unwrap().push(method.to_owned());
+        if method == "mount_disk" { Some(json!({"value": {}})) } else { unknown(method) }
+    })
+    .await;
+    let (cid, hint) = disk();
+    assert_eq!(agent.add_persistent_disk(&cid, &hint).await.unwrap(), Outcome::UnknownToAgent);
+    agent.mount_disk_as_before(&cid, &hint).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["add_persistent_disk", "update_persistent_disk", "mount_disk"]);
+}
+
+#[tokio::test]
+async fn a_caller_need_not_wait_for_a_task_and_can_cancel_it() {
+    let mut cancelled = false;
+    let agent = scripted(move |method, arguments| match method {
+        "drain" => Some(json!({"value": {"agent_task_id": "t-1", "state": "running"}})),
+        "cancel_task" => {
+            assert_eq!(arguments, ["t-1"]);
+            cancelled = true;
+            Some(json!({"value": "canceled"}))
+        }
+        "get_task" if cancelled => Some(json!({"exception": {"message": "Script was cancelled by user request"}})),
+        "get_task" => Some(json!({"value": {"agent_task_id": "t-1", "state": "running"}})),
+        _ => Some(json!({"value": "pong"})),
+    })
+    .await;
+    let Begun::Task(task) = agent.begin("drain", vec![json!("shutdown")]).await.unwrap() else { panic!("no task") };
+    assert_eq!((task.id.as_str(), task.method.as_str()), ("t-1", "drain"));
+    assert_eq!(agent.begin("ping", vec![]).await.unwrap(), Begun::Done(json!("pong")));
+    agent.cancel_task(&task).await.unwrap();
+    let error = agent.finish(&task).await.unwrap_err().to_string();
+    assert!(error.contains("failed to drain: Script was cancelled by user request"), "{error}");
 }
 
 #[tokio::test]

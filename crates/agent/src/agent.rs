@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use windlass_contract::agent::{Message, Reply, TaskHandle};
 
 use crate::actions::{self, Action, ActionError, Arguments, Mode};
+use crate::alerts::{Alerts, Severity};
 use crate::boot::Ending;
 use crate::chain;
 use crate::embedded::Temper;
@@ -30,6 +31,7 @@ pub(crate) struct Agent {
     pub(crate) tasks: Tasks,
     pub(crate) gate: Gate,
     pub(crate) vitals: Vitals,
+    pub(crate) alerts: Alerts,
     /// Held while the names of other instances change.
     pub(crate) dns: Mutex<()>,
     pub(crate) ending: UnboundedSender<Ending>,
@@ -105,7 +107,7 @@ impl Agent {
             };
             tracing::info!("resuming task {} ({})", kept.id, kept.method);
             if let Err(error) = self.tasks.resume(kept.id, method, work) {
-                tracing::warn!("{}", chain(&error));
+                self.alerts.raise(Severity::Error, format!("{} - not resumed", kept.method), chain(&error));
             }
         }
     }

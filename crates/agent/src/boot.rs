@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use windlass_durable::lock::FileLock;
 
 use crate::agent::Agent;
+use crate::alerts::Severity;
 use crate::command_line::Options;
 use crate::config::{self, Config, ConfigError};
 use crate::embedded::Temper;
@@ -140,6 +141,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
         tasks,
         gate: Gate::new(entrance),
         vitals: Default::default(),
+        alerts: Default::default(),
         dns: Default::default(),
         ending,
         temper,
@@ -194,13 +196,17 @@ fn mount_last_disk(agent: &Agent) {
         return;
     }
     let settings = agent.settings.current();
+    let lost = |cause: &dyn std::error::Error| {
+        let title = format!("disk {cid} was mounted before and is not mounted now");
+        agent.alerts.raise(Severity::Alert, title, chain(cause));
+    };
     let disk = match disks::find(&agent.base.disk_hints(), &settings.agent, cid) {
         Ok(disk) => disk,
-        Err(error) => return tracing::warn!("disk {cid} was mounted before and is not mounted now: {}", chain(&error)),
+        Err(error) => return lost(&error),
     };
     match agent.platform.mount_persistent_disk(&disk) {
         Ok(()) => tracing::info!("disk {cid} is mounted"),
-        Err(error) => tracing::warn!("disk {cid} was mounted before and is not mounted now: {}", chain(&error)),
+        Err(error) => lost(&error),
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod actions;
 mod agent;
+mod alerts;
 mod blobs;
 mod boot;
 mod command_line;

@@ -1,4 +1,5 @@
-//! `get_state ["full"]`: the spec applied last, the state of the jobs, and how the machine is.
+//! `get_state ["full", "alerts"]`: the spec applied last, the state of the jobs, how the machine is, and what broke. That is what
+//! the original sends as heartbeats and alerts over a message bus; it takes any number of words and ignores the second.
 
 use serde_json::{Value, json};
 
@@ -7,13 +8,20 @@ use crate::agent::Agent;
 use crate::spec::Spec;
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
-    let full = arguments.take::<Option<String>>(0)?.as_deref() == Some("full");
+    let mut says = |position, word| {
+        let found = arguments.take::<Option<String>>(position)?;
+        Ok::<_, ActionError>(found.as_deref() == Some(word))
+    };
+    let (full, alerts) = (says(0, "full")?, says(1, "alerts")?);
     let mut state = json!(Spec::read(&agent.base.spec())?);
     let settings = agent.settings.current();
     state["agent_id"] = json!(settings.agent.agent_id);
     state["job_state"] = agent.supervisor.state().into();
     if full {
         state["vitals"] = agent.vitals.now(&agent.platform.file_systems());
+    }
+    if alerts {
+        state["alerts"] = json!(agent.alerts.all());
     }
     state["vm"] = json!({"name": settings.agent.vm.name});
     Ok(state)

@@ -1,7 +1,5 @@
 //! What strangers and slow callers cannot do.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -18,19 +16,28 @@ async fn connections_that_say_nothing_do_not_keep_the_director_out() {
 }
 
 #[tokio::test]
-async fn a_half_sent_message_does_not_delay_others() {
+async fn a_half_sent_blob_is_not_kept() {
     let machine = Machine::started_without_client_certificates().await;
     let authorization = crate::machine::base64_of(&format!("director:{}", crate::machine::PASSWORD));
-    let mut slow = machine.connect().await;
     let head = format!(
-        "POST /agent HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {authorization}\r\nContent-Length: 50\r\n\r\n{{"
+        "PUT /blobs/ab/x HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {authorization}\r\nContent-Length: 50\r\n\r\nhalf"
     );
-    slow.write_all(head.as_bytes()).await.unwrap();
-    let started = Instant::now();
-    for _ in 0..20 {
-        assert_eq!(machine.message(json!({"method": "ping"})).await["value"], "pong");
+    let mut broken = machine.connect().await;
+    broken.write_all(head.as_bytes()).await.unwrap();
+    broken.flush().await.unwrap();
+    let folder = machine.base().join("data/blobs");
+    let count = || std::fs::read_dir(&folder).unwrap().count();
+    let deadline = std::time::Instant::now() + crate::machine::PATIENCE;
+    while count() == 0 {
+        assert!(std::time::Instant::now() < deadline, "the blob does not arrive");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert_eq!(machine.request("GET", "/blobs/ab/x", b"").await.status, 404);
+    drop(broken);
+    while count() > 0 {
+        assert!(std::time::Instant::now() < deadline, "something is left of it");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,110 @@
+//! Blobs in an agent: the caller puts them there and fetches them, so that nothing in a VM dials out.
+
+use std::io;
+use std::path::Path;
+
+use futures_util::TryStreamExt;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Frame;
+use hyper::header::CONTENT_LENGTH;
+use hyper::{Method, StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha1::{Digest, Sha1};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+use tokio_util::io::ReaderStream;
+
+use crate::agent::Agent;
+use crate::connection::Body;
+use crate::error::CallError;
+
+/// What an id keeps of itself in a path.
+const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+impl Agent {
+    /// Puts the file at `path` into the agent as the blob `id`.
+    pub async fn put_blob(&self, id: &str, path: &Path) -> Result<(), CallError> {
+        const METHOD: &str = "PUT /blobs";
+        let opened = async {
+            let file = File::open(path).await?;
+            let length = file.metadata().await?.len();
+            Ok((file.into_std().await, length))
+        };
+        let (file, length) = opened.await.map_err(|source| self.no_file(path, source))?;
+        let uri = self.blob_uri(METHOD, id)?;
+        let request = || {
+            let mut request = self.request_with(Method::PUT, uri.clone(), whole(&file));
+            request.headers_mut().insert(CONTENT_LENGTH, length.into());
+            request
+        };
+        let connections = self.connections();
+        let exchange = async { connections.read(connections.exchange(&request, true).await?).await };
+        let patience = self.deadlines().task;
+        match tokio::time::timeout(patience, exchange).await {
+            Ok(Ok((StatusCode::CREATED, _))) => Ok(()),
+            Ok(Ok((status, _))) => Err(self.refused(METHOD, status)),
+            Ok(Err((stage, source))) => Err(self.unreachable(stage, source)),
+            Err(_) => Err(self.timed_out(METHOD, patience)),
+        }
+    }
+
+    /// Fetches the blob `id` into the file at `path`; says whether the agent has it.
+    pub async fn get_blob(&self, id: &str, path: &Path) -> Result<bool, CallError> {
+        const METHOD: &str = "GET /blobs";
+        let uri = self.blob_uri(METHOD, id)?;
+        let request = || {
+            let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
+            self.request_with(Method::GET, uri.clone(), empty)
+        };
+        let (connections, patience) = (self.connections(), self.deadlines().message);
+        let late = || self.timed_out(METHOD, patience);
+        let broken = |(stage, source)| self.unreachable(stage, source);
+        let exchange = tokio::time::timeout(patience, connections.exchange(&request, true));
+        let mut opened = exchange.await.map_err(|_| late())?.map_err(broken)?;
+        match opened.response.status() {
+            StatusCode::OK => {}
+            status => {
+                connections.read(opened).await.map_err(broken)?;
+                return if status == StatusCode::NOT_FOUND { Ok(false) } else { Err(self.refused(METHOD, status)) };
+            }
+        }
+        let no_file = |source| self.no_file(path, source);
+        let mut file = File::create(path).await.map_err(no_file)?;
+        // However large it is, each part of it comes within the time for a message.
+        loop {
+            let part = tokio::time::timeout(patience, connections.part(&mut opened));
+            match part.await.map_err(|_| late())?.map_err(broken)? {
+                Some(part) => file.write_all(&part).await.map_err(no_file)?,
+                None => break,
+            }
+        }
+        connections.done(opened).await;
+        file.flush().await.map_err(no_file)?;
+        Ok(true)
+    }
+
+    /// Agents look at the last part only; the one before is what other callers send.
+    fn blob_uri(&self, method: &str, id: &str) -> Result<Uri, CallError> {
+        let folder = Sha1::digest(id)[0];
+        let path = format!("/blobs/{folder:02x}/{}", utf8_percent_encode(id, IN_A_PATH));
+        path.parse().map_err(|_| self.bad_reply(method, format!("no path for the blob id '{id}'")))
+    }
+
+    fn no_file(&self, path: &Path, source: io::Error) -> CallError {
+        CallError::File { agent: self.id().clone(), path: path.to_owned(), source }
+    }
+}
+
+/// A file from its beginning. One that cannot be read is an error in the middle of the request.
+fn whole(file: &std::fs::File) -> Body {
+    let again = || -> io::Result<File> {
+        use std::io::Seek;
+        let mut file = file.try_clone()?;
+        file.rewind()?;
+        Ok(File::from_std(file))
+    };
+    match again() {
+        Ok(file) => StreamBody::new(ReaderStream::with_capacity(file, 64 * 1024).map_ok(Frame::data)).boxed_unsync(),
+        Err(error) => StreamBody::new(futures_util::stream::iter([Err(error)])).boxed_unsync(),
+    }
+}
