@@ -4,18 +4,18 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::methods::{
-    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, GetDisks,
-    HasDisk, HasVm, RebootVm, SetDiskMetadata, SetVmMetadata,
+    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk,
+    GetDisks, HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{CpiError, CreatedVm};
-use windlass_contract::{DiskCid, DiskHint, StemcellCid, VmCid};
+use windlass_contract::cpi::{CpiError, CreatedVm, UpdatedDisk};
+use windlass_contract::{DiskCid, DiskHint, SnapshotCid, StemcellCid};
 use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud, UserData};
 
 use crate::config::LocalConfig;
 use crate::isolation::{self, Isolation, IsolationChoice};
 use crate::methods;
-use crate::state::{DiskRecord, StemcellRecord, VmRecord};
+use crate::state::{DiskRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
 /// The embedded cloud in one state folder.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct LocalCloud {
     pub(crate) stemcells: Shelf<StemcellRecord>,
     pub(crate) vms: Shelf<VmRecord>,
     pub(crate) disks: Shelf<DiskRecord>,
+    pub(crate) snapshots: Shelf<SnapshotRecord>,
     memory: PathBuf,
     config: LocalConfig,
     isolation: OnceCell<Isolation>,
@@ -42,6 +43,7 @@ impl LocalCloud {
             stemcells: Shelf::new(&state),
             vms: Shelf::new(&state),
             disks: Shelf::new(&state),
+            snapshots: Shelf::new(&state),
             memory: state.join("requests"),
             config,
             isolation: OnceCell::new(),
@@ -78,14 +80,6 @@ impl LocalCloud {
             })?,
         };
         Ok(*self.isolation.get_or_init(|| isolation))
-    }
-
-    /// The VM that a disk is attached to. One that is gone, with a call that was killed before it let go, holds nothing.
-    pub(crate) fn holder(&self, disk: &DiskRecord) -> Result<Option<VmCid>, CpiError> {
-        match &disk.attached_to {
-            Some(attachment) if self.vms.read(attachment.vm.as_str())?.is_some() => Ok(Some(attachment.vm.clone())),
-            _ => Ok(None),
-        }
     }
 }
 
@@ -152,5 +146,21 @@ impl Cloud for LocalCloud {
 
     async fn get_disks(&self, _: &Call, vm: GetDisks) -> Result<Vec<DiskCid>, CpiError> {
         methods::get_disks::run(self, vm)
+    }
+
+    async fn resize_disk(&self, _: &Call, disk: ResizeDisk) -> Result<(), CpiError> {
+        methods::resize_disk::run(self, disk)
+    }
+
+    async fn update_disk(&self, _: &Call, disk: UpdateDisk) -> Result<UpdatedDisk, CpiError> {
+        methods::update_disk::run(self, disk)
+    }
+
+    async fn snapshot_disk(&self, call: &Call, disk: SnapshotDisk) -> Result<SnapshotCid, CpiError> {
+        methods::snapshot_disk::run(self, call, disk)
+    }
+
+    async fn delete_snapshot(&self, _: &Call, snapshot: DeleteSnapshot) -> Result<(), CpiError> {
+        methods::delete_snapshot::run(self, snapshot)
     }
 }

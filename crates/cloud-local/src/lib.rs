@@ -26,6 +26,7 @@ mod address;
 pub mod cloud;
 mod config;
 mod container;
+mod disks;
 mod isolation;
 mod machine;
 mod methods;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::version::SettingsFrom;
-use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
+use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object, SnapshotCid, StemcellCid, VmCid};
 use windlass_cpi::resources::Kept;
 
 use crate::isolation::Isolation;
@@ -40,15 +40,66 @@ pub(crate) struct VmRecord {
     pub(crate) disks: BTreeMap<DiskCid, DiskHint>,
 }
 
+/// What a disk is made of: decided when it is made, to fit the VM that it is made for or, without one, VMs of that time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DiskForm {
+    /// A folder, `data`: only for VMs in process isolation. Its size is noted, not enforced.
+    #[default]
+    Directory,
+    /// A sparse file with an ext4 file system, `image`: for any VM of a machine on which we may mount.
+    Image,
+}
+
+impl DiskForm {
+    /// The form of disk that fits such VMs.
+    pub(crate) fn fitting(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Container => Self::Image,
+            Isolation::Process => Self::Directory,
+        }
+    }
+
+    /// The name of the data in the folder of a disk or snapshot.
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Self::Directory => "data",
+            Self::Image => "image",
+        }
+    }
+}
+
+impl std::fmt::Display for DiskForm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Directory => "directory",
+            Self::Image => "image",
+        })
+    }
+}
+
 /// `disk.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DiskRecord {
     pub(crate) cid: DiskCid,
     pub(crate) size_mib: u64,
+    #[serde(default)]
+    pub(crate) form: DiskForm,
     pub(crate) cloud_properties: Object,
     pub(crate) metadata: Object,
     /// Decides whether, and to what, the disk is attached.
     pub(crate) attached_to: Option<Attachment>,
+}
+
+/// `snapshot.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SnapshotRecord {
+    pub(crate) cid: SnapshotCid,
+    /// The disk it was taken of, which may be gone by now.
+    pub(crate) disk_cid: DiskCid,
+    pub(crate) size_mib: u64,
+    pub(crate) form: DiskForm,
+    pub(crate) metadata: Object,
 }
 
 /// Where a disk is attached.
@@ -74,4 +125,10 @@ impl Kept for DiskRecord {
     const FOLDER: &'static str = "disks";
     const PREFIX: &'static str = "disk-";
     const FILE: &'static str = "disk.json";
+}
+
+impl Kept for SnapshotRecord {
+    const FOLDER: &'static str = "snapshots";
+    const PREFIX: &'static str = "snap-";
+    const FILE: &'static str = "snapshot.json";
 }

@@ -183,7 +183,7 @@ fn a_supervisor_killed_anywhere_is_an_error_that_leaves_nothing() {
         let text = format!("#!/bin/sh\nWINDLASS_KILL_AT={point} exec {} \"$@\"\n", env!("CARGO_BIN_EXE_local-cpi"));
         fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        rig.configure(json!({"state_dir": rig.state(), "windlass": script}));
+        rig.configure(json!({"state_dir": rig.state(), "isolation": "process", "windlass": script}));
         let arguments = rig.vm_arguments(&stemcell, json!({"default": {"type": "dynamic"}}));
         let answer = rig.ask("create_vm", arguments);
         if answer["error"].is_null() {

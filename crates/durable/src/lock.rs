@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A lock that is held as long as this lives.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: File,
+    file: File,
 }
 
 /// How often a waiting process looks again.
@@ -39,12 +39,18 @@ impl FileLock {
             let file = open(path)?;
             match file.try_lock() {
                 // Whoever held it may have removed the file: a lock on a removed file keeps nobody out.
-                Ok(()) if is_at(&file, path)? => return Ok(Some(Self { _file: file })),
+                Ok(()) if is_at(&file, path)? => return Ok(Some(Self { file })),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
+    }
+
+    /// From now on the children of this process hold the lock with it: whatever they are in the middle of when it is
+    /// killed, the next holder finds it done.
+    pub fn share_with_children(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty())?)
     }
 
     /// Whether somebody holds the lock at `path`.
@@ -105,6 +111,20 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
         drop(held);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_shares_the_lock_keeps_it_when_its_parent_lets_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let lock = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        lock.share_with_children().unwrap();
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        drop(lock);
+        assert!(FileLock::is_held(&path).unwrap());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        FileLock::acquire(&path, Duration::from_secs(10)).unwrap();
     }
 
     #[test]

@@ -1,39 +1,56 @@
-//! `attach_disk`: one VM at a time; the hint is the disk's folder.
+//! `attach_disk`: one VM at a time, without restarting it; the hint is where the VM finds the disk.
 
 use windlass_contract::DiskHint;
-use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::AttachDisk;
+use windlass_contract::cpi::{CpiError, ErrorType};
 
 use crate::cloud::LocalCloud;
-use crate::state::Attachment;
+use crate::disks::LockedDisk;
+use crate::isolation::Isolation;
+use crate::machine::Machine;
+use crate::state::DiskForm;
 
 pub(crate) fn run(cloud: &LocalCloud, asked: AttachDisk) -> Result<DiskHint, CpiError> {
     let AttachDisk { vm_cid, disk_cid } = asked;
-    let Some((_vm_lock, mut vm)) = cloud.vms.lock_existing(vm_cid.as_str())? else {
+    let (Some(folder), Some((_vm_lock, mut vm))) =
+        (cloud.vms.path(vm_cid.as_str()), cloud.vms.lock_existing(vm_cid.as_str())?)
+    else {
         return Err(CpiError::vm_not_found(&vm_cid));
     };
-    let (Some(folder), Some((_disk_lock, mut disk))) =
-        (cloud.disks.path(disk_cid.as_str()), cloud.disks.lock_existing(disk_cid.as_str())?)
-    else {
+    let Some(mut disk) = LockedDisk::lock(cloud, &disk_cid)? else {
         return Err(CpiError::disk_not_found(&disk_cid));
     };
-    match cloud.holder(&disk)? {
-        Some(holder) if holder != vm_cid => {
+    if (disk.record.form, vm.isolation) == (DiskForm::Directory, Isolation::Container) {
+        return Err(CpiError::new(
+            ErrorType::NotSupported,
+            format!(
+                "the disk '{disk_cid}' is a folder of this machine, which the container '{vm_cid}' cannot see; \
+                 attach it to a VM in process isolation and copy its data to a new disk"
+            ),
+        ));
+    }
+    let was_attached = disk.holder().is_some();
+    match disk.holder() {
+        Some(holder) if *holder != vm_cid => {
             return Err(CpiError::cloud(format!(
                 "the disk '{disk_cid}' is attached to the VM '{holder}'; detach it there first"
             )));
         }
-        _ => {}
+        Some(_) => {}
+        None => disk.ensure_free()?,
     }
-    let hint = DiskHint::path(folder.join("data").display().to_string());
-    let attachment = Some(Attachment { vm: vm_cid.clone(), hint: hint.clone() });
+    let machine = Machine::new(folder);
+    let hint = disk.hint(vm.isolation, &machine);
     // The VM's list first, so that whatever a disk says it is attached to knows of it.
     if vm.disks.insert(disk_cid.clone(), hint.clone()).as_ref() != Some(&hint) {
         cloud.vms.write(vm_cid.as_str(), &vm)?;
     }
-    if disk.attached_to != attachment {
-        disk.attached_to = attachment;
-        cloud.disks.write(disk_cid.as_str(), &disk)?;
+    if let Err(error) = disk.attach(&vm_cid, &hint, &machine) {
+        // What could not be shown is not attached, unless it was before.
+        if !was_attached {
+            let _ = disk.detach();
+        }
+        return Err(error.into());
     }
     Ok(hint)
 }

@@ -1,20 +1,20 @@
-//! `detach_disk`: a disk that is not attached, or gone, is a success.
+//! `detach_disk`: returns once nothing of the VM has the disk. One that is not attached, or gone, is a success.
 
 use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::DetachDisk;
 
 use crate::cloud::LocalCloud;
+use crate::disks::LockedDisk;
 
 pub(crate) fn run(cloud: &LocalCloud, asked: DetachDisk) -> Result<(), CpiError> {
     let DetachDisk { vm_cid, disk_cid } = asked;
     let Some((_vm_lock, mut vm)) = cloud.vms.lock_existing(vm_cid.as_str())? else {
         return Err(CpiError::vm_not_found(&vm_cid));
     };
-    if let Some((_disk_lock, mut disk)) = cloud.disks.lock_existing(disk_cid.as_str())?
-        && disk.attached_to.as_ref().is_some_and(|attachment| attachment.vm == vm_cid)
+    if let Some(mut disk) = LockedDisk::lock(cloud, &disk_cid)?
+        && disk.holder() == Some(&vm_cid)
     {
-        disk.attached_to = None;
-        cloud.disks.write(disk_cid.as_str(), &disk)?;
+        disk.detach()?;
     }
     // After the disk's own record, which decides.
     if vm.disks.remove(&disk_cid).is_some() {

@@ -28,7 +28,7 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) fn new() -> Self {
         let rig = Self { folder: tempfile::tempdir().unwrap() };
-        rig.configure(json!({"state_dir": rig.state()}));
+        rig.configure(json!({"state_dir": rig.state(), "isolation": "process"}));
         rig
     }
 

@@ -1,0 +1,204 @@
+//! An ext4 file system in a sparse file, and the loop device that shows it.
+//!
+//! The loop device is `mount`'s: the kernel releases it with the last mount. So there is never one without a mount, and
+//! whether the image is in use is asked of the kernel, not of a record.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use windlass_durable::file;
+
+use super::error::{DiskError, io_error};
+use super::mounts::{self, Device};
+use super::tool::{E2FSCK, LOSETUP, MKFS, MOUNT, RESIZE2FS, ToolError};
+use super::{copy, holders, namespaces, space};
+
+const MIB: u64 = 1024 * 1024;
+
+/// How long the kernel has to let go of a file after its last unmount: others, as udev, look at devices, too.
+const LET_GO: Duration = Duration::from_secs(10);
+
+/// `e2fsck` found something and repaired it.
+const REPAIRED: i32 = 1;
+
+/// An image in a disk's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    path: PathBuf,
+}
+
+/// A loop device that holds an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoopDevice {
+    pub(crate) path: PathBuf,
+    pub(super) device: Device,
+}
+
+impl Image {
+    pub(super) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Makes an empty file system. Zeros are what a new file is made of, so nothing has to write them later.
+    pub(super) fn make(&self, size_mib: u64) -> Result<(), DiskError> {
+        let made = OpenOptions::new().write(true).create_new(true).mode(file::PRIVATE).open(&self.path);
+        let sized = made.and_then(|file| file.set_len(size_mib * MIB));
+        sized.map_err(io_error("make", &self.path))?;
+        let options = ["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=1"];
+        MKFS.run(options.map(OsStr::new).into_iter().chain([self.path.as_os_str()]))?;
+        self.flush()
+    }
+
+    /// How long the file is.
+    pub(super) fn size_mib(&self) -> Result<u64, DiskError> {
+        Ok(self.path.metadata().map_err(io_error("look at", &self.path))?.len() / MIB)
+    }
+
+    /// The space that a copy takes where blocks are not shared.
+    pub(super) fn allocated(&self) -> Result<u64, DiskError> {
+        Ok(copy::allocated(&self.path.metadata().map_err(io_error("look at", &self.path))?))
+    }
+
+    /// A copy of the image, which must be frozen or unmounted.
+    pub(super) fn copy_to(&self, path: &Path) -> Result<Self, DiskError> {
+        copy::copy_file(&self.path, path).map_err(io_error("copy to", path))?;
+        Ok(Self::new(path))
+    }
+
+    /// The loop devices that hold this very file, by device and inode, whatever it was called when they took it.
+    pub(crate) fn held_by(&self) -> Result<Vec<LoopDevice>, DiskError> {
+        let options = ["--noheadings", "--raw", "--output", "NAME,MAJ:MIN", "--associated"];
+        let listed = LOSETUP.run(options.map(OsStr::new).into_iter().chain([self.path.as_os_str()]))?;
+        let parse = |line: &str| {
+            let (name, numbers) = line.trim().split_once(char::is_whitespace)?;
+            Some(LoopDevice { path: name.into(), device: Device::parse(numbers.trim())? })
+        };
+        Ok(listed.lines().filter_map(parse).collect())
+    }
+
+    /// Mounts the image at `point`, unless it is mounted there. An image that anything else holds is refused: one disk is
+    /// never mounted twice.
+    pub(super) fn mount(&self, point: &Path) -> Result<(), DiskError> {
+        file::create_private_dir(point).map_err(io_error("make", point))?;
+        if let Some(held) = self.held_by()?.into_iter().next() {
+            return if self.is_mounted_at(point)? { Ok(()) } else { Err(self.is_held(held)) };
+        }
+        MOUNT.run(
+            ["-t", "ext4", "-o", "loop"].map(OsStr::new).into_iter().chain([self.path.as_os_str(), point.as_os_str()]),
+        )?;
+        Ok(())
+    }
+
+    /// Whether `point` shows this image to us.
+    pub(super) fn is_mounted_at(&self, point: &Path) -> Result<bool, DiskError> {
+        let Ok(point) = point.canonicalize() else { return Ok(false) };
+        let devices = self.held_by()?;
+        let mounts = mounts::of_this_process().map_err(io_error("read", Path::new("/proc/self/mountinfo")))?;
+        let there = mounts::at(&mounts, &point);
+        Ok(there.is_some_and(|mount| devices.iter().any(|held| held.device == mount.device)))
+    }
+
+    /// Unmounts the image wherever it is mounted, and returns once the kernel has let go of the file.
+    pub(super) fn release(&self) -> Result<(), DiskError> {
+        let devices = self.held_by()?;
+        for held in &devices {
+            namespaces::unmount_everywhere(held.device)?;
+        }
+        if devices.is_empty() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + LET_GO;
+        while let Some(held) = self.held_by()?.into_iter().next() {
+            if Instant::now() > deadline {
+                return Err(self.is_held(held));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Fails if any loop device holds the image.
+    pub(super) fn ensure_free(&self) -> Result<(), DiskError> {
+        match self.held_by()?.into_iter().next() {
+            Some(held) => Err(self.is_held(held)),
+            None => Ok(()),
+        }
+    }
+
+    fn is_held(&self, held: LoopDevice) -> DiskError {
+        let holders = holders::of(held.device);
+        DiskError::Held { device: held.path, image: self.path.clone(), holders }
+    }
+
+    /// Makes the file as long as asked. From here on the growth is bound to be finished, if need be by a later call.
+    pub(super) fn lengthen(&self, size_mib: u64) -> Result<(), DiskError> {
+        let opened = OpenOptions::new().write(true).open(&self.path);
+        let lengthened = opened.and_then(|file| {
+            if file.metadata()?.len() < size_mib * MIB {
+                file.set_len(size_mib * MIB)?;
+            }
+            file.sync_all()
+        });
+        lengthened.map_err(io_error("lengthen", &self.path))
+    }
+
+    /// Makes the file system fill the file while it is mounted, as the kernel does it: whole at every moment.
+    pub(super) fn fill_mounted(&self) -> Result<(), DiskError> {
+        for held in self.held_by()? {
+            LOSETUP.run([OsStr::new("--set-capacity"), held.path.as_os_str()])?;
+            match RESIZE2FS.run([&held.path]) {
+                Err(ToolError::Failed { said, .. }) if said.contains("Permission denied") => {
+                    return Err(DiskError::CannotGrowInUse);
+                }
+                other => other?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Makes the file system fill the file while nobody uses it, through `point`, where the kernel allows that. Otherwise a
+    /// copy grows and then takes the image's place, because a tool that is killed in the middle spoils what it works on.
+    pub(super) fn fill(&self, point: &Path) -> Result<(), DiskError> {
+        self.mount(point)?;
+        let filled = self.fill_mounted();
+        self.release()?;
+        match filled {
+            Err(DiskError::CannotGrowInUse) => self.fill_copy(),
+            other => other,
+        }
+    }
+
+    fn fill_copy(&self) -> Result<(), DiskError> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        if !copy::shares_blocks(folder).map_err(io_error("try to copy in", folder))? {
+            space::ensure(folder, self.allocated()?)?;
+        }
+        let copied = self.copy_to(&file::beside(&self.path).map_err(io_error("copy", &self.path))?)?;
+        let grown = copied.fill_unseen();
+        let renamed =
+            grown.and_then(|()| file::rename(&copied.path, &self.path).map_err(io_error("replace", &self.path)));
+        if renamed.is_err() {
+            let _ = std::fs::remove_file(&copied.path);
+        }
+        renamed
+    }
+
+    /// Makes the file system of an image that nobody knows of yet fill its file.
+    pub(super) fn fill_unseen(&self) -> Result<(), DiskError> {
+        match E2FSCK.run([OsStr::new("-f"), OsStr::new("-p"), self.path.as_os_str()]) {
+            Err(ToolError::Failed { code: Some(REPAIRED), .. }) => {}
+            other => {
+                other?;
+            }
+        }
+        RESIZE2FS.run([&self.path])?;
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        File::open(&self.path).and_then(|file| file.sync_all()).map_err(io_error("flush", &self.path))
+    }
+}

@@ -1,0 +1,130 @@
+//! Unmounting a device wherever it is mounted: the VM has mounts of it that this process does not see, in a mount
+//! namespace of its own, and what runs in the VM may have made more of those.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use windlass_durable::kill_point;
+
+use super::error::{DiskError, io_error};
+use super::holders;
+use super::mounts::{self, Device};
+
+/// A mount namespace, and a process in it.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    link: File,
+    name: PathBuf,
+    is_own: bool,
+}
+
+/// Unmounts `device` everywhere, in this process's own namespace last: as long as a VM keeps it, nothing is lost.
+pub(super) fn unmount_everywhere(device: Device) -> Result<(), DiskError> {
+    let mut namespaces = with(device).map_err(io_error("look for mounts in", Path::new("/proc")))?;
+    namespaces.sort_by_key(|namespace| namespace.is_own);
+    for namespace in namespaces {
+        namespace.unmount(device)?;
+    }
+    Ok(())
+}
+
+/// The namespaces in which `device` is mounted. A process that has another root sees other mounts of the same namespace.
+pub(super) fn with(device: Device) -> io::Result<Vec<Namespace>> {
+    let own = fs::metadata("/proc/self/ns/mnt")?.ino();
+    let mut seen = HashSet::new();
+    let mut found = HashSet::new();
+    let mut namespaces = Vec::new();
+    for pid in holders::pids() {
+        let process = Path::new("/proc").join(pid);
+        let name = process.join("ns/mnt");
+        // Processes end while we look.
+        let (Ok(namespace), Ok(root)) = (fs::metadata(&name), fs::metadata(process.join("root"))) else { continue };
+        let namespace = namespace.ino();
+        if found.contains(&namespace) || !seen.insert((namespace, root.dev(), root.ino())) {
+            continue;
+        }
+        let Ok(mountinfo) = fs::read(process.join("mountinfo")) else { continue };
+        if mounts::parse(&mountinfo).iter().any(|mount| mount.device == device)
+            && let Ok(link) = File::open(&name)
+        {
+            found.insert(namespace);
+            namespaces.push(Namespace { link, name, is_own: namespace == own });
+        }
+    }
+    Ok(namespaces)
+}
+
+impl Namespace {
+    fn unmount(&self, device: Device) -> Result<(), DiskError> {
+        let unmounted = self.enter(|proc| unmount_here(proc, device)).map_err(io_error("enter", &self.name))?;
+        unmounted.map_err(|problem| match problem {
+            Problem::Busy(point) => DiskError::Busy { point, holders: holders::of(device) },
+            Problem::Other(error) => error,
+        })
+    }
+
+    /// Does `work` in the namespace: in a thread, because a process cannot go there and be sure to come back. The thread sees
+    /// itself through this namespace's `/proc`; the other one may have none.
+    fn enter<T: Send>(&self, work: impl FnOnce(&OwnedFd) -> T + Send) -> io::Result<T> {
+        let proc = openat(rustix::fs::CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let in_namespace = || -> io::Result<T> {
+            unshare(CloneFlags::CLONE_FS)?;
+            move_into_link_name_space(self.link.as_fd(), Some(LinkNameSpaceType::Mount))?;
+            Ok(work(&proc))
+        };
+        let thread = std::thread::scope(|scope| scope.spawn(in_namespace).join());
+        thread.map_err(|_| io::Error::other("the thread in the mount namespace panicked"))?
+    }
+}
+
+/// Who is busy cannot be seen from inside.
+enum Problem {
+    Busy(PathBuf),
+    Other(DiskError),
+}
+
+impl From<DiskError> for Problem {
+    fn from(error: DiskError) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// The latest first: what an agent mounted on top of what it was given.
+fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), Problem> {
+    loop {
+        let mounts = own_mounts(proc).map_err(io_error("read", Path::new("mountinfo")))?;
+        let Some(mount) = mounts.iter().rfind(|mount| mount.device == device) else { return Ok(()) };
+        let point = mount.point.clone();
+        let is_uppermost = fs::symlink_metadata(&point).is_ok_and(|metadata| Device::of(&metadata) == device);
+        if !is_uppermost {
+            return Err(DiskError::Covered { covered_by: point.clone(), point }.into());
+        }
+        kill_point("before a disk is unmounted");
+        match unmount(&point, UnmountFlags::NOFOLLOW) {
+            Ok(()) => kill_point("after a disk is unmounted"),
+            Err(Errno::BUSY) => {
+                return Err(match mounts.iter().rfind(|inner| inner.parent == mount.id) {
+                    Some(inner) => DiskError::Covered { point, covered_by: inner.point.clone() }.into(),
+                    None => Problem::Busy(point),
+                });
+            }
+            Err(error) => return Err(io_error("unmount", &point)(error.into()).into()),
+        }
+    }
+}
+
+fn own_mounts(proc: &OwnedFd) -> io::Result<Vec<mounts::Mount>> {
+    let file = openat(proc, "thread-self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut File::from(file), &mut text)?;
+    Ok(mounts::parse(&text))
+}
