@@ -3,7 +3,7 @@
 //! addresses, and frees them when their holder dies.
 
 use std::io::{self, Read};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use std::time::Duration;
 /// How long a holder has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn name(address: Ipv4Addr) -> io::Result<SocketAddr> {
+fn name(address: IpAddr) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("windlass-address-{address}"))
 }
 
 /// Claims `address` as long as the listener lives; none if somebody else holds it. Whoever connects is told the holder's
 /// name.
-pub(crate) fn claim(address: Ipv4Addr) -> io::Result<Option<UnixListener>> {
+pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
     match UnixListener::bind_addr(&name(address)?) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
@@ -26,7 +26,7 @@ pub(crate) fn claim(address: Ipv4Addr) -> io::Result<Option<UnixListener>> {
 }
 
 /// Who holds `address`; none if nobody does.
-pub(crate) fn holder(address: Ipv4Addr) -> io::Result<Option<String>> {
+pub(crate) fn holder(address: IpAddr) -> io::Result<Option<String>> {
     let stream = match UnixStream::connect_addr(&name(address)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn an_address_is_claimed_once_and_its_holder_is_named() {
-        let address = Ipv4Addr::from(0x7f60_0000 | (std::process::id() & 0xf_ffff));
+        let address = IpAddr::from(std::net::Ipv4Addr::from(0x7f60_0000 | (std::process::id() & 0xf_ffff)));
         let listener = claim(address).unwrap().expect("free");
         assert!(claim(address).unwrap().is_none());
         let teller = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"vm-1"));

@@ -4,18 +4,19 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::methods::{
-    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk,
-    GetDisks, HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
+    AttachDisk, CalculateVmCloudProperties, CreateDisk, CreateNetwork, CreateStemcell, CreateVm, DeleteDisk,
+    DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm,
+    ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{CpiError, CreatedVm, UpdatedDisk};
-use windlass_contract::{DiskCid, DiskHint, SnapshotCid, StemcellCid};
+use windlass_contract::cpi::{CpiError, CreatedNetwork, CreatedVm, UpdatedDisk};
+use windlass_contract::{DiskCid, DiskHint, Object, SnapshotCid, StemcellCid};
 use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud, UserData};
 
 use crate::config::LocalConfig;
 use crate::isolation::{self, Isolation, IsolationChoice};
 use crate::methods;
-use crate::state::{DiskRecord, SnapshotRecord, StemcellRecord, VmRecord};
+use crate::state::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
 /// The embedded cloud in one state folder.
 #[derive(Debug)]
@@ -24,8 +25,9 @@ pub struct LocalCloud {
     pub(crate) vms: Shelf<VmRecord>,
     pub(crate) disks: Shelf<DiskRecord>,
     pub(crate) snapshots: Shelf<SnapshotRecord>,
+    pub(crate) networks: Shelf<NetworkRecord>,
     memory: PathBuf,
-    config: LocalConfig,
+    pub(crate) config: LocalConfig,
     isolation: OnceCell<Isolation>,
 }
 
@@ -44,6 +46,7 @@ impl LocalCloud {
             vms: Shelf::new(&state),
             disks: Shelf::new(&state),
             snapshots: Shelf::new(&state),
+            networks: Shelf::new(&state),
             memory: state.join("requests"),
             config,
             isolation: OnceCell::new(),
@@ -59,6 +62,15 @@ impl LocalCloud {
                     "cannot find this executable: {error}; name it as 'cloud.properties.local.windlass'"
                 ))
             }),
+        }
+    }
+
+    /// A stemcell's root file system.
+    pub(crate) fn stemcell_root(&self, stemcell: &StemcellRecord) -> Result<PathBuf, CpiError> {
+        match (&stemcell.root, self.stemcells.path(stemcell.cid.as_str())) {
+            (Some(root), _) => Ok(root.clone()),
+            (None, Some(folder)) => Ok(folder.join("root")),
+            (None, None) => Err(CpiError::cloud(format!("there is no stemcell '{}'", stemcell.cid))),
         }
     }
 
@@ -85,7 +97,7 @@ impl LocalCloud {
 
 impl Cloud for LocalCloud {
     fn stemcell_formats(&self) -> Vec<String> {
-        ["warden-tar", "general-tar"].map(str::to_owned).to_vec()
+        ["warden-tar", "general-tar", "warden-light", "docker-light"].map(str::to_owned).to_vec()
     }
 
     fn memory(&self) -> Option<&Path> {
@@ -118,6 +130,22 @@ impl Cloud for LocalCloud {
 
     async fn set_vm_metadata(&self, _: &Call, vm: SetVmMetadata) -> Result<(), CpiError> {
         methods::set_vm_metadata::run(self, vm)
+    }
+
+    async fn calculate_vm_cloud_properties(
+        &self,
+        _: &Call,
+        wanted: CalculateVmCloudProperties,
+    ) -> Result<Object, CpiError> {
+        methods::calculate_vm_cloud_properties::run(self, wanted)
+    }
+
+    async fn create_network(&self, call: &Call, network: CreateNetwork) -> Result<CreatedNetwork, CpiError> {
+        methods::create_network::run(self, call, network)
+    }
+
+    async fn delete_network(&self, _: &Call, network: DeleteNetwork) -> Result<(), CpiError> {
+        methods::delete_network::run(self, network)
     }
 
     async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use nix::sched::CloneFlags;
-use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::mount::MountPropagationFlags;
 use serde::{Deserialize, Serialize};
 use windlass_durable::file;
 
@@ -65,7 +65,7 @@ fn attempt(folder: &Path) -> io::Result<()> {
     for path in [&lower, &upper, &work, &root] {
         fs::create_dir_all(path)?;
     }
-    crate::container::root::mount_overlay(&lower, &upper, &work, &root, MountFlags::empty())?;
+    crate::container::root::mount_overlay(&lower, &upper, &work, &root)?;
     rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty())?;
     netlink::may_change_links()
 }

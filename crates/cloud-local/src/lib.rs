@@ -28,12 +28,15 @@ mod config;
 mod container;
 mod disks;
 mod isolation;
+mod layers;
 mod machine;
 mod methods;
 mod network;
+mod oci;
 mod process_tree;
 mod state;
 mod supervisor;
+mod surroundings;
 mod unpack;
 
 pub use cloud::LocalCloud;

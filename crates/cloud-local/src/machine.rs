@@ -5,7 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,13 +20,14 @@ use windlass_durable::kill_point;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
 
+use crate::container::cgroup;
 use crate::process_tree;
 
 /// How long a VM has to start.
 const START: Duration = Duration::from_secs(30);
 
 /// How long a supervisor has to end its VM before it is killed, and then again before we give up.
-const STOP: Duration = Duration::from_secs(15);
+pub(crate) const STOP: Duration = Duration::from_secs(15);
 
 /// How often a wait looks again.
 const POLL: Duration = Duration::from_millis(5);
@@ -50,7 +51,7 @@ pub(crate) struct SupervisorRecord {
     pub(crate) process: ProcessIdentity,
     /// Whether it has the VM's addresses and has started the agent.
     pub(crate) ready: bool,
-    /// The first process of a container.
+    /// The first process of a container: `/proc/PID/ns` has its namespaces, `/proc/PID/root` its files.
     #[serde(default)]
     pub(crate) init: Option<ProcessIdentity>,
 }
@@ -64,7 +65,7 @@ pub(crate) enum Started {
     /// Another supervisor holds the VM's lock.
     Busy,
     /// Another VM has the address.
-    AddressTaken { address: Ipv4Addr, holder: String },
+    AddressTaken { address: IpAddr, holder: String },
     /// Something else, in words.
     Failed(String),
 }
@@ -74,7 +75,7 @@ pub(crate) enum Started {
 pub(crate) enum StartError {
     /// another VM has the address
     #[error("the address {address} is taken by {holder}; delete that VM or choose another address")]
-    AddressTaken { address: Ipv4Addr, holder: String },
+    AddressTaken { address: IpAddr, holder: String },
     /// the supervisor could not be started
     #[error("cannot start the VM's supervisor {}", executable.display())]
     Spawn {
@@ -120,11 +121,18 @@ impl From<StopError> for CpiError {
     }
 }
 
-fn with_cause(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+/// An error with all its causes, each said once.
+pub(crate) fn with_cause(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
     }
+    text
 }
 
 impl Machine {
@@ -166,15 +174,39 @@ impl Machine {
         self.folder.join("base")
     }
 
+    /// What a container sees as its root file system; mounted only where its supervisor and it see it.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// What a container wrote.
+    pub(crate) fn upper(&self) -> PathBuf {
+        self.folder.join("upper")
+    }
+
+    /// What the kernel needs beside it.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// What the container was made from.
+    pub(crate) fn bundle(&self) -> PathBuf {
+        self.folder.join("container")
+    }
+
+    /// The state folder that the VM is in.
+    pub(crate) fn state(&self) -> &Path {
+        self.folder.parent().and_then(Path::parent).unwrap_or(Path::new("/"))
+    }
+
+    fn name(&self) -> &str {
+        self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
     /// Where the machine mounts a container's disks: each appears in the VM under [`DISKS_IN_VM`] by the same name. What the
     /// VM mounts there does not appear here.
     pub(crate) fn disks(&self) -> PathBuf {
         self.folder.join("disks")
-    }
-
-    /// The first process of a container that runs: `/proc/PID/ns` has its namespaces, `/proc/PID/root` its files.
-    pub(crate) fn init(&self) -> Option<ProcessIdentity> {
-        self.supervisor_record().and_then(|record| record.init).filter(ProcessIdentity::is_running)
     }
 
     /// Starts the VM and returns once it runs. One that runs already is left alone.
@@ -246,6 +278,7 @@ impl Machine {
             if asked.elapsed() > STOP && signal == Signal::TERM {
                 (signal, told) = (Signal::KILL, None);
             }
+            self.end_orphans().map_err(failed)?;
             let supervisor = self.supervisor_record().map(|record| record.process);
             if supervisor.is_some() && supervisor != told {
                 kill_point("before the supervisor is told to end");
@@ -265,9 +298,19 @@ impl Machine {
     pub(crate) fn clean_up_after_supervisor(&self) -> io::Result<()> {
         if self.supervisor().exists() {
             process_tree::kill_marked(&self.folder, STOP)?;
+            cgroup::kill(self.name(), STOP)?;
             windlass_durable::file::remove_file(&self.supervisor())?;
         }
         Ok(())
+    }
+
+    /// A container that was made and never started, because its supervisor was killed in between, would wait for ever, and
+    /// hold the VM's lock: it is a copy of the supervisor.
+    pub(crate) fn end_orphans(&self) -> io::Result<()> {
+        match self.supervisor_record() {
+            Some(record) if !record.process.is_running() => cgroup::kill(self.name(), STOP),
+            _ => Ok(()),
+        }
     }
 
     fn supervisor_record(&self) -> Option<SupervisorRecord> {

@@ -1,20 +1,27 @@
 //! What is kept: the records of stemcells, VMs and disks, each in the folder of its resource.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use windlass_contract::version::SettingsFrom;
-use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object, SnapshotCid, StemcellCid, VmCid};
+use windlass_contract::{AgentId, DiskCid, DiskHint, NetworkCid, Networks, Object, SnapshotCid, StemcellCid, VmCid};
 use windlass_cpi::resources::Kept;
 
+use crate::container::boot::Boot;
+use crate::container::limits::Limits;
 use crate::isolation::Isolation;
+use crate::network::Wiring;
 
 /// `stemcell.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StemcellRecord {
     pub(crate) cid: StemcellCid,
+    /// Where the root file system is, if it is not in the stemcell's folder.
+    #[serde(default)]
+    pub(crate) root: Option<PathBuf>,
     pub(crate) cloud_properties: Object,
 }
 
@@ -31,8 +38,11 @@ pub(crate) struct VmRecord {
     pub(crate) agent: PathBuf,
     /// Decided once, because later calls do not carry the versions that decided it.
     pub(crate) settings_from: SettingsFrom,
+    /// What a container is made from.
+    #[serde(default)]
+    pub(crate) container: Option<ContainerRecord>,
     /// What the supervisor claims.
-    pub(crate) addresses: Vec<Ipv4Addr>,
+    pub(crate) addresses: Vec<IpAddr>,
     pub(crate) networks: Networks,
     pub(crate) cloud_properties: Object,
     pub(crate) metadata: Object,
@@ -78,6 +88,20 @@ impl std::fmt::Display for DiskForm {
     }
 }
 
+/// What a container is made from: enough to make it again after a reboot of the machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ContainerRecord {
+    /// The stemcell's root file system, which all its VMs share.
+    pub(crate) root: PathBuf,
+    pub(crate) boot: Boot,
+    /// Where the agent looks for its settings.
+    pub(crate) settings_path: PathBuf,
+    /// The agent's configuration, if the stemcell has none.
+    pub(crate) agent_config: Option<serde_json::Value>,
+    pub(crate) limits: Limits,
+    pub(crate) wiring: Wiring,
+}
+
 /// `disk.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DiskRecord {
@@ -102,6 +126,15 @@ pub(crate) struct SnapshotRecord {
     pub(crate) metadata: Object,
 }
 
+/// `network.json`: a range of addresses that was set aside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NetworkRecord {
+    pub(crate) cid: NetworkCid,
+    pub(crate) range: IpNet,
+    pub(crate) gateway: IpAddr,
+    pub(crate) cloud_properties: Object,
+}
+
 /// Where a disk is attached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Attachment {
@@ -119,6 +152,12 @@ impl Kept for VmRecord {
     const FOLDER: &'static str = "vms";
     const PREFIX: &'static str = "vm-";
     const FILE: &'static str = "vm.json";
+}
+
+impl Kept for NetworkRecord {
+    const FOLDER: &'static str = "networks";
+    const PREFIX: &'static str = "net-";
+    const FILE: &'static str = "network.json";
 }
 
 impl Kept for DiskRecord {

@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use tar::{Archive, EntryType};
 
+use crate::layers::{self, Room};
+
 /// why an image could not be unpacked
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnpackError {
@@ -40,18 +42,52 @@ pub(crate) enum UnpackError {
     },
 }
 
-/// Unpacks the tar at `image`, gzipped or not, into `root`, which must be empty. Devices are left out: an ordinary user
-/// cannot make them. Nor are owners kept. Folders stay writable for us, so that they can be removed again.
+/// Unpacks the tar at `image`, gzipped or not, into `root`, which must be empty. Devices are left out: containers get their
+/// own. As root, owners, permissions and attributes are kept; an ordinary user cannot, and keeps folders writable so
+/// that they can be removed again.
 pub(crate) fn unpack(image: &Path, root: &Path) -> Result<(), UnpackError> {
+    match apply(image, root, false)? {
+        0 => Err(UnpackError::Empty { path: image.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// Unpacks a layer of an OCI image over those below it, and takes away what it says is gone.
+pub(crate) fn unpack_layer(layer: &Path, root: &Path) -> Result<(), UnpackError> {
+    apply(layer, root, true).map(|_| ())
+}
+
+/// How many bytes the image has when it is unpacked, as far as it tells.
+pub(crate) fn unpacked_size(image: &Path) -> io::Result<u64> {
+    let mut file = File::open(image)?;
+    let stored = file.metadata()?.len();
+    let mut magic = [0; 2];
+    if stored < 18 || file.read(&mut magic)? != 2 || magic != GZIP {
+        return Ok(stored);
+    }
+    // The last four bytes of a gzip file are the length of its content, modulo 4 GiB.
+    file.seek(SeekFrom::End(-4))?;
+    let mut length = [0; 4];
+    file.read_exact(&mut length)?;
+    Ok(stored.max(u32::from_le_bytes(length).into()))
+}
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+fn apply(image: &Path, root: &Path, is_layer: bool) -> Result<usize, UnpackError> {
     let opened = |source| UnpackError::Open { path: image.to_owned(), source };
     let damaged = |source| UnpackError::Damaged { path: image.to_owned(), source };
     let mut file = File::open(image).map_err(opened)?;
     let mut magic = [0; 2];
-    let is_gzip = file.read(&mut magic).map_err(opened)? == 2 && magic == [0x1f, 0x8b];
+    let is_gzip = file.read(&mut magic).map_err(opened)? == 2 && magic == GZIP;
     file.seek(SeekFrom::Start(0)).map_err(opened)?;
     let file = BufReader::new(file);
     let reader: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let as_root = rustix::process::geteuid().is_root();
     let mut archive = Archive::new(reader);
+    archive.set_preserve_permissions(as_root);
+    archive.set_preserve_ownerships(as_root);
+    archive.set_unpack_xattrs(as_root);
     let mut entries = 0;
     for entry in archive.entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;
@@ -60,9 +96,16 @@ pub(crate) fn unpack(image: &Path, root: &Path) -> Result<(), UnpackError> {
             return Err(UnpackError::Escapes { entry: name });
         }
         entries += 1;
-        match entry.header().entry_type() {
+        let kind = entry.header().entry_type();
+        if is_layer {
+            let made_room = layers::make_room(root, &name, kind.is_dir());
+            if made_room.map_err(|source| UnpackError::Write { entry: name.clone(), source })? == Room::TakenAway {
+                continue;
+            }
+        }
+        match kind {
             EntryType::Char | EntryType::Block | EntryType::Fifo => continue,
-            EntryType::Directory => {
+            EntryType::Directory if !as_root => {
                 let mode = entry.header().mode().map_err(damaged)?;
                 put(&mut entry, &name, root)?;
                 keep_writable(root, &name, mode).map_err(|source| UnpackError::Write { entry: name, source })?;
@@ -72,7 +115,7 @@ pub(crate) fn unpack(image: &Path, root: &Path) -> Result<(), UnpackError> {
     }
     // The end of the stream holds the checksum.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
-    if entries == 0 { Err(UnpackError::Empty { path: image.to_owned() }) } else { Ok(()) }
+    Ok(entries)
 }
 
 /// `unpack_in` refuses whatever would be written outside `root`, also through links that the image made before.
@@ -94,7 +137,7 @@ fn keep_writable(root: &Path, name: &Path, mode: u32) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use tar::{Builder, Header};
@@ -102,18 +145,20 @@ mod tests {
     use super::*;
 
     /// The builder refuses evil names, so they are written into the header by hand.
-    fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> (Header, Vec<u8>) {
+    pub(crate) fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> (Header, Vec<u8>) {
         let mut header = Header::new_gnu();
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
         header.set_entry_type(kind);
         header.set_mode(if kind == EntryType::Directory { 0o555 } else { 0o644 });
         header.set_size(content.len() as u64);
+        header.set_uid(0);
+        header.set_gid(0);
         header.set_cksum();
         (header, content.to_owned())
     }
 
-    fn image(folder: &Path, entries: &[(Header, Vec<u8>)]) -> PathBuf {
+    pub(crate) fn image(folder: &Path, entries: &[(Header, Vec<u8>)]) -> PathBuf {
         let path = folder.join("image");
         let mut builder = Builder::new(GzEncoder::new(File::create(&path).unwrap(), Compression::fast()));
         for (header, content) in entries {
@@ -145,7 +190,9 @@ mod tests {
         assert_eq!(fs::read(root.join("etc/hosts2")).unwrap(), b"127.0.0.1");
         assert_eq!(fs::read_link(root.join("etc/resolv.conf")).unwrap(), Path::new("/run/resolv.conf"));
         assert!(!root.join("dev-null").exists());
-        assert_eq!(fs::metadata(root.join("etc")).unwrap().permissions().mode() & 0o700, 0o700);
+        // Root removes what it likes, and keeps what the image says.
+        let expected = if rustix::process::geteuid().is_root() { 0o555 } else { 0o755 };
+        assert_eq!(fs::metadata(root.join("etc")).unwrap().permissions().mode() & 0o777, expected);
     }
 
     #[test]

@@ -1,14 +1,21 @@
 //! A container's root file system: the stemcell's below, shared and never written, and what the VM writes above.
+//!
+//! Paths in it are looked up as the VM would look them up: a link in an image never leads to a file of this machine.
 
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path};
 
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use windlass_durable::file::PRIVATE;
 
-/// Mounts an overlay at `root`. The paths may hold any character but a line's end, which the kernel cannot be told.
-pub(crate) fn mount_overlay(lower: &Path, upper: &Path, work: &Path, root: &Path, flags: MountFlags) -> io::Result<()> {
+/// Mounts an overlay at `root`.
+pub(crate) fn mount_overlay(lower: &Path, upper: &Path, work: &Path, root: &Path) -> io::Result<()> {
     let mut options = b"lowerdir=".to_vec();
     options.extend(escaped(lower));
     options.extend(b",upperdir=");
@@ -16,7 +23,7 @@ pub(crate) fn mount_overlay(lower: &Path, upper: &Path, work: &Path, root: &Path
     options.extend(b",workdir=");
     options.extend(escaped(work));
     let options = CString::new(options)?;
-    Ok(rustix::mount::mount(c"overlay", root, c"overlay", flags, options.as_c_str())?)
+    Ok(rustix::mount::mount(c"overlay", root, c"overlay", MountFlags::empty(), options.as_c_str())?)
 }
 
 /// Commas end an option and colons a layer.
@@ -29,4 +36,139 @@ fn escaped(path: &Path) -> Vec<u8> {
         bytes.push(*byte);
     }
     bytes
+}
+
+/// A root file system, mounted or not.
+#[derive(Debug)]
+pub(crate) struct Root {
+    folder: OwnedFd,
+}
+
+impl Root {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { folder: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    fn open_inside(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        // The kernel asks for another try when somebody renames something at that moment.
+        loop {
+            let opened = rustix::fs::openat2(
+                &self.folder,
+                path,
+                flags | OFlags::CLOEXEC,
+                Mode::empty(),
+                ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+            );
+            match opened {
+                Err(Errno::AGAIN) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether there is something at `path`.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.open_inside(Path::new(path), OFlags::PATH).is_ok()
+    }
+
+    /// The text of a file; none if there is no such file.
+    pub(crate) fn read(&self, path: &str) -> io::Result<Option<String>> {
+        match self.open_inside(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(file) => {
+                let mut text = String::new();
+                File::from(file).take(1 << 20).read_to_string(&mut text)?;
+                Ok(Some(text))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether an executable file is at `path`.
+    pub(crate) fn has_executable(&self, path: &str) -> bool {
+        let metadata = |file: OwnedFd| rustix::fs::fstat(file).ok();
+        self.open_inside(Path::new(path), OFlags::PATH).ok().and_then(metadata).is_some_and(|metadata| {
+            rustix::fs::FileType::from_raw_mode(metadata.st_mode).is_file() && metadata.st_mode & 0o111 != 0
+        })
+    }
+
+    /// Whether `path` itself is a link.
+    pub(crate) fn is_link(&self, path: &str) -> bool {
+        self.open_inside(Path::new(path), OFlags::PATH | OFlags::NOFOLLOW)
+            .and_then(rustix::fs::fstat)
+            .is_ok_and(|metadata| rustix::fs::FileType::from_raw_mode(metadata.st_mode).is_symlink())
+    }
+
+    /// Puts a file that only root may read at `path`, in place of what is there. Folders on the way are made.
+    pub(crate) fn put_private(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.put(path, bytes, Mode::from_raw_mode(PRIVATE))
+    }
+
+    /// Puts a file that everybody may read at `path`, in place of what is there.
+    pub(crate) fn put_public(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.put(path, bytes, Mode::from_raw_mode(0o644))
+    }
+
+    fn put(&self, path: &Path, bytes: &[u8], mode: Mode) -> io::Result<()> {
+        let inside: std::path::PathBuf =
+            path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let name = inside.file_name().ok_or(Errno::ISDIR)?;
+        let folder = self.folder_for(inside.parent().unwrap_or(Path::new("")))?;
+        match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
+            Err(Errno::NOENT) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&folder, name, flags, mode)?;
+        // Whatever the umask is.
+        rustix::fs::fchmod(&file, mode)?;
+        File::from(file).write_all(bytes)
+    }
+
+    fn folder_for(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let mut folder = self.open_inside(Path::new("/"), flags)?;
+        let mut so_far = std::path::PathBuf::from("/");
+        for part in path.components() {
+            so_far.push(part);
+            folder = match self.open_inside(&so_far, flags) {
+                Err(Errno::NOENT) => {
+                    rustix::fs::mkdirat(folder.as_fd(), part.as_os_str(), Mode::from_raw_mode(0o755))?;
+                    self.open_inside(&so_far, flags)?
+                }
+                other => other?,
+            };
+        }
+        Ok(folder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn links_of_an_image_lead_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir_all(root.join("var/vcap/bosh")).unwrap();
+        fs::write(folder.path().join("secret"), "of the machine").unwrap();
+        symlink("../../../../secret", root.join("var/vcap/bosh/agent.json")).unwrap();
+        symlink("/var/vcap", root.join("home")).unwrap();
+        symlink(folder.path().join("secret"), root.join("var/vcap/settings.json")).unwrap();
+        let inside = Root::open(&root).unwrap();
+        assert_eq!(inside.read("var/vcap/bosh/agent.json").unwrap(), None);
+        inside.put_private(Path::new("/home/settings.json"), b"new").unwrap();
+        inside.put_public(Path::new("/home/deep/er/file"), b"x").unwrap();
+        assert_eq!(fs::read(folder.path().join("secret")).unwrap(), b"of the machine");
+        let settings = root.join("var/vcap/settings.json");
+        assert_eq!(fs::read(&settings).unwrap(), b"new");
+        assert_eq!(fs::symlink_metadata(&settings).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(root.join("var/vcap/deep/er/file").exists() && inside.has("/home/bosh") && !inside.has("/nothing"));
+        assert!(!inside.has_executable("/home/settings.json"));
+    }
 }

@@ -28,7 +28,7 @@ pub(crate) mod image;
 pub(crate) mod locked;
 pub(crate) mod mounts;
 mod namespaces;
-mod space;
+pub(crate) mod space;
 mod tool;
 
 use windlass_contract::cpi::CpiError;

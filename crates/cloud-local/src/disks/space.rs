@@ -7,7 +7,7 @@ use super::error::{DiskError, io_error};
 const MIB: u64 = 1024 * 1024;
 
 /// Fails unless the file system of `folder` has `bytes` left for us. The folder may not be there yet.
-pub(super) fn ensure(folder: &Path, bytes: u64) -> Result<(), DiskError> {
+pub(crate) fn ensure(folder: &Path, bytes: u64) -> Result<(), DiskError> {
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let space = rustix::fs::statvfs(there).map_err(|error| io_error("ask for the space of", there)(error.into()))?;
     let available = space.f_bavail.saturating_mul(space.f_frsize);

@@ -1,9 +1,9 @@
-//! `create_vm`: a folder, an address, a supervisor with an agent.
+//! `create_vm`: a folder, addresses, a supervisor with an agent or a container.
 //!
 //! The folder appears as a whole, named after the call's id; a repeated call finds it and only starts what does not run.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -17,16 +17,18 @@ use windlass_durable::file;
 
 use crate::address;
 use crate::cloud::LocalCloud;
+use crate::container::boot::{self, Image};
+use crate::container::limits::Limits;
 use crate::isolation::Isolation;
-use crate::machine::{Machine, StartError};
-use crate::network::{self, Plan};
-use crate::state::VmRecord;
-
-/// Where an agent is in a stemcell.
-const AGENT: &str = "var/vcap/bosh/bin/bosh-agent";
+use crate::machine::{Machine, StartError, with_cause};
+use crate::network::{Plan, bridged, loopback, wire};
+use crate::state::{ContainerRecord, VmRecord};
 
 /// How often another address is tried when the chosen one was claimed by somebody else in between.
 const ADDRESS_TRIES: usize = 8;
+
+/// What a VM writes before anybody uses it, in MiB.
+const FIRST_WRITES: u64 = 16;
 
 pub(crate) async fn run(
     cloud: &LocalCloud,
@@ -50,7 +52,7 @@ pub(crate) async fn run(
         tries += 1;
         let record = match cloud.vms.read(cid.as_str())? {
             Some(record) => {
-                network::settle(&record.networks, &record.addresses, &mut user_data.settings);
+                settle(&record, user_data);
                 record
             }
             None => match build(cloud, call, &cid, &vm, user_data, &machine) {
@@ -66,11 +68,11 @@ pub(crate) async fn run(
             Err(StartError::AddressTaken { address, .. })
                 if tries < ADDRESS_TRIES && is_dynamic(&vm.networks, &record.networks, address) =>
             {
-                remove(cloud, &cid, &machine).await?;
+                remove(cloud, &record, &machine).await?;
             }
             Err(error) => {
                 let mut error = CpiError::from(error);
-                if let Err(remains) = remove(cloud, &cid, &machine).await {
+                if let Err(remains) = remove(cloud, &record, &machine).await {
                     error.message = format!("{}; and '{cid}' remains: {}", error.message, remains.message);
                 }
                 return Err(error);
@@ -87,29 +89,73 @@ fn build(
     user_data: &mut UserData,
     machine: &Machine,
 ) -> Result<VmRecord, CpiError> {
+    let isolation = cloud.isolation_for(&vm.networks)?;
+    // Held until the VM's record has the addresses, so that nobody else is given them.
+    let _networks = match isolation {
+        Isolation::Container => Some(cloud.lock_networks()?),
+        Isolation::Process => None,
+    };
     let is_free = |address| matches!(address::holder(address), Ok(None));
-    let plan = network::plan(vm.networks.clone(), call.id, is_free)?;
+    let plan = match isolation {
+        Isolation::Process => loopback::plan(vm.networks.clone(), call.id, is_free)?,
+        Isolation::Container => bridged::plan(vm.networks.clone(), &cloud.surroundings(call.id)?, is_free)?,
+    };
     // Held until the VM's record names the stemcell, so that it is not deleted in between.
-    let Some((_stemcell, _)) = cloud.stemcells.lock_existing(vm.stemcell_cid.as_str())? else {
+    let Some((_stemcell, stemcell)) = cloud.stemcells.lock_existing(vm.stemcell_cid.as_str())? else {
         return Err(CpiError::cloud(format!("there is no stemcell '{}'; upload it again", vm.stemcell_cid)));
     };
-    let agent = find_agent(cloud, &vm.stemcell_cid)?;
-    let Plan { networks, addresses } = plan;
-    network::settle(&networks, &addresses, &mut user_data.settings);
-    let record = VmRecord {
+    let root = cloud.stemcell_root(&stemcell)?;
+    let Plan { networks, addresses, wiring } = plan;
+    let mut record = VmRecord {
         cid: cid.clone(),
-        isolation: Isolation::Process,
+        isolation,
         agent_id: vm.agent_id.clone(),
         stemcell_cid: vm.stemcell_cid.clone(),
-        agent,
+        agent: root.join(&boot::AGENT[1..]),
         settings_from: user_data.settings_from(),
+        container: None,
         addresses,
         networks,
         cloud_properties: vm.cloud_properties.clone(),
         metadata: Object::new(),
         disks: Default::default(),
     };
-    let from_registry = user_data.settings_from() == SettingsFrom::Registry;
+    match isolation {
+        Isolation::Process => check_agent(&record.agent, &root, &vm.stemcell_cid)?,
+        Isolation::Container => {
+            wire::check(&wiring)?;
+            let limits = Limits::of(&vm.cloud_properties)?;
+            cloud.check_space((limits.ephemeral_disk.unwrap_or_default() + FIRST_WRITES) << 20)?;
+            let image = Image::of(&root).map_err(|error| {
+                CpiError::cloud(format!("the stemcell '{}' cannot be used: {}", vm.stemcell_cid, with_cause(&error)))
+            })?;
+            let Image { boot, settings_path, agent_config } = image;
+            record.container = Some(ContainerRecord { root, boot, settings_path, agent_config, limits, wiring });
+        }
+    }
+    settle(&record, user_data);
+    cloud.vms.make(cid.as_str(), &record, |folder| {
+        fill(&Machine::new(folder), machine, &record, user_data)
+            .map_err(|error| CpiError::cloud(format!("cannot fill {}: {error}", folder.display())))
+    })?;
+    Ok(record)
+}
+
+/// Fills the folder that becomes the one of `machine`.
+fn fill(hidden: &Machine, machine: &Machine, record: &VmRecord, user_data: &UserData) -> std::io::Result<()> {
+    file::write_json(&hidden.settings(), user_data, file::PRIVATE)?;
+    if record.container.is_some() {
+        for folder in [hidden.work(), hidden.disks()] {
+            file::create_private_dir(&folder)?;
+        }
+        // These two become what the VM sees as its root folder.
+        for folder in [hidden.upper(), hidden.root()] {
+            fs::create_dir(&folder)?;
+            fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        }
+        return Ok(());
+    }
+    let from_registry = record.settings_from == SettingsFrom::Registry;
     let agent_config = json!({
         "Platform": {"Linux": {}},
         "Infrastructure": {"Settings": {
@@ -117,29 +163,35 @@ fn build(
             "UseRegistry": from_registry, "UseServerName": from_registry,
         }},
     });
-    cloud.vms.make(cid.as_str(), &record, |folder| {
-        let hidden = Machine::new(folder);
-        file::write_json(&hidden.settings(), user_data, file::PRIVATE)
-            .and_then(|()| file::write_json(&hidden.agent_config(), &agent_config, file::PRIVATE))
-            .and_then(|()| file::create_private_dir(&hidden.base()))
-            .map_err(|error| CpiError::cloud(format!("cannot fill {}: {error}", folder.display())))
-    })?;
-    Ok(record)
+    file::write_json(&hidden.agent_config(), &agent_config, file::PRIVATE)?;
+    file::create_private_dir(&hidden.base())
+}
+
+/// Puts the networks into the agent's settings. The agent finds its interfaces ready in both isolations.
+fn settle(record: &VmRecord, user_data: &mut UserData) {
+    let settings = &mut user_data.settings;
+    settings.networks = record.networks.clone();
+    for network in settings.networks.values_mut() {
+        network.preconfigured = Some(true);
+    }
+    if record.isolation == Isolation::Process {
+        loopback::listen_on_own(&record.addresses, settings);
+    }
 }
 
 /// The agent must be a file of the stemcell, not something of this machine that a link leads to.
-fn find_agent(cloud: &LocalCloud, stemcell: &StemcellCid) -> Result<PathBuf, CpiError> {
-    let missing =
-        || CpiError::cloud(format!("the stemcell '{stemcell}' has no agent at /{AGENT}; use a stemcell that has one"));
-    let root = cloud.stemcells.path(stemcell.as_str()).ok_or_else(missing)?.join("root");
-    let root = fs::canonicalize(root).map_err(|_| missing())?;
-    let agent = root.join(AGENT);
-    let file = fs::canonicalize(&agent).map_err(|_| missing())?;
+fn check_agent(agent: &std::path::Path, root: &PathBuf, stemcell: &StemcellCid) -> Result<(), CpiError> {
     // By the name that the stemcell gives it: an executable that is several programs goes by that.
-    if file.starts_with(&root) && file.is_file() { Ok(agent) } else { Err(missing()) }
+    match (fs::canonicalize(root), fs::canonicalize(agent)) {
+        (Ok(root), Ok(file)) if file.starts_with(&root) && file.is_file() => Ok(()),
+        _ => Err(CpiError::cloud(format!(
+            "the stemcell '{stemcell}' has no agent at {}; use a stemcell that has one",
+            boot::AGENT
+        ))),
+    }
 }
 
-fn is_dynamic(asked: &Networks, planned: &Networks, address: Ipv4Addr) -> bool {
+fn is_dynamic(asked: &Networks, planned: &Networks, address: IpAddr) -> bool {
     let address = address.to_string();
     planned.iter().any(|(name, network)| {
         network.ip.as_ref() == Some(&address)
@@ -147,7 +199,8 @@ fn is_dynamic(asked: &Networks, planned: &Networks, address: Ipv4Addr) -> bool {
     })
 }
 
-async fn remove(cloud: &LocalCloud, cid: &VmCid, machine: &Machine) -> Result<(), CpiError> {
+async fn remove(cloud: &LocalCloud, record: &VmRecord, machine: &Machine) -> Result<(), CpiError> {
     let _stopped = machine.stop().await?;
-    Ok(cloud.vms.remove(cid.as_str())?)
+    cloud.release(record, machine)?;
+    Ok(cloud.vms.remove(record.cid.as_str())?)
 }

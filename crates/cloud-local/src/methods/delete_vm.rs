@@ -4,7 +4,6 @@ use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::DeleteVm;
 
 use crate::cloud::LocalCloud;
-use crate::disks;
 use crate::machine::Machine;
 
 pub(crate) async fn run(cloud: &LocalCloud, vm: DeleteVm) -> Result<(), CpiError> {
@@ -13,6 +12,6 @@ pub(crate) async fn run(cloud: &LocalCloud, vm: DeleteVm) -> Result<(), CpiError
     let Some((_lock, record)) = cloud.vms.lock_to_remove(cid.as_str())? else { return Ok(()) };
     let machine = Machine::new(folder);
     let _stopped = machine.stop().await?;
-    disks::release_all(cloud, &record, &machine)?;
+    cloud.release(&record, &machine)?;
     Ok(cloud.vms.remove(cid.as_str())?)
 }

@@ -1,6 +1,6 @@
-//! Which addresses a VM gets. In process isolation they are loopback addresses, because those exist without privileges.
+//! The addresses of a VM in process isolation: loopback addresses, because those exist without privileges.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use uuid::Uuid;
 use windlass_contract::cpi::CpiError;
@@ -8,25 +8,18 @@ use windlass_contract::network::NetworkKind;
 use windlass_contract::settings::AgentSettings;
 use windlass_contract::{Networks, Secret};
 
-/// The networks of a VM with an address for each.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
-    /// As the caller gave them, with the chosen addresses.
-    pub(crate) networks: Networks,
-    /// All addresses; the first is the one that the agent listens on.
-    pub(crate) addresses: Vec<Ipv4Addr>,
-}
+use super::{Plan, Wiring};
 
 /// How many addresses are tried for a dynamic network.
 const CANDIDATES: u32 = 256;
 
 /// Gives each network an address. `is_free` tells whether a candidate for a dynamic network can be had.
-pub(crate) fn plan(mut networks: Networks, seed: Uuid, is_free: impl Fn(Ipv4Addr) -> bool) -> Result<Plan, CpiError> {
+pub(crate) fn plan(mut networks: Networks, seed: Uuid, is_free: impl Fn(IpAddr) -> bool) -> Result<Plan, CpiError> {
     if networks.is_empty() {
         return Err(CpiError::cloud("a VM needs at least one network"));
     }
     let main = networks.iter().find(|(_, network)| network.is_default_for("gateway")).map(|(name, _)| name.clone());
-    let mut addresses = Vec::new();
+    let mut addresses: Vec<IpAddr> = Vec::new();
     for (name, network) in &mut networks {
         let address = match (network.kind, &network.ip) {
             (NetworkKind::Manual, Some(ip)) => loopback(name, ip)?,
@@ -35,7 +28,7 @@ pub(crate) fn plan(mut networks: Networks, seed: Uuid, is_free: impl Fn(Ipv4Addr
             }
             (NetworkKind::Dynamic, ip) => {
                 let carried = ip.as_deref().and_then(|ip| loopback(name, ip).ok()).into_iter();
-                let usable = |address: &Ipv4Addr| !addresses.contains(address) && is_free(*address);
+                let usable = |address: &IpAddr| !addresses.contains(address) && is_free(*address);
                 carried
                     .chain(candidates(seed))
                     .find(usable)
@@ -53,16 +46,16 @@ pub(crate) fn plan(mut networks: Networks, seed: Uuid, is_free: impl Fn(Ipv4Addr
         network.ip = Some(address.to_string());
         if main.as_deref() == Some(name) { addresses.insert(0, address) } else { addresses.push(address) }
     }
-    Ok(Plan { networks, addresses })
+    Ok(Plan { networks, addresses, wiring: Wiring::default() })
 }
 
-fn loopback(name: &str, ip: &str) -> Result<Ipv4Addr, CpiError> {
+fn loopback(name: &str, ip: &str) -> Result<IpAddr, CpiError> {
     let address = ip.parse::<Ipv4Addr>().ok().filter(|address| {
         address.is_loopback()
             && *address != Ipv4Addr::new(127, 0, 0, 0)
             && *address != Ipv4Addr::new(127, 255, 255, 255)
     });
-    address.ok_or_else(|| {
+    address.map(IpAddr::V4).ok_or_else(|| {
         CpiError::cloud(format!(
             "the network '{name}' has the address '{ip}', and process isolation can only use loopback addresses; give the \
              network a range inside 127.0.0.0/8, for example 127.1.0.0/24"
@@ -71,22 +64,24 @@ fn loopback(name: &str, ip: &str) -> Result<Ipv4Addr, CpiError> {
 }
 
 /// Addresses in 127.64.0.0/10, away from those that people write down, spread by the VM's id.
-fn candidates(seed: Uuid) -> impl Iterator<Item = Ipv4Addr> {
+fn candidates(seed: Uuid) -> impl Iterator<Item = IpAddr> {
     let start = seed.as_fields().0;
     (0..CANDIDATES).map(move |step| {
         let number = start.wrapping_add(step.wrapping_mul(0x9e37_79b1));
         let [_, b, c, d] = number.to_be_bytes();
-        Ipv4Addr::new(127, 64 + b % 64, c, 1 + d % 254)
+        IpAddr::V4(Ipv4Addr::new(127, 64 + b % 64, c, 1 + d % 254))
     })
 }
 
-/// Puts the networks into the agent's settings, and where the agent was told to listen on all addresses, tells it to
-/// listen on the VM's: all others belong to other VMs.
-pub(crate) fn settle(networks: &Networks, addresses: &[Ipv4Addr], settings: &mut AgentSettings) {
-    settings.networks = networks.clone();
-    for network in settings.networks.values_mut() {
-        network.preconfigured = Some(true);
-    }
+/// Whether all that a VM asks for can only be had on the loopback interface.
+pub(crate) fn is_wanted(networks: &Networks) -> bool {
+    networks.values().any(|network| {
+        network.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok()).is_some_and(|ip| ip.is_loopback())
+    })
+}
+
+/// Where the agent was told to listen on all addresses, tells it to listen on the VM's: all others belong to other VMs.
+pub(crate) fn listen_on_own(addresses: &[IpAddr], settings: &mut AgentSettings) {
     let Some(address) = addresses.first() else { return };
     let urls = settings.env.bosh.mbus.as_mut().and_then(|mbus| mbus.urls.as_mut()).into_iter().flatten();
     for url in urls.chain(settings.mbus.as_mut()) {
@@ -96,7 +91,7 @@ pub(crate) fn settle(networks: &Networks, addresses: &[Ipv4Addr], settings: &mut
     }
 }
 
-fn on_address(url: &str, address: Ipv4Addr) -> Option<String> {
+fn on_address(url: &str, address: IpAddr) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (user, host) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
@@ -134,7 +129,7 @@ mod tests {
             "c": {"type": "manual", "ip": "127.1.2.3", "default": ["dns", "gateway"]}});
         let first = candidates(Uuid::nil()).next().unwrap();
         let planned = plan(networks(wanted), Uuid::nil(), |address| address != first).unwrap();
-        assert_eq!(planned.addresses[0], Ipv4Addr::new(127, 1, 2, 3));
+        assert_eq!(planned.addresses[0], IpAddr::V4(Ipv4Addr::new(127, 1, 2, 3)));
         assert_eq!(planned.addresses.len(), 3);
         assert!(!planned.addresses.contains(&first));
         assert_eq!(planned.networks["a"].ip.as_deref(), Some(planned.addresses[1].to_string().as_str()));
@@ -144,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_agent_listens_on_its_own_address() {
-        let address = Ipv4Addr::new(127, 1, 2, 3);
+        let address = IpAddr::V4(Ipv4Addr::new(127, 1, 2, 3));
         for (url, expected) in [
             ("https://u:p@0.0.0.0:6868", Some("https://u:p@127.1.2.3:6868")),
             ("https://0.0.0.0:6868/x", Some("https://127.1.2.3:6868/x")),

@@ -82,9 +82,17 @@ impl Netlink {
     }
 
     /// Makes a pair of interfaces: `name` here, a port of `bridge`, and `inside` in the network namespace of `pid`.
-    pub(crate) fn add_pair(&mut self, name: &str, bridge: u32, inside: &str, pid: u32) -> io::Result<()> {
+    pub(crate) fn add_pair(
+        &mut self,
+        name: &str,
+        bridge: u32,
+        inside: &str,
+        hardware_address: Option<[u8; 6]>,
+        pid: u32,
+    ) -> io::Result<()> {
         let mut peer = LinkMessage::default();
         peer.attributes = vec![LinkAttribute::IfName(inside.to_owned()), LinkAttribute::NetNsPid(pid)];
+        peer.attributes.extend(hardware_address.map(|address| LinkAttribute::Address(address.to_vec())));
         let mut message = link_that_is_up();
         message.attributes = vec![
             LinkAttribute::IfName(name.to_owned()),
@@ -132,6 +140,11 @@ impl Netlink {
     pub(crate) fn add_route(&mut self, destination: IpNet, gateway: Option<IpAddr>, link: u32) -> io::Result<()> {
         let route = route(destination, gateway, link);
         self.change(RouteNetlinkMessage::NewRoute(route), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Takes a route without a gateway away; one that is gone already is a success.
+    pub(crate) fn delete_route(&mut self, destination: IpNet, link: u32) -> io::Result<()> {
+        ignore(self.change(RouteNetlinkMessage::DelRoute(route(destination, None, link)), 0), Errno::SRCH)
     }
 
     /// Nothing that comes in from `link` is passed on. In both families, whatever the machine forwards otherwise; what is

@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep, timeout};
 use windlass_contract::agent::POWERED_OFF;
 use windlass_durable::kill_point;
 
-use super::console::Console;
+use super::Ended;
+use super::console::{Console, Notes};
 use crate::machine::Machine;
 use crate::process_tree::{self, MARK};
 use crate::state::VmRecord;
@@ -33,22 +34,14 @@ pub(super) struct Agent {
     pause: Duration,
 }
 
-/// What ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The agent, because somebody powered the VM off.
-    PoweredOff,
-    /// The agent, to be started again, or processes that nobody waits for.
-    Others,
-}
-
 enum State {
     Running { pid: Pid, since: Instant },
     Pausing { until: Instant },
 }
 
 impl Agent {
-    pub(super) fn new(vm: &VmRecord, machine: &Machine) -> Self {
+    /// The agent of a VM that is a folder.
+    pub(super) fn of_process(vm: &VmRecord, machine: &Machine, console: &Console) -> io::Result<Self> {
         let mut command = Command::new(&vm.agent);
         command
             .args(["-P", "directory", "-C"])
@@ -59,13 +52,18 @@ impl Agent {
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env(MARK, machine.folder())
-            .stdin(Stdio::null());
+            .stdout(console.pipe().try_clone()?)
+            .stderr(console.pipe().try_clone()?);
+        Ok(Self::new(command))
+    }
+
+    pub(super) fn new(mut command: Command) -> Self {
+        command.stdin(Stdio::null());
         Self { command, state: State::Pausing { until: Instant::now() }, pause: SOON }
     }
 
-    pub(super) fn start(&mut self, console: &Console) -> io::Result<()> {
+    pub(super) fn start(&mut self) -> io::Result<()> {
         kill_point("before the agent starts");
-        self.command.stdout(console.writer()?).stderr(console.writer()?);
         let child = self.command.spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("the agent has no pid"))?;
         self.state = State::Running { pid, since: Instant::now() };
@@ -80,19 +78,19 @@ impl Agent {
         }
     }
 
-    pub(super) fn restart(&mut self, console: &mut Console) {
-        if let Err(error) = self.start(console) {
-            console.note(&format!("cannot start the agent: {error}"));
+    pub(super) fn restart(&mut self, notes: &mut impl Notes) {
+        if let Err(error) = self.start() {
+            notes.note(&format!("cannot start the agent: {error}"));
             self.pause_longer();
         }
     }
 
     /// Collects the processes that ended: the agent, and orphans that became ours.
-    pub(super) fn reap(&mut self, console: &mut Console) -> Ended {
+    pub(super) fn reap(&mut self, notes: &mut impl Notes) -> Ended {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             match self.state {
                 State::Running { pid: agent, since } if agent == pid => {
-                    console.note(&format!("the agent ended with {}", describe(status)));
+                    notes.note(&format!("the agent ended with {}", describe(status)));
                     if status.exit_status() == Some(i32::from(POWERED_OFF)) {
                         self.state = State::Pausing { until: Instant::now() };
                         return Ended::PoweredOff;
@@ -148,7 +146,7 @@ impl Agent {
     }
 }
 
-fn describe(status: WaitStatus) -> String {
+pub(super) fn describe(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

@@ -1,44 +1,63 @@
-//! A VM from the inside: the process that keeps its agent running.
+//! A VM from the inside: the process that keeps it running.
 //!
-//! One per VM, in a session of its own. It holds the VM's lock and addresses, starts the agent again when it ends (which
-//! agents do to take new settings), collects what the agent prints, adopts and reaps the agent's orphans, and leaves no
-//! process behind when it is told to end.
+//! One per VM, in a session of its own. It holds the VM's lock and addresses, collects what the VM prints, and leaves no
+//! process behind when it is told to end. In process isolation it keeps the agent running itself: it starts it again when it
+//! ends (which agents do to take new settings), and adopts and reaps the agent's orphans. In container isolation the
+//! container's first process does that, and the supervisor keeps the container.
 
 mod agent;
 mod console;
+mod contained;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, PipeWriter, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use windlass_contract::agent::POWERED_OFF;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
 
-use self::agent::{Agent, Ended};
-use self::console::Console;
+use self::agent::Agent;
+use self::console::{Console, Notes};
+use self::contained::Contained;
 use crate::address;
-use crate::machine::{Machine, Started, SupervisorRecord};
+use crate::machine::{Machine, Started, SupervisorRecord, with_cause};
 use crate::state::VmRecord;
 
 /// How long we wait for the lock: whoever asks whether it is held, holds it for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Is the supervisor of the VM in `folder` until it is told to end, or its agent powers it off (`windlass vm-run DIR`). Says on stdout, in one line,
-/// how the start went.
+/// What became of a process that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// It was what the VM runs for.
+    PoweredOff,
+    /// The agent, to be started again, or processes that nobody waits for.
+    Others,
+}
+
+/// What a supervisor keeps running.
+enum Inside {
+    Agent(Agent),
+    Container(Contained),
+}
+
+/// Is the supervisor of the VM in `folder` until it is told to end, or the VM powers itself off (`windlass vm-run DIR`). Says
+/// on stdout, in one line, how the start went.
 pub fn vm_run(folder: &Path) -> ExitCode {
     // Not when we lead a process group already, as under a shell; then the session is the shell's.
     let _ = rustix::process::setsid();
     let started = rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(io::Error::from)
-        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
-        .map(|runtime| runtime.block_on(supervise(folder)));
-    match started.unwrap_or_else(|error| Err(failed("cannot start the supervisor", &error))) {
+        .map_err(|error| failed("cannot start the supervisor", &error.into()))
+        .and_then(|()| supervise(folder));
+    match started {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             say(&problem);
@@ -48,8 +67,9 @@ pub fn vm_run(folder: &Path) -> ExitCode {
 }
 
 /// Everything that can keep the VM from starting comes before the first line that is said.
-async fn supervise(folder: &Path) -> Result<(), Started> {
+fn supervise(folder: &Path) -> Result<(), Started> {
     let machine = Machine::new(folder);
+    machine.end_orphans().map_err(|error| failed("processes of its last run remain", &error))?;
     let _lock = match FileLock::acquire(&machine.lock(), LOCK_PATIENCE) {
         Ok(lock) => lock,
         Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Started::Busy),
@@ -57,43 +77,135 @@ async fn supervise(folder: &Path) -> Result<(), Started> {
     };
     machine.clean_up_after_supervisor().map_err(|error| failed("processes of its last run remain", &error))?;
     let vm = read_record(folder)?;
-    record(&machine, false)?;
-    let supervised = async {
-        let claims = claim(&vm, folder)?;
-        let mut signals = Signals::new().map_err(|error| failed("cannot watch signals", &error))?;
-        let mut console =
-            Console::open(machine.console()).map_err(|error| failed("cannot open the console", &error))?;
-        let mut agent = Agent::new(&vm, &machine);
-        agent.start(&console).map_err(|error| failed(&format!("cannot run {}", vm.agent.display()), &error))?;
-        record(&machine, true)?;
-        say(&Started::Ready);
-        for claim in claims {
-            tokio::spawn(tell_holder(claim, format!("VM '{}' in {}", vm.cid, folder.display())));
-        }
-        run(&mut agent, &mut console, &mut signals).await;
-        agent.end(&mut signals.child).await;
-        Ok(())
-    }
-    .await;
+    record(&machine, false, None)?;
+    let supervised = run(&vm, &machine);
+    let cleared = match &vm.container {
+        Some(container) => crate::container::running::clear(&vm, container, &machine)
+            .map_err(|error| Started::Failed(with_cause(&error))),
+        None => Ok(()),
+    };
     // Only now is everything gone that the record's presence warns of.
-    let removed = file::remove_file(&machine.supervisor()).map_err(|error| failed("cannot remove the record", &error));
+    let removed = cleared.and_then(|()| {
+        file::remove_file(&machine.supervisor()).map_err(|error| failed("cannot remove the record", &error))
+    });
     supervised.and(removed)
 }
 
-async fn run(agent: &mut Agent, console: &mut Console, signals: &mut Signals) {
+fn run(vm: &VmRecord, machine: &Machine) -> Result<(), Started> {
+    let claims = claim(vm, machine.folder())?;
+    let mut console = Console::open(machine.console()).map_err(|error| failed("cannot open the console", &error))?;
+    // A container is a copy of this process, so it comes before anything that has threads or handles signals.
+    let container = match &vm.container {
+        Some(container) => Some(Contained::start(vm, container, machine, &console)?),
+        None => None,
+    };
+    let cannot = |error: &io::Error| failed("cannot start the supervisor", error);
+    let runtime = runtime().map_err(|error| cannot(&error))?;
+    runtime.block_on(async {
+        let mut signals = Signals::new().map_err(|error| failed("cannot watch signals", &error))?;
+        let mut inside = match container {
+            Some(container) => Inside::Container(container),
+            None => {
+                let mut agent = Agent::of_process(vm, machine, &console).map_err(|error| cannot(&error))?;
+                agent.start().map_err(|error| failed(&format!("cannot run {}", vm.agent.display()), &error))?;
+                Inside::Agent(agent)
+            }
+        };
+        record(machine, true, inside.init())?;
+        say(&Started::Ready);
+        for claim in claims {
+            let claim = listener(claim).map_err(|error| failed("cannot hold the VM's addresses", &error))?;
+            tokio::spawn(tell_holder(claim, format!("VM '{}' in {}", vm.cid, machine.folder().display())));
+        }
+        watch(&mut inside, &mut console, &mut signals).await;
+        inside.end(&mut console, &mut signals.child).await;
+        Ok(())
+    })
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+async fn watch(inside: &mut Inside, console: &mut Console, signals: &mut Signals) {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
             _ = signals.child.recv() => {
-                if agent.reap(console) == Ended::PoweredOff {
+                if inside.reap(console) == Ended::PoweredOff {
                     return;
                 }
             }
-            () = agent.due() => agent.restart(console),
+            () = inside.due() => inside.restart(console),
             () = console.copy() => {}
         }
     }
+}
+
+impl Inside {
+    fn init(&self) -> Option<ProcessIdentity> {
+        match self {
+            Self::Agent(_) => None,
+            Self::Container(container) => Some(container.init()),
+        }
+    }
+
+    fn reap(&mut self, notes: &mut impl Notes) -> Ended {
+        match self {
+            Self::Agent(agent) => agent.reap(notes),
+            Self::Container(container) => container.reap(notes),
+        }
+    }
+
+    async fn due(&self) {
+        match self {
+            Self::Agent(agent) => agent.due().await,
+            Self::Container(_) => std::future::pending().await,
+        }
+    }
+
+    fn restart(&mut self, notes: &mut impl Notes) {
+        if let Self::Agent(agent) = self {
+            agent.restart(notes);
+        }
+    }
+
+    async fn end(self, console: &mut Console, child_ended: &mut Signal) {
+        match self {
+            Self::Agent(agent) => agent.end(child_ended).await,
+            Self::Container(container) => container.end(console, child_ended).await,
+        }
+    }
+}
+
+/// Keeps `command`, an agent, running as the first process of a container; `problems` closes once it runs. Ends with the
+/// container: returns only if the agent cannot be started.
+pub(crate) fn keep_running_as_init(command: Command, problems: PipeWriter) -> io::Result<std::convert::Infallible> {
+    let runtime = runtime()?;
+    let status = runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let mut agent = Agent::new(command);
+        agent.start()?;
+        drop(problems);
+        let mut inside = Inside::Agent(agent);
+        let status = loop {
+            tokio::select! {
+                _ = signals.terminate.recv() => break 0,
+                _ = signals.child.recv() => {
+                    if inside.reap(&mut console::Stderr) == Ended::PoweredOff {
+                        break POWERED_OFF;
+                    }
+                }
+                () = inside.due() => inside.restart(&mut console::Stderr),
+            }
+        };
+        if let Inside::Agent(agent) = inside {
+            agent.end(&mut signals.child).await;
+        }
+        io::Result::Ok(status)
+    })?;
+    std::process::exit(i32::from(status))
 }
 
 struct Signals {
@@ -118,18 +230,20 @@ fn read_record(folder: &Path) -> Result<VmRecord, Started> {
     serde_json::from_slice(&bytes).map_err(|error| failed("vm.json is not a record of this cloud", &error.into()))
 }
 
-fn record(machine: &Machine, ready: bool) -> Result<(), Started> {
-    ProcessIdentity::of(std::process::id())
-        .map(|process| SupervisorRecord { process, ready, init: None })
-        .and_then(|record| file::write_json(&machine.supervisor(), &record, file::PRIVATE))
-        .map_err(|error| failed("cannot write supervisor.json", &error))
+fn record(machine: &Machine, ready: bool, init: Option<ProcessIdentity>) -> Result<(), Started> {
+    write_record(machine, ready, init).map_err(|error| failed("cannot write supervisor.json", &error))
 }
 
-fn claim(vm: &VmRecord, folder: &Path) -> Result<Vec<tokio::net::UnixListener>, Started> {
+fn write_record(machine: &Machine, ready: bool, init: Option<ProcessIdentity>) -> io::Result<()> {
+    let process = ProcessIdentity::of(std::process::id())?;
+    file::write_json(&machine.supervisor(), &SupervisorRecord { process, ready, init }, file::PRIVATE)
+}
+
+fn claim(vm: &VmRecord, folder: &Path) -> Result<Vec<UnixListener>, Started> {
     let mut claims = Vec::new();
     for address in &vm.addresses {
-        let claimed = address::claim(*address).and_then(|claim| claim.map(listener).transpose());
-        match claimed.map_err(|error| failed(&format!("cannot claim {address} for {}", folder.display()), &error))? {
+        let cannot = |error| failed(&format!("cannot claim {address} for {}", folder.display()), &error);
+        match address::claim(*address).map_err(cannot)? {
             Some(claim) => claims.push(claim),
             None => {
                 let holder = address::holder(*address).ok().flatten();

@@ -56,6 +56,8 @@ impl Rig {
         let mut header = tar::Header::new_gnu();
         header.set_size(agent.len() as u64);
         header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
         builder.append_data(&mut header, "var/vcap/bosh/bin/bosh-agent", agent.as_bytes()).unwrap();
         builder.into_inner().unwrap().finish().unwrap();
         path

@@ -1,0 +1,183 @@
+//! What runs first in a VM of a stemcell, and where the stemcell's agent looks for its settings.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::root::Root;
+
+/// Where the agent is.
+pub(crate) const AGENT: &str = "/var/vcap/bosh/bin/bosh-agent";
+
+/// The agent's own configuration.
+pub(crate) const AGENT_CONFIG: &str = "/var/vcap/bosh/agent.json";
+
+/// Where the agents of container stemcells look for their settings.
+const SETTINGS: &str = "/var/vcap/bosh/warden-cpi-agent-env.json";
+
+/// What runs first in a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "init")]
+pub(crate) enum Boot {
+    /// The agent, kept running by us.
+    Agent {
+        /// The command.
+        command: Vec<String>,
+    },
+    /// runit, which keeps the agent running.
+    Runit,
+    /// systemd, which keeps the agent running.
+    Systemd,
+}
+
+/// What a stemcell's root file system tells.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Image {
+    pub(crate) boot: Boot,
+    /// Where the agent looks for its settings.
+    pub(crate) settings_path: PathBuf,
+    /// The agent's configuration, if the image has none of its own.
+    pub(crate) agent_config: Option<Value>,
+}
+
+/// why a root file system is no stemcell for containers
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ImageError {
+    /// it has no agent
+    #[error("there is no agent at {AGENT}; use a stemcell that has one")]
+    NoAgent,
+    /// its agent gets its settings elsewhere
+    #[error("its agent does not look for settings in a file, as {AGENT_CONFIG} says; use a stemcell for containers")]
+    NoSettingsFile,
+    /// the agent's configuration is not understood
+    #[error("{AGENT_CONFIG} is not understood")]
+    Config(#[source] serde_json::Error),
+    /// it cannot be read
+    #[error("its files cannot be read")]
+    Io(#[from] std::io::Error),
+}
+
+impl Image {
+    /// Looks at the root file system in the folder `root`.
+    pub(crate) fn of(root: &Path) -> Result<Self, ImageError> {
+        let root = Root::open(root)?;
+        if !root.has_executable(AGENT) {
+            return Err(ImageError::NoAgent);
+        }
+        let (settings_path, agent_config) = match root.read(AGENT_CONFIG)? {
+            Some(text) => (settings_path(&text)?, None),
+            None => (SETTINGS.into(), Some(container_config())),
+        };
+        Ok(Self { boot: boot(&root)?, settings_path, agent_config })
+    }
+}
+
+fn settings_path(agent_config: &str) -> Result<PathBuf, ImageError> {
+    let config: Value = serde_json::from_str(agent_config).map_err(ImageError::Config)?;
+    let sources = config["Infrastructure"]["Settings"]["Sources"].as_array().into_iter().flatten();
+    let mut files = sources.filter(|source| source["Type"] == "File");
+    let path = files.find_map(|source| source["SettingsPath"].as_str()).filter(|path| path.starts_with('/'));
+    path.map(PathBuf::from).ok_or(ImageError::NoSettingsFile)
+}
+
+/// As container stemcells have it: disks are handed over mounted, and the settings lie in a file.
+fn container_config() -> Value {
+    json!({
+        "Platform": {"Linux": {
+            "UseDefaultTmpDir": true,
+            "UsePreformattedPersistentDisk": true,
+            "BindMountPersistentDisk": true,
+            "SkipDiskSetup": true,
+        }},
+        "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": SETTINGS}]}},
+    })
+}
+
+fn boot(root: &Root) -> Result<Boot, ImageError> {
+    if root.has("/usr/sbin/runsvdir-start") {
+        return Ok(Boot::Runit);
+    }
+    let units = ["etc", "lib", "usr/lib"];
+    let has_unit = |name| units.iter().any(|folder| root.has(&format!("/{folder}/systemd/system/{name}.service")));
+    if root.has("/sbin/init") && (has_unit("bosh-agent") || has_unit("agent")) {
+        return Ok(Boot::Systemd);
+    }
+    let platform = root.read("/var/vcap/bosh/etc/operating_system")?.unwrap_or_default();
+    let platform = if platform.trim().is_empty() { "ubuntu" } else { platform.trim() };
+    let mut command = [AGENT, "-P", platform, "-C", AGENT_CONFIG].map(str::to_owned).to_vec();
+    if !root.has("/var/vcap/bosh/bin/monit") {
+        command.extend(["-M", "dummy"].map(str::to_owned));
+    }
+    Ok(Boot::Agent { command })
+}
+
+impl Boot {
+    /// The command that runs first.
+    pub(crate) fn command(&self) -> Vec<String> {
+        match self {
+            Self::Agent { command } => command.clone(),
+            Self::Runit => vec!["/usr/sbin/runsvdir-start".to_owned()],
+            Self::Systemd => vec!["/sbin/init".to_owned()],
+        }
+    }
+
+    /// What tells the first process to end all others and itself.
+    pub(crate) fn end_signal(&self) -> Signal {
+        match self {
+            Self::Agent { .. } => Signal::TERM,
+            Self::Runit => Signal::HUP,
+            // Ctrl-Alt-Delete: it ends all services, and nobody here starts them again.
+            Self::Systemd => Signal::INT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn each_kind_of_stemcell_is_booted_its_own_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        assert!(matches!(Image::of(root), Err(ImageError::NoAgent)));
+        put(root, &AGENT[1..], "");
+        let image = Image::of(root).unwrap();
+        let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG, "-M", "dummy"].map(str::to_owned).to_vec();
+        assert_eq!(image.boot, Boot::Agent { command });
+        assert_eq!(image.agent_config, Some(container_config()));
+        put(root, "sbin/init", "");
+        assert!(matches!(Image::of(root).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
+        put(root, "lib/systemd/system/bosh-agent.service", "");
+        assert_eq!(Image::of(root).unwrap().boot, Boot::Systemd);
+        put(root, "usr/sbin/runsvdir-start", "");
+        assert_eq!(Image::of(root).unwrap().boot, Boot::Runit);
+    }
+
+    #[test]
+    fn the_settings_go_where_the_image_says() {
+        let folder = tempfile::tempdir().unwrap();
+        put(folder.path(), &AGENT[1..], "");
+        let sources = json!([{"Type": "HTTP", "URI": "http://x"}, {"Type": "File", "SettingsPath": "/etc/own.json"}]);
+        let config = json!({"Infrastructure": {"Settings": {"Sources": sources}}}).to_string();
+        put(folder.path(), &AGENT_CONFIG[1..], &config);
+        let image = Image::of(folder.path()).unwrap();
+        assert_eq!((image.settings_path.to_str(), image.agent_config), (Some("/etc/own.json"), None));
+        put(folder.path(), &AGENT_CONFIG[1..], &config.replace("File", "CDROM"));
+        assert!(matches!(Image::of(folder.path()), Err(ImageError::NoSettingsFile)));
+        put(folder.path(), &AGENT_CONFIG[1..], "{");
+        assert!(matches!(Image::of(folder.path()), Err(ImageError::Config(_))));
+    }
+}

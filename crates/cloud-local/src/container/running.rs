@@ -1,0 +1,150 @@
+//! A container from its supervisor's point of view: made, connected, started; ended.
+
+use std::fs;
+use std::io::{self, PipeWriter, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::error::LibcontainerError;
+use libcontainer::syscall::syscall::SyscallType;
+use nix::sched::CloneFlags;
+use rustix::mount::MountPropagationFlags;
+use windlass_durable::file;
+use windlass_durable::kill_point;
+use windlass_durable::process::ProcessIdentity;
+
+use super::init::FirstProcess;
+use super::root::{Root, mount_overlay};
+use super::spec;
+use crate::disks;
+use crate::machine::Machine;
+use crate::network::{NetworkError, wire};
+use crate::state::{ContainerRecord, VmRecord};
+
+/// The name of the container in its own folder.
+const NAME: &str = "vm";
+
+/// why a container does not start
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContainerError {
+    /// the operating system refused
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// the disks' folder cannot be made
+    #[error(transparent)]
+    Disks(#[from] disks::error::DiskError),
+    /// the container could not be made
+    #[error("cannot make the container")]
+    Create(#[source] Box<LibcontainerError>),
+    /// its network could not be made
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// its first process did not run
+    #[error("{0}")]
+    NotRunning(String),
+}
+
+fn io_error(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> ContainerError {
+    move |source| ContainerError::Io { doing, path: path.into(), source }
+}
+
+/// Makes and starts the container of `vm`. This process must have one thread only, because it becomes two. `made` is told
+/// the container's first process before it does anything.
+pub(crate) fn start(
+    vm: &VmRecord,
+    container: &ContainerRecord,
+    machine: &Machine,
+    console: &PipeWriter,
+    made: impl FnOnce(ProcessIdentity) -> io::Result<()>,
+) -> Result<ProcessIdentity, ContainerError> {
+    disks::folder::open(&machine.disks())?;
+    {
+        let _networks = crate::network::lock(machine.state()).map_err(io_error("lock", machine.state()))?;
+        wire::prepare(&container.wiring)?;
+    }
+    prepare_root(container, machine)?;
+    let bundle = machine.bundle();
+    file::create_private_dir(&bundle).map_err(io_error("make", &bundle))?;
+    let run = bundle.join("run");
+    match fs::remove_dir_all(&run) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", run)(error)),
+        _ => {}
+    }
+    let document = bundle.join("config.json");
+    serde_json::to_vec_pretty(&spec::document(vm, container, machine))
+        .map_err(io::Error::from)
+        .and_then(|bytes| fs::write(&document, bytes))
+        .map_err(io_error("write", &document))?;
+
+    let (mut problems, writer) = io::pipe().map_err(io_error("make a pipe for", &bundle))?;
+    let first = FirstProcess { boot: container.boot.clone(), problems: Arc::new(writer) };
+    let output = || console.try_clone().map_err(io_error("duplicate", machine.console()));
+    let created = |error| ContainerError::Create(Box::new(error));
+    let builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
+        .with_executor(first)
+        .with_stdout(output()?)
+        .with_stderr(output()?)
+        .with_root_path(&run)
+        .map_err(created)?;
+    kill_point("before the container is made");
+    let mut made_container = builder.as_init(&bundle).with_systemd(false).with_detach(true).build().map_err(created)?;
+    kill_point("after the container is made");
+    let pid = made_container.pid().and_then(|pid| u32::try_from(pid.as_raw()).ok());
+    let pid = pid.ok_or_else(|| ContainerError::NotRunning("the container has no first process".to_owned()))?;
+    let init = ProcessIdentity::of(pid).map_err(io_error("look at the first process of", machine.folder()))?;
+    made(init).map_err(io_error("write", machine.supervisor()))?;
+    wire::connect(&vm.cid, &container.wiring, pid)?;
+    kill_point("before the container starts");
+    made_container.start().map_err(created)?;
+    kill_point("after the container started");
+    let mut problem = String::new();
+    problems.read_to_string(&mut problem).map_err(io_error("hear from", machine.folder()))?;
+    if problem.is_empty() { Ok(init) } else { Err(ContainerError::NotRunning(problem)) }
+}
+
+/// Mounts the root file system where only this process and the container see it, so that it goes with them, and puts in
+/// what the VM must find there.
+fn prepare_root(container: &ContainerRecord, machine: &Machine) -> Result<(), ContainerError> {
+    kill_point("before the root file system is mounted");
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|error| io_error("leave the mounts of", "/")(error.into()))?;
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
+        .map_err(|error| io_error("leave the mounts of", "/")(error.into()))?;
+    let root = machine.root();
+    mount_overlay(&container.root, &machine.upper(), &machine.work(), &root)
+        .map_err(io_error("mount an overlay at", &root))?;
+    let inside = Root::open(&root).map_err(io_error("open", &root))?;
+    let settings = fs::read(machine.settings()).map_err(io_error("read", machine.settings()))?;
+    inside.put_private(&container.settings_path, &settings).map_err(io_error("write", &container.settings_path))?;
+    if let Some(config) = &container.agent_config {
+        inside
+            .put_public(super::boot::AGENT_CONFIG.as_ref(), config.to_string().as_bytes())
+            .map_err(io_error("write", super::boot::AGENT_CONFIG))?;
+    }
+    put_name_servers(container, &inside).map_err(io_error("write", "/etc/resolv.conf"))
+}
+
+/// Where the image leaves it to us: agents of stemcells write the file themselves.
+fn put_name_servers(container: &ContainerRecord, inside: &Root) -> io::Result<()> {
+    const FILE: &str = "/etc/resolv.conf";
+    let servers = &container.wiring.name_servers;
+    let is_ours = inside.read(FILE)?.is_none_or(|text| text.trim().is_empty()) && !inside.is_link(FILE);
+    if servers.is_empty() || !is_ours {
+        return Ok(());
+    }
+    let lines: String = servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    inside.put_public(FILE.as_ref(), lines.as_bytes())
+}
+
+/// Removes what a container that ended leaves on the machine, but for its bridges and its files.
+pub(crate) fn clear(vm: &VmRecord, container: &ContainerRecord, machine: &Machine) -> Result<(), ContainerError> {
+    super::cgroup::kill(vm.cid.as_str(), crate::machine::STOP)
+        .map_err(io_error("end the processes of", machine.folder()))?;
+    super::cgroup::remove(vm.cid.as_str()).map_err(io_error("remove the control groups of", machine.folder()))?;
+    Ok(wire::disconnect(&vm.cid, &container.wiring)?)
+}

@@ -1,0 +1,191 @@
+//! What a container is made of, in the words of the OCI runtime specification.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::boot::Boot;
+use super::cgroup;
+use super::limits::Limits;
+use crate::machine::{DISKS_IN_VM, Machine};
+use crate::state::{ContainerRecord, VmRecord};
+
+/// What the programs of a stemcell need to be root for: its agent mounts, changes users and the network. Not among them:
+/// making device files, loading modules, setting the clock, looking into other processes, and the machine's hardware.
+/// Numbers are those of the kernel.
+const CAPABILITIES: [(&str, u32); 25] = [
+    ("CAP_CHOWN", 0),
+    ("CAP_DAC_OVERRIDE", 1),
+    ("CAP_DAC_READ_SEARCH", 2),
+    ("CAP_FOWNER", 3),
+    ("CAP_FSETID", 4),
+    ("CAP_KILL", 5),
+    ("CAP_SETGID", 6),
+    ("CAP_SETUID", 7),
+    ("CAP_SETPCAP", 8),
+    ("CAP_LINUX_IMMUTABLE", 9),
+    ("CAP_NET_BIND_SERVICE", 10),
+    ("CAP_NET_BROADCAST", 11),
+    ("CAP_NET_ADMIN", 12),
+    ("CAP_NET_RAW", 13),
+    ("CAP_IPC_LOCK", 14),
+    ("CAP_IPC_OWNER", 15),
+    ("CAP_SYS_CHROOT", 18),
+    ("CAP_SYS_ADMIN", 21),
+    ("CAP_SYS_BOOT", 22),
+    ("CAP_SYS_NICE", 23),
+    ("CAP_SYS_RESOURCE", 24),
+    ("CAP_SYS_TTY_CONFIG", 26),
+    ("CAP_LEASE", 28),
+    ("CAP_AUDIT_WRITE", 29),
+    ("CAP_SETFCAP", 31),
+];
+
+/// Of this machine, not of the VM.
+const MASKED: [&str; 8] = [
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/sys/firmware",
+];
+
+/// Of this machine; what is below `/proc/sys/net` is the VM's own.
+const READ_ONLY: [&str; 10] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sysrq-trigger",
+    "/proc/sys/abi",
+    "/proc/sys/debug",
+    "/proc/sys/dev",
+    "/proc/sys/fs",
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+];
+
+/// The document for the container of `vm`.
+pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Machine) -> Value {
+    let capabilities = permitted(own_capabilities());
+    let is_systemd = container.boot == Boot::Systemd;
+    let mut environment = vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+    if is_systemd {
+        environment.push("container=windlass".to_owned());
+    }
+    let namespaces = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({"type": kind}));
+    json!({
+        "ociVersion": "1.2.0",
+        "hostname": vm.cid,
+        "root": {"path": machine.root(), "readonly": false},
+        "process": {
+            "terminal": false,
+            "user": {"uid": 0, "gid": 0},
+            "args": container.boot.command(),
+            "env": environment,
+            "cwd": "/",
+            "capabilities": {
+                "bounding": capabilities,
+                "effective": capabilities,
+                "inheritable": [],
+                "permitted": capabilities,
+                "ambient": [],
+            },
+            "noNewPrivileges": false,
+        },
+        "mounts": mounts(machine, is_systemd),
+        "linux": {
+            "cgroupsPath": cgroup::path(vm.cid.as_str()),
+            "resources": resources(container.limits),
+            "namespaces": namespaces,
+            "maskedPaths": MASKED,
+            "readonlyPaths": read_only(is_systemd),
+            "rootfsPropagation": "slave",
+        },
+    })
+}
+
+/// systemd makes groups of its own in that of its VM; for everybody else, limits are limits.
+fn read_only(is_systemd: bool) -> Vec<PathBuf> {
+    let groups = if is_systemd { Vec::new() } else { cgroup::hierarchies().unwrap_or_default() };
+    READ_ONLY.iter().map(PathBuf::from).chain(groups).collect()
+}
+
+fn mounts(machine: &Machine, is_systemd: bool) -> Value {
+    let mut mounts = vec![
+        json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
+        json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+            "options": ["nosuid", "strictatime", "mode=755", "size=65536k"]}),
+        json!({"destination": "/dev/pts", "type": "devpts", "source": "devpts",
+            "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]}),
+        json!({"destination": "/dev/shm", "type": "tmpfs", "source": "shm",
+            "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]}),
+        json!({"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue",
+            "options": ["nosuid", "noexec", "nodev"]}),
+        json!({"destination": "/sys", "type": "sysfs", "source": "sysfs",
+            "options": ["nosuid", "noexec", "nodev", "ro"]}),
+        json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+            "options": ["nosuid", "noexec", "nodev", "relatime", if is_systemd { "rw" } else { "ro" }]}),
+        json!({"destination": DISKS_IN_VM, "type": "bind", "source": machine.disks(),
+            "options": ["rbind", "rslave", "ro"]}),
+    ];
+    if is_systemd {
+        for place in ["/run", "/run/lock"] {
+            mounts.push(json!({"destination": place, "type": "tmpfs", "source": "tmpfs",
+                "options": ["nosuid", "nodev", "mode=755"]}));
+        }
+    }
+    Value::Array(mounts)
+}
+
+/// The length of the slices that CPU time is counted in, in microseconds.
+const PERIOD: u64 = 100_000;
+
+fn resources(limits: Limits) -> Value {
+    let mut resources = json!({});
+    if let Some(memory) = limits.memory {
+        resources["memory"] = json!({"limit": memory << 20});
+    }
+    if let Some(millicpus) = limits.millicpus {
+        resources["cpu"] = json!({"quota": millicpus * PERIOD / 1000, "period": PERIOD});
+    }
+    resources
+}
+
+/// We cannot give what we do not have.
+fn permitted(own: u64) -> Vec<&'static str> {
+    CAPABILITIES.iter().filter(|(_, number)| own & (1 << number) != 0).map(|(name, _)| *name).collect()
+}
+
+fn own_capabilities() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_become_numbers_of_the_kernel() {
+        assert_eq!(resources(Limits::default()), json!({}));
+        let limits = Limits { memory: Some(256), millicpus: Some(1500), ephemeral_disk: None };
+        let expected = json!({"memory": {"limit": 268_435_456}, "cpu": {"quota": 150_000, "period": 100_000}});
+        assert_eq!(resources(limits), expected);
+    }
+
+    #[test]
+    fn only_what_we_have_is_given_and_nothing_that_reaches_out_of_the_vm() {
+        assert_eq!(permitted(0), Vec::<&str>::new());
+        assert_eq!(permitted(1 << 21), ["CAP_SYS_ADMIN"]);
+        let all = permitted(u64::MAX);
+        for capability in ["CAP_MKNOD", "CAP_SYS_MODULE", "CAP_SYS_PTRACE", "CAP_SYS_RAWIO", "CAP_SYS_TIME", "CAP_BPF"]
+        {
+            assert!(!all.contains(&capability), "{capability}");
+        }
+    }
+}
