@@ -70,13 +70,9 @@ impl Image {
 
     /// The loop devices that hold this very file, by device and inode, whatever it was called when they took it.
     pub(crate) fn held_by(&self) -> Result<Vec<LoopDevice>, DiskError> {
-        let options = ["--noheadings", "--raw", "--output", "NAME,MAJ:MIN", "--associated"];
+        let options = ["--noheadings", "--output", "NAME,MAJ:MIN", "--associated"];
         let listed = LOSETUP.run(options.map(OsStr::new).into_iter().chain([self.path.as_os_str()]))?;
-        let parse = |line: &str| {
-            let (name, numbers) = line.trim().split_once(char::is_whitespace)?;
-            Some(LoopDevice { path: name.into(), device: Device::parse(numbers.trim())? })
-        };
-        Ok(listed.lines().filter_map(parse).collect())
+        listed.lines().map(parse_loop).collect()
     }
 
     /// Mounts the image at `point`, unless it is mounted there. An image that anything else holds is refused: one disk is
@@ -200,5 +196,26 @@ impl Image {
 
     fn flush(&self) -> Result<(), DiskError> {
         File::open(&self.path).and_then(|file| file.sync_all()).map_err(io_error("flush", &self.path))
+    }
+}
+
+/// A line that is not understood must not pass for an image that nobody holds.
+fn parse_loop(line: &str) -> Result<LoopDevice, DiskError> {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next().and_then(Device::parse)) {
+        (Some(name), Some(device)) => Ok(LoopDevice { path: name.into(), device }),
+        _ => Err(ToolError::Failed { program: "losetup", code: Some(0), said: format!("it printed '{line}'") }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_device_that_is_not_understood_does_not_pass_for_none() {
+        let held = parse_loop("/dev/loop1   7:1  ").unwrap();
+        assert_eq!((held.path.to_str(), Some(held.device)), (Some("/dev/loop1"), Device::parse("7:1")));
+        assert!(parse_loop("/dev/loop1").is_err());
     }
 }

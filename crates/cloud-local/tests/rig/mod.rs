@@ -27,7 +27,12 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        let rig = Self { folder: tempfile::tempdir().unwrap() };
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// With its state somewhere in `folder`.
+    pub(crate) fn new_in(folder: &Path) -> Self {
+        let rig = Self { folder: tempfile::tempdir_in(folder).unwrap() };
         rig.configure(json!({"state_dir": rig.state(), "isolation": "process"}));
         rig
     }
