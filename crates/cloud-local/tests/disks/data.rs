@@ -37,7 +37,7 @@ fn survives(form: Form) {
     if form == Form::Image {
         let size = |folder: &std::path::Path| {
             let space = rustix::fs::statvfs(folder).unwrap();
-            space.f_blocks * space.f_frsize >> 20
+            (space.f_blocks * space.f_frsize) >> 20
         };
         assert!((100..=128).contains(&size(&folder)) && (70..=96).contains(&size(&copy)), "the file system grew");
         assert_eq!(fs::metadata(site.image(&disk)).unwrap().len(), 128 << 20);

@@ -92,7 +92,7 @@ fn check(site: &Site, method: &str, scene: &Scene, result: &Value) {
             assert_eq!(record["size_mib"], 64);
             if site.form == Form::Image {
                 assert_eq!(fs::metadata(site.image(disk)).unwrap().len(), 64 << 20);
-                let space = rustix::fs::statvfs(&site.attach(vm, disk)).unwrap();
+                let space = rustix::fs::statvfs(site.attach(vm, disk)).unwrap();
                 assert!(space.f_blocks * space.f_frsize > 48 << 20, "the file system fills it");
             }
         }

@@ -149,7 +149,7 @@ fn is_refused_without_space(form: Form) {
             }
             assert_eq!(fs::metadata(site.image(&disk)).unwrap().len(), 64 << 20);
         }
-        assert_eq!(site.list("disks"), [disk.clone()]);
+        assert_eq!(site.list("disks"), [disk.as_str()]);
         fs::write(data.join("file"), "not frozen").unwrap();
     }
     run("umount", &[at.to_str().unwrap()]);
