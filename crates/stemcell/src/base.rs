@@ -109,9 +109,11 @@ enum Account {
     Shadow,
 }
 
-fn fate(path: &Path) -> Fate {
+fn fate(path: &Path, is_file: bool) -> Fate {
     let Some(path) = path.to_str() else { return Fate::Kept };
     match path {
+        // The resolver of the machine where the system was made. A link leads to whoever manages it, and stays.
+        "etc/resolv.conf" if is_file => Fate::Dropped,
         "etc/passwd" => Fate::Read(Account::Passwd),
         "etc/group" => Fate::Read(Account::Group),
         "etc/shadow" => Fate::Read(Account::Shadow),
@@ -125,6 +127,7 @@ fn fate(path: &Path) -> Fate {
         | "etc/sv/agent/run"
         | "etc/service/agent"
         // Machines made from one stemcell shall not take each other for themselves, nor have each other's keys.
+        | "etc/hostname"
         | "etc/machine-id"
         | "var/lib/dbus/machine-id"
         | "var/lib/systemd/random-seed" => Fate::Dropped,
@@ -201,7 +204,7 @@ pub(crate) fn from_tar(reader: impl Read, image: &mut ImagePack) -> Result<Seen,
         let target = entry.link_name_bytes().map(|target| target.into_owned()).unwrap_or_default();
         if kind.is_hard_link() {
             let target = inside(&target).ok_or_else(|| outside(&target))?;
-            if fate(&target) != Fate::Kept {
+            if fate(&target, true) != Fate::Kept {
                 return Err(RootFsError::LinkToReplaced { path, target });
             }
         }
@@ -212,7 +215,7 @@ pub(crate) fn from_tar(reader: impl Read, image: &mut ImagePack) -> Result<Seen,
         } else {
             Node::Other
         };
-        match fate(&path) {
+        match fate(&path, kind.is_file()) {
             Fate::Dropped => return Ok(()),
             Fate::Read(account) => {
                 let group = entry.header().gid().ok().and_then(|group| u32::try_from(group).ok()).unwrap_or_default();
@@ -291,7 +294,7 @@ pub(crate) fn from_folder(listing: &Listing, image: &mut ImagePack, meter: &Mete
                 PutError::Write(source) => RootFsError::Write(source),
             })
         };
-        match fate(path) {
+        match fate(path, metadata.is_file()) {
             Fate::Dropped => continue,
             Fate::Read(account) => {
                 // Never through a link: it would lead into this machine.

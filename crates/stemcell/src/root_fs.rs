@@ -72,7 +72,6 @@ pub(crate) fn minimal(setup: &Setup, accounts: &Accounts, busybox: Option<&Busyb
     entries.extend([
         text("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
         text("etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"),
-        text("etc/resolv.conf", ""),
     ]);
     if let Some(needs) = &setup.needs {
         // The loader inside finds them where the one outside did.
@@ -138,6 +137,7 @@ fn of_every_system(setup: &Setup, init: Init) -> Vec<Entry> {
     let folder = |path| folder(path, 0o755);
     vec![
         folder("dev/"),
+        Entry { yields: true, ..text("etc/resolv.conf", "") },
         Entry { user: 1000, group: 1000, ..self::folder("home/vcap/", 0o700) },
         folder("proc/"),
         self::folder("root/", 0o700),

@@ -26,6 +26,7 @@ fn system(folder: &Folder) -> PathBuf {
     fs::write(root.join("etc/passwd"), PASSWD).unwrap();
     fs::write(root.join("etc/group"), "root:x:0:\nshadow:x:42:\n").unwrap();
     fs::write(root.join("etc/machine-id"), "one of its kind").unwrap();
+    fs::write(root.join("etc/resolv.conf"), "nameserver 192.0.2.1").unwrap();
     fs::write(root.join("etc/ssh/ssh_host_rsa_key"), "a secret").unwrap();
     fs::write(root.join("usr/bin/bash"), "a shell").unwrap();
     fs::set_permissions(root.join("usr/bin/bash"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -77,7 +78,8 @@ fn a_system_becomes_a_stemcell_from_a_folder_and_from_a_tar() {
         assert!(image["var/vcap/bosh/bin/bosh-agent-rc"].text().starts_with("#!/bin/sh\n"));
         // What tells one machine from another.
         assert!(!image.contains_key("etc/machine-id") && !image.contains_key("etc/ssh/ssh_host_rsa_key"));
-        assert!(image.values().all(|found| found.mtime == 0 && found.owner.0 != 12345));
+        assert_eq!(image["etc/resolv.conf"].text(), "");
+        assert!(image.values().all(|found| found.mtime == 0));
     }
 }
 
@@ -95,6 +97,17 @@ fn the_same_system_gives_the_same_bytes() {
     fs::remove_file(root.join("etc/new")).unwrap();
     build(&options, |_, _| {}).unwrap();
     assert!(fs::read(&options.output).unwrap() == first, "the bytes differ");
+}
+
+#[test]
+fn a_resolver_of_the_systems_own_stays() {
+    let folder = Folder::new();
+    let root = system(&folder);
+    fs::remove_file(root.join("etc/resolv.conf")).unwrap();
+    symlink("../run/systemd/resolve/stub-resolv.conf", root.join("etc/resolv.conf")).unwrap();
+    let options = options(&folder, root);
+    build(&options, |_, _| {}).unwrap();
+    assert!(image_of(&options.output)["etc/resolv.conf"].kind.is_symlink());
 }
 
 #[test]
