@@ -5,8 +5,12 @@
 //! seconds) are `BIGINT`, everything else is `TEXT`. Where the two differ, a migration writes one of the words in [`migration`].
 //!
 //! A commit that was answered is durable: SQLite runs with a write-ahead log that is flushed at every commit.
+//!
+//! [`PrivatePostgres`] (feature `private-postgres`) is a throw-away server for tests and measurements.
 
 pub mod migration;
+#[cfg(feature = "private-postgres")]
+mod private_postgres;
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -17,6 +21,8 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor};
 
 pub use migration::Migration;
+#[cfg(feature = "private-postgres")]
+pub use private_postgres::PrivatePostgres;
 pub use sqlx;
 
 use windlass_durable::kill_point;
@@ -85,9 +91,22 @@ pub enum OpenError {
 /// How long a connection waits for a lock of SQLite.
 const BUSY: Duration = Duration::from_secs(30);
 
+/// Where applied migrations are noted, unless something else is said.
+const LEDGER: &str = "schema_migrations";
+
 impl Database {
     /// Opens the database at `url` and applies the migrations that it does not have.
     pub async fn open(url: &str, migrations: &[Migration]) -> Result<Self, OpenError> {
+        Self::open_beside_others(url, LEDGER, migrations).await
+    }
+
+    /// The same for a database that holds other programs' tables, too: migrations are noted in a table called `ledger`, so
+    /// that everybody counts their own.
+    pub async fn open_beside_others(
+        url: &str,
+        ledger: &'static str,
+        migrations: &[Migration],
+    ) -> Result<Self, OpenError> {
         sqlx::any::install_default_drivers();
         let scheme = url.split(':').next().unwrap_or_default();
         let (dialect, url, connections) = match scheme {
@@ -113,7 +132,7 @@ impl Database {
             .await
             .map_err(failed)?;
         let database = Self { pool, dialect };
-        migration::apply(&database, migrations).await?;
+        migration::apply(&database, ledger, migrations).await?;
         Ok(database)
     }
 
@@ -244,6 +263,16 @@ mod tests {
             error.to_string(),
             "the database has migration 2, this version knows 1: use a version that is at least as new"
         );
+    }
+
+    #[tokio::test]
+    async fn two_programs_in_one_database_count_their_own_migrations() {
+        const OTHER: &[Migration] = &[Migration { number: 1, name: "other", sql: "CREATE TABLE other (a BIGINT)" }];
+        let folder = tempfile::tempdir().unwrap();
+        Database::open(&url(&folder), SECOND).await.unwrap().close().await;
+        let database = Database::open_beside_others(&url(&folder), "other_migrations", OTHER).await.unwrap();
+        sqlx::query("SELECT a FROM other").fetch_all(database.pool()).await.unwrap();
+        Database::open(&url(&folder), SECOND).await.unwrap();
     }
 
     #[tokio::test]

@@ -23,13 +23,16 @@ fn in_dialect(sql: &str, dialect: Dialect) -> String {
     sql.replace("{id}", id)
 }
 
-pub(crate) async fn apply(database: &Database, migrations: &[Migration]) -> Result<(), OpenError> {
+/// `ledger` is the table in which applied migrations are noted: a constant of the program, as all SQL here.
+pub(crate) async fn apply(
+    database: &Database,
+    ledger: &'static str,
+    migrations: &[Migration],
+) -> Result<(), OpenError> {
     let failed = |source| OpenError::Connect { dialect: database.dialect(), source };
-    sqlx::query("CREATE TABLE IF NOT EXISTS schema_migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL)")
-        .execute(database.pool())
-        .await
-        .map_err(failed)?;
-    let found = sqlx::query("SELECT COALESCE(MAX(number), 0) AS number FROM schema_migrations")
+    let create = format!("CREATE TABLE IF NOT EXISTS {ledger} (number BIGINT PRIMARY KEY, name TEXT NOT NULL)");
+    sqlx::query(AssertSqlSafe(create)).execute(database.pool()).await.map_err(failed)?;
+    let found = sqlx::query(AssertSqlSafe(format!("SELECT COALESCE(MAX(number), 0) AS number FROM {ledger}")))
         .fetch_one(database.pool())
         .await
         .map_err(failed)?
@@ -39,7 +42,7 @@ pub(crate) async fn apply(database: &Database, migrations: &[Migration]) -> Resu
         return Err(OpenError::TooNew { found, known });
     }
     for migration in migrations.iter().filter(|migration| migration.number > found) {
-        one(database, migration).await.map_err(|source| OpenError::Migrate {
+        one(database, ledger, migration).await.map_err(|source| OpenError::Migrate {
             number: migration.number,
             name: migration.name,
             source,
@@ -48,7 +51,7 @@ pub(crate) async fn apply(database: &Database, migrations: &[Migration]) -> Resu
     Ok(())
 }
 
-async fn one(database: &Database, migration: &Migration) -> Result<(), sqlx::Error> {
+async fn one(database: &Database, ledger: &'static str, migration: &Migration) -> Result<(), sqlx::Error> {
     let mut transaction = database.begin().await?;
     for statement in in_dialect(migration.sql, database.dialect()).split(';') {
         if !statement.trim().is_empty() {
@@ -56,7 +59,7 @@ async fn one(database: &Database, migration: &Migration) -> Result<(), sqlx::Err
             sqlx::query(AssertSqlSafe(statement)).execute(transaction.connection()).await?;
         }
     }
-    sqlx::query("INSERT INTO schema_migrations (number, name) VALUES ($1, $2)")
+    sqlx::query(AssertSqlSafe(format!("INSERT INTO {ledger} (number, name) VALUES ($1, $2)")))
         .bind(migration.number)
         .bind(migration.name)
         .execute(transaction.connection())

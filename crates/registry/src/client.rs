@@ -23,8 +23,8 @@ use windlass_contract::registry::RegistryEnvelope;
 use windlass_contract::settings::AgentSettings;
 use windlass_durable::kill_point;
 
-use crate::credentials::reading_password;
-use crate::endpoint::{Credentials, Endpoint};
+use crate::credentials::{Credentials, reading_password};
+use crate::endpoint::Endpoint;
 
 /// How often a request is tried before the registry counts as unreachable.
 const TRIES: u32 = 5;

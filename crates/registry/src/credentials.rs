@@ -1,15 +1,39 @@
 //! Per-instance credentials for reading, without state: whoever knows the password for writing can tell what the password
 //! of any instance is, and nobody else can.
 
+use std::fmt::Write;
+
 use aws_lc_rs::hmac;
 use windlass_contract::Secret;
+
+/// A user and password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub user: String,
+    /// Its password.
+    pub password: Secret,
+}
 
 /// The password with which the instance `id`, its own user name, reads its settings: the HMAC-SHA256 of its id under the
 /// password for writing, in hexadecimal.
 pub fn reading_password(writing: &Secret, id: &str) -> Secret {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, writing.reveal().as_bytes());
-    let tag = hmac::sign(&key, id.as_bytes());
-    Secret::new(tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    reading_password_with(&reading_key(writing), id)
+}
+
+/// The key from which the passwords of instances are made.
+pub(crate) fn reading_key(writing: &Secret) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, writing.reveal().as_bytes())
+}
+
+/// [`reading_password`] for many instances.
+pub(crate) fn reading_password_with(key: &hmac::Key, id: &str) -> Secret {
+    let tag = hmac::sign(key, id.as_bytes());
+    let mut password = String::with_capacity(2 * tag.as_ref().len());
+    for byte in tag.as_ref() {
+        let _ = write!(password, "{byte:02x}");
+    }
+    Secret::new(password)
 }
 
 #[cfg(test)]

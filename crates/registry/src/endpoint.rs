@@ -7,16 +7,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use windlass_contract::Secret;
 
 use crate::client::RegistryError;
+use crate::credentials::Credentials;
 
 /// Letters, digits and what RFC 3986 calls unreserved stay.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// A user and password.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Credentials {
-    pub(crate) user: String,
-    pub(crate) password: Secret,
-}
 
 /// A registry's endpoint without its credentials; what it prints can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]

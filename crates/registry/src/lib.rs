@@ -3,12 +3,16 @@
 //!
 //! - [`credentials`]: who may read what. Each VM reads its own settings and no others.
 //! - [`client`] (feature `client`): for CPIs and agents.
+//! - [`server`] (feature `server`): the registry itself, for `windlass registry` and for programs that need one for a while.
 
 #[cfg(feature = "client")]
 pub mod client;
 pub mod credentials;
 #[cfg(feature = "client")]
 mod endpoint;
+#[cfg(feature = "server")]
+pub mod server;
 
 #[cfg(feature = "client")]
 pub use client::{Client, RegistryError};
+pub use credentials::Credentials;

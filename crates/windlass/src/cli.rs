@@ -72,6 +72,9 @@ pub(crate) enum Verb {
     },
     /// Run a director in the foreground
     Director(DirectorArgs),
+    /// Run a registry in the foreground, for stemcells older than version 2
+    #[command(after_help = REGISTRY_HELP)]
+    Registry(RegistryArgs),
     /// Build, inspect and repack stemcells
     #[command(subcommand)]
     Stemcell(StemcellVerb),
@@ -213,6 +216,36 @@ pub(crate) struct DirectorArgs {
     pub(crate) name: String,
 }
 
+const REGISTRY_HELP: &str = "Who may write is said by lines USER:PASSWORD, in the variable WINDLASS_REGISTRY_CREDENTIALS or \
+in a file; if neither is given, a password is made up and kept in DIR/registry/credentials. CPIs write with the first line; \
+further ones let the VMs of an earlier password read on while it is replaced.";
+
+/// `registry`.
+#[derive(Debug, Args)]
+pub(crate) struct RegistryArgs {
+    /// Address and port to listen on, where the VMs can reach it; port 0 for any
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:25777")]
+    pub(crate) listen: SocketAddr,
+    /// Database other than the embedded one, for example postgres://USER:PASSWORD@HOST/NAME
+    #[arg(long, value_name = "URL", env = "WINDLASS_REGISTRY_DB", hide_env_values = true, value_parser = secret)]
+    pub(crate) db: Option<Secret>,
+    /// File with lines USER:PASSWORD
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+    /// Certificate as PEM, with the chain behind it: speak TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Key of the certificate as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Let VMs without credentials read from the addresses in their settings, as the original does
+    #[arg(long)]
+    pub(crate) read_by_address: bool,
+    /// Let everybody on this machine read everything, as the original does
+    #[arg(long)]
+    pub(crate) trust_loopback: bool,
+}
+
 /// `stemcell …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StemcellVerb {
@@ -305,6 +338,8 @@ pub(crate) struct StemcellRepackArgs {
 pub(crate) enum BenchVerb {
     /// What one call to a CPI costs, against starting a process that does nothing
     CpiCall(BenchCpiCallArgs),
+    /// How much a registry serves on each database, against nginx serving a file
+    Registry(BenchRegistryArgs),
 }
 
 /// `cpi …`.
@@ -366,6 +401,20 @@ pub(crate) struct BenchCpiCallArgs {
     /// How often each call is made
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
     pub(crate) runs: usize,
+}
+
+/// `bench registry`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchRegistryArgs {
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    pub(crate) connections: usize,
+    /// How long each is measured, three times in turn
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
+    /// Size of a VM's settings
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = at_least_one)]
+    pub(crate) size: usize,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -46,6 +46,12 @@ pub(crate) enum Failure {
     NoStateDir,
     #[error("the director cannot start")]
     DirectorStart(#[source] windlass_director::StartError),
+    #[error("cannot use '{}'", path.display())]
+    StateDir { path: PathBuf, source: io::Error },
+    #[error("{place} holds no credentials; it must have a line USER:PASSWORD")]
+    NoCredentials { place: String },
+    #[error("the registry cannot start")]
+    RegistryStart(#[source] windlass_registry::server::StartError),
     #[error("{0}")]
     Process(&'static str, #[source] io::Error),
     #[error("cannot {doing}")]

@@ -7,6 +7,7 @@
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
 //! - [`environment`], [`director_client`], [`session`]: which director, and the conversation with it.
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
+//! - [`foreground`]: what programs that run until they are stopped have in common.
 //! - [`demo`]: the whole system in a minute.
 
 mod cli;
@@ -17,9 +18,11 @@ mod director_client;
 mod environment;
 mod event_log;
 mod failure;
+mod foreground;
 mod formats;
 mod live_tree;
 mod own_cpi;
+mod percentile;
 mod screen;
 mod session;
 mod table;

@@ -14,6 +14,7 @@ use windlass_certify::CommandLine;
 use crate::cli::BenchCpiCallArgs;
 use crate::failure::Failure;
 use crate::own_cpi;
+use crate::percentile::percentile;
 use crate::screen::Screen;
 use crate::table::Table;
 use crate::verbs::certify::CertifyFailure;
@@ -202,14 +203,6 @@ impl Drop for Running {
     }
 }
 
-/// The time that `percent` of the runs did not exceed.
-fn percentile(times: &[Duration], percent: usize) -> Duration {
-    let mut times = times.to_vec();
-    times.sort();
-    let index = (times.len() * percent).div_ceil(100).max(1) - 1;
-    times.get(index).copied().unwrap_or_default()
-}
-
 fn table(subjects: &[Subject], runs: usize) -> Table {
     let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
     let nothing = subjects.first().map(|subject| percentile(&subject.times, 50)).unwrap_or_default();
@@ -239,15 +232,6 @@ fn table(subjects: &[Subject], runs: usize) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_times_that_were_measured() {
-        let times: Vec<_> = (1..=20).rev().map(Duration::from_millis).collect();
-        assert_eq!(percentile(&times, 50), Duration::from_millis(10));
-        assert_eq!(percentile(&times, 95), Duration::from_millis(19));
-        assert_eq!(percentile(&times[..1], 95), times[0]);
-        assert_eq!(percentile(&[], 50), Duration::ZERO);
-    }
 
     #[test]
     fn the_memory_of_a_process_is_its_own_and_read_at_its_end() {

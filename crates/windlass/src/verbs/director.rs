@@ -1,13 +1,11 @@
 //! `windlass director`: runs a director in the foreground.
 
-use std::io::{IsTerminal, Write};
-
-use tokio::signal::unix::{SignalKind, signal};
 use windlass_cpi_client::{CpiCommand, Environment};
 use windlass_director::{CpiSource, DirectorOptions};
 
 use crate::cli::{DirectorArgs, Global};
 use crate::failure::Failure;
+use crate::foreground::{Stop, log_to_stderr, say};
 use crate::own_cpi;
 
 pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), Failure> {
@@ -16,10 +14,7 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
     let (executable, arguments_before) =
         own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let cpi = CpiCommand { executable, arguments: arguments_before, environment: Environment::Director };
-    let deaf = |error| Failure::Process("cannot listen for signals", error);
-    // Before the start: whoever stops us while we start wants a clean end, too.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+    let mut stop = Stop::listen()?;
     let options = DirectorOptions {
         state_dir: state_dir.clone(),
         listen: arguments.listen,
@@ -37,26 +32,8 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
          Ctrl-C stops it; deployments keep running.",
         running.address(),
     ));
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    stop.wanted().await;
     say("Stopping: running tasks are finished first.");
     running.stop().await;
     Ok(())
-}
-
-/// People read it wherever it goes; a log that nobody reads any more is no reason to stop.
-fn say(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
-}
-
-fn log_to_stderr() {
-    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let colours = std::io::stderr().is_terminal();
-    // Only the first log of a process counts; there is one director in it.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    let _ = log.try_init();
 }

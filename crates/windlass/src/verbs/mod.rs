@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod bench_cpi_call;
+mod bench_registry;
 mod cancel_task;
 pub(crate) mod certify;
 mod cloud_config;
@@ -18,6 +19,7 @@ mod locks;
 mod manifest;
 mod plan;
 mod recreate;
+mod registry;
 mod sim;
 mod stemcell_build;
 mod stemcell_inspect;
@@ -53,11 +55,13 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         _ => {}
     }
     let mut screen = match cli.verb {
-        Verb::Demo { .. } | Verb::Director(_) | Verb::Certify(_) => Screen::for_failures_only(&cli.global),
+        Verb::Demo { .. } | Verb::Director(_) | Verb::Registry(_) | Verb::Certify(_) => {
+            Screen::for_failures_only(&cli.global)
+        }
         _ => Screen::new(&cli.global),
     };
     let outcome = match cli.verb {
-        Verb::Director(_) => tokio::runtime::Builder::new_multi_thread(),
+        Verb::Director(_) | Verb::Registry(_) => tokio::runtime::Builder::new_multi_thread(),
         // One conversation needs one thread.
         _ => tokio::runtime::Builder::new_current_thread(),
     }
@@ -80,6 +84,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
     match verb {
         Verb::Demo { keep } => return Ok(demo::run(flags, keep).await?),
         Verb::Director(arguments) => return director::run(flags, arguments).await,
+        Verb::Registry(arguments) => return registry::run(flags, arguments).await,
         Verb::Certify(arguments) => return certify::run(flags, arguments).await,
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
@@ -91,6 +96,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         }
         Verb::Sim(SimVerb::Settings { vm_cid, config }) => return sim::settings(screen, config.as_deref(), &vm_cid),
         Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
+        Verb::Bench(BenchVerb::Registry(arguments)) => return bench_registry::run(screen, &arguments).await,
         _ => {}
     }
     let session = &mut Session::open(flags, screen)?;
@@ -119,6 +125,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Leaks => leaks::run(session).await,
         Verb::Demo { .. }
         | Verb::Director(_)
+        | Verb::Registry(_)
         | Verb::Certify(_)
         | Verb::Stemcell(_)
         | Verb::Bench(_)

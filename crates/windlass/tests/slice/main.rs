@@ -4,15 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
 
 mod kills;
-mod postgres;
 mod site;
 
 use std::fs;
 
 use serde_json::json;
 
-use postgres::Postgres;
 use site::Site;
+use windlass_database::PrivatePostgres;
 
 /// What a newcomer does in the first minutes, from an empty state directory on.
 fn whole_path(site: &Site) {
@@ -70,7 +69,7 @@ fn one_vm_one_disk_no_registry_twice_in_parallel() {
 
 #[test]
 fn the_same_with_postgresql() {
-    let postgres = Postgres::start();
+    let postgres = PrivatePostgres::start().unwrap();
     whole_path(&Site::ready_to_deploy_with_database(Some(postgres.url())));
 }
 

@@ -1,0 +1,49 @@
+//! What programs that run until somebody stops them have in common.
+
+use std::io::{self, IsTerminal, Write};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// People read it wherever it goes; a log that nobody reads any more is no reason to stop.
+pub(crate) fn say(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+}
+
+/// What happens goes to stderr; `RUST_LOG` says how much of it.
+pub(crate) fn log_to_stderr() {
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    let colours = io::stderr().is_terminal();
+    // Only the first log of a process counts; one such program runs in it.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr);
+    let _ = log.try_init();
+}
+
+/// Ctrl-C, or the signal with which services are stopped.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    /// Taken before the start: whoever stops us while we start wants a clean end, too.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let deaf = |error| Failure::Process("cannot listen for signals", error);
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(deaf)?,
+            terminate: signal(SignalKind::terminate()).map_err(deaf)?,
+        })
+    }
+
+    /// Until somebody wants us to stop.
+    pub(crate) async fn wanted(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
