@@ -16,7 +16,7 @@ use crate::accounts::{AccountTaken, Accounts};
 use crate::init::Init;
 use crate::meter::Meter;
 use crate::pack::{ImagePack, PutError};
-use crate::root_fs::{AGENT, Content, LIBRARIES, Setup, additions};
+use crate::root_fs::{AGENT, Content, LIBRARIES, Setup, System, additions};
 use crate::tarball::{Tarball, inside};
 
 /// The files with users and groups are small.
@@ -161,14 +161,15 @@ impl Seen {
             self.nodes.get(path).map(|node| if let Node::Link(target) = node { target.clone() } else { PathBuf::new() })
         });
         let has = |path: &str| self.nodes.contains_key(Path::new(path));
-        let has_shell = has("bin/sh") || has("usr/bin/sh");
+        let system =
+            System { init, has_shell: has("bin/sh") || has("usr/bin/sh"), has_monit: has("var/vcap/bosh/bin/monit") };
         let shell = if has("bin/bash") || has("usr/bin/bash") { "/bin/bash" } else { "/bin/sh" };
         let mut accounts = self.accounts;
         if accounts.passwd.is_empty() {
             accounts = Accounts::minimal();
         }
         let accounts = accounts.with_vcap(shell)?;
-        for entry in additions(setup, &accounts, init, has_shell) {
+        for entry in additions(setup, &accounts, system) {
             let path = Path::new(entry.path.trim_end_matches('/'));
             match (self.nodes.get(path), &entry.content) {
                 (Some(Node::Folder), Content::Folder) => continue,

@@ -7,7 +7,6 @@
 //! - [`build()`] makes a stemcell around an agent: a minimal one, or from a system ([`Base`]). The same bytes from the same
 //!   input each time.
 //! - [`repack()`] changes what a stemcell says of itself, or puts another agent into it.
-//! - [`Init::of`] tells what a VM of it starts with.
 //!
 //! Tarballs come from anywhere, so they are read as a stream that nothing can make large in memory, and only two names in them are
 //! ever written to disk ([`archive`]). [`root_fs`] lists the files that make a root file system a stemcell; an agent that is not
@@ -37,7 +36,6 @@ pub use build::{Base, BuildError, BuildOptions, build};
 pub use busybox::find_busybox;
 pub use debian::{Debian, DebianError};
 pub use digest::DigestCheck;
-pub use init::Init;
 pub use inspect::{Inspection, inspect};
 pub use program::ProgramError;
 pub use repack::{RepackError, RepackOptions, repack};

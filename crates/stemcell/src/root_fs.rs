@@ -61,6 +61,14 @@ pub(crate) struct Setup {
     pub(crate) needs: Option<Needs>,
 }
 
+/// What of a system decides about what it gets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct System {
+    pub(crate) init: Init,
+    pub(crate) has_shell: bool,
+    pub(crate) has_monit: bool,
+}
+
 /// Programs that the original agent calls. There is nothing for them to do in a container.
 const STUBS: [&str; 4] = ["bosh-agent-rc", "bosh-start-logging-and-auditing", "restart_networking", "sync-time"];
 
@@ -90,8 +98,8 @@ pub(crate) fn minimal(setup: &Setup, accounts: &Accounts, busybox: Option<&Busyb
 }
 
 /// What a system gets on top of its own files.
-pub(crate) fn additions(setup: &Setup, accounts: &Accounts, init: Init, has_shell: bool) -> Vec<Entry> {
-    let mut entries = of_every_system(setup, init);
+pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: System) -> Vec<Entry> {
+    let mut entries = of_every_system(setup, system.init);
     entries.extend(accounts_files(accounts));
     match &setup.needs {
         None => entries.push(program(AGENT, setup.agent.clone())),
@@ -105,18 +113,21 @@ pub(crate) fn additions(setup: &Setup, accounts: &Accounts, init: Init, has_shel
             }
         }
     }
-    if has_shell {
+    if system.has_shell {
         entries.extend(stubs());
     }
-    match init {
+    // Nobody else runs jobs where there is no monit.
+    let flags = if system.has_monit { "" } else { " -M dummy" };
+    let start = format!("{START}{flags}\n");
+    match system.init {
         Init::Agent => {}
         Init::Systemd => {
-            entries.push(text("etc/systemd/system/bosh-agent.service", UNIT));
+            entries.push(text("etc/systemd/system/bosh-agent.service", &format!("{UNIT}ExecStart={start}")));
             let wanted = "etc/systemd/system/multi-user.target.wants/bosh-agent.service";
             entries.push(link(wanted, "/etc/systemd/system/bosh-agent.service"));
         }
         Init::Runit => {
-            entries.push(Entry { mode: 0o755, ..text("etc/sv/agent/run", RUN) });
+            entries.push(Entry { mode: 0o755, ..text("etc/sv/agent/run", &format!("{RUN}exec {start}")) });
             entries.push(link("etc/service/agent", "/etc/sv/agent"));
         }
     }
@@ -125,13 +136,13 @@ pub(crate) fn additions(setup: &Setup, accounts: &Accounts, init: Init, has_shel
 
 const LAUNCHER: &str =
     "#!/bin/sh\nlib=\"${0%/*}/../lib\"\nexec \"$lib/ld.so\" --library-path \"$lib\" \"$lib/bosh-agent\" \"$@\"\n";
-const UNIT: &str = "[Unit]\nDescription=BOSH agent\n\n[Service]\nWorkingDirectory=/var/vcap/bosh\n\
+const START: &str = "/var/vcap/bosh/bin/bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json";
+const UNIT: &str = "[Unit]\nDescription=BOSH agent\n\n[Install]\nWantedBy=multi-user.target\n\n\
+    [Service]\nWorkingDirectory=/var/vcap/bosh\n\
     Environment=PATH=/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
-    ExecStart=/var/vcap/bosh/bin/bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json\nRestart=always\nRestartSec=1\n\
-    KillMode=process\n\n[Install]\nWantedBy=multi-user.target\n";
+    Restart=always\nRestartSec=1\nKillMode=process\n";
 const RUN: &str = "#!/bin/sh\nPATH=/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
-    export PATH\ncd /var/vcap/bosh || exit 1\nexec 2>&1\n\
-    exec /var/vcap/bosh/bin/bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json\n";
+    export PATH\ncd /var/vcap/bosh || exit 1\nexec 2>&1\n";
 
 fn of_every_system(setup: &Setup, init: Init) -> Vec<Entry> {
     let folder = |path| folder(path, 0o755);
@@ -262,7 +273,7 @@ mod tests {
         let busybox = Busybox { program: "/busybox".into(), applets: vec!["sh".into()] };
         for entries in [
             minimal(&setup, &Accounts::minimal(), Some(&busybox)),
-            additions(&setup, &Accounts::minimal(), Init::Systemd, true),
+            additions(&setup, &Accounts::minimal(), System { init: Init::Systemd, has_shell: true, has_monit: false }),
         ] {
             let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
             assert!(paths.is_sorted());

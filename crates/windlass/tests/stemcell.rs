@@ -72,7 +72,7 @@ impl Site {
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        println!("needs root: only root may change its root");
+        eprintln!("needs root: only root may change its root");
     }
     is_root
 }
@@ -97,7 +97,6 @@ fn the_one_binary_is_an_agent_in_a_root_with_nothing_else() {
         return;
     }
     let root = site.root_of("stemcell.tgz");
-    assert_eq!(windlass_stemcell::Init::of(&root), windlass_stemcell::Init::Agent);
     let version = inside(&root, &["/var/vcap/bosh/bin/bosh-agent", "-v"]);
     assert!(version.status.success() && version.stdout.starts_with(b"windlass-agent "), "{version:?}");
 }

@@ -118,13 +118,15 @@ fn the_agent_is_started_by_the_systems_own_init() {
     symlink("/lib/systemd/systemd", root.join("usr/sbin/init")).unwrap();
     build(&options, |_, _| {}).unwrap();
     let image = image_of(&options.output);
-    assert!(image["etc/systemd/system/bosh-agent.service"].text().contains("bosh-agent -P ubuntu"));
+    assert!(image["etc/systemd/system/bosh-agent.service"].text().contains("agent.json -M dummy\n"));
     assert!(image["etc/systemd/system/multi-user.target.wants/bosh-agent.service"].kind.is_symlink());
     assert!(image["var/vcap/bosh/agent.json"].text().contains(r#""ServiceManager": "systemd""#));
     fs::write(root.join("usr/sbin/runsvdir-start"), "").unwrap();
+    fs::write(root.join("var/vcap/bosh/bin/monit"), "").unwrap();
     build(&options, |_, _| {}).unwrap();
     let image = image_of(&options.output);
     assert_eq!(image["etc/sv/agent/run"].mode, 0o755);
+    assert!(image["etc/sv/agent/run"].text().ends_with("bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json\n"));
     assert_eq!(image["etc/service/agent"].link, Path::new("/etc/sv/agent"));
     assert!(!image.contains_key("etc/systemd/system/bosh-agent.service"));
 }
