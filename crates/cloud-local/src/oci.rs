@@ -288,7 +288,7 @@ mod tests {
         let layout = Layout::new();
         let layer = layout.layer(&[entry(tar::EntryType::Regular, "a", "", b"x")]);
         let zstd = layout.put(b"x", "application/vnd.oci.image.layer.v1.tar+zstd");
-        layout.finish(&[layer.clone()]);
+        layout.finish(std::slice::from_ref(&layer));
         let path = layout.folder.path().join("blobs/sha256").join(&layer["digest"].as_str().unwrap()[7..]);
         let mut bytes = fs::read(&path).unwrap();
         bytes.push(0);

@@ -51,6 +51,7 @@ impl FirstProcess {
         if !matches!(self.boot, Boot::Agent { .. }) {
             return Err(command.exec());
         }
+        // Closed with the others; the copy goes on.
         let problems = self.problems.try_clone()?;
         close_all_but(&problems)?;
         supervisor::keep_running_as_init(command, problems)

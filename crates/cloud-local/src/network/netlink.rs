@@ -37,10 +37,10 @@ pub(crate) struct Used {
 
 /// Whether we may change links. Asks for the removal of one that cannot exist: permissions are checked first.
 pub(crate) fn may_change_links() -> io::Result<()> {
-    match Netlink::open()?.delete_link(i32::MAX.cast_unsigned()) {
-        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(()),
-        other => other,
-    }
+    let mut nothing = LinkMessage::default();
+    nothing.header.index = i32::MAX.cast_unsigned();
+    let asked = Netlink::open()?.ask(RouteNetlinkMessage::DelLink(nothing), NLM_F_ACK);
+    ignore(asked.map(|_| ()), Errno::NODEV)
 }
 
 impl Netlink {

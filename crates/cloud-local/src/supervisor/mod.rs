@@ -179,16 +179,27 @@ impl Inside {
     }
 }
 
-/// Keeps `command`, an agent, running as the first process of a container; `problems` closes once it runs. Ends with the
-/// container: returns only if the agent cannot be started.
-pub(crate) fn keep_running_as_init(command: Command, problems: PipeWriter) -> io::Result<std::convert::Infallible> {
-    let runtime = runtime()?;
-    let status = runtime.block_on(async {
-        let mut signals = Signals::new()?;
+/// Keeps `command`, an agent, running as the first process of a container, and ends with it. `problems` hears why it cannot be
+/// started, and closes once it runs.
+pub(crate) fn keep_running_as_init(command: Command, mut problems: PipeWriter) -> ! {
+    let program = command.get_program().display().to_string();
+    let started = runtime().and_then(|runtime| {
+        let _context = runtime.enter();
+        let signals = Signals::new()?;
         let mut agent = Agent::new(command);
         agent.start()?;
-        drop(problems);
-        let mut inside = Inside::Agent(agent);
+        Ok((runtime, signals, agent))
+    });
+    let (runtime, mut signals, agent) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let _ = problems.write_all(format!("cannot run {program}: {error}").as_bytes());
+            std::process::exit(1);
+        }
+    };
+    drop(problems);
+    let mut inside = Inside::Agent(agent);
+    let status = runtime.block_on(async {
         let status = loop {
             tokio::select! {
                 _ = signals.terminate.recv() => break 0,
@@ -203,8 +214,8 @@ pub(crate) fn keep_running_as_init(command: Command, problems: PipeWriter) -> io
         if let Inside::Agent(agent) = inside {
             agent.end(&mut signals.child).await;
         }
-        io::Result::Ok(status)
-    })?;
+        status
+    });
     std::process::exit(i32::from(status))
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod own_machine;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
