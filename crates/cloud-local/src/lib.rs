@@ -1,15 +1,19 @@
 //! The embedded cloud: VMs on this machine.
 //!
-//! In `process` isolation, which needs no privileges, a VM is a folder and an agent on a loopback address of its own, and
-//! a disk is a folder. The executable calls [`serve`] for one CPI call, and [`vm_run`] for the supervisor that each VM
-//! has; everything between the two is the state folder:
+//! In `container` isolation a VM has namespaces, a root file system and interfaces of its own, and a disk is an image. In
+//! `process` isolation, which needs no privileges, a VM is a folder and an agent on a loopback address of its own, and a disk is
+//! a folder. The executable calls [`serve`] for one CPI call, and [`vm_run`] for the supervisor that each VM has;
+//! everything between the two is the state folder:
 //!
 //! ```text
 //! stemcells/sc-…/  stemcell.json  root/          an unpacked image
-//! vms/vm-…/        vm.json  settings.json  agent.json  base/  console.log  lock  supervisor.json
-//! disks/disk-…/    disk.json  data/
+//! vms/vm-…/        vm.json  settings.json  console.log  lock  supervisor.json
+//!                  agent.json  base/                         of a process
+//!                  upper/  work/  root/  disks/  container/  of a container: what it wrote, its disks, what it was made from
+//! disks/disk-…/    disk.json  data/ or image
+//! networks/net-…/  network.json                  a range that was set aside
 //! requests/        the SDK's memory: answered requests, how each VM gets its settings, locks
-//! locks/           one per resource that is being changed
+//! locks/           one per resource that is being changed, one for all networks
 //! ```
 //!
 //! A person can read all of it. Every change is atomic and flushed, and is made under the lock of its resource, so any
@@ -18,9 +22,11 @@
 //!
 //! - [`cloud`]: which method is served where; `methods`: one file per CPI method.
 //! - `state`: the folders and what is recorded in them.
-//! - `machine`: starting and stopping a VM from the outside; `supervisor`: the VM from the inside.
-//! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same.
-//! - `unpack`: images, without letting them write anywhere else.
+//! - `isolation`: what this machine allows. `machine`: starting and stopping a VM from the outside; `supervisor`: the VM from
+//!   the inside; `container`: what a supervisor makes a container from.
+//! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same; `surroundings`: what VMs share, and
+//!   giving it back.
+//! - `unpack`, `oci`, `layers`: images, without letting them write anywhere else.
 
 mod address;
 pub mod cloud;
