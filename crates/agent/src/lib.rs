@@ -64,10 +64,15 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn log_to_stderr() {
-    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+    // Levels and modules are enough here: a filter with regular expressions would make every agent larger.
+    let filter: Option<Targets> = std::env::var("RUST_LOG").ok().and_then(|text| text.parse().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
     // A second agent in one process, as in tests, keeps the first one's log.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
 }
 
 /// An error with its causes in one line, as messages and logs carry it.

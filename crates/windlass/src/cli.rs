@@ -340,6 +340,8 @@ pub(crate) enum BenchVerb {
     CpiCall(BenchCpiCallArgs),
     /// How much a registry serves on each database, against nginx serving a file
     Registry(BenchRegistryArgs),
+    /// How soon an agent answers, how often, and in how much memory, beside the original that WINDLASS_ORIGINAL_AGENT names
+    Agent(BenchAgentArgs),
 }
 
 /// `cpi …`.
@@ -390,6 +392,20 @@ pub(crate) enum SimVerb {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+}
+
+/// `bench agent`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchAgentArgs {
+    /// How often each agent is started
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+    /// How often it is asked each time
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = at_least_one)]
+    pub(crate) pings: usize,
+    /// The agent to measure [default: windlass-agent beside this program, else this program itself]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: Option<PathBuf>,
 }
 
 /// `bench cpi-call`.

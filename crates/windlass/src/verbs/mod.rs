@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod bench_agent;
 mod bench_cpi_call;
 mod bench_registry;
 mod cancel_task;
@@ -95,6 +96,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             return sim::disk_size(screen, config.as_deref(), &disk_cid);
         }
         Verb::Sim(SimVerb::Settings { vm_cid, config }) => return sim::settings(screen, config.as_deref(), &vm_cid),
+        Verb::Bench(BenchVerb::Agent(arguments)) => return bench_agent::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
         Verb::Bench(BenchVerb::Registry(arguments)) => return bench_registry::run(screen, &arguments).await,
         _ => {}
