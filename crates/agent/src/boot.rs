@@ -19,7 +19,7 @@ use crate::config::{self, Config, ConfigError};
 use crate::embedded::Temper;
 use crate::layout::Base;
 use crate::mbus::{Mbus, MbusError};
-use crate::platform::{self, Platform, PlatformError, UnknownPlatform};
+use crate::platform::{self, FindError, Platform, PlatformError};
 use crate::server::entrance::{Entrance, Gate};
 use crate::server::tls::{self, TlsError};
 use crate::settings::{SettingsError, SettingsStore};
@@ -38,7 +38,7 @@ pub(crate) enum BootError {
     Config(#[from] ConfigError),
     /// there is no such platform
     #[error(transparent)]
-    Platform(#[from] UnknownPlatform),
+    Platform(#[from] FindError),
     /// the machine cannot be set up
     #[error("{doing}")]
     Machine {
@@ -102,7 +102,7 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
     let config = config::read(options.config.as_deref())?;
     let failed = |source| BootError::Base { path: options.base.clone(), source };
     let base = Base::prepare(&options.base).map_err(failed)?;
-    let platform = platform::find(&options.platform, &base)?;
+    let platform = platform::find(&options.platform, &base, &config.linux)?;
     let lock = FileLock::acquire(&base.lock(), LOCK_PATIENCE).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => BootError::AnotherAgent { path: options.base.clone() },
         _ => failed(error),
@@ -149,6 +149,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
     authorize_keys(&agent)?;
     set_passwords(&agent)?;
     set_hostname(&agent)?;
+    set_up(&agent)?;
     mount_last_disk(&agent);
     agent.resume_tasks();
     Ok(Booted { agent, endings, _lock: lock })
@@ -173,6 +174,10 @@ fn authorize_keys(agent: &Agent) -> Result<(), BootError> {
 fn set_hostname(agent: &Agent) -> Result<(), BootError> {
     let hostname = agent.settings.current().agent.agent_id.to_string();
     agent.platform.set_hostname(&hostname).map_err(failed_to("Setting up hostname"))
+}
+
+fn set_up(agent: &Agent) -> Result<(), BootError> {
+    agent.platform.set_up(&agent.settings.current().agent).map_err(failed_to("Setting up the machine"))
 }
 
 /// The password of the VM's users is in its settings; an empty one lets nobody in.
@@ -234,6 +239,9 @@ pub(crate) fn serve(booted: Booted) -> Result<Ending, BootError> {
     runtime.shutdown_background();
     if let Ok(ending) = &ending {
         tracing::info!("ending: {ending:?}");
+    }
+    if let Ok(Ending::Shutdown) = &ending {
+        agent.platform.power_off();
     }
     ending
 }

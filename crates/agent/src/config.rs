@@ -5,15 +5,23 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::platform::LinuxOptions;
 use crate::sources::{CDROM_DRIVE, CdRom, ConfigDrive, HttpMetadata, InstanceMetadata, Source};
 
-/// agent.json. `Platform` and keys of other agents are tolerated.
+/// agent.json. Keys of other agents are tolerated.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct File {
+    platform: Platform,
     infrastructure: Infrastructure,
     /// Ours: the version of the contract that the agent shall know, for stemcells that stand for old ones.
     api_version: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Platform {
+    linux: LinuxOptions,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -61,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) registry: Registry,
     /// Whether the agent can be told where disks are. Agents from before version 2 of the contract cannot.
     pub(crate) takes_hints: bool,
+    /// What the machine is like, if it is a Linux machine of the VM's own.
+    pub(crate) linux: LinuxOptions,
 }
 
 /// How a registry is used.
@@ -132,6 +142,7 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Config, ConfigError> {
             (true, false) => Registry::ByInstanceId,
         },
         takes_hints: file.api_version.is_none_or(|version| version >= 2),
+        linux: file.platform.linux,
     })
 }
 

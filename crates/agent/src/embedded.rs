@@ -84,12 +84,13 @@ impl Embedded {
 
     fn boot(self) -> Result<Booted, BootError> {
         let base = Base::prepare(&self.base).map_err(|source| BootError::Base { path: self.base, source })?;
-        let platform = platform::find("directory", &base)?;
         let config = Config {
             sources: vec![Source::File(self.user_data)],
             registry: if self.from_registry { Registry::ByServerName } else { Registry::Unused },
             takes_hints: !self.from_registry,
+            linux: Default::default(),
         };
+        let platform = platform::find("directory", &base, &config.linux)?;
         let temper = Some(self.temper);
         boot::start(Parts { base, platform, supervisor: SupervisorKind::Monit, lock: None, temper }, config)
     }

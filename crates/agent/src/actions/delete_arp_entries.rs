@@ -1,5 +1,4 @@
-//! `delete_arp_entries [{"ips"}]`: forget which machine had these addresses. The platforms of this agent share the tables of
-//! the machine that they run on, and those are its owner's.
+//! `delete_arp_entries [{"ips"}]`: forget which machine had these addresses, where the tables are the VM's own.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,9 +12,9 @@ struct Neighbours {
     ips: Option<Vec<String>>,
 }
 
-pub(super) fn run(_: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
+pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
     let Neighbours { ips } = arguments.take(0)?;
-    tracing::debug!("{} addresses may have moved", ips.unwrap_or_default().len());
+    agent.platform.forget_neighbours(&ips.unwrap_or_default());
     Ok(json!({}))
 }

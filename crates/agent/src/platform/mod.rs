@@ -2,25 +2,36 @@
 //!
 //! - [`directory`]: a disk is a directory.
 //! - [`dummy`]: the original's for tests of directors.
+//! - [`linux`]: a machine of the VM's own, or a container.
 //!
-//! On both the machine belongs to somebody else, and nothing outside the base directory changes, whoever the agent runs as.
+//! On the first two the machine belongs to somebody else, and nothing outside the base directory changes, whoever the agent runs as.
 
 mod copy;
 mod directory;
 mod dummy;
+mod linux;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_contract::Network;
+use windlass_contract::settings::AgentSettings;
 
 use crate::disks::DiskSettings;
 use crate::layout::Base;
 
 use copy::CopyError;
+use linux::{CertificatesError, DeviceError, DiskSetupError, HostsError, SetupError, UserError};
+
+pub(crate) use linux::LinuxOptions;
 
 /// What the agent can do to its machine.
 pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
+    /// Makes the machine what the settings say, at a boot: networks, disks that live as long as the VM, folders.
+    fn set_up(&self, _: &AgentSettings) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
     /// Mounts a disk on the store, or, if another one is mounted there, where data migrates to. Mounting twice changes nothing.
     fn mount_persistent_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError>;
 
@@ -73,6 +84,12 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// Makes the VM trust exactly these certificates on top of its own, PEM one after the other.
     fn trust_certificates(&self, pem: &str) -> Result<(), PlatformError>;
 
+    /// Forgets which machines had these addresses, where the tables are the VM's own.
+    fn forget_neighbours(&self, _: &[String]) {}
+
+    /// Powers the machine off, where it is the VM's own.
+    fn power_off(&self) {}
+
     /// The network through which the machine reaches others, if it finds that out itself.
     fn default_network(&self) -> Option<Network>;
 
@@ -106,6 +123,21 @@ pub(crate) enum PlatformError {
         #[source]
         source: CopyError,
     },
+    /// a disk is not as it should be
+    #[error(transparent)]
+    Disk(#[from] DiskSetupError),
+    /// the machine is not as it should be
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// a user is not as wanted
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// names are not known
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    /// certificates are not trusted
+    #[error(transparent)]
+    Certificates(#[from] CertificatesError),
     /// a path that is not the agent's
     #[error("{path} is not inside of {base}, and nothing else is the agent's to remove")]
     NotOurs { path: PathBuf, base: PathBuf },
@@ -121,17 +153,25 @@ pub(crate) enum PlatformError {
     },
 }
 
-/// there is no such platform
+/// why there is no platform
 #[derive(Debug, thiserror::Error)]
-#[error("Platform {0} could not be found; this agent knows 'directory' and 'dummy'")]
-pub(crate) struct UnknownPlatform(String);
+pub(crate) enum FindError {
+    /// there is no such platform
+    #[error("Platform {0} could not be found; this agent knows 'ubuntu', 'directory' and 'dummy'")]
+    Unknown(String),
+    /// agent.json describes it wrongly
+    #[error(transparent)]
+    Options(#[from] DeviceError),
+}
 
 /// The platform with this name.
-pub(crate) fn find(name: &str, base: &Base) -> Result<Box<dyn Platform>, UnknownPlatform> {
+pub(crate) fn find(name: &str, base: &Base, options: &LinuxOptions) -> Result<Box<dyn Platform>, FindError> {
     match name {
         "directory" => Ok(Box::new(directory::Directory::new(base.clone()))),
         "dummy" => Ok(Box::new(dummy::Dummy::new(base.clone()))),
-        other => Err(UnknownPlatform(other.to_owned())),
+        // The others are of older stemcells, whose agents knew more than one kind of Linux.
+        "ubuntu" | "centos" | "opensuse" => Ok(Box::new(linux::Linux::new(base.clone(), options)?)),
+        other => Err(FindError::Unknown(other.to_owned())),
     }
 }
 

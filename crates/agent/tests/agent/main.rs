@@ -10,6 +10,7 @@ mod health;
 mod host;
 mod kills;
 mod limits;
+mod linux;
 mod machine;
 mod replay;
 mod restarts;

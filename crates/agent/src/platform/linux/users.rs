@@ -1,0 +1,155 @@
+//! Users of the machine and their keys. The lists of users are read here and changed by the tools that lock them.
+
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+
+use windlass_durable::file;
+
+use super::command::{CommandError, tool};
+use super::{Linux, set_mode};
+
+/// The groups whose members may look at everything; those that the stemcell has.
+const GROUPS: [&str; 4] = ["vcap", "admin", "bosh_sudoers", "bosh_sshers"];
+
+/// why a user is not as wanted
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UserError {
+    /// no such user
+    #[error("there is no user '{name}' in {list}")]
+    Unknown { name: String, list: PathBuf },
+    /// a tool failed
+    #[error(transparent)]
+    Tool(#[from] CommandError),
+    /// a file cannot be changed
+    #[error("cannot change {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn io_failed(path: &Path) -> impl FnOnce(io::Error) -> UserError {
+    let path = path.to_owned();
+    move |source| UserError::Io { path, source }
+}
+
+/// A line of `/etc/passwd`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) name: String,
+    uid: u32,
+    gid: u32,
+    home: PathBuf,
+}
+
+fn parse_user(line: &str) -> Option<User> {
+    let mut fields = line.split(':');
+    let name = fields.next().filter(|name| !name.is_empty())?.to_owned();
+    let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(User { name, uid, gid, home: fields.nth(1)?.into() })
+}
+
+impl Linux {
+    fn users(&self) -> Vec<User> {
+        let list = std::fs::read_to_string(self.root.at("/etc/passwd")).unwrap_or_default();
+        list.lines().filter_map(parse_user).collect()
+    }
+
+    pub(super) fn user(&self, name: &str) -> Option<User> {
+        self.users().into_iter().find(|user| user.name == name)
+    }
+
+    /// The number of a group; none if the machine does not have it.
+    pub(super) fn group(&self, name: &str) -> Option<u32> {
+        let list = std::fs::read_to_string(self.root.at("/etc/group")).unwrap_or_default();
+        list.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next()? == name).then(|| fields.nth(1)?.parse().ok()).flatten()
+        })
+    }
+
+    fn known_user(&self, name: &str) -> Result<User, UserError> {
+        self.user(name).ok_or_else(|| UserError::Unknown { name: name.to_owned(), list: self.root.at("/etc/passwd") })
+    }
+
+    /// A user who comes over ssh.
+    pub(super) fn add_user(&self, name: &str, public_key: &str) -> Result<(), UserError> {
+        let homes = self.base.ssh_homes();
+        std::fs::create_dir_all(&homes).and_then(|()| set_mode(&homes, 0o755)).map_err(io_failed(&homes))?;
+        if self.user(name).is_none() {
+            tool(
+                "useradd",
+                ["-m".as_ref(), "-b".as_ref(), homes.as_os_str(), "-s".as_ref(), "/bin/bash".as_ref(), name.as_ref()],
+            )
+            .run()?;
+        }
+        let home = self.root.at(&self.known_user(name)?.home);
+        set_mode(&home, 0o700).map_err(io_failed(&home))?;
+        let groups: Vec<&str> = GROUPS.into_iter().filter(|group| self.group(group).is_some()).collect();
+        if !groups.is_empty() {
+            tool("usermod", ["-G", &groups.join(","), name]).run()?;
+        }
+        self.authorize(name, public_key)
+    }
+
+    pub(super) fn remove_users(&self, chosen: &dyn Fn(&str) -> bool) -> Result<(), UserError> {
+        for user in self.users().into_iter().filter(|user| chosen(&user.name)) {
+            tool("userdel", ["-rf", &user.name]).run()?;
+        }
+        Ok(())
+    }
+
+    /// Lets a user in with these keys, one in each line, and no others.
+    pub(super) fn authorize(&self, name: &str, keys: &str) -> Result<(), UserError> {
+        let user = self.known_user(name)?;
+        let folder = self.root.at(&user.home).join(".ssh");
+        std::fs::create_dir_all(&folder).and_then(|()| set_mode(&folder, 0o700)).map_err(io_failed(&folder))?;
+        let path = folder.join("authorized_keys");
+        file::write(&path, keys.as_bytes(), file::PRIVATE).map_err(io_failed(&path))?;
+        for path in [&folder, &path] {
+            chown(path, Some(user.uid), Some(user.gid)).map_err(io_failed(path))?;
+        }
+        Ok(())
+    }
+
+    /// An empty hash lets nobody in. A stemcell without the user, as containers may be, has nobody to let in.
+    pub(super) fn change_password(&self, name: &str, hash: &str) -> Result<(), UserError> {
+        if self.user(name).is_none() {
+            tracing::debug!("there is no user {name} whose password could be set");
+            return Ok(());
+        }
+        let hash = if hash.is_empty() { "*" } else { hash };
+        // Over stdin, because everybody can read the arguments of a process.
+        tool("chpasswd", ["-e"]).reading(format!("{name}:{hash}\n")).run()?;
+        Ok(())
+    }
+
+    /// Makes a file a user's.
+    pub(super) fn give(&self, path: &Path, name: &str) -> Result<(), UserError> {
+        let user = self.known_user(name)?;
+        chown(path, Some(user.uid), Some(user.gid)).map_err(io_failed(path))
+    }
+
+    /// Lets a group in, where the machine has it.
+    pub(super) fn give_to_group(&self, path: &Path, group: &str) -> io::Result<()> {
+        match self.group(group) {
+            Some(group) => chown(path, Some(0), Some(group)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_users_is_understood() {
+        let vcap = parse_user("vcap:x:1000:1001:BOSH System User:/home/vcap:/bin/bash").unwrap();
+        assert_eq!(vcap, User { name: "vcap".into(), uid: 1000, gid: 1001, home: "/home/vcap".into() });
+        assert_eq!(parse_user(""), None);
+        assert_eq!(parse_user("vcap:x"), None);
+    }
+}
