@@ -83,8 +83,8 @@ fn a_container_has_a_root_processes_and_limits_of_its_own() {
     let hungry = rig.inside(cid, "dd if=/dev/zero of=/dev/null bs=200M count=1; echo $?");
     assert!(hungry.trim() != "0", "more memory than the VM has: {hungry}");
     // Either version of control groups.
-    let limit = ["memory/windlass", "windlass"].iter().find_map(|folder| {
-        let group = std::path::Path::new("/sys/fs/cgroup").join(folder).join(cid);
+    let limit = ["memory", ""].iter().find_map(|hierarchy| {
+        let group = std::path::Path::new("/sys/fs/cgroup").join(hierarchy).join(format!("windlass-{cid}"));
         ["memory.limit_in_bytes", "memory.max"].iter().find_map(|file| fs::read_to_string(group.join(file)).ok())
     });
     assert_eq!(limit.unwrap().trim(), (48 << 20).to_string());
@@ -100,6 +100,29 @@ fn a_container_has_a_root_processes_and_limits_of_its_own() {
     {
         assert_eq!(bounds & 1 << number, 0, "nothing in a VM may {name}");
     }
+}
+
+#[test]
+fn version_2_of_control_groups_will_do() {
+    if !is_own_machine("version_2_of_control_groups_will_do") {
+        return;
+    }
+    said("mount", &["-t", "cgroup2", "none", "/sys/fs/cgroup"]);
+    let rig = Rig::of_containers();
+    let stemcell = rig.system_stemcell();
+    // Without limits: what version 1 has of this machine's resources, version 2 cannot have.
+    let mut arguments = rig.vm_arguments(&stemcell, manual("10.77.0.5"));
+    arguments[2] = json!({});
+    let created = rig.ok("create_vm", arguments);
+    let cid = created[0].as_str().unwrap();
+    rig.remember(cid);
+    let members = fs::read_to_string(format!("/sys/fs/cgroup/windlass-{cid}/cgroup.procs")).unwrap();
+    assert!(members.lines().any(|pid| pid == rig.init(cid).to_string()), "{members}");
+    kill_hard(rig.supervisor(cid));
+    rig.ok("reboot_vm", json!([cid]));
+    assert!(answers("10.77.0.5"));
+    rig.ok("delete_vm", json!([cid]));
+    assert_eq!(rig.traces(), Vec::<String>::new());
 }
 
 #[test]
@@ -258,6 +281,9 @@ fn each_kind_of_init_runs_first() {
         let cid = rig.container(&stemcell, json!({"default": {"type": "dynamic"}}));
         let said = wait_for(|| fs::read_to_string(rig.file(&cid, "tmp/init")).ok().filter(|text| text.ends_with('\n')));
         assert_eq!(said, format!("{program} is 1\n"));
+        // Else an init that makes groups would make them among the machine's own.
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", rig.init(&cid))).unwrap();
+        assert!(groups.lines().all(|line| line.ends_with(&format!(":/windlass-{cid}"))), "{groups}");
         rig.ok("delete_vm", json!([cid]));
     }
     assert_eq!(rig.traces(), Vec::<String>::new());

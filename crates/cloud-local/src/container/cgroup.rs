@@ -11,12 +11,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_durable::kill_point;
 
-/// The folder of our groups in a hierarchy.
-const PARENT: &str = "windlass";
+/// The name of a VM's group. Right below the root of each hierarchy: a folder for all of them would be made and removed at
+/// the same time by different calls.
+fn name(vm: &str) -> String {
+    format!("windlass-{vm}")
+}
 
 /// The path of a VM's group, from the root of each hierarchy.
 pub(crate) fn path(vm: &str) -> String {
-    format!("/{PARENT}/{vm}")
+    format!("/{}", name(vm))
 }
 
 /// Ends all processes of a VM.
@@ -46,35 +49,107 @@ pub(crate) fn remove(vm: &str) -> io::Result<()> {
     for group in groups(vm)? {
         kill_point("before a control group is removed");
         remove_tree(&group)?;
-        if let Some(parent) = group.parent() {
-            // Fails while there are others, which is right.
-            let _ = fs::remove_dir(parent);
-        }
     }
     Ok(())
 }
 
+/// A stay of this process in a VM's group, in the hierarchies that limit nothing and that the container library therefore
+/// leaves out: a container that is made meanwhile takes the group for the root of the hierarchy. Without that, an init that
+/// makes groups, as systemd does, would make them among the machine's own.
+#[must_use = "the way back is in it"]
+pub(crate) struct Stay {
+    back: Vec<PathBuf>,
+}
+
+/// Goes into the group of `vm`.
+pub(crate) fn enter(vm: &str) -> io::Result<Stay> {
+    let own = fs::read_to_string("/proc/self/cgroup")?;
+    let mut back = Vec::new();
+    for hierarchy in hierarchies()? {
+        let Some(home) = hierarchy.path_without_limits(&own) else { continue };
+        let group = hierarchy.point.join(name(vm));
+        match fs::create_dir(&group) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        join(&group)?;
+        back.push(hierarchy.point.join(home.trim_start_matches('/')));
+    }
+    Ok(Stay { back })
+}
+
+impl Stay {
+    /// Goes back to where this process came from.
+    pub(crate) fn leave(self) -> io::Result<()> {
+        self.back.iter().try_for_each(|group| join(group))
+    }
+}
+
+fn join(group: &Path) -> io::Result<()> {
+    kill_point("before a control group is entered");
+    fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+}
+
 fn groups(vm: &str) -> io::Result<Vec<PathBuf>> {
-    let hierarchies = hierarchies()?.into_iter();
-    Ok(hierarchies.map(|hierarchy| hierarchy.join(PARENT).join(vm)).filter(|group| group.exists()).collect())
+    let groups = hierarchies()?.into_iter().map(|hierarchy| hierarchy.point.join(name(vm)));
+    Ok(groups.filter(|group| group.exists()).collect())
 }
 
-/// Where the hierarchies are mounted: one in version 2, one per kind of resource in version 1, both in machines between.
-pub(crate) fn hierarchies() -> io::Result<Vec<PathBuf>> {
+/// A hierarchy of groups: one in version 2, one per kind of resource in version 1, both in machines between.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hierarchy {
+    /// Where it is mounted.
+    pub(crate) point: PathBuf,
+    /// What `/proc/PID/cgroup` calls it: nothing in version 2.
+    controllers: String,
+}
+
+/// The hierarchies of this machine.
+pub(crate) fn hierarchies() -> io::Result<Vec<Hierarchy>> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(mounts.lines().filter_map(hierarchy).map(PathBuf::from).collect())
+    // Another mount may cover one.
+    let is_there = |hierarchy: &Hierarchy| hierarchy.point.join("cgroup.procs").exists();
+    Ok(mounts.lines().filter_map(Hierarchy::parse).filter(is_there).collect())
 }
 
-/// The mount point of a hierarchy; these have no odd characters.
-fn hierarchy(line: &str) -> Option<&Path> {
-    let (place, kind) = line.split_once(" - ")?;
-    kind.starts_with("cgroup").then(|| place.split(' ').nth(4)).flatten().map(Path::new)
+impl Hierarchy {
+    /// Mount points of hierarchies have no odd characters.
+    fn parse(line: &str) -> Option<Self> {
+        let (place, kind) = line.split_once(" - ")?;
+        let point = PathBuf::from(place.split(' ').nth(4)?);
+        let mut kind = kind.split(' ');
+        let controllers = match kind.next()? {
+            "cgroup2" => String::new(),
+            "cgroup" => {
+                kind.nth(1)?.split(',').filter(|option| !matches!(*option, "rw" | "ro")).collect::<Vec<_>>().join(",")
+            }
+            _ => return None,
+        };
+        Some(Self { point, controllers })
+    }
+
+    /// The path of this process's group, if the hierarchy limits nothing here: one with a name, or that of version 2 beside
+    /// those of version 1.
+    fn path_without_limits<'a>(&self, own: &'a str) -> Option<&'a str> {
+        let is_only_one = self.controllers.is_empty() && self.point == Path::new("/sys/fs/cgroup");
+        if is_only_one || !(self.controllers.is_empty() || self.controllers.contains("name=")) {
+            return None;
+        }
+        own.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            (fields.next()? == self.controllers).then(|| fields.next())?
+        })
+    }
 }
 
 fn collect(group: &Path, pids: &mut BTreeSet<i32>) -> io::Result<()> {
     match fs::read_to_string(group.join("cgroup.procs")) {
-        // Nought is a process of another namespace, which is not ours to end.
-        Ok(text) => pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0)),
+        // Nought is a process of another namespace, which is not ours to end; nor is this one.
+        Ok(text) => pids.extend(
+            text.lines()
+                .filter_map(|line| line.parse::<i32>().ok())
+                .filter(|pid| *pid > 0 && pid.cast_unsigned() != std::process::id()),
+        ),
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) => return Err(error),
     }
@@ -128,9 +203,17 @@ mod tests {
     fn hierarchies_of_both_kinds_are_found() {
         let v1 = "33 25 0:28 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory";
         let v2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
-        assert_eq!(hierarchy(v1), Some(Path::new("/sys/fs/cgroup/memory")));
-        assert_eq!(hierarchy(v2), Some(Path::new("/sys/fs/cgroup")));
-        assert_eq!(hierarchy("22 1 0:20 / /proc rw - proc proc rw"), None);
+        let named = "40 25 0:35 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd";
+        let beside = "41 25 0:36 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+        let parse = |line| Hierarchy::parse(line).unwrap();
+        assert_eq!(parse(v1).point, Path::new("/sys/fs/cgroup/memory"));
+        assert_eq!(parse(v2).point, Path::new("/sys/fs/cgroup"));
+        assert_eq!(Hierarchy::parse("22 1 0:20 / /proc rw - proc proc rw"), None);
+        let own = "9:name=systemd:/service\n4:memory:/limited\n0::/session\n";
+        assert_eq!(parse(named).path_without_limits(own), Some("/service"));
+        assert_eq!(parse(beside).path_without_limits(own), Some("/session"));
+        assert_eq!(parse(v1).path_without_limits(own), None, "the container library knows it");
+        assert_eq!(parse(v2).path_without_limits(own), None);
     }
 
     #[test]

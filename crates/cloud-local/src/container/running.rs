@@ -14,6 +14,7 @@ use windlass_durable::file;
 use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
 
+use super::cgroup;
 use super::init::FirstProcess;
 use super::root::{Root, mount_overlay};
 use super::spec;
@@ -92,9 +93,12 @@ pub(crate) fn start(
         .with_stderr(output()?)
         .with_root_path(&run)
         .map_err(created)?;
+    let stay = cgroup::enter(vm.cid.as_str()).map_err(io_error("enter the control groups of", machine.folder()))?;
     kill_point("before the container is made");
-    let mut made_container = builder.as_init(&bundle).with_systemd(false).with_detach(true).build().map_err(created)?;
+    let made_container = builder.as_init(&bundle).with_systemd(false).with_detach(true).build();
     kill_point("after the container is made");
+    stay.leave().map_err(io_error("leave the control groups of", machine.folder()))?;
+    let mut made_container = made_container.map_err(created)?;
     let pid = made_container.pid().and_then(|pid| u32::try_from(pid.as_raw()).ok());
     let pid = pid.ok_or_else(|| ContainerError::NotRunning("the container has no first process".to_owned()))?;
     let init = ProcessIdentity::of(pid).map_err(io_error("look at the first process of", machine.folder()))?;
@@ -143,8 +147,7 @@ fn put_name_servers(container: &ContainerRecord, inside: &Root) -> io::Result<()
 
 /// Removes what a container that ended leaves on the machine, but for its bridges and its files.
 pub(crate) fn clear(vm: &VmRecord, container: &ContainerRecord, machine: &Machine) -> Result<(), ContainerError> {
-    super::cgroup::kill(vm.cid.as_str(), crate::machine::STOP)
-        .map_err(io_error("end the processes of", machine.folder()))?;
-    super::cgroup::remove(vm.cid.as_str()).map_err(io_error("remove the control groups of", machine.folder()))?;
+    cgroup::kill(vm.cid.as_str(), crate::machine::STOP).map_err(io_error("end the processes of", machine.folder()))?;
+    cgroup::remove(vm.cid.as_str()).map_err(io_error("remove the control groups of", machine.folder()))?;
     Ok(wire::disconnect(&vm.cid, &container.wiring)?)
 }

@@ -83,7 +83,7 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
         "root": {"path": machine.root(), "readonly": false},
         "process": {
             "terminal": false,
-            "user": {"uid": 0, "gid": 0},
+            "user": {"uid": 0, "gid": 0, "umask": 0o022},
             "args": container.boot.command(),
             "env": environment,
             "cwd": "/",
@@ -111,7 +111,7 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
 /// systemd makes groups of its own in that of its VM; for everybody else, limits are limits.
 fn read_only(is_systemd: bool) -> Vec<PathBuf> {
     let groups = if is_systemd { Vec::new() } else { cgroup::hierarchies().unwrap_or_default() };
-    READ_ONLY.iter().map(PathBuf::from).chain(groups).collect()
+    READ_ONLY.iter().map(PathBuf::from).chain(groups.into_iter().map(|group| group.point)).collect()
 }
 
 fn mounts(machine: &Machine, is_systemd: bool) -> Value {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use windlass_contract::cpi::methods::CreateVm;
-use windlass_contract::cpi::{CpiError, CreatedVm};
+use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType};
 use windlass_contract::network::NetworkKind;
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{Networks, Object, StemcellCid, VmCid};
@@ -136,9 +136,16 @@ fn build(
     settle(&record, user_data);
     cloud.vms.make(cid.as_str(), &record, |folder| {
         fill(&Machine::new(folder), machine, &record, user_data)
-            .map_err(|error| CpiError::cloud(format!("cannot fill {}: {error}", folder.display())))
+            .map_err(|error| CpiError::new(kind(&error), format!("cannot fill {}: {error}", folder.display())))
     })?;
     Ok(record)
+}
+
+fn kind(error: &std::io::Error) -> ErrorType {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => ErrorType::NoDiskSpace,
+        _ => ErrorType::CloudError,
+    }
 }
 
 /// Fills the folder that becomes the one of `machine`.

@@ -140,7 +140,7 @@ impl Rig {
         let hierarchies = fs::read_dir("/sys/fs/cgroup").unwrap().map(|entry| entry.unwrap().path());
         for hierarchy in hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]) {
             let made = fs::read_to_string(self.path("made")).unwrap_or_default();
-            let groups = made.lines().map(|vm| hierarchy.join("windlass").join(vm));
+            let groups = made.lines().map(|vm| hierarchy.join(format!("windlass-{vm}")));
             traces.extend(groups.filter(|group| group.exists()).map(|group| group.display().to_string()));
         }
         traces
