@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use windlass_manifest::Document;
 
 use super::{ApiError, Shared};
+use crate::Director;
 use crate::clock;
-use crate::desired::CloudConfig;
+use crate::desired::Configs;
 use crate::diff::diff;
 use crate::store::ConfigRecord;
 
@@ -58,9 +59,14 @@ pub(super) async fn cloud_configs(
     Ok(Json(configs.into_iter().take(limit).map(shown).collect()))
 }
 
-fn check(content: &str) -> Result<(), ApiError> {
-    let document = Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
-    CloudConfig::default().read(&document).map_err(|problems| ApiError::bad_request(440011, problems.to_string()))
+/// Whether a new config can be used together with the current ones of its type.
+async fn check(director: &Director, kind: &str, name: &str, content: &str) -> Result<(), ApiError> {
+    Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
+    let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
+    let current = director.store.current_configs(&kind).await?;
+    let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now() };
+    let findings = Configs::check(&new, &current);
+    if findings.is_clean() { Ok(()) } else { Err(ApiError::bad_request(440011, findings.to_string())) }
 }
 
 pub(super) async fn update_cloud_config(
@@ -68,7 +74,7 @@ pub(super) async fn update_cloud_config(
     Query(query): Query<BTreeMap<String, String>>,
     content: String,
 ) -> Result<StatusCode, ApiError> {
-    check(&content)?;
+    check(&director, "cloud", name(&query), &content).await?;
     director.store.add_config("cloud", name(&query), &content).await?;
     Ok(StatusCode::CREATED)
 }

@@ -12,6 +12,7 @@ use super::{ApiError, Shared, User, queue};
 use crate::Director;
 use crate::agents::addresses;
 use crate::clock;
+use crate::desired::Count;
 use crate::diff;
 use crate::plan::CurrentInstance;
 use crate::tasks::{DeployOptions, Job, explain, prepare, reload};
@@ -97,10 +98,14 @@ fn pinned(query: &BTreeMap<String, String>) -> Result<Option<Vec<i64>>, ApiError
     let Some(context) = query.get("context") else { return Ok(None) };
     let wrong = |_| ApiError::bad_request(190025, "'context' is not what the diff gave");
     let context: Value = serde_json::from_str(context).map_err(wrong)?;
-    match context.get("cloud_config_ids") {
-        None | Some(Value::Null) => Ok(None),
-        Some(ids) => serde_json::from_value(ids.clone()).map(Some).map_err(wrong),
+    let mut pinned = None;
+    for key in ["cloud_config_ids", "runtime_config_ids"] {
+        if let Some(ids) = context.get(key).filter(|ids| !ids.is_null()) {
+            let ids: Vec<i64> = serde_json::from_value(ids.clone()).map_err(wrong)?;
+            pinned.get_or_insert_with(Vec::new).extend(ids);
+        }
     }
+    Ok(pinned)
 }
 
 fn deploy_options(query: &BTreeMap<String, String>) -> Result<DeployOptions, ApiError> {
@@ -109,8 +114,19 @@ fn deploy_options(query: &BTreeMap<String, String>) -> Result<DeployOptions, Api
         recreate_only: None,
         fix: is_set(query, "fix"),
         dry_run: is_set(query, "dry_run"),
-        cloud_configs: pinned(query)?,
+        configs: pinned(query)?,
+        canaries: count(query, "canaries")?,
+        max_in_flight: count(query, "max_in_flight")?,
+        verbatim: is_set(query, "verbatim"),
     })
+}
+
+fn count(query: &BTreeMap<String, String>, key: &str) -> Result<Option<Count>, ApiError> {
+    let given = query.get(key).filter(|count| !count.is_empty());
+    given
+        .map(|count| count.parse())
+        .transpose()
+        .map_err(|error: String| ApiError::bad_request(40005, format!("'{key}': {error}")))
 }
 
 /// The name in a manifest; everything else is checked by the task.
@@ -145,7 +161,7 @@ pub(super) async fn plan(
     manifest: String,
 ) -> Result<Json<Value>, ApiError> {
     let deployment = name_in(&manifest)?;
-    let options = deploy_options(&query)?;
+    let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
     let prepared = prepare(&director, &deployment, &manifest, &options).await;
     let plan = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?.plan;
     Ok(Json(json!({"text": plan.describe(), "plan": plan})))
@@ -158,11 +174,20 @@ pub(super) async fn diff(
     Query(query): Parameters,
     manifest: String,
 ) -> Result<Json<Value>, ApiError> {
-    let before = director.store.deployment(&name).await?.and_then(|deployment| deployment.manifest);
     let redact = query.get("redact").is_none_or(|redact| redact != "false");
-    let ids: Vec<i64> = director.store.current_configs("cloud").await?.iter().map(|config| config.id).collect();
-    let context = json!({"cloud_config_ids": ids, "runtime_config_ids": []});
-    Ok(Json(match diff::diff(before.as_deref(), &manifest, redact) {
+    let mut used = Vec::new();
+    for id in director.store.configs_of(&name).await? {
+        used.extend(director.store.config(id).await?);
+    }
+    let before = director.store.deployment(&name).await?.and_then(|deployment| deployment.manifest);
+    let mut configs = director.store.current_configs("cloud").await?;
+    configs.extend(director.store.current_configs("runtime").await?);
+    let ids = |kind: &str| -> Vec<i64> {
+        configs.iter().filter(|config| config.kind == kind).map(|config| config.id).collect()
+    };
+    let context = json!({"cloud_config_ids": ids("cloud"), "runtime_config_ids": ids("runtime")});
+    let before = before.as_deref().map(|manifest| (manifest, used.as_slice()));
+    Ok(Json(match diff::diff_deployments(before, (&manifest, &configs), redact) {
         Ok(lines) => json!({"context": context, "diff": lines}),
         Err(error) => json!({"context": context, "diff": [], "error": format!("Unable to diff manifest: {error}")}),
     }))
@@ -289,7 +314,10 @@ async fn change(
         fix: is_set(query, "fix"),
         dry_run: is_set(query, "dry_run"),
         // The configs of the last deploy, so that nothing else changes by the way.
-        cloud_configs: Some(director.store.configs_of(&deployment).await?),
+        configs: Some(director.store.configs_of(&deployment).await?),
+        canaries: count(query, "canaries")?,
+        max_in_flight: count(query, "max_in_flight")?,
+        verbatim: false,
     };
     queue(director, user, Job::UpdateDeployment { deployment, manifest, options }).await
 }

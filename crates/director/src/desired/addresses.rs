@@ -35,8 +35,7 @@ impl AddressRange {
             let net: IpNet = text.trim().parse().map_err(|_| format!("'{text}' is not a range such as 10.0.0.0/24"))?;
             return Ok(Self::of(net));
         }
-        let one = address(text)?;
-        Ok(Self { first: number(one), last: number(one), v4: one.is_ipv4() })
+        Ok(address(text)?.into())
     }
 
     /// All addresses of a subnet.
@@ -59,33 +58,60 @@ impl AddressRange {
         self.v4 == other.v4 && self.first <= other.last && other.first <= self.last
     }
 
-    /// The lowest address that is in none of `excluded` and for which `is_free`. Excluded ranges are jumped over, so a
-    /// huge subnet costs no more than a small one.
-    pub fn lowest_free(&self, excluded: &[Self], mut is_free: impl FnMut(IpAddr) -> bool) -> Option<IpAddr> {
-        let mut candidate = self.first;
-        while candidate <= self.last {
-            let blocking = excluded
-                .iter()
-                .filter(|range| range.v4 == self.v4 && range.first <= candidate && candidate <= range.last)
-                .map(|range| range.last)
-                .max();
-            match blocking {
-                Some(last) => candidate = last.checked_add(1)?,
-                None => {
-                    let address = self.address(candidate);
-                    if is_free(address) {
-                        return Some(address);
-                    }
-                    candidate = candidate.checked_add(1)?;
-                }
+    /// How many addresses it has; at most `u128::MAX`.
+    pub fn size(&self) -> u128 {
+        (self.last - self.first).saturating_add(1)
+    }
+
+    /// Its addresses from the lowest on.
+    pub fn iter(self) -> impl Iterator<Item = IpAddr> {
+        (self.first..=self.last).map(move |number| self.address(number))
+    }
+
+    /// The lowest address from `start` on.
+    pub fn lowest_from(&self, start: IpAddr) -> Option<IpAddr> {
+        let number = number(start).max(self.first);
+        (start.is_ipv4() == self.v4 && number <= self.last).then(|| self.address(number))
+    }
+
+    /// What is left of it without `excluded`: ranges from the lowest on. Costs as much as there are ranges, however many
+    /// addresses they have.
+    pub fn without(&self, excluded: &[Self]) -> Vec<Self> {
+        let mut holes: Vec<_> = excluded.iter().filter(|range| self.overlaps(range)).collect();
+        holes.sort_by_key(|range| range.first);
+        let mut left = Vec::new();
+        let mut next = Some(self.first);
+        for hole in holes {
+            let Some(from) = next else { break };
+            if from < hole.first {
+                left.push(Self { first: from, last: hole.first - 1, v4: self.v4 });
             }
+            next = hole.last.checked_add(1).map(|after| after.max(from));
         }
-        None
+        if let Some(from) = next.filter(|from| *from <= self.last) {
+            left.push(Self { first: from, last: self.last, v4: self.v4 });
+        }
+        left
     }
 
     fn address(&self, number: u128) -> IpAddr {
         // A range of the IPv4 family only holds numbers of 32 bits.
         if self.v4 { IpAddr::V4((number as u32).into()) } else { IpAddr::V6(number.into()) }
+    }
+}
+
+impl From<IpAddr> for AddressRange {
+    fn from(address: IpAddr) -> Self {
+        Self { first: number(address), last: number(address), v4: address.is_ipv4() }
+    }
+}
+
+impl std::fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "{}", self.address(self.first)),
+            false => write!(f, "{} - {}", self.address(self.first), self.address(self.last)),
+        }
     }
 }
 
@@ -107,11 +133,36 @@ mod tests {
         }
     }
 
+    fn text(ranges: &[AddressRange]) -> Vec<String> {
+        ranges.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn a_huge_range_is_searched_without_expanding_it() {
-        let excluded = [range("fd00::-fd00::ffff:ffff:ffff"), range("fd00::1:0:0:0 - fd00::1:0:0:5")];
-        let free = range("fd00::/64").lowest_free(&excluded, |address| address.to_string() != "fd00::1:0:0:6");
-        assert_eq!(free.unwrap().to_string(), "fd00::1:0:0:7");
-        assert_eq!(range("10.0.0.1").lowest_free(&[range("10.0.0.0/24")], |_| true), None);
+        let excluded = [range("fd00::1:0:0:0 - fd00::1:0:0:5"), range("fd00::-fd00::ffff:ffff:ffff")];
+        let left = range("fd00::/64").without(&excluded);
+        assert_eq!(text(&left), ["fd00::1:0:0:6 - fd00::ffff:ffff:ffff:ffff"]);
+        assert_eq!(left[0].lowest_from("fd00::7".parse().unwrap()).unwrap().to_string(), "fd00::1:0:0:6");
+        assert_eq!(range("10.0.0.1").without(&[range("10.0.0.0/24")]), []);
+        assert_eq!(range("::/0").size(), u128::MAX);
+        let slash_8 = range("10.0.0.0/8").without(&[range("10.0.0.0"), range("10.0.0.9"), range("10.255.255.255")]);
+        assert_eq!(text(&slash_8), ["10.0.0.1 - 10.0.0.8", "10.0.0.10 - 10.255.255.254"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_left_and_what_is_excluded_make_up_the_whole(
+            holes in proptest::collection::vec((0_u8..40, 0_u8..12), 0..6)
+        ) {
+            let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+            let whole = range("10.0.0.4 - 10.0.0.35");
+            let holes: Vec<_> = holes.iter().map(|(from, many)| range(&format!("10.0.0.{from} - 10.0.0.{}", from + many))).collect();
+            let left = whole.without(&holes);
+            for last in 0..60 {
+                let expected = whole.contains(address(last)) && !holes.iter().any(|hole| hole.contains(address(last)));
+                proptest::prop_assert_eq!(left.iter().filter(|range| range.contains(address(last))).count(), usize::from(expected));
+            }
+            proptest::prop_assert!(left.windows(2).all(|pair| pair[0].last < pair[1].first));
+        }
     }
 }

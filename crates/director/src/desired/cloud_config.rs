@@ -1,12 +1,13 @@
 //! The cloud config: what the clouds offer.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
-use ipnet::IpNet;
 use windlass_contract::Object;
-use windlass_manifest::{At, Document, Problem, Problems};
+use windlass_manifest::{At, Document};
 
-use super::{AddressRange, object, optional_text, text, texts};
+use super::fields::Fields;
+use super::findings::{Findings, Placed};
+use super::networks::{NetworkDefinition, read_network};
 
 /// All cloud configs together.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,6 +22,50 @@ pub struct CloudConfig {
     pub disk_types: Vec<DiskType>,
     /// Networks.
     pub networks: Vec<NetworkDefinition>,
+    compilation: bool,
+    /// References from one part to another, with the documents that they stand in: they may cross documents.
+    references: Vec<(String, Section, Placed<String>)>,
+    /// Sections with an entry that could not be read, about which "there is no such thing" would be misleading.
+    unreadable: BTreeSet<Section>,
+}
+
+/// A part of the cloud config that is looked into by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    /// `azs`.
+    Azs,
+    /// `vm_types`.
+    VmTypes,
+    /// `vm_extensions`.
+    VmExtensions,
+    /// `disk_types`.
+    DiskTypes,
+    /// `networks`.
+    Networks,
+}
+
+impl Section {
+    const ALL: [Self; 5] = [Self::Azs, Self::VmTypes, Self::VmExtensions, Self::DiskTypes, Self::Networks];
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::Azs => "azs",
+            Self::VmTypes => "vm_types",
+            Self::VmExtensions => "vm_extensions",
+            Self::DiskTypes => "disk_types",
+            Self::Networks => "networks",
+        }
+    }
+
+    fn one(self) -> &'static str {
+        match self {
+            Self::Azs => "az",
+            Self::VmTypes => "vm_type",
+            Self::VmExtensions => "vm_extension",
+            Self::DiskTypes => "disk_type",
+            Self::Networks => "network",
+        }
+    }
 }
 
 /// An availability zone.
@@ -54,221 +99,244 @@ pub struct DiskType {
     pub cloud_properties: Object,
 }
 
-/// A network.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NetworkDefinition {
-    /// Name.
-    pub name: String,
-    /// Who chooses addresses, and from what.
-    pub placement: NetworkPlacement,
-}
-
-/// Who chooses the addresses of a network.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NetworkPlacement {
-    /// The director, from these subnets.
-    Manual(Vec<Subnet>),
-    /// The cloud.
-    Dynamic {
-        /// Name servers.
-        dns: Vec<String>,
-        /// What only the cloud understands.
-        cloud_properties: Object,
-    },
-}
-
-/// A subnet of a manual network.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Subnet {
-    /// Its addresses.
-    pub range: IpNet,
-    /// Its gateway.
-    pub gateway: Option<IpAddr>,
-    /// Addresses that are never used.
-    pub reserved: Vec<AddressRange>,
-    /// Addresses that are used only when asked for by name.
-    pub statics: Vec<AddressRange>,
-    /// Name servers.
-    pub dns: Vec<String>,
-    /// Zones that it reaches; none for any.
-    pub azs: Vec<String>,
-    /// What only the cloud understands.
-    pub cloud_properties: Object,
-}
-
 /// What a cloud config may have.
 const KEYS: [&str; 6] = ["azs", "vm_types", "vm_extensions", "disk_types", "networks", "compilation"];
 
+/// 4 PiB. What is larger is a mistake, such as bytes instead of MiB.
+pub(super) const LARGEST_DISK: u64 = 1 << 32;
+
 impl CloudConfig {
-    /// Reads and adds one config; several are concatenated key by key.
-    pub fn read(&mut self, document: &Document) -> Result<(), Problems> {
-        let mut problems = Problems::new();
-        let root = document.root();
-        let keys = root.entries().map_err(|problem| {
-            let mut problems = Problems::new();
-            problems.push(problem);
-            problems
-        })?;
+    /// Reads and adds one config; several are concatenated key by key. `document` is its name for [`check`](Self::check).
+    pub fn read(&mut self, document_name: &str, document: &Document, findings: &mut Findings) {
+        let at = document.root();
+        let Some(keys) = findings.check(at.entries()) else { return };
         if !keys.iter().any(|(key, _)| KEYS.contains(key)) {
-            problems.push(root.problem(format!("is no cloud config: it has none of {}", KEYS.join(", "))));
+            findings.push(at.problem(format!("is no cloud config: it has none of {}", KEYS.join(", "))));
+            return;
         }
-        let known_azs: Vec<String>;
-        {
-            let mut each = |key: &str, read: &mut dyn FnMut(&At<'_>) -> Result<(), Problem>| {
-                for at in problems.check(root.optional_list(key)).unwrap_or_default() {
-                    problems.check(read(&at));
+        let Some(mut root) = Fields::of(&at, &KEYS, findings) else { return };
+        for section in Section::ALL {
+            let problems = root.findings().problems().len();
+            for at in root.list(section.key()) {
+                self.read_entry(section, document_name, &at, root.findings());
+            }
+            if root.findings().problems().len() > problems {
+                self.unreadable.insert(section);
+            }
+        }
+        if let Some(at) = root.optional("compilation") {
+            if std::mem::replace(&mut self.compilation, true) {
+                root.findings().push(at.problem("another cloud config has 'compilation' already; keep it in one"));
+            }
+            self.read_compilation(document_name, &at, root.findings());
+        }
+    }
+
+    fn read_entry(&mut self, section: Section, document_name: &str, at: &At<'_>, findings: &mut Findings) {
+        let known: &[&str] = match section {
+            Section::Azs => &["name", "cpi", "cloud_properties"],
+            Section::VmTypes | Section::VmExtensions => &["name", "cloud_properties"],
+            Section::DiskTypes => &["name", "disk_size", "cloud_properties"],
+            Section::Networks => {
+                if let Some((name, network)) = read_network(at, findings)
+                    && self.is_new(section, &name, findings)
+                {
+                    let azs = network.azs().into_iter().cloned();
+                    self.references.extend(azs.map(|az| (document_name.to_owned(), Section::Azs, az)));
+                    self.networks.push(network);
                 }
-            };
-            each("azs", &mut |at| {
-                let az = Az {
-                    name: text(&at.field("name")?)?,
-                    cpi: optional_text(at, "cpi")?,
-                    cloud_properties: object(at, "cloud_properties")?,
-                };
-                add(&mut self.azs, az, |az| &az.name, at)
-            });
-            each("vm_types", &mut |at| add(&mut self.vm_types, vm_type(at)?, |vm_type| &vm_type.name, at));
-            each("vm_extensions", &mut |at| add(&mut self.vm_extensions, vm_type(at)?, |vm_type| &vm_type.name, at));
-            each("disk_types", &mut |at| {
-                let disk_type = DiskType {
-                    name: text(&at.field("name")?)?,
-                    size: at.field("disk_size")?.unsigned()?,
-                    cloud_properties: object(at, "cloud_properties")?,
-                };
-                add(&mut self.disk_types, disk_type, |disk_type| &disk_type.name, at)
-            });
-            known_azs = self.azs.iter().map(|az| az.name.clone()).collect();
-            each("networks", &mut |at| {
-                let network = network(at, &known_azs)?;
-                add(&mut self.networks, network, |network| &network.name, at)
-            });
+                return;
+            }
+        };
+        let Some(mut fields) = Fields::of(at, known, findings) else { return };
+        let name = fields.name();
+        let cloud_properties = fields.object("cloud_properties");
+        let (mut cpi, mut size) = (None, 0);
+        match section {
+            Section::Azs => cpi = fields.optional_text("cpi").map(|cpi| cpi.value),
+            Section::DiskTypes => size = fields.number("disk_size", 1, LARGEST_DISK).unwrap_or(1),
+            _ => {}
         }
-        problems.into_result(())
-    }
-}
-
-fn add<T>(to: &mut Vec<T>, new: T, name: impl Fn(&T) -> &String, at: &At<'_>) -> Result<(), Problem> {
-    if to.iter().any(|other| name(other) == name(&new)) {
-        return Err(at.problem(format!("the name '{}' is taken already", name(&new))));
-    }
-    to.push(new);
-    Ok(())
-}
-
-fn vm_type(at: &At<'_>) -> Result<VmType, Problem> {
-    Ok(VmType { name: text(&at.field("name")?)?, cloud_properties: object(at, "cloud_properties")? })
-}
-
-fn network(at: &At<'_>, azs: &[String]) -> Result<NetworkDefinition, Problem> {
-    let name = text(&at.field("name")?)?;
-    let kind = optional_text(at, "type")?.unwrap_or_else(|| "manual".into());
-    let placement = match kind.as_str() {
-        "manual" => NetworkPlacement::Manual(subnets(at, azs)?),
-        "dynamic" => {
-            NetworkPlacement::Dynamic { dns: texts(at, "dns")?, cloud_properties: object(at, "cloud_properties")? }
+        let Some(name) = name.filter(|name| self.is_new(section, name, fields.findings())) else { return };
+        let name = name.value;
+        match section {
+            Section::Azs => self.azs.push(Az { name, cpi, cloud_properties }),
+            Section::VmTypes => self.vm_types.push(VmType { name, cloud_properties }),
+            Section::VmExtensions => self.vm_extensions.push(VmType { name, cloud_properties }),
+            Section::DiskTypes => self.disk_types.push(DiskType { name, size, cloud_properties }),
+            Section::Networks => {}
         }
-        other => {
-            return Err(at
-                .field("type")?
-                .problem(format!("'{other}' networks are not supported; use manual or dynamic")));
-        }
-    };
-    Ok(NetworkDefinition { name, placement })
-}
-
-fn subnets(at: &At<'_>, azs: &[String]) -> Result<Vec<Subnet>, Problem> {
-    let mut subnets: Vec<Subnet> = Vec::new();
-    for at in at.field("subnets")?.list()? {
-        let subnet = subnet(&at, azs)?;
-        let range = AddressRange::of(subnet.range);
-        if let Some(other) = subnets.iter().find(|other| AddressRange::of(other.range).overlaps(&range)) {
-            return Err(at.problem(format!("the range {} overlaps {}", subnet.range, other.range)));
-        }
-        subnets.push(subnet);
     }
-    Ok(subnets)
-}
 
-fn subnet(at: &At<'_>, known_azs: &[String]) -> Result<Subnet, Problem> {
-    let range_at = at.field("range")?;
-    let range: IpNet = text(&range_at)?
-        .parse()
-        .map_err(|_| range_at.problem("expected a range such as 10.0.0.0/24"))
-        .map(|net: IpNet| net.trunc())?;
-    let whole = AddressRange::of(range);
-    let gateway = at
-        .optional("gateway")?
-        .map(|at| {
-            let gateway: IpAddr = text(&at)?.parse().map_err(|_| at.problem("expected an address"))?;
-            if whole.contains(gateway) { Ok(gateway) } else { Err(at.problem(format!("is not in the range {range}"))) }
-        })
-        .transpose()?;
-    let reserved = ranges(at, "reserved", &whole)?;
-    let statics = ranges(at, "static", &whole)?;
-    let mut azs = texts(at, "azs")?;
-    azs.extend(optional_text(at, "az")?);
-    if let Some(unknown) = azs.iter().find(|az| !known_azs.contains(az)) {
-        return Err(at.problem(format!("the az '{unknown}' is not in the cloud config")));
+    fn is_new(&self, section: Section, name: &Placed<String>, findings: &mut Findings) -> bool {
+        let is_taken = self.has(section, &name.value);
+        if is_taken {
+            findings.push(name.problem(format!("the name '{}' is taken already", name.value)));
+        }
+        !is_taken
     }
-    let cloud_properties = object(at, "cloud_properties")?;
-    Ok(Subnet { range, gateway, reserved, statics, dns: texts(at, "dns")?, azs, cloud_properties })
-}
 
-/// A list of ranges, or a single one.
-fn ranges(at: &At<'_>, name: &str, whole: &AddressRange) -> Result<Vec<AddressRange>, Problem> {
-    let Some(found) = at.optional(name)? else { return Ok(Vec::new()) };
-    let elements = found.list().unwrap_or_else(|_| vec![found.clone()]);
-    elements
-        .iter()
-        .map(|at| {
-            let range = AddressRange::parse(&text(at)?).map_err(|error| at.problem(error))?;
-            if whole.contains_range(&range) { Ok(range) } else { Err(at.problem("is not in the subnet's range")) }
-        })
-        .collect()
+    /// Nothing is compiled yet, but a block that could not be used later is pointed out now.
+    fn read_compilation(&mut self, document_name: &str, at: &At<'_>, findings: &mut Findings) {
+        let known = [
+            "workers",
+            "network",
+            "az",
+            "reuse_compilation_vms",
+            "orphan_workers",
+            "vm_type",
+            "vm_resources",
+            "cloud_properties",
+            "vm_extensions",
+            "env",
+        ];
+        let Some(mut fields) = Fields::of(at, &known, findings) else { return };
+        fields.number("workers", 1, u32::MAX.into());
+        fields.boolean("reuse_compilation_vms");
+        fields.boolean("orphan_workers");
+        let mut references = vec![
+            (Section::Networks, fields.text("network")),
+            (Section::Azs, fields.optional_text("az")),
+            (Section::VmTypes, fields.optional_text("vm_type")),
+        ];
+        references.extend(fields.texts("vm_extensions").into_iter().map(|name| (Section::VmExtensions, Some(name))));
+        let sizes = ["vm_type", "vm_resources", "cloud_properties"];
+        if sizes.into_iter().filter(|key| fields.optional(key).is_some()).count() > 1 {
+            fields.push("give only one of 'vm_type', 'vm_resources' and 'cloud_properties'");
+        }
+        for (section, name) in references {
+            self.references.extend(name.map(|name| (document_name.to_owned(), section, name)));
+        }
+    }
+
+    /// Checks what one part says about another, once all configs were read.
+    pub fn check(&self, findings: &mut Findings) {
+        for (document, section, name) in &self.references {
+            findings.begin(document.clone());
+            self.find(*section, name, findings);
+        }
+    }
+
+    /// Whether everything in a section could be read.
+    pub(super) fn is_readable(&self, section: Section) -> bool {
+        !self.unreadable.contains(&section)
+    }
+
+    fn has(&self, section: Section, name: &str) -> bool {
+        match section {
+            Section::Azs => self.azs.iter().any(|az| az.name == name),
+            Section::VmTypes => self.vm_types.iter().any(|vm_type| vm_type.name == name),
+            Section::VmExtensions => self.vm_extensions.iter().any(|extension| extension.name == name),
+            Section::DiskTypes => self.disk_types.iter().any(|disk_type| disk_type.name == name),
+            Section::Networks => self.networks.iter().any(|network| network.name == name),
+        }
+    }
+
+    /// Whether there is something of that name; if not, that is a problem of whoever named it.
+    pub(super) fn find(&self, section: Section, name: &Placed<String>, findings: &mut Findings) -> bool {
+        let found = self.has(section, &name.value);
+        if !found && self.is_readable(section) {
+            let message = format!("the {} '{}' is not in the cloud config", section.one(), name.value);
+            findings.push(name.problem(message));
+        }
+        found
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::networks::NetworkPlacement;
     use super::*;
 
-    fn read(yaml: &str) -> Result<CloudConfig, String> {
-        let document = Document::parse(yaml).map_err(|error| error.to_string())?;
-        let mut config = CloudConfig::default();
-        config.read(&document).map_err(|problems| problems.to_string())?;
-        Ok(config)
+    fn read(documents: &[&str]) -> (CloudConfig, String) {
+        let (mut config, mut findings) = (CloudConfig::default(), Findings::new());
+        for (number, yaml) in documents.iter().enumerate() {
+            findings.begin(format!("cloud config '{number}'"));
+            config.read(&format!("cloud config '{number}'"), &Document::parse(yaml).unwrap(), &mut findings);
+        }
+        config.check(&mut findings);
+        (config, findings.to_string())
     }
 
     #[test]
     fn a_cloud_config_is_read() {
-        let config = read(
-            "azs:\n- name: z1\n  cloud_properties: {zone: a}\nvm_types:\n- name: small\ndisk_types:\n- name: d\n  disk_size: 1024\nnetworks:\n- name: n\n  subnets:\n  - range: 10.0.0.0/24\n    gateway: 10.0.0.1\n    reserved: [10.0.0.2 - 10.0.0.9]\n    static: 10.0.0.20\n    azs: [z1]\n- name: d\n  type: dynamic\n",
-        )
-        .unwrap();
+        let (config, problems) = read(&[
+            "azs:\n- name: z1\n  cloud_properties: {zone: a}\nvm_types:\n- name: small\ndisk_types:\n- name: d\n  disk_size: 1024\nnetworks:\n- name: n\n  subnets:\n  - range: 10.0.0.0/24\n    gateway: 10.0.0.1\n    reserved: [10.0.0.2 - 10.0.0.9]\n    static: 10.0.0.20\n    azs: [z1]\n- name: d\n  type: dynamic\n- name: pub\n  type: vip\n  subnets: [{static: [203.0.113.10 - 203.0.113.12]}]\n",
+        ]);
+        assert_eq!(problems, "");
         assert_eq!(config.azs[0].cloud_properties["zone"], "a");
         let NetworkPlacement::Manual(subnets) = &config.networks[0].placement else { panic!("manual") };
-        assert_eq!(subnets[0].statics.len(), 1);
-        assert!(matches!(config.networks[1].placement, NetworkPlacement::Dynamic { .. }));
+        let pool: Vec<_> = subnets[0].pool().iter().map(ToString::to_string).collect();
+        assert_eq!(pool, ["10.0.0.10 - 10.0.0.19", "10.0.0.21 - 10.0.0.254"]);
+        assert!(matches!(config.networks[1].placement, NetworkPlacement::Dynamic(_)));
+        let NetworkPlacement::Vip { pool, .. } = &config.networks[2].placement else { panic!("vip") };
+        assert_eq!(pool[0].size(), 3);
     }
 
     #[test]
     fn another_document_is_not_taken_for_a_cloud_config() {
-        assert!(read("name: redis\n").unwrap_err().contains("is no cloud config"));
-        assert_eq!(read("").unwrap_err().lines().count(), 1);
+        assert!(read(&["name: redis\n"]).1.contains("is no cloud config"));
+        assert_eq!(read(&[""]).1.lines().count(), 1);
     }
 
     #[test]
     fn all_problems_are_named_at_once_with_path_and_line() {
-        let problems = read(
-            "azs:\n- name: z1\n- name: z1\ndisk_types:\n- name: d\n  disk_size: -5\nnetworks:\n- name: n\n  subnets:\n  - range: 10.0.0.0/24\n    gateway: 10.1.0.1\n",
-        )
-        .unwrap_err();
+        let (_, problems) = read(&[
+            "azs:\n- name: z1\n- name: z1\ndisk_types:\n- name: d\n  disk_size: -5\nnetworks:\n- name: n\n  subnets:\n  - range: 10.0.0.0/24\n    gateway: 10.1.0.1\n  - range: 10.0.0.128/25\n",
+        ]);
         for expected in [
-            "azs[1]: the name 'z1' is taken",
-            "disk_types[0].disk_size",
-            "networks[0].subnets[0].gateway: is not in the range",
-            "line 11",
+            "azs[1].name: the name 'z1' is taken already (line 3)",
+            "disk_types[0].disk_size: expected a whole number from 1 to 4294967296, found -5 (line 6)",
+            "networks[0].subnets[0].gateway: 10.1.0.1 is not in the range 10.0.0.0/24 (line 11)",
+            "networks[0].subnets[1]: the range 10.0.0.128/25 overlaps 10.0.0.0/24 (line 12)",
         ] {
-            assert!(problems.contains(expected), "{expected} in: {problems}");
+            assert!(problems.contains(&format!("in the cloud config '0': {expected}")), "{expected} in: {problems}");
         }
+        assert_eq!(problems.lines().count(), 4, "one line each, and each once: {problems}");
+    }
+
+    #[test]
+    fn every_wrong_subnet_is_refused_where_it_is_wrong() {
+        for (subnet, path, message) in [
+            ("range: 10.0.0.5/32", "range", "is a single address"),
+            ("range: 10.0.0.0/33", "range", "expected a range"),
+            ("range: [1]", "range", "expected a string"),
+            ("gateway: 10.0.0.1", "range", "is required"),
+            ("{range: 10.0.0.0/24, gateway: 10.0.0.0}", "gateway", "is the id"),
+            ("{range: 10.0.0.0/24, gateway: 10.0.0.255}", "gateway", "is the id or the broadcast"),
+            ("{range: 10.0.0.0/24, gateway: 10.0.0.1-10.0.0.2}", "gateway", "a single address"),
+            ("{range: 10.0.0.0/24, reserved: [10.0.1.0/30]}", "reserved[0]", "is not in the subnet's range"),
+            ("{range: 10.0.0.0/24, static: 10.0.1.4}", "static", "is not in the subnet's range"),
+            ("{range: 10.0.0.0/24, reserved: [10.0.0.4 - 10.0.0.9], static: [10.0.0.9]}", "static[0]", "overlaps"),
+            ("{range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.1]}", "static[0]", "overlaps 10.0.0.1"),
+            ("{range: 10.0.0.0/24, static: [10.0.0.9 - 10.0.0.1]}", "static[0]", "from a lower to a higher"),
+            ("{range: 10.0.0.0/24, az: z1, azs: [z1]}", "azs", "either 'az' or 'azs'"),
+            ("{range: 10.0.0.0/24, azs: []}", "azs", "is empty"),
+            ("{range: 10.0.0.0/24, azs: [z9]}", "azs[0]", "the az 'z9' is not in the cloud config"),
+            ("{range: 10.0.0.0/24, dns: [nowhere]}", "dns[0]", "is not an address"),
+            ("{range: 'fd00::/64', gateway: 10.0.0.1}", "gateway", "is not in the range"),
+            ("{range: 10.0.0.0/24, prefix: 28}", "prefix", "not supported"),
+            ("7", "", "expected an object"),
+        ] {
+            let subnet =
+                if subnet.starts_with('{') || subnet == "7" { subnet.to_owned() } else { format!("{{{subnet}}}") };
+            let (_, problems) =
+                read(&[&format!("azs: [{{name: z1}}]\nnetworks: [{{name: n, subnets: [{subnet}]}}]\n")]);
+            let path = if path.is_empty() { String::new() } else { format!(".{path}") };
+            let expected = format!("networks[0].subnets[0]{path}: ");
+            assert!(problems.contains(&expected) && problems.contains(message), "{expected}{message} in: {problems}");
+            assert_eq!(problems.lines().count(), 1, "{problems}");
+        }
+    }
+
+    #[test]
+    fn several_configs_make_one_and_may_name_each_others_zones() {
+        let networks = "networks: [{name: n, subnets: [{range: 10.0.0.0/24, azs: [z1]}]}]\n";
+        assert_eq!(read(&[networks, "azs: [{name: z1}]\n"]).1, "");
+        let (_, problems) = read(&[networks, "azs: [{name: z2}]\nnetworks: [{name: n, type: dynamic}]\n"]);
+        assert!(problems.contains("in the cloud config '1': networks[0].name: the name 'n' is taken"), "{problems}");
+        assert!(problems.contains("in the cloud config '0': networks[0].subnets[0].azs[0]: the az 'z1'"), "{problems}");
+        let twice = "compilation: {workers: 1, network: n}\nazs: [{name: z1}]\n";
+        assert!(read(&[networks, twice, "compilation: {workers: 0, network: x}\n"]).1.contains("keep it in one"));
     }
 }

@@ -1,274 +1,260 @@
 //! The deployment manifest: what the operator wants to run.
 
-use std::net::IpAddr;
-
 use windlass_contract::Object;
-use windlass_manifest::{At, Content, Document, Problem, Problems};
+use windlass_manifest::{At, Document};
 
-use super::{object, optional_text, text, texts};
+use super::fields::Fields;
+use super::findings::{Findings, Placed};
+use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group, warn_of_properties};
+use super::runtime_config::{Addon, read_addon};
+use super::stemcells::StemcellReference;
+use super::update::{UpdateSettings, read_update};
+use super::variables::read_variables;
 
-/// A deployment manifest.
+/// A deployment manifest, as far as it could be read: what could not is in the findings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeploymentManifest {
     /// Name.
-    pub name: String,
+    pub name: Option<Placed<String>>,
     /// Stemcells by alias.
     pub stemcells: Vec<StemcellReference>,
     /// Groups of instances.
     pub groups: Vec<InstanceGroup>,
-    /// How instances are updated, unless their group says otherwise.
-    pub update: UpdateSettings,
+    /// Jobs for groups that match.
+    pub addons: Vec<Addon>,
     /// For the clouds.
     pub tags: Object,
 }
 
-/// Which stemcell an alias means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StemcellReference {
-    /// The alias.
-    pub alias: String,
-    /// By operating system, or
-    pub os: Option<String>,
-    /// by name.
-    pub name: Option<String>,
-    /// A version, or `latest`.
-    pub version: String,
+/// Names that mean the same in DNS.
+pub fn canonical(name: &str) -> String {
+    let lower = name.to_lowercase().replace('_', "-");
+    lower.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect()
 }
 
-/// A group of equal instances.
-#[derive(Debug, Clone, PartialEq)]
-pub struct InstanceGroup {
-    /// Where it stands, for messages of later checks.
-    pub path: String,
-    /// Its line.
-    pub line: usize,
-    /// Name.
-    pub name: String,
-    /// How many.
-    pub instances: u64,
-    /// Zones to spread over.
-    pub azs: Vec<String>,
-    /// Size of its VMs.
-    pub vm_type: String,
-    /// Extra properties of its VMs.
-    pub vm_extensions: Vec<String>,
-    /// Alias.
-    pub stemcell: String,
-    /// Its persistent disk.
-    pub disk: Option<WantedDisk>,
-    /// Its networks.
-    pub networks: Vec<GroupNetwork>,
-    /// For the agent.
-    pub env: Object,
-    /// How it is updated.
-    pub update: UpdateSettings,
-}
-
-/// A persistent disk by size or by type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WantedDisk {
-    /// In MiB.
-    Size(u64),
-    /// By name.
-    Type(String),
-}
-
-/// A network of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupNetwork {
-    /// Name.
-    pub name: String,
-    /// One per instance, if any.
-    pub static_ips: Vec<IpAddr>,
-    /// What it is the default for.
-    pub default: Vec<String>,
-}
-
-/// How instances are updated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UpdateSettings {
-    /// How many are tried first.
-    pub canaries: Count,
-    /// How many at a time.
-    pub max_in_flight: Count,
-}
-
-impl Default for UpdateSettings {
-    fn default() -> Self {
-        Self { canaries: Count::Number(1), max_in_flight: Count::Number(1) }
-    }
-}
-
-/// A number of instances, or a share of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
-    /// A number.
-    Number(u64),
-    /// Of a hundred.
-    Percent(u64),
-}
-
-impl Count {
-    /// How many of `size` that is, rounded down.
-    pub fn of(self, size: usize) -> usize {
-        match self {
-            Self::Number(number) => usize::try_from(number).unwrap_or(usize::MAX),
-            Self::Percent(percent) => size * usize::try_from(percent).unwrap_or(100) / 100,
-        }
-    }
-}
+const KEYS: [&str; 11] = [
+    "name",
+    "director_uuid",
+    "releases",
+    "stemcells",
+    "update",
+    "instance_groups",
+    "addons",
+    "variables",
+    "features",
+    "tags",
+    "properties",
+];
+/// Keys of manifests of long ago, and keys that belong into the cloud config.
+const GONE: [(&str, &str); 9] = [
+    ("networks", "'networks' belongs into the cloud config"),
+    ("azs", "'azs' belongs into the cloud config"),
+    ("vm_types", "'vm_types' belongs into the cloud config"),
+    ("vm_extensions", "'vm_extensions' belongs into the cloud config"),
+    ("disk_types", "'disk_types' belongs into the cloud config"),
+    ("compilation", "'compilation' belongs into the cloud config"),
+    ("resource_pools", "'resource_pools' are gone; use 'vm_types' in the cloud config"),
+    ("disk_pools", "'disk_pools' are gone; use 'disk_types' in the cloud config"),
+    ("jobs", "'jobs' are called 'instance_groups' in today's manifests"),
+];
+/// Features, and what those do that have no effect here.
+const FEATURES: [(&str, Option<&str>); 8] = [
+    ("use_dns_addresses", Some("there is no DNS of jobs yet")),
+    ("use_short_dns_addresses", Some("there is no DNS of jobs yet")),
+    ("use_link_dns_names", Some("there is no DNS of jobs yet")),
+    ("randomize_az_placement", Some("plans are reproducible, so zones are never chosen at random")),
+    ("converge_variables", Some("there is no config server")),
+    ("use_tmpfs_config", Some("there are no jobs yet")),
+    ("use_tmpfs_job_config", Some("there are no jobs yet")),
+    ("redact_links", Some("there are no links yet")),
+];
 
 impl DeploymentManifest {
     /// Reads a manifest. Everything that this director cannot do yet is refused here, before anything changes.
-    pub fn read(document: &Document) -> Result<Self, Problems> {
-        let mut problems = Problems::new();
-        let root = document.root();
-        let name = problems.check(root.field("name").and_then(|at| text(&at)));
-        refuse_moved_keys(&root, &mut problems);
-        let update = problems.check(read_update(&root, UpdateSettings::default())).unwrap_or_default();
-        let tags = problems.check(object(&root, "tags")).unwrap_or_default();
-        let mut stemcells = Vec::new();
-        for at in problems.check(root.field("stemcells").and_then(|at| at.list())).unwrap_or_default() {
-            stemcells.extend(problems.check(read_stemcell(&at)));
+    pub fn read(document: &Document, findings: &mut Findings) -> Self {
+        let mut manifest =
+            Self { name: None, stemcells: Vec::new(), groups: Vec::new(), addons: Vec::new(), tags: Object::new() };
+        let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
+        let Some(mut root) = Fields::of(&document.root(), &known, findings) else { return manifest };
+        for (key, why) in GONE {
+            root.refuse(key, why);
         }
-        let mut groups: Vec<InstanceGroup> = Vec::new();
-        for at in problems.check(root.optional_list("instance_groups")).unwrap_or_default() {
-            if let Some(group) = problems.check(read_group(&at, update)) {
-                if groups.iter().any(|other| other.name == group.name) {
-                    problems.push(at.problem(format!("the name '{}' is taken already", group.name)));
+        if let Some(release) = root.list("releases").first() {
+            root.findings().push(release.problem("this director cannot run releases yet; remove it"));
+        }
+        warn_of_properties(&mut root);
+        manifest.name = root.name();
+        manifest.tags = root.object("tags");
+        for at in root.list("addons") {
+            manifest.addons.extend(read_addon(&at, root.findings()));
+        }
+        read_variables(&mut root);
+        if let Some(at) = root.optional("features") {
+            read_features(&at, root.findings());
+        }
+        let update = match root.optional("update") {
+            Some(at) => read_update(&at, UpdateSettings::default(), root.findings()),
+            None => UpdateSettings::default(),
+        };
+        root.required("stemcells");
+        for at in root.list("stemcells") {
+            if let Some(stemcell) = StemcellReference::read(&at, root.findings()) {
+                let alias = &stemcell.alias;
+                if manifest.stemcells.iter().any(|other| other.alias.value == alias.value) {
+                    root.findings().push(alias.problem(format!("the alias '{}' is taken already", alias.value)));
                 }
-                groups.push(group);
+                manifest.stemcells.push(stemcell);
             }
         }
-        let manifest = Self { name: name.unwrap_or_default(), stemcells, groups, update, tags };
-        problems.into_result(manifest)
+        for at in root.list("instance_groups") {
+            let Some(group) = read_group(&at, update, root.findings()) else { continue };
+            let is_same = |other: &&InstanceGroup| canonical(&other.name) == canonical(&group.name);
+            if let Some(other) = manifest.groups.iter().find(is_same) {
+                let message = format!("the name '{}' is taken already, by '{}'", group.name, other.name);
+                root.findings().push(group.place.problem(message));
+            }
+            manifest.groups.push(group);
+        }
+        let instances: usize = manifest.groups.iter().filter_map(|group| group.instances).sum();
+        if instances as u64 > MOST_INSTANCES {
+            root.push(format!("{instances} instances are wanted altogether; at most {MOST_INSTANCES} are possible"));
+        }
+        manifest.check_migrations(findings);
+        manifest
     }
-}
 
-/// Keys of manifests of long ago, and keys that belong into the cloud config.
-fn refuse_moved_keys(root: &At<'_>, problems: &mut Problems) {
-    for key in ["networks", "resource_pools", "disk_pools", "azs", "vm_types", "disk_types", "compilation"] {
-        if let Ok(Some(at)) = root.optional(key) {
-            problems.push(at.problem(format!("'{key}' belongs into the cloud config")));
+    /// A group is either there or taken over, and by one group only.
+    fn check_migrations(&self, findings: &mut Findings) {
+        for (index, group) in self.groups.iter().enumerate() {
+            for from in &group.migrated_from {
+                let name = &from.name.value;
+                if *name != group.name && self.groups.iter().any(|other| other.name == *name) {
+                    findings.push(from.name.problem(format!(
+                        "the group '{name}' is in the manifest, so '{}' cannot take it over; remove one of them",
+                        group.name
+                    )));
+                }
+                let takes_it = |other: &InstanceGroup| other.migrated_from.iter().any(|from| from.name.value == *name);
+                if let Some(other) = self.groups[..index].iter().find(|other| takes_it(other)) {
+                    findings.push(from.name.problem(format!("the group '{name}' is taken over by '{}'", other.name)));
+                }
+            }
         }
     }
-    if let Ok(Some(at)) = root.optional("jobs") {
-        problems.push(at.problem("'jobs' are called 'instance_groups' in today's manifests"));
-    }
-    for key in ["releases", "addons"] {
-        if let Some(at) = problems.check(root.optional_list(key)).unwrap_or_default().first() {
-            problems.push(at.problem("this director cannot run releases yet; remove it"));
+}
+
+fn read_features(at: &At<'_>, findings: &mut Findings) {
+    let known: Vec<&str> = FEATURES.iter().map(|(feature, _)| *feature).collect();
+    let Some(mut fields) = Fields::of(at, &known, findings) else { return };
+    for (feature, no_effect) in FEATURES {
+        let Some(at) = fields.optional(feature) else { continue };
+        if let (Some(true), Some(why)) = (fields.boolean(feature), no_effect) {
+            fields.findings().warn(at.problem(format!("has no effect: {why}")));
         }
-    }
-}
-
-fn read_stemcell(at: &At<'_>) -> Result<StemcellReference, Problem> {
-    let (os, name) = (optional_text(at, "os")?, optional_text(at, "name")?);
-    if os.is_some() == name.is_some() {
-        return Err(at.problem("needs either 'os' or 'name'"));
-    }
-    Ok(StemcellReference { alias: text(&at.field("alias")?)?, os, name, version: text(&at.field("version")?)? })
-}
-
-fn read_group(at: &At<'_>, update: UpdateSettings) -> Result<InstanceGroup, Problem> {
-    if let Some(job) = at.optional_list("jobs")?.first() {
-        return Err(job.problem("this director cannot run jobs yet; remove it"));
-    }
-    if let Some(lifecycle) = at.optional("lifecycle")?.filter(|at| at.string() != Ok("service")) {
-        return Err(lifecycle.problem("this director cannot run errands yet; only 'service' is supported"));
-    }
-    for unsupported in ["vm_resources", "persistent_disks", "migrated_from"] {
-        if let Some(found) = at.optional(unsupported)? {
-            return Err(found.problem(format!("'{unsupported}' is not supported yet")));
-        }
-    }
-    let disk = match (at.optional("persistent_disk")?, at.optional("persistent_disk_type")?) {
-        (Some(size), Some(_)) => return Err(size.problem("give either 'persistent_disk' or 'persistent_disk_type'")),
-        (Some(size), None) => Some(size.unsigned()?).filter(|size| *size > 0).map(WantedDisk::Size),
-        (None, Some(kind)) => Some(WantedDisk::Type(text(&kind)?)),
-        (None, None) => None,
-    };
-    let networks = at.field("networks")?;
-    let networks = match networks.list()?.as_slice() {
-        [] => return Err(networks.problem("an instance group needs a network")),
-        list => list.iter().map(read_network).collect::<Result<Vec<_>, _>>()?,
-    };
-    Ok(InstanceGroup {
-        path: at.path().to_owned(),
-        line: at.node().position.line,
-        name: text(&at.field("name")?)?,
-        instances: at.field("instances")?.unsigned()?,
-        azs: texts(at, "azs")?,
-        vm_type: text(&at.field("vm_type")?)?,
-        vm_extensions: texts(at, "vm_extensions")?,
-        stemcell: text(&at.field("stemcell")?)?,
-        disk,
-        networks,
-        env: object(at, "env")?,
-        update: read_update(at, update)?,
-    })
-}
-
-fn read_network(at: &At<'_>) -> Result<GroupNetwork, Problem> {
-    let static_ips = at
-        .optional_list("static_ips")?
-        .iter()
-        .map(|at| text(at)?.parse().map_err(|_| at.problem("expected an address")))
-        .collect::<Result<_, _>>()?;
-    Ok(GroupNetwork { name: text(&at.field("name")?)?, static_ips, default: texts(at, "default")? })
-}
-
-fn read_update(at: &At<'_>, otherwise: UpdateSettings) -> Result<UpdateSettings, Problem> {
-    let Some(at) = at.optional("update")? else { return Ok(otherwise) };
-    let count = |name| at.optional(name)?.as_ref().map(read_count).transpose();
-    Ok(UpdateSettings {
-        canaries: count("canaries")?.unwrap_or(otherwise.canaries),
-        max_in_flight: count("max_in_flight")?.unwrap_or(otherwise.max_in_flight),
-    })
-}
-
-fn read_count(at: &At<'_>) -> Result<Count, Problem> {
-    let wrong = || at.problem("expected a number such as 2, or a share such as 20%");
-    match &at.node().content {
-        Content::Number(_) => Ok(Count::Number(at.unsigned()?)),
-        Content::String(text) => match text.strip_suffix('%') {
-            Some(percent) => percent.trim().parse().map(Count::Percent).map_err(|_| wrong()),
-            None => text.trim().parse().map(Count::Number).map_err(|_| wrong()),
-        },
-        _ => Err(wrong()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::instance_group::{DiskSize, Lifecycle, VmSize};
     use super::*;
 
-    fn read(yaml: &str) -> Result<DeploymentManifest, String> {
-        let document = Document::parse(yaml).map_err(|error| error.to_string())?;
-        DeploymentManifest::read(&document).map_err(|problems| problems.to_string())
+    fn read(yaml: &str) -> (DeploymentManifest, Findings) {
+        let mut findings = Findings::new();
+        let manifest = DeploymentManifest::read(&Document::parse(yaml).unwrap(), &mut findings);
+        (manifest, findings)
     }
 
     const GOOD: &str = "name: redis\nstemcells: [{alias: default, os: windlass-minimal, version: latest}]\nupdate: {canaries: 1, max_in_flight: 50%}\ninstance_groups:\n- name: db\n  instances: 2\n  vm_type: small\n  stemcell: default\n  persistent_disk: 1024\n  networks: [{name: n}]\n";
 
     #[test]
     fn a_manifest_is_read() {
-        let manifest = read(GOOD).unwrap();
-        assert_eq!(manifest.groups[0].disk, Some(WantedDisk::Size(1024)));
+        let (manifest, findings) = read(GOOD);
+        assert!(findings.is_clean() && findings.warnings().is_empty(), "{findings}");
+        assert_eq!(manifest.groups[0].disks[0].size, DiskSize::Size(1024));
         assert_eq!(manifest.groups[0].update.max_in_flight.of(5), 2);
     }
 
     #[test]
+    fn a_group_may_say_everything_that_the_original_knows() {
+        let (manifest, findings) = read(
+            "name: d\nstemcells: [{alias: default, name: s, version: 621.latest}]\nupdate: {canaries: 2, serial: true}\nfeatures: {use_dns_addresses: true}\nvariables: [{name: password, type: password}]\ntags: {a: 1}\ninstance_groups:\n- name: g\n  instances: 2\n  azs: [z1, z2]\n  lifecycle: errand\n  vm_resources: {cpu: 1, ram: 1024, ephemeral_disk_size: 4096}\n  vm_extensions: [lb]\n  stemcell: default\n  persistent_disks: [{name: data, type: large}, {name: log, type: small}]\n  networks:\n  - {name: a, static_ips: [10.0.0.5 - 10.0.0.6], default: [dns, gateway], nic_group: 1}\n  - {name: pub, static_ips: [203.0.113.10, 203.0.113.11]}\n  migrated_from: [{name: old, az: z1}]\n  update: {canaries: 0}\n  env: {bosh: {swap_size: 0}}\n  tags: {b: 2}\n",
+        );
+        assert!(findings.is_clean(), "{findings}");
+        assert_eq!(findings.warnings().len(), 1, "features that do nothing are pointed out");
+        let group = &manifest.groups[0];
+        assert_eq!(group.lifecycle, Lifecycle::Errand);
+        assert!(matches!(&group.vm_size, Some(VmSize::Resources(resources)) if resources.ram.0 == 1024));
+        assert_eq!(group.disks.len(), 2);
+        assert_eq!(group.networks[0].static_ips.as_ref().unwrap()[0].value.size(), 2);
+        assert_eq!(group.networks[0].nic_group.as_deref(), Some("1"));
+        assert_eq!(group.migrated_from[0].az.as_ref().unwrap().value, "z1");
+        assert!(group.update.serial && group.update.canaries.of(2) == 0, "the group's word over the global one");
+    }
+
+    #[test]
     fn jobs_and_releases_are_refused_with_their_line() {
-        let problems =
-            read(&format!("{GOOD}  jobs: [{{name: redis, release: r}}]\nreleases: [{{name: r, version: 1}}]\n"))
-                .unwrap_err();
+        let (_, findings) =
+            read(&format!("{GOOD}  jobs: [{{name: redis, release: r}}]\nreleases: [{{name: r, version: 1}}]\n"));
+        let problems = findings.to_string();
         assert!(problems.contains("instance_groups[0].jobs[0]: this director cannot run jobs yet"), "{problems}");
-        assert!(problems.contains("releases[0]: this director cannot run releases yet"), "{problems}");
+        assert!(
+            problems.contains("releases[0]: this director cannot run releases yet; remove it (line 12)"),
+            "{problems}"
+        );
     }
 
     #[test]
     fn keys_of_the_cloud_config_are_sent_there() {
-        let problems = read(&format!("{GOOD}azs: []\n")).unwrap_err();
-        assert!(problems.contains("azs: 'azs' belongs into the cloud config"), "{problems}");
+        let (_, findings) = read(&format!("{GOOD}azs: []\n"));
+        assert!(findings.to_string().contains("azs: 'azs' belongs into the cloud config"), "{findings}");
+    }
+
+    #[test]
+    fn everything_wrong_with_a_group_is_told_at_once() {
+        let (_, findings) = read(
+            "stemcells: [{alias: a, os: x, name: y, version: 1}, {alias: b, os: x}]\ninstance_groups:\n- name: g/1\n  instances: 1000000000000\n  azs: []\n  vm_type: small\n  vm_resources: {cpu: 1}\n  persistent_disk: 5\n  persistent_disk_type: d\n  networks: []\n  lifecycle: sometimes\n  update: {canaries: x}\n  migrated_from: [{az: z1}]\n  resource_pool: p\n- 7\n",
+        );
+        let problems = findings.to_string();
+        for expected in [
+            "name: is required",
+            "stemcells[0]: needs either 'os' or 'name'",
+            "stemcells[1].version: is required",
+            "instance_groups[0].name: a name must not contain '/'",
+            "instance_groups[0].instances: expected a whole number from 0 to 100000, found 1000000000000 (line 4)",
+            "instance_groups[0].azs: is empty",
+            "instance_groups[0].vm_type: give either",
+            "instance_groups[0].stemcell: is required",
+            "instance_groups[0].persistent_disk_type: give only one of",
+            "instance_groups[0].networks: an instance group needs a network",
+            "instance_groups[0].lifecycle: expected 'service' or 'errand', found 'sometimes'",
+            "instance_groups[0].update.canaries: expected a number",
+            "instance_groups[0].migrated_from[0].name: is required",
+            "instance_groups[0].resource_pool: 'resource_pool' is gone",
+            "instance_groups[1]: expected an object, found 7",
+        ] {
+            assert!(problems.contains(expected), "{expected} in:\n{problems}");
+        }
+        assert_eq!(problems.lines().count(), 15, "one line each:\n{problems}");
+    }
+
+    #[test]
+    fn a_group_is_taken_over_once_and_not_while_it_is_there() {
+        let group = |name: &str, from: &str| {
+            format!(
+                "- {{name: {name}, instances: 0, vm_type: t, stemcell: default, networks: [{{name: n}}], migrated_from: [{{name: {from}}}]}}\n"
+            )
+        };
+        let problems =
+            read(&format!("{GOOD}{}{}{}", group("a", "old"), group("b", "old"), group("c", "db"))).1.to_string();
+        assert!(
+            problems.contains("instance_groups[2].migrated_from[0].name: the group 'old' is taken over by 'a'"),
+            "{problems}"
+        );
+        assert!(
+            problems.contains("instance_groups[3].migrated_from[0].name: the group 'db' is in the manifest"),
+            "{problems}"
+        );
+        assert_eq!(problems.lines().count(), 2, "{problems}");
     }
 }

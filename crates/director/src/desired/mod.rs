@@ -1,39 +1,37 @@
-//! What the operator wants: the deployment manifest and the cloud config, read and checked.
+//! What the operator wants: the deployment manifest and the configs, read and checked.
 //!
-//! [`CloudConfig::read`] and [`DeploymentManifest::read`] turn documents into types that cannot be invalid by
-//! themselves; [`resolve`](resolve::resolve) brings them together with the uploaded stemcells. All problems of a document are reported at
-//! once, each with its path and line.
+//! [`Configs::read`] and [`DeploymentManifest::read`] turn documents into types; [`resolve`](resolve::resolve) brings them
+//! together with the uploaded stemcells. Nothing stops at the first mistake: all that is wrong in any document is gathered in
+//! [`Findings`], each with its document, path and line, and keys that nobody knows are warned of.
 
 mod addresses;
 mod cloud_config;
+mod configs;
+mod cpi_config;
 mod deployment;
+mod fields;
+mod findings;
+mod instance_group;
+mod networks;
 mod resolve;
+mod runtime_config;
+mod stemcells;
+mod update;
+mod variables;
 
-use windlass_manifest::{At, Content, Problem};
+#[cfg(test)]
+mod tests;
 
 pub use addresses::AddressRange;
-pub use cloud_config::{Az, CloudConfig, DiskType, NetworkDefinition, NetworkPlacement, Subnet, VmType};
-pub use deployment::{
-    Count, DeploymentManifest, GroupNetwork, InstanceGroup, StemcellReference, UpdateSettings, WantedDisk,
-};
-pub use resolve::{Desired, DesiredGroup, DesiredNetwork, resolve};
-
-/// Text. The original takes a number for it as well.
-fn text(at: &At<'_>) -> Result<String, Problem> {
-    match &at.node().content {
-        Content::Number(number) => Ok(number.to_string()),
-        _ => at.string().map(str::to_owned),
-    }
-}
-
-fn optional_text(at: &At<'_>, name: &str) -> Result<Option<String>, Problem> {
-    at.optional(name)?.as_ref().map(text).transpose()
-}
-
-fn texts(at: &At<'_>, name: &str) -> Result<Vec<String>, Problem> {
-    at.optional_list(name)?.iter().map(text).collect()
-}
-
-fn object(at: &At<'_>, name: &str) -> Result<windlass_contract::Object, Problem> {
-    at.optional(name)?.map_or_else(|| Ok(Default::default()), |found| found.object())
-}
+pub use cloud_config::{Az, CloudConfig, DiskType, Section, VmType};
+pub use configs::Configs;
+pub use cpi_config::{CpiConfig, CpiEntry};
+pub use deployment::{DeploymentManifest, canonical};
+pub use findings::{Finding, Findings, Place, Placed, lines};
+pub use instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, MigratedFrom, VmSize, WantedDisk};
+pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
+pub use resolve::{Desired, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
+pub use runtime_config::{Addon, Candidate, RuntimeConfig};
+pub use stemcells::{Family, StemcellChoice, StemcellReference};
+pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};
+pub use variables::refuse_unfilled;

@@ -136,6 +136,9 @@ pub struct NewVm {
 pub struct NewDisk {
     /// The instance that it belongs to.
     pub instance: String,
+    /// Empty for the one that the agent mounts by itself.
+    #[serde(default)]
+    pub name: String,
     /// The CPI.
     pub cpi: String,
     /// In MiB.
@@ -210,12 +213,13 @@ impl Change {
                 not_implemented_is_fine(call.send(SetVmMetadata { vm_cid: cid, metadata }).await)?
             }
             Self::CreateDisk { disk, near } => {
-                let NewDisk { instance, cpi, size, cloud_properties } = disk;
+                let NewDisk { instance, name, cpi, size, cloud_properties } = disk;
                 let request = CreateDisk { size: MiB(size), cloud_properties: cloud_properties.clone(), vm_cid: near };
                 let cid = call.send(request).await?;
                 let disk = DiskRecord {
                     cid,
                     instance,
+                    name,
                     cpi,
                     size,
                     cloud_properties,

@@ -123,6 +123,9 @@ pub struct DiskRecord {
     pub cid: DiskCid,
     /// The instance that it belongs to.
     pub instance: String,
+    /// Empty for the one that the agent mounts by itself.
+    #[serde(default)]
+    pub name: String,
     /// The CPI that made it.
     pub cpi: String,
     /// In MiB.

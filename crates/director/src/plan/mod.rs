@@ -2,8 +2,15 @@
 //!
 //! [`plan`] is a pure function of what is wanted and what is. A deploy shows its plan, stores it and carries out exactly
 //! that. Planning a deployment that is where it should be gives an empty plan.
+//!
+//! - [`placement`]: which instances stay, which go, and in which zones new ones are made.
+//! - [`addresses`]: which addresses they get.
+//! - [`changes`]: what has to be done to one instance, and why.
+//! - [`planner`]: the three together, group by group.
 
 mod addresses;
+mod changes;
+mod placement;
 mod planner;
 
 use std::net::IpAddr;
@@ -12,18 +19,22 @@ use serde::{Deserialize, Serialize};
 use windlass_contract::network::NetworkKind;
 use windlass_contract::{DiskCid, Networks, Object, StemcellCid, VmCid};
 
+use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::ledger::{DiskRecord, StemcellOfVm};
 
 #[cfg(test)]
 mod tests;
 
-pub use planner::{Current, CurrentInstance, PlanOptions, Recreate, plan, plan_deletion};
+pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, Recreate, plan, plan_deletion};
 
 /// What a deploy will do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The deployment.
     pub deployment: String,
+    /// What the operator should look at; nothing that stops the deploy.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Instances that go away, first.
     pub removed: Vec<InstancePlan>,
     /// Instances that are wanted, by group in the order of the manifest.
@@ -39,8 +50,30 @@ pub struct GroupPlan {
     pub canaries: usize,
     /// How many at a time.
     pub max_in_flight: usize,
+    /// Whether it is updated by itself, rather than at the same time as its neighbours.
+    #[serde(default = "yes")]
+    pub serial: bool,
+    /// Whether all zones are updated at once, rather than one after the other.
+    #[serde(default)]
+    pub zones_at_once: bool,
+    /// How long a canary is watched.
+    #[serde(default)]
+    pub canary_watch_time: Option<WatchTime>,
+    /// How long every other instance is watched.
+    #[serde(default)]
+    pub update_watch_time: Option<WatchTime>,
+    /// Whether it has VMs all the time.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
+    /// How VMs are replaced.
+    #[serde(default)]
+    pub strategy: VmStrategy,
     /// Its instances in the order of their update.
     pub instances: Vec<InstancePlan>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What happens to an instance.
@@ -90,8 +123,20 @@ pub enum What {
     },
     /// Make a VM, or finish one whose agent never answered.
     CreateVm,
+    /// Make a VM beside the one that is there.
+    CreateSpareVm,
+    /// The VM that was made beside this one takes its place; this one is given up.
+    SwapVm {
+        /// The old VM.
+        from: VmCid,
+    },
+    /// Tell the cloud what the VM and its disks are called.
+    SetMetadata,
     /// Make a disk.
     CreateDisk {
+        /// Empty for the one that the agent mounts by itself.
+        #[serde(default)]
+        name: String,
         /// In MiB.
         size: u64,
     },
@@ -99,6 +144,31 @@ pub enum What {
     AttachDisk {
         /// The disk, if it exists already.
         disk: Option<DiskCid>,
+        /// Empty for the one that the agent mounts by itself.
+        #[serde(default)]
+        name: String,
+    },
+    /// Make an attached disk larger, in place if the cloud can.
+    ResizeDisk {
+        /// The disk.
+        disk: DiskCid,
+        /// Empty for the one that the agent mounts by itself.
+        name: String,
+        /// In MiB.
+        from: u64,
+        /// In MiB.
+        to: u64,
+    },
+    /// Put a new disk in the place of an attached one, with a copy of its data.
+    MigrateDisk {
+        /// The disk.
+        disk: DiskCid,
+        /// Empty for the one that the agent mounts by itself.
+        name: String,
+        /// In MiB.
+        from: u64,
+        /// In MiB.
+        to: u64,
     },
     /// Give a disk up, keeping its data.
     OrphanDisk {
@@ -119,14 +189,32 @@ impl What {
             Self::DetachDisk { disk } => format!("detach disk {disk}"),
             Self::DeleteVm { vm } => format!("delete VM {vm}"),
             Self::CreateVm => "create VM".to_owned(),
-            Self::CreateDisk { size } => format!("create disk of {size} MiB"),
-            Self::AttachDisk { disk: Some(disk) } => format!("attach disk {disk}"),
-            Self::AttachDisk { disk: None } => "attach the new disk".to_owned(),
+            Self::CreateSpareVm => "create a VM beside the old one".to_owned(),
+            Self::SwapVm { from } => format!("swap VM {from} for the new one"),
+            Self::SetMetadata => "tell the cloud its names".to_owned(),
+            Self::CreateDisk { name, size } => format!("create disk{} of {size} MiB", quoted(name)),
+            Self::AttachDisk { disk: Some(disk), name } => format!("attach disk{} {disk}", quoted(name)),
+            Self::AttachDisk { disk: None, name } => format!("attach the new disk{}", quoted(name)),
+            Self::ResizeDisk { disk, to, .. } => format!("resize disk {disk} to {to} MiB"),
+            Self::MigrateDisk { disk, to, .. } => format!("migrate disk {disk} to a new one of {to} MiB"),
             Self::OrphanDisk { disk } => format!("orphan disk {disk} (data is kept)"),
             Self::Start => "start".to_owned(),
             Self::RemoveInstance => "remove instance".to_owned(),
         }
     }
+
+    /// Whether it takes data away from what runs on the VM.
+    pub(crate) fn touches_data(&self, present: &CurrentInstance) -> bool {
+        match self {
+            Self::ResizeDisk { .. } | Self::MigrateDisk { .. } => true,
+            Self::DetachDisk { disk } => present.disks.iter().any(|found| found.cid == *disk && found.active),
+            _ => false,
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" '{name}'") }
 }
 
 /// What an instance shall be, completely.
@@ -138,14 +226,15 @@ pub struct InstanceSpec {
     pub stemcell_cid: StemcellCid,
     /// The stemcell.
     pub stemcell: StemcellOfVm,
-    /// The name of the VM's type.
-    pub vm_type: String,
+    /// The name of the VM's type; none for one that is sized by what it needs.
+    pub vm_type: Option<String>,
     /// Zone, type and extensions together.
     pub cloud_properties: Object,
     /// With addresses, where the director chooses them.
     pub networks: Networks,
-    /// Its persistent disk.
-    pub disk: Option<DiskSpec>,
+    /// Its persistent disks.
+    #[serde(default)]
+    pub disks: Vec<DiskSpec>,
     /// For the agent, without what the director adds.
     pub env: Object,
     /// For the clouds.
@@ -155,6 +244,9 @@ pub struct InstanceSpec {
 /// What a disk shall be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskSpec {
+    /// Empty for the one that the agent mounts by itself.
+    #[serde(default)]
+    pub name: String,
     /// In MiB.
     pub size: u64,
     /// What only the cloud understands.
@@ -162,6 +254,16 @@ pub struct DiskSpec {
 }
 
 impl InstanceSpec {
+    /// The disk that the agent mounts by itself.
+    pub fn managed_disk(&self) -> Option<&DiskSpec> {
+        self.disk("")
+    }
+
+    /// A disk by name.
+    pub fn disk(&self, name: &str) -> Option<&DiskSpec> {
+        self.disks.iter().find(|disk| disk.name == name)
+    }
+
     /// Addresses that the director chose, with their networks.
     pub fn reserved_addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         self.networks
@@ -194,12 +296,19 @@ impl Plan {
         self.groups.iter().flat_map(|group| &group.instances)
     }
 
+    /// Groups that are updated one after the other; those that stand together here are updated at the same time.
+    pub fn batches(&self) -> Vec<&[GroupPlan]> {
+        self.groups.chunk_by(|one, next| !one.serial && !next.serial).collect()
+    }
+
     /// For people: one line per instance, one per action below it.
     pub fn describe(&self) -> String {
+        let mut text: String = self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
         if self.is_empty() {
-            return format!("{}: nothing to do\n", self.deployment);
+            text.push_str(&format!("{}: nothing to do\n", self.deployment));
+            return text;
         }
-        let mut text = format!("{}\n", self.deployment);
+        text.push_str(&format!("{}\n", self.deployment));
         for instance in self.removed.iter().chain(self.instances()) {
             if instance.actions.is_empty() {
                 continue;
@@ -213,10 +322,22 @@ impl Plan {
     }
 }
 
+impl GroupPlan {
+    /// Instances that are not yet what they shall be, zone by zone in the order of their update.
+    pub fn changed_by_zone(&self) -> Vec<Vec<&InstancePlan>> {
+        let changed: Vec<_> = self.instances.iter().filter(|instance| !instance.actions.is_empty()).collect();
+        if self.zones_at_once {
+            return vec![changed];
+        }
+        changed.chunk_by(|one, next| one.az == next.az).map(<[_]>::to_vec).collect()
+    }
+}
+
 impl CurrentInstance {
-    /// The disk of the instance: the one that was mounted, or else one that was made for it and matches.
+    /// The disk of that name: the one that was mounted, or else one that was made for it and matches.
     pub(crate) fn disk(&self, wanted: &DiskSpec) -> Option<&DiskRecord> {
+        let named = || self.disks.iter().filter(|disk| disk.name == wanted.name);
         let matches = |disk: &&DiskRecord| disk.size == wanted.size && disk.cloud_properties == wanted.cloud_properties;
-        self.disks.iter().find(|disk| disk.active).or_else(|| self.disks.iter().find(matches))
+        named().find(|disk| disk.active).or_else(|| named().find(matches))
     }
 }

@@ -1,11 +1,16 @@
 //! From what is to what is wanted.
 
-use windlass_contract::Object;
-use windlass_manifest::{Position, Problem, Problems};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use super::addresses::{Taken, assign};
-use super::{Action, DiskSpec, GroupPlan, InstancePlan, InstanceSpec, Plan, What};
-use crate::desired::{Az, Desired, DesiredGroup};
+use windlass_contract::Object;
+use windlass_contract::cpi::methods::VmResources;
+
+use super::addresses::{Addresses, Tenant};
+use super::changes::{Fate, changes, fate, new_instance, obstacle, removal};
+use super::placement::{Present, Seat, place};
+use super::{GroupPlan, InstancePlan, InstanceSpec, Plan};
+use crate::desired::{Count, Desired, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
 use crate::ledger::{DiskRecord, StemcellOfVm, VmRecord};
 use crate::store::InstanceRecord;
 
@@ -15,7 +20,25 @@ pub struct Current {
     /// Instances of the deployment.
     pub instances: Vec<CurrentInstance>,
     /// Addresses in use in all deployments, by holder (`deployment/group/uuid`).
-    pub addresses: std::collections::BTreeMap<std::net::IpAddr, String>,
+    pub addresses: BTreeMap<IpAddr, String>,
+    /// What CPIs answered to [`Desired::resources`].
+    pub calculated: Calculated,
+}
+
+/// Cloud properties that CPIs calculated.
+#[derive(Debug, Clone, Default)]
+pub struct Calculated(Vec<(String, VmResources, Object)>);
+
+impl Calculated {
+    /// Keeps an answer.
+    pub fn insert(&mut self, cpi: &str, resources: VmResources, cloud_properties: Object) {
+        self.0.push((cpi.to_owned(), resources, cloud_properties));
+    }
+
+    fn get(&self, cpi: &str, resources: VmResources) -> Option<&Object> {
+        let is_it = |(known, of, _): &&(String, VmResources, Object)| known == cpi && *of == resources;
+        self.0.iter().find(is_it).map(|(_, _, cloud_properties)| cloud_properties)
+    }
 }
 
 /// An instance with what it has.
@@ -38,6 +61,10 @@ pub struct PlanOptions {
     pub recreate: Recreate,
     /// VMs whose agents do not answer are replaced, instead of being an obstacle.
     pub fix: bool,
+    /// Instead of what the manifest says.
+    pub canaries: Option<Count>,
+    /// Instead of what the manifest says.
+    pub max_in_flight: Option<Count>,
 }
 
 /// VMs to be made anew without another reason.
@@ -70,314 +97,233 @@ impl Recreate {
     }
 }
 
-/// Plans. `new_id` gives the UUIDs of new instances; with the same ids the same inputs give the same plan.
+/// Plans. `new_id` gives the UUIDs of new instances; with the same ids the same inputs give the same plan. A plan with
+/// problems in the findings is not to be carried out.
 pub fn plan(
     desired: &Desired,
     current: &Current,
     options: &PlanOptions,
     new_id: &mut dyn FnMut() -> String,
-) -> Result<Plan, Problems> {
-    let mut problems = Problems::new();
-    let mut taken = Taken(current.addresses.clone());
+    findings: &mut Findings,
+) -> Plan {
+    findings.begin("");
+    let mut by_group: BTreeMap<&str, Vec<&CurrentInstance>> = BTreeMap::new();
+    for instance in &current.instances {
+        by_group.entry(&instance.record.group).or_default().push(instance);
+    }
+    let mut planner =
+        Planner { desired, current, options, addresses: Addresses::new(current.addresses.clone()), findings };
     let mut removed = Vec::new();
     let mut groups = Vec::new();
+    let mut wanted = BTreeSet::new();
     for group in &desired.groups {
-        let present: Vec<_> = current.instances.iter().filter(|instance| instance.record.group == group.name).collect();
-        let (kept, surplus) = place(group, &present, new_id);
-        let reason = "there are more instances than wanted";
-        removed.extend(surplus.into_iter().map(|instance| removal(instance, reason, options.fix)));
-        let mut instances = Vec::new();
-        for (position, seat) in kept.into_iter().enumerate() {
-            match plan_instance(desired, group, position, seat, options, &mut taken) {
-                Ok(instance) => instances.push(instance),
-                Err(message) => {
-                    let (path, line) = group.place.clone();
-                    problems.push(Problem { path, position: Position { line, column: 1 }, message });
-                    break;
-                }
+        wanted.insert(group.name.as_str());
+        wanted.extend(group.migrated_from.iter().map(|(name, _)| name.as_str()));
+        let present = planner.present(group, &by_group);
+        match place(group, present, new_id) {
+            Err(message) => planner.problem(group, message),
+            Ok((seats, surplus)) => {
+                let reason = "there are more instances than wanted in its az";
+                removed.extend(surplus.into_iter().map(|instance| planner.remove(group, instance, reason)));
+                groups.push(planner.group(group, seats));
             }
         }
-        instances.sort_by_key(|instance| !instance.bootstrap);
-        groups.push(GroupPlan {
-            name: group.name.clone(),
-            canaries: group.update.canaries.of(group.instances),
-            max_in_flight: group.update.max_in_flight.of(group.instances).max(1),
-            instances,
-        });
     }
-    let is_wanted = |name: &str| desired.groups.iter().any(|group| group.name == name);
-    for instance in current.instances.iter().filter(|instance| !is_wanted(&instance.record.group)) {
+    for instance in current.instances.iter().filter(|instance| !wanted.contains(instance.record.group.as_str())) {
+        if let Some(message) = obstacle(instance, options.fix) {
+            planner.findings.say(message);
+        }
         removed.push(removal(instance, "its group is not in the manifest", options.fix));
     }
-    problems.into_result(Plan { deployment: desired.deployment.clone(), removed, groups })
+    Plan { deployment: desired.deployment.clone(), warnings: Vec::new(), removed, groups }
 }
 
 /// Plans the end of a deployment.
 pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
     let removed =
         current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", false)).collect();
-    Plan { deployment: deployment.to_owned(), removed, groups: Vec::new() }
+    Plan { deployment: deployment.to_owned(), warnings: Vec::new(), removed, groups: Vec::new() }
 }
 
-/// A place for an instance: one that is there, or a new one.
-struct Seat<'a> {
-    id: String,
-    index: i64,
-    az: Option<&'a Az>,
-    present: Option<&'a CurrentInstance>,
+struct Planner<'a, 'f> {
+    desired: &'a Desired,
+    current: &'a Current,
+    options: &'a PlanOptions,
+    addresses: Addresses,
+    findings: &'f mut Findings,
 }
 
-/// Instances stay where they are while their zone is wanted; new ones go where the fewest are.
-fn place<'a>(
-    group: &'a DesiredGroup,
-    present: &[&'a CurrentInstance],
-    new_id: &mut dyn FnMut() -> String,
-) -> (Vec<Seat<'a>>, Vec<&'a CurrentInstance>) {
-    let mut seats: Vec<Seat<'a>> = Vec::new();
-    let mut surplus = Vec::new();
-    for instance in present {
-        let az = match &instance.record.az {
-            Some(name) => group.azs.iter().find(|az| &az.name == name).map(Some),
-            None => group.azs.is_empty().then_some(None),
-        };
-        match az {
-            Some(az) if seats.len() < group.instances => seats.push(Seat {
-                id: instance.record.id.clone(),
-                index: instance.record.index,
-                az,
-                present: Some(instance),
-            }),
-            _ => surplus.push(*instance),
-        }
+impl<'a> Planner<'a, '_> {
+    fn problem(&mut self, group: &DesiredGroup, message: impl Into<String>) {
+        self.findings.push(group.place.problem(message));
     }
-    while seats.len() < group.instances {
-        let fewest = |az: &&Az| seats.iter().filter(|seat| seat.az.is_some_and(|taken| taken.name == az.name)).count();
-        let az = group.azs.iter().min_by_key(fewest);
-        let is_used = |index: i64| {
-            seats.iter().any(|seat| seat.index == index) || surplus.iter().any(|gone| gone.record.index == index)
-        };
-        let index = (0..).find(|index| !is_used(*index)).unwrap_or_default();
-        seats.push(Seat { id: new_id(), index, az, present: None });
-    }
-    seats.sort_by_key(|seat| seat.index);
-    (seats, surplus)
-}
 
-fn plan_instance(
-    desired: &Desired,
-    group: &DesiredGroup,
-    position: usize,
-    seat: Seat<'_>,
-    options: &PlanOptions,
-    taken: &mut Taken,
-) -> Result<InstancePlan, String> {
-    let cpi = seat.az.and_then(|az| az.cpi.clone()).unwrap_or_default();
-    let stemcell = group.stemcells.iter().find(|choice| choice.cpi == cpi).ok_or_else(|| {
-        format!("its stemcell was not uploaded to the CPI '{cpi}' of az '{}'", seat.az.map_or("", |az| &az.name))
-    })?;
-    let before = seat.present.and_then(|instance| instance.record.spec.as_ref());
-    let holder = format!("{}/{}/{}", desired.deployment, group.name, seat.id);
-    let az = seat.az.map(|az| az.name.as_str());
-    let networks = assign(&group.networks, az, position, &holder, before.map(|spec| &spec.networks), taken)?;
-    let mut cloud_properties: Object = seat.az.map(|az| az.cloud_properties.clone()).unwrap_or_default();
-    cloud_properties.extend(group.cloud_properties.clone());
-    let spec = InstanceSpec {
-        cpi,
-        stemcell_cid: stemcell.cid.clone(),
-        stemcell: StemcellOfVm {
-            name: stemcell.name.clone(),
-            version: stemcell.version.clone(),
-            api_version: stemcell.api_version,
-        },
-        vm_type: group.vm_type.clone(),
-        cloud_properties,
-        networks,
-        disk: group
-            .disk
-            .as_ref()
-            .map(|(size, cloud_properties)| DiskSpec { size: *size, cloud_properties: cloud_properties.clone() }),
-        env: group.env.clone(),
-        tags: desired.tags.clone(),
-    };
-    let actions = match seat.present {
-        None => new_instance(&spec),
-        Some(present) => changes(present, &spec, options)?,
-    };
-    Ok(InstancePlan {
-        id: seat.id,
-        group: group.name.clone(),
-        index: seat.index,
-        az: seat.az.map(|az| az.name.clone()),
-        bootstrap: position == 0,
-        spec: Some(spec),
-        actions,
-    })
-}
-
-fn action(what: What, reason: impl Into<String>) -> Action {
-    Action { what, reason: reason.into() }
-}
-
-fn new_instance(spec: &InstanceSpec) -> Vec<Action> {
-    let mut actions = vec![action(What::CreateVm, "the instance is new")];
-    if let Some(disk) = &spec.disk {
-        actions.push(action(What::CreateDisk { size: disk.size }, "the instance is new"));
-        actions.push(action(What::AttachDisk { disk: None }, "the instance is new"));
-    }
-    actions.push(action(What::Start, "the instance is new"));
-    actions
-}
-
-fn changes(present: &CurrentInstance, spec: &InstanceSpec, options: &PlanOptions) -> Result<Vec<Action>, String> {
-    let mut actions = Vec::new();
-    let mut keeps_vm = false;
-    match &present.vm {
-        None => actions.push(action(What::CreateVm, "it has no VM")),
-        Some(vm) if present.unresponsive && !options.fix => {
-            return Err(format!(
-                "the agent of {} (VM {}) does not answer; use --fix to replace the VM, its disks are kept",
-                present.record.name(),
-                vm.cid
-            ));
+    fn remove(&mut self, group: &DesiredGroup, instance: &CurrentInstance, reason: &str) -> InstancePlan {
+        if let Some(message) = obstacle(instance, self.options.fix) {
+            self.problem(group, message);
         }
-        Some(_) if present.unresponsive => {
-            actions.extend(unresponsive_vm(present));
-            actions.push(action(What::CreateVm, UNRESPONSIVE));
-        }
-        Some(vm) => match why_replace(vm, spec, options.recreate.includes(&present.record)) {
-            Some(reason) => {
-                actions.extend(removal_of_vm(present, vm, &reason));
-                actions.push(action(What::CreateVm, reason));
-            }
-            None => {
-                keeps_vm = true;
-                if !vm.ready {
-                    actions.push(action(What::CreateVm, format!("the agent of VM {} never got ready", vm.cid)));
+        removal(instance, reason, self.options.fix)
+    }
+
+    /// The instances of a group, and of those that it takes over.
+    fn present(
+        &mut self,
+        group: &'a DesiredGroup,
+        by_group: &BTreeMap<&str, Vec<&'a CurrentInstance>>,
+    ) -> Vec<Present<'a>> {
+        let own = by_group.get(group.name.as_str()).into_iter().flatten();
+        let mut present: Vec<_> = own.map(|instance| Present { instance, az: instance.record.az.as_deref() }).collect();
+        let has_zones = group.zones.iter().any(|zone| zone.az.is_some());
+        for (name, given) in group.migrated_from.iter().filter(|(name, _)| *name != group.name) {
+            for instance in by_group.get(name.as_str()).into_iter().flatten() {
+                let known = instance.record.az.as_deref();
+                match (known, given.as_deref()) {
+                    (Some(known), Some(given)) if known != given => {
+                        let message = format!(
+                            "migrated_from says that '{name}' is in az '{given}', but {} is in az '{known}'",
+                            instance.record.name()
+                        );
+                        self.problem(group, message);
+                    }
+                    (None, None) if has_zones => {
+                        let message = format!("migrated_from must say in which az '{name}' is: its records do not");
+                        self.problem(group, message);
+                    }
+                    (known, given) => present.push(Present { instance, az: known.or(given) }),
                 }
             }
-        },
+        }
+        present
     }
-    actions.extend(disk_changes(present, spec, keeps_vm)?);
-    if actions.is_empty() && !present.record.converged {
-        actions.push(action(What::Start, "its last update did not finish"));
-    } else if !actions.is_empty() {
-        actions.push(action(What::Start, "it was changed"));
-    }
-    Ok(actions)
-}
 
-/// Compares with the VM's own record, not with the instance's spec: a deploy that failed has stored its spec, but the VM is
-/// as it was.
-fn why_replace(vm: &VmRecord, spec: &InstanceSpec, asked_for: bool) -> Option<String> {
-    if asked_for {
-        return Some("it was asked for".into());
-    }
-    if (&vm.stemcell.name, &vm.stemcell.version) != (&spec.stemcell.name, &spec.stemcell.version) {
-        return Some(format!(
-            "the stemcell changes from {}/{} to {}/{}",
-            vm.stemcell.name, vm.stemcell.version, spec.stemcell.name, spec.stemcell.version
-        ));
-    }
-    if vm.cloud_properties != spec.cloud_properties {
-        return Some("its cloud_properties change".into());
-    }
-    if vm.wanted_env != spec.env {
-        return Some("its env changes".into());
-    }
-    let changed = spec.networks.iter().find(|(name, network)| {
-        vm.networks.get(*name).is_none_or(|had| {
-            had.kind != network.kind
-                || (network.ip.is_some() && had.ip != network.ip)
-                || had.cloud_properties != network.cloud_properties
-        })
-    });
-    if let Some((name, _)) = changed {
-        return Some(format!("its network '{name}' changes"));
-    }
-    vm.networks.keys().find(|name| !spec.networks.contains_key(*name)).map(|name| format!("it leaves network '{name}'"))
-}
-
-/// An agent that never got ready is not asked to stop or unmount anything.
-fn removal_of_vm(present: &CurrentInstance, vm: &VmRecord, reason: &str) -> Vec<Action> {
-    let mut actions = Vec::new();
-    if vm.ready {
-        actions.push(action(What::Stop, reason));
-        for disk in present.disks.iter().filter(|disk| disk.vm.as_ref() == Some(&vm.cid)) {
-            actions.push(action(What::DetachDisk { disk: disk.cid.clone() }, "its VM is replaced"));
+    fn group(&mut self, group: &DesiredGroup, seats: Vec<Seat<'_>>) -> GroupPlan {
+        let is_first = seats.iter().all(|seat| seat.present.is_none());
+        let bootstrap = bootstrap(&seats);
+        let mut instances = Vec::with_capacity(seats.len());
+        for seat in seats {
+            let is_bootstrap = Some(&seat.id) == bootstrap.as_ref();
+            match self.instance(group, seat, is_bootstrap) {
+                Ok(instance) => instances.push(instance),
+                Err(message) => {
+                    self.problem(group, message);
+                    // The next one would lack an address just the same.
+                    break;
+                }
+            }
+        }
+        let first_az = instances.iter().find(|instance| instance.bootstrap).and_then(|instance| instance.az.clone());
+        instances.sort_by(|one, other| {
+            let order = |instance: &InstancePlan| (!instance.bootstrap, instance.az != first_az);
+            order(one).cmp(&order(other)).then_with(|| one.az.cmp(&other.az)).then_with(|| one.id.cmp(&other.id))
+        });
+        let canaries = self.options.canaries.unwrap_or(group.update.canaries);
+        let max_in_flight = self.options.max_in_flight.unwrap_or(group.update.max_in_flight);
+        GroupPlan {
+            name: group.name.clone(),
+            canaries: canaries.of(group.instances),
+            max_in_flight: max_in_flight.of(group.instances).max(1),
+            serial: group.update.serial,
+            zones_at_once: is_first && group.update.zones_at_once_at_first,
+            canary_watch_time: Some(group.update.canary_watch_time),
+            update_watch_time: Some(group.update.update_watch_time),
+            lifecycle: group.lifecycle,
+            strategy: group.strategy,
+            instances,
         }
     }
-    actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, reason));
-    actions
-}
 
-fn disk_changes(present: &CurrentInstance, spec: &InstanceSpec, keeps_vm: bool) -> Result<Vec<Action>, String> {
-    let mut actions = Vec::new();
-    let kept = match &spec.disk {
-        None => None,
-        Some(wanted) => match present.disk(wanted) {
-            None => {
-                actions.push(action(What::CreateDisk { size: wanted.size }, "it has no disk"));
-                actions.push(action(What::AttachDisk { disk: None }, "it has no disk"));
+    fn instance(&mut self, group: &DesiredGroup, seat: Seat<'_>, bootstrap: bool) -> Result<InstancePlan, String> {
+        let Seat { id, index, zone, present, statics } = seat;
+        let before = present.and_then(|present| present.record.spec.as_ref());
+        let recorded_group = present.map_or(&group.name, |present| &present.record.group);
+        let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
+        let tenant = Tenant { holder: &holder, zone, statics: &statics, present: before.map(|spec| &spec.networks) };
+        let networks = self.addresses.assign(group, &tenant)?;
+        let mut spec = self.spec(group, zone, networks)?;
+        let actions = match present {
+            // An errand's VM is made when it is run.
+            _ if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) => {
+                Vec::new()
+            }
+            None => new_instance(&spec),
+            Some(present) => {
+                if let Some(message) = obstacle(present, self.options.fix) {
+                    self.problem(group, message);
+                }
+                let fate = fate(self.desired, present, &spec, self.options.recreate.includes(&present.record));
+                let old = present.vm.as_ref().filter(|vm| vm.ready);
+                let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
+                if let (true, Some(old)) = (swap, old) {
+                    spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
+                }
+                let swap = swap && old.is_some();
+                match changes(self.desired, present, &group.name, &spec, &fate, swap) {
+                    Ok(actions) => actions,
+                    Err(message) => {
+                        self.problem(group, message);
+                        Vec::new()
+                    }
+                }
+            }
+        };
+        Ok(InstancePlan {
+            id,
+            group: group.name.clone(),
+            index,
+            az: zone.az.clone(),
+            bootstrap,
+            spec: Some(spec),
+            actions,
+        })
+    }
+
+    fn spec(
+        &self,
+        group: &DesiredGroup,
+        zone: &crate::desired::Zone,
+        networks: windlass_contract::Networks,
+    ) -> Result<InstanceSpec, String> {
+        let stemcell = group.stemcells.iter().find(|choice| choice.cpi == zone.cpi);
+        let stemcell = stemcell.ok_or_else(|| format!("its stemcell is not with the CPI '{}'", zone.cpi))?;
+        let mut cloud_properties = zone.cloud_properties.clone();
+        let vm_type = match &group.vm_size {
+            DesiredSize::Type { name, cloud_properties: own } => {
+                cloud_properties.extend(own.clone());
+                cloud_properties.extend(group.vm_extensions.clone());
+                Some(name.clone())
+            }
+            DesiredSize::Resources(resources) => {
+                let calculated = self.current.calculated.get(&zone.cpi, *resources);
+                let calculated = calculated
+                    .ok_or_else(|| format!("the CPI '{}' did not say what its vm_resources mean", zone.cpi))?;
+                cloud_properties.extend(group.vm_extensions.clone());
+                cloud_properties.extend(calculated.clone());
                 None
             }
-            Some(disk) if disk.size != wanted.size || disk.cloud_properties != wanted.cloud_properties => {
-                return Err(format!(
-                    "disk {} of {} has {} MiB and shall have {} MiB or other properties: \
-                     this director cannot change disks yet",
-                    disk.cid,
-                    present.record.name(),
-                    disk.size,
-                    wanted.size
-                ));
-            }
-            Some(disk) => {
-                let attach = What::AttachDisk { disk: Some(disk.cid.clone()) };
-                match (&present.vm, &disk.vm) {
-                    _ if !keeps_vm => actions.push(action(attach, "it moves to the new VM")),
-                    (Some(vm), Some(on)) if on == &vm.cid && disk.mounted => {}
-                    (Some(vm), Some(on)) if on == &vm.cid => actions.push(action(attach, "it was not mounted yet")),
-                    _ => actions.push(action(attach, "it is not attached")),
-                }
-                Some(&disk.cid)
-            }
-        },
-    };
-    for disk in present.disks.iter().filter(|disk| Some(&disk.cid) != kept) {
-        let reason = if disk.active { "the instance has no such disk any more" } else { "it was never put to use" };
-        if keeps_vm && disk.vm.is_some() {
-            actions.push(action(What::DetachDisk { disk: disk.cid.clone() }, reason));
-        }
-        actions.push(action(What::OrphanDisk { disk: disk.cid.clone() }, reason));
+        };
+        Ok(InstanceSpec {
+            cpi: zone.cpi.clone(),
+            stemcell_cid: stemcell.cid.clone(),
+            stemcell: StemcellOfVm {
+                name: stemcell.name.clone(),
+                version: stemcell.version.clone(),
+                api_version: stemcell.api_version,
+            },
+            vm_type,
+            cloud_properties,
+            networks,
+            disks: group.disks.clone(),
+            env: group.env.clone(),
+            tags: group.tags.clone(),
+        })
     }
-    Ok(actions)
 }
 
-const UNRESPONSIVE: &str = "its agent does not answer";
-
-fn unresponsive_vm(present: &CurrentInstance) -> Option<Action> {
-    present.vm.as_ref().map(|vm| action(What::DeleteVm { vm: vm.cid.clone() }, UNRESPONSIVE))
-}
-
-fn removal(present: &CurrentInstance, reason: &str, fix: bool) -> InstancePlan {
-    let mut actions = Vec::new();
-    if let Some(vm) = &present.vm {
-        if vm.ready && !(fix && present.unresponsive) {
-            actions.push(action(What::Stop, reason));
-        }
-        actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, reason));
-    }
-    for disk in &present.disks {
-        actions.push(action(What::OrphanDisk { disk: disk.cid.clone() }, reason));
-    }
-    actions.push(action(What::RemoveInstance, reason));
-    let record = &present.record;
-    InstancePlan {
-        id: record.id.clone(),
-        group: record.group.clone(),
-        index: record.index,
-        az: record.az.clone(),
-        bootstrap: record.bootstrap,
-        spec: None,
-        actions,
+/// Exactly one instance is updated first. Whoever was that stays it.
+fn bootstrap(seats: &[Seat<'_>]) -> Option<String> {
+    let mut holders = seats.iter().filter(|seat| seat.present.is_some_and(|present| present.record.bootstrap));
+    match (holders.next(), holders.next()) {
+        (Some(only), None) => Some(only.id.clone()),
+        _ => seats.first().map(|seat| seat.id.clone()),
     }
 }

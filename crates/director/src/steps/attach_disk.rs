@@ -77,6 +77,7 @@ impl AttachDisk {
 async fn create(op: &mut AttachDisk) -> Result<(), StepError> {
     let disk = NewDisk {
         instance: op.context.instance.id.clone(),
+        name: op.spec.name.clone(),
         cpi: op.vm.cpi.clone(),
         size: op.spec.size,
         cloud_properties: op.spec.cloud_properties.clone(),

@@ -10,6 +10,7 @@ mod attach_disk;
 mod create_vm;
 mod delete_vm;
 mod detach_disk;
+mod set_metadata;
 mod start_instance;
 mod stop_instance;
 
@@ -23,6 +24,7 @@ pub use attach_disk::AttachDisk;
 pub use create_vm::CreateVm;
 pub use delete_vm::DeleteVm;
 pub use detach_disk::DetachDisk;
+pub use set_metadata::SetMetadata;
 pub use start_instance::StartInstance;
 pub use stop_instance::StopInstance;
 

@@ -64,7 +64,7 @@ async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
         "networks": op.vm.networks,
         "packages": {},
         "configuration_hash": "",
-        "persistent_disk": op.spec.disk.as_ref().map_or(0, |disk| disk.size),
+        "persistent_disk": op.spec.managed_disk().map_or(0, |disk| disk.size),
     });
     Ok(op.context.agent(&op.vm).apply(&spec.as_object().cloned().unwrap_or_default()).await?)
 }

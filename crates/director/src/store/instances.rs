@@ -117,7 +117,7 @@ impl Store {
             sqlx::query(
                 "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-                 ON CONFLICT (id) DO UPDATE SET az = $5, bootstrap = $6, state = $7, spec = $8, converged = $9",
+                 ON CONFLICT (id) DO UPDATE SET instance_group = $3, position = $4, az = $5, bootstrap = $6, state = $7, spec = $8, converged = $9",
             )
             .bind(instance.id.as_str())
             .bind(instance.deployment.as_str())

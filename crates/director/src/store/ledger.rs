@@ -111,8 +111,8 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::DiskCreated { disk } => {
             sqlx::query(
-                "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at)
-                 VALUES ($1, $2, $3, $4, $5, 0, $6)",
+                "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at, name)
+                 VALUES ($1, $2, $3, $4, $5, 0, $6, $7)",
             )
             .bind(disk.cid.as_str())
             .bind(disk.instance.as_str())
@@ -120,6 +120,7 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
             .bind(disk.size as i64)
             .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
             .bind(clock::now())
+            .bind(disk.name.as_str())
             .execute(connection)
             .await?;
         }

@@ -27,7 +27,10 @@ pub use resources::OrphanDisk;
 pub use stemcells::StemcellRecord;
 pub use tasks::{NewTask, TaskRecord, TaskState};
 
-const MIGRATIONS: &[Migration] = &[Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") },
+    Migration { number: 2, name: "disk names", sql: include_str!("0002_disk_names.sql") },
+];
 
 /// The director's records.
 #[derive(Debug, Clone)]

@@ -44,6 +44,7 @@ fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
     Ok(DiskRecord {
         cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
         instance: row.try_get("instance")?,
+        name: row.try_get("name")?,
         cpi: row.try_get("cpi")?,
         size: row.try_get::<i64, _>("size")? as u64,
         cloud_properties: from_json("disks.cloud_properties", &properties)?,

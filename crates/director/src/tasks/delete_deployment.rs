@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::execute::{Execution, Failures};
-use super::update_deployment::{all, one_or_several, reload};
+use super::prepare::reload;
+use super::update_deployment::{all, one_or_several};
 use super::{OutputKind, TaskError, TaskLog, explain, lock_deployment};
 use crate::Director;
 use crate::plan::{InstancePlan, plan_deletion};

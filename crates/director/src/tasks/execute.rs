@@ -9,8 +9,8 @@ use crate::Director;
 use crate::ledger::{DiskRecord, Fact, Ledger, VmRecord};
 use crate::plan::{Action, CurrentInstance, DiskSpec, InstancePlan, InstanceSpec, What};
 use crate::steps::{
-    self, AttachDisk, Context, CreateVm, DeleteVm, DetachDisk, InstanceIdentity, Progress, StartInstance, StepError,
-    StopInstance,
+    self, AttachDisk, Context, CreateVm, DeleteVm, DetachDisk, InstanceIdentity, Progress, SetMetadata, StartInstance,
+    StepError, StopInstance,
 };
 
 /// An instance while its plan is carried out.
@@ -29,6 +29,22 @@ pub(super) enum Failures {
     Stop,
     /// They are noted, and the work goes on.
     Note,
+}
+
+/// Why an action cannot be carried out by this director yet. Plans with such an action are refused before anything changes.
+pub(super) fn cannot_do(what: &What) -> Option<&'static str> {
+    match what {
+        What::ResizeDisk { .. } | What::MigrateDisk { .. } => {
+            Some("this director cannot change disks yet; leave size and properties as they are")
+        }
+        What::AttachDisk { name, .. } if !name.is_empty() => {
+            Some("this director cannot attach disks by name yet; use persistent_disk or persistent_disk_type")
+        }
+        What::CreateSpareVm | What::SwapVm { .. } => {
+            Some("this director cannot swap VMs yet; set update.vm_strategy to delete-create")
+        }
+        _ => None,
+    }
 }
 
 impl<'a> Execution<'a> {
@@ -102,21 +118,24 @@ impl<'a> Execution<'a> {
             }
             // Made together with its attachment, so that both are one operation.
             What::CreateDisk { .. } => {}
-            What::AttachDisk { disk } => {
+            What::AttachDisk { disk, name } => {
+                let spec = self.disk_spec(name)?;
                 let disk = disk.as_ref().map(|cid| self.disk(cid)).transpose()?;
-                let mut operation = AttachDisk {
-                    context,
-                    vm: self.vm()?,
-                    spec: self.disk_spec()?,
-                    disk,
-                    hint: None,
-                    agent_has_hint: false,
-                };
+                let mut operation =
+                    AttachDisk { context, vm: self.vm()?, spec, disk, hint: None, agent_has_hint: false };
                 steps::run(&mut operation).await?;
                 if let Some(attached) = operation.disk {
                     self.disks.retain(|disk| disk.cid != attached.cid);
                     self.disks.push(attached);
                 }
+            }
+            What::SetMetadata => {
+                let disks = self.disks.iter().filter(|disk| disk.active).cloned().collect();
+                steps::run(&mut SetMetadata { context, vm: self.vm()?, disks }).await?;
+            }
+            What::ResizeDisk { .. } | What::MigrateDisk { .. } | What::CreateSpareVm | What::SwapVm { .. } => {
+                let why = cannot_do(what).unwrap_or("this director cannot do it");
+                return Err(StepError::Missing(format!("cannot {}: {why}", what.describe())).into());
             }
             What::OrphanDisk { disk } => {
                 self.director.store.record(&Fact::DiskOrphaned { disk: disk.clone() }).await?;
@@ -143,8 +162,8 @@ impl<'a> Execution<'a> {
         self.spec.ok_or_else(|| StepError::Missing(format!("{} is not wanted", self.context.instance)))
     }
 
-    fn disk_spec(&self) -> Result<DiskSpec, StepError> {
-        let wanted = self.spec()?.disk.clone();
-        wanted.ok_or_else(|| StepError::Missing(format!("{} wants no disk", self.context.instance)))
+    fn disk_spec(&self, name: &str) -> Result<DiskSpec, StepError> {
+        let wanted = self.spec()?.disk(name).cloned();
+        wanted.ok_or_else(|| StepError::Missing(format!("{} wants no such disk", self.context.instance)))
     }
 }

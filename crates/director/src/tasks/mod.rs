@@ -7,6 +7,7 @@ mod delete_deployment;
 mod delete_stemcell;
 mod execute;
 mod log;
+mod prepare;
 mod update_deployment;
 mod update_stemcell;
 mod vm_stats;
@@ -18,10 +19,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use log::{EventStage, OutputKind, TaskLog};
-pub(crate) use update_deployment::{prepare, reload};
+pub(crate) use prepare::{prepare, reload};
 pub use worker::{Finished, Workers};
 
 use crate::Director;
+use crate::desired::Count;
 use crate::store::LockError;
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
@@ -80,8 +82,18 @@ pub struct DeployOptions {
     pub fix: bool,
     /// Only show the plan.
     pub dry_run: bool,
-    /// The cloud configs that the operator saw in the diff; none for the current ones.
-    pub cloud_configs: Option<Vec<i64>>,
+    /// The cloud and runtime configs that the operator saw in the diff; none for the current ones.
+    #[serde(alias = "cloud_configs")]
+    pub configs: Option<Vec<i64>>,
+    /// Instead of what the manifest says.
+    #[serde(default)]
+    pub canaries: Option<Count>,
+    /// Instead of what the manifest says.
+    #[serde(default)]
+    pub max_in_flight: Option<Count>,
+    /// Whether the manifest is as its author wrote it, so that lines can be named.
+    #[serde(default)]
+    pub verbatim: bool,
 }
 
 impl Job {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_agent_client::{AgentState, Deadlines};
 
 use super::TaskError;
-use super::update_deployment::reload;
+use super::prepare::reload;
 use crate::Director;
 use crate::agents::addresses;
 use crate::clock;
@@ -74,7 +74,7 @@ fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> Value {
         "index": record.index,
         "job_state": job_state,
         "state": record.state.as_str(),
-        "vm_type": record.spec.as_ref().map(|spec| &spec.vm_type),
+        "vm_type": record.spec.as_ref().and_then(|spec| spec.vm_type.as_ref()),
         "vitals": state.and_then(|state| state.vitals.clone()),
         "processes": state.map(|state| state.processes.clone()).unwrap_or_default(),
         "az": record.az,

@@ -31,7 +31,8 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
     session.confirm()?;
 
     let doing = format!("updating deployment '{name}'");
-    let mut query = Vec::new();
+    // As it is in the file, so that problems are told with their lines.
+    let mut query = vec!["verbatim=true".to_owned()];
     query.extend(arguments.plan.recreate.then(|| "recreate=true".to_owned()));
     query.extend(arguments.plan.fix.then(|| "fix=true".to_owned()));
     query.extend(diff.context.map(|context| format!("context={}", escape(&context.to_string()))));

@@ -1,0 +1,120 @@
+//! The cpi config: several CPIs, each with its own properties.
+
+use std::path::PathBuf;
+
+use windlass_contract::Object;
+use windlass_manifest::Document;
+
+use super::fields::{Fields, text};
+use super::findings::Findings;
+
+/// All CPIs of all cpi configs; empty when there is none, and one default CPI serves every zone.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CpiConfig {
+    /// In the order of the document.
+    pub cpis: Vec<CpiEntry>,
+}
+
+/// A CPI.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CpiEntry {
+    /// What zones name.
+    pub name: String,
+    /// Such as `aws`.
+    pub kind: String,
+    /// The executable; none for where releases install one of that type, or for a cloud that is built in.
+    pub exec_path: Option<PathBuf>,
+    /// Go into the context of every request; they hold secrets.
+    pub properties: Object,
+    /// Earlier names of the same CPI.
+    pub migrated_from: Vec<String>,
+}
+
+impl CpiEntry {
+    /// Whether `cpi` is its name, or was.
+    pub fn is(&self, cpi: &str) -> bool {
+        self.name == cpi || self.migrated_from.iter().any(|earlier| earlier == cpi)
+    }
+}
+
+const CPI_KEYS: [&str; 5] = ["name", "type", "exec_path", "properties", "migrated_from"];
+
+impl CpiConfig {
+    /// Reads and adds one config.
+    pub fn read(&mut self, document: &Document, findings: &mut Findings) {
+        let Some(mut root) = Fields::of(&document.root(), &["cpis"], findings) else { return };
+        root.required("cpis");
+        for at in root.list("cpis") {
+            let Some(mut fields) = Fields::of(&at, &CPI_KEYS, root.findings()) else { continue };
+            let (name, kind) = (fields.name(), fields.text("type"));
+            let exec_path = fields.optional_text("exec_path").map(|path| path.value.into());
+            let properties = fields.object("properties");
+            let mut migrated_from = Vec::new();
+            for earlier in fields.list("migrated_from") {
+                let Some(mut fields) = Fields::of(&earlier, &["name"], fields.findings()) else { continue };
+                // The default CPI, from before there was a cpi config, has the empty name.
+                let name = fields.required("name").map(|at| text(&at));
+                migrated_from.extend(name.and_then(|name| fields.check(name)));
+            }
+            let (Some(name), Some(kind)) = (name, kind) else { continue };
+            if self.cpis.iter().any(|other| other.name == name.value) {
+                root.findings().push(name.problem(format!("the CPI '{}' is there already", name.value)));
+                continue;
+            }
+            self.cpis.push(CpiEntry { name: name.value, kind: kind.value, exec_path, properties, migrated_from });
+        }
+    }
+
+    /// The CPI of a zone that names `cpi`, or names none.
+    pub fn of(&self, cpi: Option<&str>) -> Result<String, String> {
+        match cpi {
+            None if self.cpis.is_empty() => Ok(String::new()),
+            None => Err("names no 'cpi', although there is a cpi config".to_owned()),
+            Some(name) if self.cpis.iter().any(|entry| entry.name == name) => Ok(name.to_owned()),
+            Some(name) if self.cpis.is_empty() => {
+                Err(format!("names the CPI '{name}', but there is no cpi config; use update-cpi-config"))
+            }
+            Some(name) => {
+                let known: Vec<_> = self.cpis.iter().map(|entry| entry.name.as_str()).collect();
+                Err(format!("names the CPI '{name}', but the cpi config has only {}", known.join(", ")))
+            }
+        }
+    }
+
+    /// Whether both names mean the same CPI: one may be an earlier name of the other.
+    pub fn are_same(&self, one: &str, other: &str) -> bool {
+        one == other || self.cpis.iter().any(|entry| entry.is(one) && entry.is(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(yaml: &str) -> (CpiConfig, Findings) {
+        let (mut config, mut findings) = (CpiConfig::default(), Findings::new());
+        config.read(&Document::parse(yaml).unwrap(), &mut findings);
+        (config, findings)
+    }
+
+    #[test]
+    fn cpis_are_found_by_their_names_old_and_new() {
+        let (config, findings) = read(
+            "cpis:\n- name: a\n  type: local\n  exec_path: bin/cpi\n  properties: {region: one}\n  migrated_from: [{name: ''}]\n- {name: b, type: sim}\n",
+        );
+        assert!(findings.is_clean(), "{findings}");
+        assert_eq!(config.of(Some("a")).unwrap(), "a");
+        assert!(config.are_same("a", "") && !config.are_same("b", ""));
+        assert!(config.of(None).unwrap_err().contains("names no 'cpi'"));
+        assert!(config.of(Some("c")).unwrap_err().contains("has only a, b"));
+        assert!(CpiConfig::default().of(Some("c")).unwrap_err().contains("update-cpi-config"));
+    }
+
+    #[test]
+    fn a_name_twice_is_refused() {
+        let (_, findings) = read("cpis: [{name: a, type: x}, {name: a, type: y}, {type: z}]\n");
+        assert!(findings.to_string().contains("cpis[1].name: the CPI 'a' is there already"), "{findings}");
+        assert!(findings.to_string().contains("cpis[2].name: is required"), "{findings}");
+        assert!(!read("{}").1.is_clean());
+    }
+}

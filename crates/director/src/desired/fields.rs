@@ -1,0 +1,225 @@
+//! Reads an object key by key. What is wrong is noted and reading goes on, so that all problems are told at once; keys that
+//! nobody knows are pointed out with the one that was probably meant.
+
+use std::net::IpAddr;
+
+use windlass_contract::Object;
+use windlass_manifest::{At, Content, Problem};
+
+use super::findings::{Findings, Place, Placed};
+
+/// How alike two words must be for one to be a slip of the other.
+const SLIP: f64 = 0.7;
+
+/// An object being read.
+pub(super) struct Fields<'a, 'f> {
+    at: At<'a>,
+    findings: &'f mut Findings,
+}
+
+impl<'a, 'f> Fields<'a, 'f> {
+    /// The object at `at`, of which these keys are known.
+    pub(super) fn of(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
+        let entries = findings.check(at.entries())?;
+        for (key, value) in entries.iter().filter(|(key, _)| !known.contains(key)) {
+            let hint = meant(key, known).map_or_else(String::new, |meant| format!("; did you mean '{meant}'?"));
+            findings.warn(value.problem(format!("the key '{key}' is not known and has no effect{hint}")));
+        }
+        Some(Self { at: at.clone(), findings })
+    }
+
+    /// Where it stands.
+    pub(super) fn place(&self) -> Place {
+        Place::of(&self.at)
+    }
+
+    /// What was found so far.
+    pub(super) fn findings(&mut self) -> &mut Findings {
+        self.findings
+    }
+
+    /// A problem with the object itself.
+    pub(super) fn push(&mut self, message: impl Into<String>) {
+        let problem = self.at.problem(message);
+        self.findings.push(problem);
+    }
+
+    /// A value that may be missing or null.
+    pub(super) fn optional(&mut self, name: &str) -> Option<At<'a>> {
+        let found = self.at.optional(name);
+        self.findings.check(found).flatten()
+    }
+
+    /// A value that must be there.
+    pub(super) fn required(&mut self, name: &str) -> Option<At<'a>> {
+        let found = self.at.field(name);
+        self.findings.check(found)
+    }
+
+    /// Notes the problem.
+    pub(super) fn check<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+        self.findings.check(result)
+    }
+
+    /// Text that must be there and not empty.
+    pub(super) fn text(&mut self, name: &str) -> Option<Placed<String>> {
+        let at = self.required(name)?;
+        self.check(placed_text(&at))
+    }
+
+    /// A name: text without what separates names from each other.
+    pub(super) fn name(&mut self) -> Option<Placed<String>> {
+        let name = self.text("name")?;
+        if name.value.contains('/') {
+            self.findings.push(name.problem("a name must not contain '/'"));
+            return None;
+        }
+        Some(name)
+    }
+
+    /// Text that may be missing.
+    pub(super) fn optional_text(&mut self, name: &str) -> Option<Placed<String>> {
+        let at = self.optional(name)?;
+        self.check(placed_text(&at))
+    }
+
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
+        let given = self.optional_text(name)?;
+        let found = words.iter().find(|(word, _)| *word == given.value).map(|(_, meaning)| *meaning);
+        if found.is_none() {
+            let words: Vec<_> = words.iter().map(|(word, _)| format!("'{word}'")).collect();
+            self.findings.push(given.problem(format!("expected {}, found '{}'", words.join(" or "), given.value)));
+        }
+        found
+    }
+
+    /// The elements of a list that may be missing.
+    pub(super) fn list(&mut self, name: &str) -> Vec<At<'a>> {
+        let list = self.at.optional_list(name);
+        self.findings.check(list).unwrap_or_default()
+    }
+
+    /// A list of texts that may be missing.
+    pub(super) fn texts(&mut self, name: &str) -> Vec<Placed<String>> {
+        self.list(name).iter().filter_map(|at| self.findings.check(placed_text(at))).collect()
+    }
+
+    /// A list of addresses that may be missing, as text.
+    pub(super) fn addresses(&mut self, name: &str) -> Vec<String> {
+        let mut addresses = Vec::new();
+        for text in self.texts(name) {
+            match text.value.parse::<IpAddr>() {
+                Ok(address) => addresses.push(address.to_string()),
+                Err(_) => self.findings.push(text.problem(format!("'{}' is not an address", text.value))),
+            }
+        }
+        addresses
+    }
+
+    /// An object that only somebody else understands.
+    pub(super) fn object(&mut self, name: &str) -> Object {
+        self.optional(name).and_then(|at| self.check(at.object())).unwrap_or_default()
+    }
+
+    /// A number from `least` to `most` that must be there.
+    pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
+        let at = self.required(name)?;
+        self.check(number(&at, least, most))
+    }
+
+    /// A boolean that may be missing.
+    pub(super) fn boolean(&mut self, name: &str) -> Option<bool> {
+        let at = self.optional(name)?;
+        self.check(at.boolean())
+    }
+
+    /// Refuses a key that is there.
+    pub(super) fn refuse(&mut self, name: &str, why: &str) {
+        if let Some(at) = self.optional(name) {
+            self.findings.push(at.problem(why));
+        }
+    }
+}
+
+/// Text. The original takes a number for it as well.
+pub(super) fn text(at: &At<'_>) -> Result<String, Problem> {
+    match &at.node().content {
+        Content::Number(number) => Ok(number.to_string()),
+        _ => at.string().map(str::to_owned),
+    }
+}
+
+fn placed_text(at: &At<'_>) -> Result<Placed<String>, Problem> {
+    let value = text(at)?;
+    if value.is_empty() {
+        return Err(at.problem("must not be empty"));
+    }
+    Ok(Placed { value, place: Place::of(at) })
+}
+
+/// A number from `least` to `most`. A number beyond 64 bits is read as text, and called what it is.
+pub(super) fn number(at: &At<'_>, least: u64, most: u64) -> Result<u64, Problem> {
+    let shown = match &at.node().content {
+        Content::Number(number) => number.to_string(),
+        Content::String(text) if is_huge_number(text) => text.clone(),
+        other => other.kind().to_owned(),
+    };
+    let found = match &at.node().content {
+        Content::Number(number) => number.as_u64(),
+        _ => None,
+    };
+    found
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| at.problem(format!("expected a whole number from {least} to {most}, found {shown}")))
+}
+
+fn is_huge_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.len() > 18 && digits.chars().all(|c| c.is_ascii_digit())
+}
+
+fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let alike = |candidate: &&str| strsim::normalized_damerau_levenshtein(key, candidate);
+    let best = known.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
+    (alike(&best) >= SLIP).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_manifest::Document;
+
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_is_pointed_out_with_the_one_that_was_meant() {
+        let document = Document::parse("persistant_disk: 5\nfoo: 1\n").unwrap();
+        let mut findings = Findings::new();
+        Fields::of(&document.root(), &["persistent_disk", "networks"], &mut findings).unwrap();
+        let warnings: Vec<_> = findings.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            [
+                "persistant_disk: the key 'persistant_disk' is not known and has no effect; did you mean 'persistent_disk'? (line 1)",
+                "foo: the key 'foo' is not known and has no effect (line 2)",
+            ]
+        );
+        assert!(findings.is_clean(), "unknown keys stop nothing");
+    }
+
+    #[test]
+    fn absurd_numbers_are_refused_with_what_was_found() {
+        for (yaml, found) in [
+            ("-1", "found -1"),
+            ("1000000000000", "found 1000000000000"),
+            ("99999999999999999999999", "found 99999999999999999999999"),
+            ("1.5", "found 1.5"),
+            ("many", "found a string"),
+            ("[1]", "found a list"),
+        ] {
+            let document = Document::parse(yaml).unwrap();
+            let problem = number(&document.root(), 0, 1000).unwrap_err().to_string();
+            assert!(problem.contains("from 0 to 1000") && problem.contains(found), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What reading and planning found: problems, which end a deploy before anything changes, and warnings, which do not.
+
+use windlass_manifest::{At, Position, Problem};
+
+/// Problems and warnings of all documents together, so that one round of editing mends them all.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Findings {
+    document: String,
+    problems: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+/// One problem or warning.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Such as `cloud config 'default'`; empty for the manifest.
+    pub document: String,
+    /// Such as `instance_groups[0].name`; empty for the document as a whole.
+    pub path: String,
+    /// What.
+    pub message: String,
+    /// Where in the document's text, if it is about a place there.
+    pub line: Option<usize>,
+}
+
+impl Finding {
+    /// For people. Without the line when the document was rewritten on its way, as the original client does.
+    pub fn describe(&self, with_line: bool) -> String {
+        let Self { path, message, line, .. } = self;
+        let mut text = String::new();
+        if !self.document.is_empty() {
+            text.push_str(&format!("in the {}: ", self.document));
+        }
+        if !path.is_empty() {
+            text.push_str(&format!("{path}: "));
+        }
+        text.push_str(message);
+        if let Some(line) = line.filter(|_| with_line) {
+            text.push_str(&format!(" (line {line})"));
+        }
+        text
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe(true))
+    }
+}
+
+impl Findings {
+    /// None yet; what is found from now on is in the manifest.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What is found from now on is in this document; the empty name is the manifest's.
+    pub fn begin(&mut self, document: impl Into<String>) {
+        self.document = document.into();
+    }
+
+    /// Something that cannot be used.
+    pub fn push(&mut self, problem: Problem) {
+        let finding = self.finding(problem);
+        self.problems.push(finding);
+    }
+
+    /// Something that can be used, but may not mean what its author thinks.
+    pub fn warn(&mut self, problem: Problem) {
+        let finding = self.finding(problem);
+        self.warnings.push(finding);
+    }
+
+    /// A problem with the document as a whole.
+    pub fn say(&mut self, message: impl Into<String>) {
+        let (document, message) = (self.document.clone(), message.into());
+        self.problems.push(Finding { document, path: String::new(), message, line: None });
+    }
+
+    fn finding(&self, problem: Problem) -> Finding {
+        let Problem { path, position, message } = problem;
+        Finding { document: self.document.clone(), path, message, line: Some(position.line) }
+    }
+
+    /// The value, or none after keeping the problem.
+    pub fn check<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+        result.map_err(|problem| self.push(problem)).ok()
+    }
+
+    /// What is about one document.
+    pub fn only(mut self, document: &str) -> Self {
+        self.problems.retain(|finding| finding.document == document);
+        self.warnings.retain(|finding| finding.document == document);
+        self
+    }
+
+    /// Whether nothing stands in the way.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// What stands in the way.
+    pub fn problems(&self) -> &[Finding] {
+        &self.problems
+    }
+
+    /// What should be looked at.
+    pub fn warnings(&self) -> &[Finding] {
+        &self.warnings
+    }
+}
+
+impl std::fmt::Display for Findings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&lines(&self.problems, true))
+    }
+}
+
+/// One line each.
+pub fn lines(findings: &[Finding], with_line: bool) -> String {
+    findings.iter().map(|finding| finding.describe(with_line)).collect::<Vec<_>>().join("\n")
+}
+
+/// Where something stands in its document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Such as `instance_groups[0].networks[1].name`.
+    pub path: String,
+    /// Line and column.
+    pub position: Position,
+}
+
+impl Place {
+    /// Of a value.
+    pub fn of(at: &At<'_>) -> Self {
+        Self { path: at.path().to_owned(), position: at.node().position }
+    }
+
+    /// A problem here.
+    pub fn problem(&self, message: impl Into<String>) -> Problem {
+        Problem { path: self.path.clone(), position: self.position, message: message.into() }
+    }
+}
+
+/// A value and where it stands, for checks that need more than its own document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl<T> Placed<T> {
+    /// A problem with the value.
+    pub fn problem(&self, message: impl Into<String>) -> Problem {
+        self.place.problem(message)
+    }
+}

@@ -1,0 +1,174 @@
+//! Reads what is wanted and what is, and plans; changes nothing.
+
+use std::collections::BTreeMap;
+
+use windlass_contract::cpi::methods::CalculateVmCloudProperties;
+use windlass_manifest::Document;
+
+use super::execute::cannot_do;
+use super::{DeployOptions, TaskError, explain, vm_stats};
+use crate::Director;
+use crate::desired::{
+    Configs, DeploymentManifest, Desired, DesiredSize, Findings, Wanted, lines, refuse_unfilled, resolve,
+};
+use crate::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, Recreate, plan};
+use crate::store::ConfigRecord;
+
+/// What a deploy is about to do.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    /// Ids of the stemcells in use.
+    pub(super) stemcells: Vec<i64>,
+    /// Ids of the configs in use.
+    pub(super) configs: Vec<i64>,
+}
+
+/// Reads and plans. All that is wrong with any document is told at once.
+pub(crate) async fn prepare(
+    director: &Director,
+    deployment: &str,
+    manifest: &str,
+    options: &DeployOptions,
+) -> Result<Prepared, TaskError> {
+    let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
+    let mut findings = Findings::new();
+    let manifest = DeploymentManifest::read(&document, &mut findings);
+    refuse_unfilled(&document, &mut findings);
+    if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
+        findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
+    }
+    let used = configs(director, options).await?;
+    if !used.iter().any(|config| config.kind == "cloud") {
+        findings.say("there is no cloud config; use update-cloud-config");
+    }
+    let cpi_configs = director.store.current_configs("cpi").await?;
+    let Configs { cloud, runtime, cpis } = Configs::read(used.iter().chain(&cpi_configs), &mut findings);
+    let stemcells = director.store.stemcells().await?;
+    let wanted = Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells: &stemcells };
+    let desired = resolve(wanted, &mut findings);
+    refuse_unknown_cpis(director, &desired, &mut findings);
+
+    let mut current = reload(director, deployment).await?;
+    current.calculated = calculate(director, &desired, &mut findings).await;
+    // Asking agents takes time, which a manifest that is wrong is not worth.
+    if findings.is_clean() {
+        vm_stats::find_unresponsive(director, &mut current).await;
+    }
+    let recreate = match (&options.recreate_only, options.recreate) {
+        (Some((group, instance)), _) => Recreate::Of { group: group.clone(), instance: instance.clone() },
+        (None, true) => Recreate::All,
+        (None, false) => Recreate::None,
+    };
+    let (canaries, max_in_flight) = (options.canaries, options.max_in_flight);
+    let plan_options = PlanOptions { recreate, fix: options.fix, canaries, max_in_flight };
+    let mut new_id = new_ids(director, deployment).await?;
+    let mut plan = plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
+    refuse_what_cannot_be_done(&desired, &plan, &mut findings);
+    if !findings.is_clean() {
+        return Err(TaskError::Input(lines(findings.problems(), options.verbatim)));
+    }
+    plan.warnings = findings.warnings().iter().map(|warning| warning.describe(options.verbatim)).collect();
+    Ok(Prepared { plan, stemcells: desired.stemcells, configs: used.iter().map(|config| config.id).collect() })
+}
+
+/// Ids for new instances, the same again until something was deployed.
+async fn new_ids(director: &Director, deployment: &str) -> Result<impl FnMut() -> String, TaskError> {
+    let generation = director.store.generation().await?;
+    let seed = format!("{}/{generation}/{deployment}", director.uuid);
+    let mut count = 0;
+    Ok(move || {
+        count += 1;
+        uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{seed}/{count}").as_bytes()).to_string()
+    })
+}
+
+/// The cloud and runtime configs that the operator saw, or the current ones.
+async fn configs(director: &Director, options: &DeployOptions) -> Result<Vec<ConfigRecord>, TaskError> {
+    let mut configs = Vec::new();
+    match &options.configs {
+        None => {
+            for kind in ["cloud", "runtime"] {
+                configs.extend(director.store.current_configs(kind).await?);
+            }
+        }
+        Some(ids) => {
+            for id in ids {
+                let found = director.store.config(*id).await?;
+                configs.push(found.ok_or_else(|| TaskError::Input(format!("there is no config with the id {id}")))?);
+            }
+        }
+    }
+    Ok(configs)
+}
+
+/// Asks CPIs what resources mean in their clouds.
+async fn calculate(director: &Director, desired: &Desired, findings: &mut Findings) -> Calculated {
+    let mut calculated = Calculated::default();
+    for (name, resources) in desired.resources() {
+        let Ok(cpi) = director.clouds.cpi(name) else { continue };
+        match cpi.call(&CalculateVmCloudProperties { desired: resources }, None).await {
+            Ok(cloud_properties) => calculated.insert(name, resources, cloud_properties),
+            Err(error) => {
+                let uses = |size: &DesiredSize| *size == DesiredSize::Resources(resources);
+                let reason = format!("the CPI cannot tell what its vm_resources mean: {}", explain(&error));
+                for group in desired.groups.iter().filter(|group| uses(&group.vm_size)) {
+                    findings.push(group.place.problem(reason.clone()));
+                }
+            }
+        }
+    }
+    calculated
+}
+
+fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Findings) {
+    for group in &desired.groups {
+        for zone in group.zones.iter().filter(|zone| director.clouds.cpi(&zone.cpi).is_err()) {
+            let az = zone.az.as_deref().unwrap_or_default();
+            let message = format!("this director does not drive the CPI '{}' of its az '{az}'", zone.cpi);
+            findings.push(group.place.problem(message));
+        }
+    }
+}
+
+/// Once per group and reason.
+fn refuse_what_cannot_be_done(desired: &Desired, plan: &Plan, findings: &mut Findings) {
+    for group in &plan.groups {
+        let Some(place) = desired.groups.iter().find(|known| known.name == group.name).map(|known| &known.place) else {
+            continue;
+        };
+        let mut said = Vec::new();
+        for instance in &group.instances {
+            for action in &instance.actions {
+                if let Some(why) = cannot_do(&action.what).filter(|why| !said.contains(why)) {
+                    said.push(why);
+                    findings.push(place.problem(format!("{}: {}: {why}", instance.label(), action.reason)));
+                }
+            }
+        }
+    }
+}
+
+/// What is, as far as the director knows.
+pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Current, TaskError> {
+    let mut vms = BTreeMap::new();
+    for vm in director.store.vms(deployment).await? {
+        vms.entry(vm.instance.clone()).or_insert(vm);
+    }
+    let mut disks: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for disk in director.store.disks(Some(deployment)).await? {
+        disks.entry(disk.instance.clone()).or_default().push(disk);
+    }
+    let instances = director
+        .store
+        .instances(deployment)
+        .await?
+        .into_iter()
+        .map(|record| CurrentInstance {
+            vm: vms.remove(&record.id),
+            disks: disks.remove(&record.id).unwrap_or_default(),
+            unresponsive: false,
+            record,
+        })
+        .collect();
+    Ok(Current { instances, addresses: director.store.addresses().await?, calculated: Calculated::default() })
+}
