@@ -64,12 +64,16 @@ pub(crate) enum Failure {
     Demo(#[from] DemoError),
 }
 
-/// An error with its causes in one line, whatever they quote: what comes from files and from the network shall neither
-/// break the line nor steer the terminal.
+/// An error with its causes. What they quote from files and from the network shall not steer the terminal, and if it has
+/// several lines, such as a director's list of problems, all but the first are indented: none passes for a message of ours.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string);
-    let line = causes.collect::<Vec<_>>().join(": ").replace(|letter: char| letter.is_control(), " ");
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = causes.collect::<Vec<_>>().join(": ");
+    let tidy = |line: &str| {
+        let line = line.replace(|letter: char| letter.is_control(), " ");
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(tidy).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n  ")
 }
 
 #[cfg(test)]
@@ -77,9 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_one_line_even_if_it_quotes_several() {
-        let source = io::Error::other("first\nsecond \u{1b}[31m");
+    fn what_a_failure_quotes_neither_passes_for_another_message_nor_steers_the_terminal() {
+        let source = io::Error::other("first\n\r\nsecond \u{1b}[31m");
         let failure = Failure::File { path: "x.yml".into(), source };
-        assert_eq!(chain(&failure), "cannot read 'x.yml': first second [31m");
+        assert_eq!(chain(&failure), "cannot read 'x.yml': first\n  second [31m");
     }
 }

@@ -18,6 +18,8 @@ pub struct DeploymentManifest {
     pub name: Option<Placed<String>>,
     /// Stemcells by alias.
     pub stemcells: Vec<StemcellReference>,
+    /// Whether all of them could be read; if not, an alias that is missing here may be there.
+    pub knows_all_stemcells: bool,
     /// Groups of instances.
     pub groups: Vec<InstanceGroup>,
     /// Jobs for groups that match.
@@ -72,8 +74,14 @@ const FEATURES: [(&str, Option<&str>); 8] = [
 impl DeploymentManifest {
     /// Reads a manifest. Everything that this director cannot do yet is refused here, before anything changes.
     pub fn read(document: &Document, findings: &mut Findings) -> Self {
-        let mut manifest =
-            Self { name: None, stemcells: Vec::new(), groups: Vec::new(), addons: Vec::new(), tags: Object::new() };
+        let mut manifest = Self {
+            name: None,
+            stemcells: Vec::new(),
+            knows_all_stemcells: false,
+            groups: Vec::new(),
+            addons: Vec::new(),
+            tags: Object::new(),
+        };
         let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
         let Some(mut root) = Fields::of(&document.root(), &known, findings) else { return manifest };
         for (key, why) in GONE {
@@ -97,8 +105,9 @@ impl DeploymentManifest {
             None => UpdateSettings::default(),
         };
         root.required("stemcells");
-        for at in root.list("stemcells") {
-            if let Some(stemcell) = StemcellReference::read(&at, root.findings()) {
+        let listed = root.list("stemcells");
+        for at in &listed {
+            if let Some(stemcell) = StemcellReference::read(at, root.findings()) {
                 let alias = &stemcell.alias;
                 if manifest.stemcells.iter().any(|other| other.alias.value == alias.value) {
                     root.findings().push(alias.problem(format!("the alias '{}' is taken already", alias.value)));
@@ -106,6 +115,7 @@ impl DeploymentManifest {
                 manifest.stemcells.push(stemcell);
             }
         }
+        manifest.knows_all_stemcells = manifest.stemcells.len() == listed.len();
         for at in root.list("instance_groups") {
             let Some(group) = read_group(&at, update, root.findings()) else { continue };
             let is_same = |other: &&InstanceGroup| canonical(&other.name) == canonical(&group.name);

@@ -210,7 +210,7 @@ impl Resolver<'_> {
             zones,
             vm_size: vm_size?,
             vm_extensions,
-            stemcells,
+            stemcells: stemcells?,
             disks,
             networks,
             env: group.env.clone(),
@@ -298,12 +298,16 @@ impl Resolver<'_> {
         disks
     }
 
-    fn stemcells(&self, group: &InstanceGroup, zones: &[Zone], findings: &mut Findings) -> Vec<StemcellChoice> {
-        let Some(alias) = &group.stemcell else { return Vec::new() };
+    /// None if it was said already why there is none.
+    fn stemcells(&self, group: &InstanceGroup, zones: &[Zone], findings: &mut Findings) -> Option<Vec<StemcellChoice>> {
+        let alias = group.stemcell.as_ref()?;
         let Some((_, choices)) = self.chosen.iter().find(|(known, _)| *known == alias.value) else {
-            findings.push(alias.problem(format!("the alias '{}' is not in the manifest's stemcells", alias.value)));
-            return Vec::new();
+            if self.wanted.manifest.knows_all_stemcells {
+                findings.push(alias.problem(format!("the alias '{}' is not in the manifest's stemcells", alias.value)));
+            }
+            return None;
         };
+        let first = choices.first()?;
         let mut stemcells: Vec<StemcellChoice> = Vec::new();
         for zone in zones {
             if stemcells.iter().any(|stemcell| stemcell.cpi == zone.cpi) {
@@ -311,15 +315,13 @@ impl Resolver<'_> {
             }
             match choices.iter().find(|choice| self.wanted.cpis.are_same(&choice.cpi, &zone.cpi)) {
                 Some(choice) => stemcells.push(StemcellChoice { cpi: zone.cpi.clone(), ..choice.clone() }),
-                // Said where the stemcell is named.
-                None if choices.is_empty() => {}
                 None => findings.push(alias.problem(format!(
                     "the stemcell {}/{} was not uploaded to the CPI '{}'; upload it again",
-                    choices[0].name, choices[0].version, zone.cpi
+                    first.name, first.version, zone.cpi
                 ))),
             }
         }
-        stemcells
+        Some(stemcells)
     }
 
     /// With one network, that one is the default for everything; with several, the manifest says which.

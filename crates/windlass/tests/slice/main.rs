@@ -132,7 +132,7 @@ fn bad_input_is_refused_and_changes_nothing() {
     let good = fs::read_to_string(site.manifest()).unwrap();
     for (change, expected) in [
         (good.replace("vm_type: small", "vm_type: huge"), "the vm_type 'huge' is not in the cloud config"),
-        (good.replace("os: windlass-minimal", "os: windows"), "no stemcell 'windows'"),
+        (good.replace("os: windlass-minimal", "os: windows"), "no stemcell of the operating system 'windows'"),
         (good.replace("instances: 1", "instances: -1"), "instance_groups[0].instances"),
         (format!("{good}  jobs: [{{name: redis, release: redis}}]\n"), "this director cannot run jobs yet"),
         (good.replace("name: default}]", "name: nowhere}]"), "the network 'nowhere' is not in the cloud config"),
@@ -141,6 +141,17 @@ fn bad_input_is_refused_and_changes_nothing() {
         let said = try_manifest(&change);
         assert!(said.contains(expected), "expected '{expected}' in: {said}");
     }
+    // Several mistakes at once are told at once: one line each, with path and line.
+    let several = good.replace("vm_type: small", "vm_type: huge").replace("instances: 1", "instances: 1000000000000");
+    let said = try_manifest(&several);
+    for expected in ["instance_groups[0].instances: ", "instance_groups[0].vm_type: "] {
+        let lines: Vec<_> = said.lines().filter(|line| line.contains(expected)).collect();
+        assert!(
+            lines.len() == 1 && lines[0].contains("(line "),
+            "expected '{expected}' on a line of its own in: {said}"
+        );
+    }
+    assert!(!said.lines().any(|line| line.contains(".instances: ") && line.contains(".vm_type: ")), "{said}");
     let garbage = site.file("garbage.tgz");
     fs::write(&garbage, "not a tarball").unwrap();
     assert!(site.fails(&["upload-stemcell", garbage.to_str().unwrap()]).contains("garbage.tgz"));
