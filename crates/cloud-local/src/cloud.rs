@@ -53,6 +53,11 @@ impl LocalCloud {
         })
     }
 
+    /// The folder of everything.
+    pub(crate) fn state(&self) -> &Path {
+        &self.config.state_dir
+    }
+
     /// The executable that becomes a VM's supervisor.
     pub(crate) fn windlass(&self) -> Result<PathBuf, CpiError> {
         match &self.config.windlass {

@@ -11,6 +11,7 @@
 //!                  agent.json  base/                         of a process
 //!                  upper/  work/  root/  disks/  container/  of a container: what it wrote, its disks, what it was made from
 //! disks/disk-…/    disk.json  data/ or image
+//! snapshots/snap-…/  snapshot.json  data/ or image
 //! networks/net-…/  network.json                  a range that was set aside
 //! requests/        the SDK's memory: answered requests, how each VM gets its settings, locks
 //! locks/           one per resource that is being changed, one for all networks
@@ -26,6 +27,7 @@
 //!   the inside; `container`: what a supervisor makes a container from.
 //! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same; `surroundings`: what VMs share, and
 //!   giving it back.
+//! - `disks`: what disks are made of, and showing them to VMs; [`operator`]: looking at all of this, and tidying up.
 //! - `unpack`, `oci`, `layers`: images, without letting them write anywhere else.
 
 mod address;
@@ -39,6 +41,7 @@ mod machine;
 mod methods;
 mod network;
 mod oci;
+pub mod operator;
 mod process_tree;
 mod state;
 mod supervisor;

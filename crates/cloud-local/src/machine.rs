@@ -313,7 +313,7 @@ impl Machine {
         }
     }
 
-    fn supervisor_record(&self) -> Option<SupervisorRecord> {
+    pub(crate) fn supervisor_record(&self) -> Option<SupervisorRecord> {
         serde_json::from_slice(&fs::read(self.supervisor()).ok()?).ok()
     }
 

@@ -54,5 +54,6 @@ pub mod user_data;
 pub use answer::answer;
 pub use cloud::{Call, Cloud};
 pub use config::Config;
+pub use secrets::without_credentials;
 pub use serve::{serve, serve_with};
 pub use user_data::UserData;

@@ -177,6 +177,42 @@ impl<R: Kept> Shelf<R> {
         Ok(records)
     }
 
+    /// What interrupted calls left half done, once their process is gone.
+    pub fn leftovers(&self) -> Result<Vec<PathBuf>, StateError> {
+        let names = self.names()?.into_iter();
+        Ok(names
+            .filter(|name| file::is_leftover(name.as_ref()) && !maker_runs(name))
+            .map(|name| self.folder.join(name))
+            .collect())
+    }
+
+    /// Removes something half done, if it is one of this kind.
+    pub fn remove_leftover(&self, path: &Path) -> Result<(), StateError> {
+        match self.leftovers()?.iter().find(|leftover| *leftover == path) {
+            Some(path) => remove_all(path).map_err(io_error("remove", path)),
+            None => Ok(()),
+        }
+    }
+
+    /// Locks that nobody holds, of resources of this kind that are gone.
+    pub fn stale_locks(&self) -> Result<Vec<PathBuf>, StateError> {
+        let mut stale = Vec::new();
+        for entry in fs::read_dir(&self.locks).into_iter().flatten().flatten() {
+            let Some(cid) = entry.file_name().into_string().ok().filter(|cid| self.path(cid).is_some()) else {
+                continue;
+            };
+            if !self.is_locked(&cid) && self.read(&cid)?.is_none() {
+                stale.push(entry.path());
+            }
+        }
+        Ok(stale)
+    }
+
+    /// Whether a process is changing the resource.
+    pub fn is_locked(&self, cid: &str) -> bool {
+        FileLock::is_held(&self.locks.join(cid)).unwrap_or(true)
+    }
+
     /// Locks a resource against changes by other processes.
     pub fn lock(&self, cid: &str) -> Result<FileLock, StateError> {
         file::create_private_dir(&self.locks).map_err(io_error("make", &self.locks))?;
@@ -238,11 +274,10 @@ impl<R: Kept> Shelf<R> {
                 continue;
             }
             let path = self.folder.join(&name);
-            let maker = name.rsplit('-').nth(1).unwrap_or_default();
             let is_old = fs::metadata(&path)
                 .and_then(|metadata| metadata.modified())
                 .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LEFTOVER_AGE));
-            if is_old && !Path::new("/proc").join(maker).exists() {
+            if is_old && !maker_runs(&name) {
                 let _ = remove_all(&path);
             }
         }
@@ -260,6 +295,12 @@ impl<R: Kept> Shelf<R> {
         }
         Ok(names)
     }
+}
+
+/// Whether the process that made something half done still runs: its pid is in the name.
+fn maker_runs(name: &str) -> bool {
+    let maker = name.rsplit('-').nth(1).unwrap_or_default();
+    Path::new("/proc").join(maker).exists()
 }
 
 /// Removes a tree, also one with folders that forbid it. Gone already is a success.
@@ -323,13 +364,29 @@ mod tests {
         let cid = shelf.cid(Uuid::new_v4());
         shelf.make(&cid, &Thing(1), |_| Err(CpiError::cloud("no"))).unwrap_err();
         assert_eq!(shelf.names().unwrap(), Vec::<String>::new());
-        fs::create_dir_all(shelf.folder.join(format!(".new-{cid}-1-0/read-only"))).unwrap();
+        let living = shelf.folder.join(format!(".new-{cid}-{}-0", std::process::id()));
+        let dead = shelf.folder.join(format!(".new-{cid}-4000000000-0/read-only"));
+        for folder in [&living, &dead] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        assert_eq!(shelf.leftovers().unwrap(), [dead.parent().unwrap()], "what is being made is not left over");
+        shelf.remove_leftover(&living).unwrap();
+        shelf.remove_leftover(dead.parent().unwrap()).unwrap();
+        assert!(living.exists() && !dead.exists());
+        fs::create_dir_all(&dead).unwrap();
         shelf.make(&cid, &Thing(1), |_| Ok(())).unwrap();
         assert_eq!(shelf.names().unwrap(), [cid.as_str()]);
         shelf.make(&cid, &Thing(2), |_| Ok(())).unwrap();
         assert_eq!(shelf.all().unwrap(), [Thing(1)], "made once, however often it is asked for");
-        drop(shelf.lock(&cid).unwrap());
+        let lock = shelf.lock(&cid).unwrap();
+        assert!(shelf.is_locked(&cid));
+        drop(lock);
+        assert!(!shelf.is_locked(&cid) && shelf.stale_locks().unwrap().is_empty());
         shelf.remove(&cid).unwrap();
+        let gone = shelf.cid(Uuid::new_v4());
+        drop(shelf.lock(&gone).unwrap());
+        assert_eq!(shelf.stale_locks().unwrap(), [shelf.locks.join(&gone)]);
+        fs::remove_file(shelf.locks.join(&gone)).unwrap();
         assert!(shelf.names().unwrap().is_empty() && fs::read_dir(&shelf.locks).unwrap().next().is_none());
     }
 }

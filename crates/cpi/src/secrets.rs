@@ -120,6 +120,31 @@ fn holds_credentials(key: &str) -> bool {
     CREDENTIALS.iter().any(|word| key.contains(word)) || key.ends_with("key")
 }
 
+/// A document without the values of keys that hold credentials, and without passwords in URLs: to be shown to people.
+pub fn without_credentials(mut document: Value) -> Value {
+    hide(&mut document, false);
+    document
+}
+
+fn hide(value: &mut Value, secret: bool) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object.iter_mut() {
+                hide(value, secret || holds_credentials(key));
+            }
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(|element| hide(element, secret)),
+        Value::Null => {}
+        hidden if secret => *hidden = REDACTED.into(),
+        Value::String(text) => {
+            if let Some(password) = password_in_url(text) {
+                *text = text.replace(password, REDACTED);
+            }
+        }
+        Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 fn password_in_url(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -187,6 +212,15 @@ fn hide_values(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_is_shown_without_credentials() {
+        let document = json!({"vm": {"name": "vm-1"}, "blobstore": {"options": {"password": "hunter2", "port": 25250}},
+            "env": {"bosh": {"mbus": {"cert": {"private_key": "hunter3"}}}}, "urls": ["https://a:hunter4@b:6868/x"]});
+        let shown = without_credentials(document).to_string();
+        assert!(!shown.contains("hunter") && shown.contains("vm-1") && shown.contains("25250"), "{shown}");
+        assert!(shown.contains("https://a:<redacted>@b:6868/x"), "{shown}");
+    }
 
     fn create_vm() -> Request {
         let env = json!({"bosh": {"group": "d-g", "password": "env-password", "mbus": {"urls": ["https://u:url-pass@0.0.0.0"],

@@ -191,6 +191,9 @@ pub(crate) enum Verb {
     /// Serve one CPI call: the request on stdin, the answer on stdout
     #[command(subcommand)]
     Cpi(CpiVerb),
+    /// Look into the embedded cloud, and tidy it up
+    #[command(subcommand, after_help = LOCAL_HELP)]
+    Local(LocalVerb),
     /// Look into the simulated cloud
     #[command(subcommand)]
     Sim(SimVerb),
@@ -359,6 +362,61 @@ pub(crate) enum CpiVerb {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+}
+
+const LOCAL_HELP: &str = "The cloud is that of the director on this machine (see --state-dir), or the one that --config \
+describes. None of these verbs needs a director that runs.";
+
+/// `local …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocalVerb {
+    /// List all that there is, and what does not fit together
+    Status {
+        #[command(flatten)]
+        cloud: LocalCloudArgs,
+    },
+    /// Remove what nobody owns, after showing it
+    Gc {
+        #[command(flatten)]
+        cloud: LocalCloudArgs,
+    },
+    /// Kill a VM, as a power failure would; its disks stay
+    Kill {
+        /// VM
+        vm_cid: VmCid,
+        #[command(flatten)]
+        cloud: LocalCloudArgs,
+    },
+    /// Print what a VM's agent was given
+    Settings {
+        /// VM
+        vm_cid: VmCid,
+        /// Print passwords and keys, too
+        #[arg(long)]
+        secrets: bool,
+        #[command(flatten)]
+        cloud: LocalCloudArgs,
+    },
+    /// Print the cids of all that there is, one per line
+    List {
+        #[command(flatten)]
+        cloud: LocalCloudArgs,
+    },
+    /// Print how large a disk is, in MiB
+    DiskSize {
+        /// Disk
+        disk_cid: DiskCid,
+        #[command(flatten)]
+        cloud: LocalCloudArgs,
+    },
+}
+
+/// Which embedded cloud.
+#[derive(Debug, Args)]
+pub(crate) struct LocalCloudArgs {
+    /// Configuration that its CPI is called with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// `sim …`.

@@ -35,7 +35,9 @@ pub(crate) enum Failure {
     #[error("'{}' is not valid", path.display())]
     Yaml { path: PathBuf, source: Box<dyn Error + Send + Sync> },
     #[error(transparent)]
-    Sim(#[from] windlass_contract::cpi::CpiError),
+    Cloud(#[from] windlass_contract::cpi::CpiError),
+    #[error("{failed} of {found} could not be removed: {first}")]
+    Garbage { failed: usize, found: usize, first: String },
     #[error(transparent)]
     StemcellBuild(#[from] windlass_stemcell::BuildError),
     #[error(transparent)]

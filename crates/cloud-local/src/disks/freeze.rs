@@ -80,6 +80,11 @@ impl Drop for Frozen {
     }
 }
 
+/// Whether a call has frozen the disk in the folder `disk`, or was killed when it had.
+pub(crate) fn is_marked(disk: &Path) -> bool {
+    disk.join(MARK).exists()
+}
+
 /// Thaws what a killed call may have left frozen. Called by whoever locks the disk, before anything else.
 pub(super) fn thaw_leftover(disk: &Path) -> Result<(), DiskError> {
     let mark = disk.join(MARK);

@@ -38,7 +38,7 @@ pub(crate) struct LoopDevice {
 }
 
 impl Image {
-    pub(super) fn new(path: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
@@ -53,7 +53,7 @@ impl Image {
     }
 
     /// How long the file is.
-    pub(super) fn size_mib(&self) -> Result<u64, DiskError> {
+    pub(crate) fn size_mib(&self) -> Result<u64, DiskError> {
         Ok(self.path.metadata().map_err(io_error("look at", &self.path))?.len() / MIB)
     }
 
@@ -89,7 +89,7 @@ impl Image {
     }
 
     /// Whether `point` shows this image to us.
-    pub(super) fn is_mounted_at(&self, point: &Path) -> Result<bool, DiskError> {
+    pub(crate) fn is_mounted_at(&self, point: &Path) -> Result<bool, DiskError> {
         let Ok(point) = point.canonicalize() else { return Ok(false) };
         let devices = self.held_by()?;
         let mounts = mounts::of_this_process().map_err(io_error("read", Path::new("/proc/self/mountinfo")))?;
@@ -117,7 +117,7 @@ impl Image {
     }
 
     /// Fails if any loop device holds the image.
-    pub(super) fn ensure_free(&self) -> Result<(), DiskError> {
+    pub(crate) fn ensure_free(&self) -> Result<(), DiskError> {
         match self.held_by()?.into_iter().next() {
             Some(held) => Err(self.is_held(held)),
             None => Ok(()),

@@ -79,7 +79,7 @@ impl<'a> LockedDisk<'a> {
     pub(crate) fn hint(&self, isolation: Isolation, machine: &Machine) -> DiskHint {
         let place = match (self.record.form, isolation) {
             (DiskForm::Directory, _) => self.data(),
-            (DiskForm::Image, Isolation::Process) => self.point(machine),
+            (DiskForm::Image, Isolation::Process) => point(machine, &self.record.cid),
             (DiskForm::Image, Isolation::Container) => Path::new(DISKS_IN_VM).join(self.record.cid.as_str()),
         };
         let place = place.display().to_string();
@@ -105,7 +105,7 @@ impl<'a> LockedDisk<'a> {
             DiskForm::Directory => Ok(()),
             DiskForm::Image => {
                 folder::open(&machine.disks())?;
-                self.image().mount(&self.point(machine))
+                self.image().mount(&point(machine, &self.record.cid))
             }
         }
     }
@@ -115,7 +115,7 @@ impl<'a> LockedDisk<'a> {
         self.release()?;
         if let Some(vm) = self.record.attached_to.take() {
             if let Some(machine) = self.cloud.vms.path(vm.vm.as_str()).map(Machine::new) {
-                remove_point(&self.point(&machine))?;
+                remove_point(&point(&machine, &self.record.cid))?;
             }
             self.save()?;
         }
@@ -148,7 +148,7 @@ impl<'a> LockedDisk<'a> {
     }
 
     fn fill(&self) -> Result<(), DiskError> {
-        let point = self.own_point();
+        let point = own_point(&self.folder);
         self.image().fill(&point)?;
         remove_point(&point)
     }
@@ -182,7 +182,7 @@ impl<'a> LockedDisk<'a> {
     /// The place where the image is mounted for its VM, if it is: what is frozen there is the disk and nothing else.
     fn shown_at(&self) -> Result<Option<PathBuf>, DiskError> {
         let vm = self.holder().and_then(|vm| self.cloud.vms.path(vm.as_str()));
-        let Some(point) = vm.map(|vm| self.point(&Machine::new(vm))) else { return Ok(None) };
+        let Some(point) = vm.map(|vm| point(&Machine::new(vm), &self.record.cid)) else { return Ok(None) };
         Ok(self.image().is_mounted_at(&point)?.then_some(point))
     }
 
@@ -197,9 +197,9 @@ impl<'a> LockedDisk<'a> {
             self.detach()?;
         }
         if self.record.form == DiskForm::Image && self.record.attached_to.is_none() {
-            if self.own_point().exists() {
+            if own_point(&self.folder).exists() {
                 self.release()?;
-                remove_point(&self.own_point())?;
+                remove_point(&own_point(&self.folder))?;
             }
             let size_mib = self.image().size_mib()?;
             if size_mib > self.record.size_mib {
@@ -222,16 +222,16 @@ impl<'a> LockedDisk<'a> {
     fn image(&self) -> Image {
         Image::new(self.data())
     }
+}
 
-    /// Where the disk is mounted for a VM.
-    fn point(&self, machine: &Machine) -> PathBuf {
-        machine.disks().join(self.record.cid.as_str())
-    }
+/// Where a disk is mounted for a VM.
+pub(crate) fn point(machine: &Machine, disk: &DiskCid) -> PathBuf {
+    machine.disks().join(disk.as_str())
+}
 
-    /// Where the disk is mounted for nobody but us.
-    fn own_point(&self) -> PathBuf {
-        self.folder.join("mount")
-    }
+/// Where the disk in `folder` is mounted for nobody but us.
+pub(crate) fn own_point(folder: &Path) -> PathBuf {
+    folder.join("mount")
 }
 
 /// Makes the data of a new disk or of a copy of a snapshot at `to`, which nobody sees yet.

@@ -22,7 +22,7 @@ mod copy;
 mod copy_tree;
 pub(crate) mod error;
 pub(crate) mod folder;
-mod freeze;
+pub(crate) mod freeze;
 mod holders;
 pub(crate) mod image;
 pub(crate) mod locked;

@@ -38,7 +38,7 @@ pub(crate) struct Mount {
     pub(super) id: u64,
     pub(super) parent: u64,
     pub(super) device: Device,
-    pub(super) point: PathBuf,
+    pub(crate) point: PathBuf,
     /// The group of mounts that what happens here is passed on to.
     pub(super) peers: Option<u64>,
 }
@@ -51,6 +51,12 @@ pub(crate) fn of_this_process() -> io::Result<Vec<Mount>> {
 /// The uppermost mount at exactly `point`.
 pub(super) fn at<'a>(mounts: &'a [Mount], point: &Path) -> Option<&'a Mount> {
     mounts.iter().rfind(|mount| mount.point == point)
+}
+
+/// Something that is mounted in the folder or below it.
+pub(crate) fn below<'a>(mounts: &'a [Mount], folder: &Path) -> Option<&'a Path> {
+    let folder = folder.canonicalize().ok()?;
+    mounts.iter().map(|mount| mount.point.as_path()).find(|point| point.starts_with(&folder))
 }
 
 /// Lines that are not understood are no mounts that matter here.

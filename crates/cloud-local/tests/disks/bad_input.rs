@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::namespace::is_private;
+use crate::rig::own_machine::is_own_machine;
 use crate::rig::unique;
 use crate::site::{Form, Site};
 
@@ -82,7 +82,7 @@ fn nonsense_about_directories_is_refused_and_changes_nothing() {
 
 #[test]
 fn nonsense_about_images_is_refused_and_changes_nothing() {
-    if is_private("bad_input::nonsense_about_images_is_refused_and_changes_nothing") {
+    if is_own_machine("bad_input::nonsense_about_images_is_refused_and_changes_nothing") {
         is_refused(Form::Image);
     }
 }

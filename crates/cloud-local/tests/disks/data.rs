@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Value, json};
 
-use crate::namespace::is_private;
+use crate::rig::own_machine::is_own_machine;
 use crate::rig::read_json;
 use crate::site::{Form, Site, loops, read_tree, run, write_tree};
 
@@ -34,7 +34,7 @@ fn survives(form: Form) {
     fs::write(copy.join("tree/only here"), "").unwrap();
     assert_eq!(read_tree(&folder), later, "a copy is not the original");
     assert_eq!(site.ok("get_disks", json!([second])).as_array().unwrap().len(), 2);
-    if form == Form::Image {
+    if site.has_images() {
         let size = |folder: &std::path::Path| {
             let space = rustix::fs::statvfs(folder).unwrap();
             (space.f_blocks * space.f_frsize) >> 20
@@ -62,14 +62,21 @@ fn data_of_a_directory_survives_snapshot_growth_and_moves() {
 
 #[test]
 fn data_of_an_image_survives_snapshot_growth_and_moves() {
-    if is_private("data::data_of_an_image_survives_snapshot_growth_and_moves") {
+    if is_own_machine("data::data_of_an_image_survives_snapshot_growth_and_moves") {
         survives(Form::Image);
     }
 }
 
 #[test]
+fn data_of_a_containers_disk_survives_snapshot_growth_and_moves() {
+    if is_own_machine("data::data_of_a_containers_disk_survives_snapshot_growth_and_moves") {
+        survives(Form::Container);
+    }
+}
+
+#[test]
 fn an_image_is_sparse_and_exactly_as_large_as_asked() {
-    if !is_private("data::an_image_is_sparse_and_exactly_as_large_as_asked") {
+    if !is_own_machine("data::an_image_is_sparse_and_exactly_as_large_as_asked") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -116,7 +123,7 @@ fn a_directory_grows_and_never_shrinks() {
 
 #[test]
 fn an_image_grows_and_never_shrinks() {
-    if is_private("data::an_image_grows_and_never_shrinks") {
+    if is_own_machine("data::an_image_grows_and_never_shrinks") {
         grows_and_never_shrinks(Form::Image);
     }
 }
@@ -124,7 +131,7 @@ fn an_image_grows_and_never_shrinks() {
 /// Where the kernel does not let us, the disk stays as it is and the remedy is named.
 #[test]
 fn an_image_in_use_grows_or_says_that_it_must_be_detached() {
-    if !is_private("data::an_image_in_use_grows_or_says_that_it_must_be_detached") {
+    if !is_own_machine("data::an_image_in_use_grows_or_says_that_it_must_be_detached") {
         return;
     }
     let site = Site::new(Form::Image);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use crate::namespace::is_private;
+use crate::rig::own_machine::is_own_machine;
 use crate::rig::{kill_hard, wait_for};
 use crate::site::{Form, Site, loops, run};
 
@@ -52,7 +52,7 @@ impl Drop for Inner {
 /// Two mounts of one file system write over each other: everything on it would be lost.
 #[test]
 fn a_disk_with_an_open_file_and_a_dead_agent_is_not_attached_elsewhere() {
-    if !is_private("held::a_disk_with_an_open_file_and_a_dead_agent_is_not_attached_elsewhere") {
+    if !is_own_machine("held::a_disk_with_an_open_file_and_a_dead_agent_is_not_attached_elsewhere") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -85,7 +85,7 @@ fn a_disk_with_an_open_file_and_a_dead_agent_is_not_attached_elsewhere() {
 
 #[test]
 fn detaching_unmounts_what_the_vm_mounted_and_the_kernel_lets_go_of_the_file() {
-    if !is_private("held::detaching_unmounts_what_the_vm_mounted_and_the_kernel_lets_go_of_the_file") {
+    if !is_own_machine("held::detaching_unmounts_what_the_vm_mounted_and_the_kernel_lets_go_of_the_file") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -108,7 +108,7 @@ fn detaching_unmounts_what_the_vm_mounted_and_the_kernel_lets_go_of_the_file() {
 /// A disk that is shown after the VM was started, seen from the mount namespace of something that runs in it.
 #[test]
 fn a_disk_appears_in_what_runs_already_and_never_comes_back_from_there() {
-    if !is_private("held::a_disk_appears_in_what_runs_already_and_never_comes_back_from_there") {
+    if !is_own_machine("held::a_disk_appears_in_what_runs_already_and_never_comes_back_from_there") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -131,7 +131,7 @@ fn a_disk_appears_in_what_runs_already_and_never_comes_back_from_there() {
 
 #[test]
 fn an_image_that_any_loop_device_holds_is_refused() {
-    if !is_private("held::an_image_that_any_loop_device_holds_is_refused") {
+    if !is_own_machine("held::an_image_that_any_loop_device_holds_is_refused") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -157,7 +157,7 @@ fn an_image_that_any_loop_device_holds_is_refused() {
 
 #[test]
 fn a_file_system_inside_the_disk_is_named() {
-    if !is_private("held::a_file_system_inside_the_disk_is_named") {
+    if !is_own_machine("held::a_file_system_inside_the_disk_is_named") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -174,7 +174,7 @@ fn a_file_system_inside_the_disk_is_named() {
 
 #[test]
 fn after_a_restart_of_the_machine_reboot_vm_brings_the_disks_back() {
-    if !is_private("held::after_a_restart_of_the_machine_reboot_vm_brings_the_disks_back") {
+    if !is_own_machine("held::after_a_restart_of_the_machine_reboot_vm_brings_the_disks_back") {
         return;
     }
     let site = Site::new(Form::Image);

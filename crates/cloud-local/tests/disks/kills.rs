@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::namespace::is_private;
+use crate::rig::own_machine::is_own_machine;
 use crate::rig::{request, unique};
 use crate::site::{Form, Site};
 
@@ -58,7 +58,7 @@ fn sweep(form: Form, method: &str, is_attached: bool, arguments: impl Fn(&Scene)
         tidy_up(&site, &vm, &scene);
         killed += u32::from(was_killed);
         if !was_killed {
-            eprintln!("{method} of an {form:?}: killed {killed} times");
+            eprintln!("{method} with {form:?}: killed {killed} times");
             assert!(point > 3, "the sweep of {method} passed only {point} points");
             return;
         }
@@ -90,7 +90,7 @@ fn check(site: &Site, method: &str, scene: &Scene, result: &Value) {
         "resize_disk" | "update_disk" => {
             let record = crate::rig::read_json(&site.disk_folder(disk).join("disk.json"));
             assert_eq!(record["size_mib"], 64);
-            if site.form == Form::Image {
+            if site.has_images() {
                 assert_eq!(fs::metadata(site.image(disk)).unwrap().len(), 64 << 20);
                 let space = rustix::fs::statvfs(site.attach(vm, disk)).unwrap();
                 assert!(space.f_blocks * space.f_frsize > 48 << 20, "the file system fills it");
@@ -141,7 +141,14 @@ fn every_method_killed_anywhere_with_a_directory_loses_and_leaves_nothing() {
 
 #[test]
 fn every_method_killed_anywhere_with_an_image_loses_and_leaves_nothing() {
-    if is_private("kills::every_method_killed_anywhere_with_an_image_loses_and_leaves_nothing") {
+    if is_own_machine("kills::every_method_killed_anywhere_with_an_image_loses_and_leaves_nothing") {
         sweep_all(Form::Image);
+    }
+}
+
+#[test]
+fn every_method_killed_anywhere_with_a_containers_disk_loses_and_leaves_nothing() {
+    if is_own_machine("kills::every_method_killed_anywhere_with_a_containers_disk_loses_and_leaves_nothing") {
+        sweep_all(Form::Container);
     }
 }

@@ -7,17 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use windlass_cloud_local::LocalCloud;
 
 use crate::rig::Rig;
 
-/// What disks are made of.
+/// What disks are made of, and for which VMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
+    /// Folders, for processes.
     Directory,
+    /// Images, for processes.
     Image,
+    /// Images, for containers.
+    Container,
 }
 
-/// VMs are processes in any case: what an image is mounted for need not be a container.
 pub(crate) struct Site {
     rig: Rig,
     pub(crate) form: Form,
@@ -40,17 +44,23 @@ impl Site {
     /// With its state on the file system of `folder`.
     pub(crate) fn new_in(form: Form, folder: &Path) -> Self {
         let rig = Rig::new_in(folder);
-        let stemcell = rig.stemcell();
+        let stemcell = if form == Form::Container { rig.system_stemcell() } else { rig.stemcell() };
         let site = Self { rig, form, stemcell };
-        if form == Form::Image {
-            run("ip", &["link", "set", "lo", "up"]);
-        }
+        site.configure_vms();
         site
     }
 
-    /// A VM in process isolation.
     pub(crate) fn new_vm(&self) -> String {
-        self.rig.vm(&self.stemcell)
+        let networks = json!({"default": {"type": "dynamic"}});
+        match self.form {
+            Form::Container => self.rig.container(&self.stemcell, networks),
+            _ => self.rig.vm(&self.stemcell),
+        }
+    }
+
+    fn configure_vms(&self) {
+        let isolation = if self.form == Form::Container { "container" } else { "process" };
+        self.configure(json!({"state_dir": self.state(), "isolation": isolation}));
     }
 
     /// Disks without a VM in mind take the form that fits new VMs.
@@ -66,18 +76,25 @@ impl Site {
 
     /// Does `work` with a configuration under which new disks have the form.
     pub(crate) fn with_disks_of_the_form<T>(&self, work: impl FnOnce() -> T) -> T {
-        let configure = |isolation: &str| self.configure(json!({"state_dir": self.state(), "isolation": isolation}));
         if self.form == Form::Image {
-            configure("container");
+            self.configure(json!({"state_dir": self.state(), "isolation": "container"}));
         }
         let done = work();
-        configure("process");
+        self.configure_vms();
         done
     }
 
-    /// Where the VM finds the disk.
+    /// Where the VM finds the disk, as we see it.
     pub(crate) fn attach(&self, vm: &str, disk: &str) -> PathBuf {
-        self.ok("attach_disk", json!([vm, disk]))["path"].as_str().unwrap().into()
+        let hint = self.ok("attach_disk", json!([vm, disk]));
+        match self.form {
+            Form::Container => self.file(vm, hint.as_str().unwrap().trim_start_matches('/')),
+            _ => hint["path"].as_str().unwrap().into(),
+        }
+    }
+
+    pub(crate) fn has_images(&self) -> bool {
+        self.form != Form::Directory
     }
 
     pub(crate) fn detach(&self, vm: &str, disk: &str) {
@@ -92,10 +109,11 @@ impl Site {
         self.disk_folder(disk).join("image")
     }
 
-    /// What is mounted of this site that is neither the folder of a VM's disks nor the disk attached there, and the images
-    /// that are in use without being attached. None in process isolation.
+    /// What is mounted of this site that is neither the folder of a VM's disks nor the disk attached there, the images
+    /// that are in use without being attached, and what `windlass local status` finds.
     pub(crate) fn unexplained(&self) -> Vec<String> {
-        let mut unexplained = Vec::new();
+        let status = LocalCloud::configured(&self.config()).unwrap().status().unwrap();
+        let mut unexplained: Vec<String> = status.problems.iter().map(|it| format!("{} {}", it.what, it.why)).collect();
         let state = self.state().canonicalize().unwrap();
         let attached = |disk: &str| self.attached_to(disk);
         for point in mount_points().into_iter().filter(|point| point.starts_with(&state)) {
@@ -111,7 +129,7 @@ impl Site {
             }
         }
         for disk in self.list("disks") {
-            let in_use = self.form == Form::Image && !loops(&self.image(&disk)).is_empty();
+            let in_use = self.has_images() && !loops(&self.image(&disk)).is_empty();
             if in_use && attached(&disk).is_none() {
                 unexplained.push(format!("{disk} is in use"));
             }

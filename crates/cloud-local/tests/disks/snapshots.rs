@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::namespace::is_private;
+use crate::rig::own_machine::is_own_machine;
 use crate::rig::wait_for;
 use crate::site::{Form, Site, run};
 
 #[test]
 fn a_snapshot_of_a_busy_image_is_whole() {
-    if !is_private("snapshots::a_snapshot_of_a_busy_image_is_whole") {
+    if !is_own_machine("snapshots::a_snapshot_of_a_busy_image_is_whole") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -47,7 +47,7 @@ fn a_snapshot_of_a_busy_image_is_whole() {
 /// The keeper dies with the call, and only the mark is left.
 #[test]
 fn a_disk_that_was_left_frozen_is_thawed_by_the_next_call() {
-    if !is_private("snapshots::a_disk_that_was_left_frozen_is_thawed_by_the_next_call") {
+    if !is_own_machine("snapshots::a_disk_that_was_left_frozen_is_thawed_by_the_next_call") {
         return;
     }
     let site = Site::new(Form::Image);
@@ -117,14 +117,14 @@ fn takes_no_space_on_xfs(form: Form) {
 
 #[test]
 fn snapshots_of_images_take_no_space_where_blocks_can_be_shared() {
-    if is_private("snapshots::snapshots_of_images_take_no_space_where_blocks_can_be_shared") {
+    if is_own_machine("snapshots::snapshots_of_images_take_no_space_where_blocks_can_be_shared") {
         takes_no_space_on_xfs(Form::Image);
     }
 }
 
 #[test]
 fn snapshots_of_directories_take_no_space_where_blocks_can_be_shared() {
-    if is_private("snapshots::snapshots_of_directories_take_no_space_where_blocks_can_be_shared") {
+    if is_own_machine("snapshots::snapshots_of_directories_take_no_space_where_blocks_can_be_shared") {
         takes_no_space_on_xfs(Form::Directory);
     }
 }
@@ -157,14 +157,14 @@ fn is_refused_without_space(form: Form) {
 
 #[test]
 fn an_image_without_space_for_its_copy_is_refused_before_anything_is_made() {
-    if is_private("snapshots::an_image_without_space_for_its_copy_is_refused_before_anything_is_made") {
+    if is_own_machine("snapshots::an_image_without_space_for_its_copy_is_refused_before_anything_is_made") {
         is_refused_without_space(Form::Image);
     }
 }
 
 #[test]
 fn a_directory_without_space_for_its_copy_is_refused_before_anything_is_made() {
-    if is_private("snapshots::a_directory_without_space_for_its_copy_is_refused_before_anything_is_made") {
+    if is_own_machine("snapshots::a_directory_without_space_for_its_copy_is_refused_before_anything_is_made") {
         is_refused_without_space(Form::Directory);
     }
 }
@@ -172,7 +172,7 @@ fn a_directory_without_space_for_its_copy_is_refused_before_anything_is_made() {
 /// Whatever point the call is killed at, the VM's writes go on at once, without waiting for a further call.
 #[test]
 fn a_killed_snapshot_never_leaves_a_disk_standing_still() {
-    if !is_private("snapshots::a_killed_snapshot_never_leaves_a_disk_standing_still") {
+    if !is_own_machine("snapshots::a_killed_snapshot_never_leaves_a_disk_standing_still") {
         return;
     }
     let site = Site::new(Form::Image);

@@ -52,7 +52,7 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.path("cpi.json")
     }
 

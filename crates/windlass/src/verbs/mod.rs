@@ -16,6 +16,7 @@ mod disks;
 mod env;
 mod instances;
 mod leaks;
+mod local;
 mod locks;
 mod manifest;
 mod plan;
@@ -90,6 +91,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
         Verb::Stemcell(StemcellVerb::Repack(arguments)) => return stemcell_repack::run(screen, arguments),
+        Verb::Local(verb) => return local::run(screen, flags, verb),
         Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
         Verb::Sim(SimVerb::List { config }) => return sim::list(screen, config.as_deref()),
         Verb::Sim(SimVerb::DiskSize { disk_cid, config }) => {
@@ -132,6 +134,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         | Verb::Stemcell(_)
         | Verb::Bench(_)
         | Verb::Cpi(_)
+        | Verb::Local(_)
         | Verb::Sim(_)
         | Verb::Agent { .. } => Ok(()),
     }
