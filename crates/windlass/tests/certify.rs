@@ -21,7 +21,12 @@ impl Cloud {
     /// A cloud of its own, and a stemcell with an agent that does nothing but stay.
     fn new(plugin: &'static str) -> Self {
         let cloud = Self { folder: tempfile::tempdir().unwrap(), plugin };
-        let config = json!({"cloud": {"plugin": plugin, "properties": {plugin: {"state_dir": cloud.state()}}}});
+        let mut properties = json!({"state_dir": cloud.state()});
+        if plugin == "local" {
+            // Containers would be made on this machine, with bridges and mounts.
+            properties["isolation"] = json!("process");
+        }
+        let config = json!({"cloud": {"plugin": plugin, "properties": {plugin: properties}}});
         std::fs::write(cloud.path("cpi.json"), config.to_string()).unwrap();
         std::fs::write(cloud.path("agent"), "#!/bin/sh\nexec sleep 1000\n").unwrap();
         std::fs::set_permissions(cloud.path("agent"), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -155,5 +155,5 @@ fn what_nobody_owns_is_shown_and_removed_and_nothing_else() {
     assert!(!half.exists() && !lock.exists() && living.exists(), "what is being made stays");
     assert_eq!(cloud.ok("has_disk", json!([disk])), json!(true));
     assert_eq!(cloud.rows().1, Value::Null);
-    assert!(cloud.says(&["gc", "-n"]).contains("Nothing is left over"));
+    assert!(cloud.says(&["gc", "-n", "--tty"]).contains("Nothing is left over"));
 }

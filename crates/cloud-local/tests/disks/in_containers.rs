@@ -53,7 +53,8 @@ fn a_container_that_holds_a_file_keeps_its_disk_until_it_lets_go_or_goes() {
     let site = Site::new(Form::Container);
     let (vm, other_vm, disk) = (site.new_vm(), site.new_vm(), site.new_disk(32));
     site.ok("attach_disk", json!([vm, disk]));
-    let script = format!("mount -o bind {} /mnt; sleep 1000 > /mnt/held 2> /dev/null < /dev/null & echo started", hint(&disk));
+    let script =
+        format!("mount -o bind {} /mnt; sleep 1000 > /mnt/held 2> /dev/null < /dev/null & echo started", hint(&disk));
     assert!(site.inside(&vm, &script).contains("started"));
     let error = site.refused("detach_disk", json!([vm, disk]));
     assert!(error.contains("/mnt") && error.contains("(sleep)"), "{error}");
