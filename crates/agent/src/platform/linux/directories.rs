@@ -100,12 +100,15 @@ impl Linux {
         let run = data.join("sys/run");
         self.folder(&run, 0o750, "vcap")?;
         mounts::tmpfs(&run, &size("run_dir", "16m"))?;
-        self.folder(&run, 0o750, "vcap")?;
+        // As the original has it: jobs of any user put things there.
+        self.folder(&run, 0o1777, "vcap")?;
         // Jobs that run as vcap reach what is theirs through these.
-        for folder in [self.base.path().to_owned(), self.base.instance()] {
+        let instance = self.base.instance();
+        for folder in [self.base.path().to_owned(), instance.clone(), instance.join("disks")] {
             set_mode(&folder, 0o755).map_err(io_failed(&folder))?;
         }
-        Ok(())
+        // What is written there belongs to the group of the folder.
+        self.folder(&instance.join("dns"), 0o2755, "vcap")
     }
 
     /// Folders for what nobody needs tomorrow.

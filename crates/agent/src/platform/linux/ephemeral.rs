@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use windlass_contract::settings::AgentSettings;
 
-use super::command::{exists, tool};
+use super::command::tool;
 use super::content::{self, Content, FileSystemKind};
 use super::disk_lock::DiskLock;
 use super::mounts;
@@ -182,6 +182,7 @@ impl Linux {
     /// Partitions after those that are there.
     fn use_rest_of_root_disk(&self, swap: Option<u64>) -> Result<(), EphemeralError> {
         let (device, number) = self.root_disk()?;
+        let _lock = DiskLock::acquire(&device)?;
         let size = content::size_of(&device).map_err(io_failed(&device))?;
         let table = partitions::read(&device)?;
         let root =
@@ -196,7 +197,10 @@ impl Linux {
             wanted.size.is_none_or(|size| found.size.abs_diff(size) <= TOLERANCE)
         };
         let table = match after.len() == wanted.len() && after.iter().zip(&wanted).all(is_like) {
-            true => table,
+            true => {
+                partitions::show(&device, &table)?;
+                table
+            }
             false => partitions::append(&device, &wanted)?,
         };
         self.use_partitions(&table, wanted.len())
@@ -204,10 +208,6 @@ impl Linux {
 
     /// Lets the root file system use all of its disk.
     fn grow_root(&self) -> Result<(), EphemeralError> {
-        if !exists("growpart") {
-            tracing::info!("growpart is not installed, so the root file system keeps its size");
-            return Ok(());
-        }
         let (device, number) = match self.root_disk() {
             Err(EphemeralError::NoRoot) => {
                 tracing::info!("the root file system is not on a partition, so it keeps its size");
@@ -215,16 +215,23 @@ impl Linux {
             }
             found => found?,
         };
-        if let Err(error) = tool("growpart", [device.as_os_str(), number.to_string().as_ref()]).run()
-            && !error.to_string().contains("NOCHANGE")
-        {
-            return Err(error.into());
+        let _lock = DiskLock::acquire(&device)?;
+        let table = partitions::read(&device)?;
+        let Some(last) = table.partitions.iter().max_by_key(|partition| partition.start) else { return Ok(()) };
+        if last.number != number {
+            return Ok(());
         }
-        let path = super::devices::partition(&device, number);
-        match content::of(&path).map_err(io_failed(&path))? {
-            Content::FileSystem(found) if found.kind == FileSystemKind::Xfs => tool("xfs_growfs", ["-d", "/"]).run()?,
-            _ => tool("resize2fs", ["-f".as_ref(), path.as_os_str()]).run()?,
-        };
+        if last.end() + TOLERANCE < content::size_of(&device).map_err(io_failed(&device))? {
+            partitions::grow(&device, number)?;
+        }
+        let path = &last.path;
+        let Content::FileSystem(found) = content::of(path).map_err(io_failed(path))? else { return Ok(()) };
+        if found.size + TOLERANCE < content::size_of(path).map_err(io_failed(path))? {
+            match found.kind {
+                FileSystemKind::Xfs => tool("xfs_growfs", ["-d".as_ref(), self.root.at("/").as_os_str()]).run()?,
+                FileSystemKind::Ext4 => tool("resize2fs", ["-f".as_ref(), path.as_os_str()]).run()?,
+            };
+        }
         Ok(())
     }
 

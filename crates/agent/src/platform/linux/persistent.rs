@@ -2,6 +2,7 @@
 //!
 //! The rule that everything here serves: what is not blank is never formatted.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -296,7 +297,8 @@ impl Linux {
                 });
             }
         };
-        if table.partitions.iter().any(|partition| !partition.path.exists()) {
+        // Kernels that do not read tables forget partitions, and the nodes of those may still be there.
+        if table.partitions.iter().any(|partition| File::open(&partition.path).is_err()) {
             partitions::show(device, &table)?;
         }
         table.partitions.into_iter().next().ok_or_else(|| not_blank(disk, device, "no partition"))

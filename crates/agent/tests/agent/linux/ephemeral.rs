@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::own_machine::{MIB, OwnMachine};
-use super::private::{in_namespaces, run};
+use super::private::{LoopDisk, in_namespaces, run};
 
 fn table(device: &str) -> Value {
     serde_json::from_str::<Value>(&run("sfdisk", ["--json", device])).unwrap()["partitiontable"].clone()
@@ -118,4 +118,61 @@ fn a_vm_without_an_ephemeral_disk_says_so_and_raw_disks_are_partitioned() {
             assert_eq!(table(&raw.path()), found);
         },
     );
+}
+
+/// A disk of `size` with a root file system of `root` on it.
+fn root_disk(folder: &tempfile::TempDir, size: u64, root: u64, make: &[&str]) -> LoopDisk {
+    let disk = LoopDisk::attach(folder.path().join("root"), size);
+    let script = format!("printf 'label: gpt\\nsize={}MiB\\n' | sfdisk --quiet {}", root / MIB, disk.path());
+    run("sh", ["-c", &script]);
+    run("partx", ["--update", &disk.path()]);
+    run(make[0], make[1..].iter().copied().chain([format!("{}p1", disk.path()).as_str()]));
+    disk
+}
+
+#[test]
+fn what_is_left_of_the_root_disk_holds_the_data_where_the_stemcell_says_so() {
+    let name = "linux::ephemeral::what_is_left_of_the_root_disk_holds_the_data_where_the_stemcell_says_so";
+    in_namespaces(name, async || {
+        let folder = tempfile::tempdir().unwrap();
+        let options = json!({"SkipDiskSetup": false, "CreatePartitionIfNoEphemeralDisk": true});
+        let disk = root_disk(&folder, 2048 * MIB, 200 * MIB, &["mke2fs", "-q", "-t", "ext4"]);
+        let mut own = OwnMachine::with_root_on(Some(&disk), options.clone());
+        own.machine.settings["env"]["bosh"]["swap_size"] = json!(16);
+        own.machine.start().await;
+        let found = table(&disk.path());
+        let sizes: Vec<u64> =
+            found["partitions"].as_array().unwrap().iter().map(|it| it["size"].as_u64().unwrap() * 512 / MIB).collect();
+        assert!(sizes.len() == 3 && sizes[..2] == [200, 16] && sizes[2] > 1800, "{found}");
+        assert_eq!(own.mounted("data").map(|mount| mount.2), Some(format!("{}p3", disk.path())));
+        std::fs::write(own.base("data/kept"), "").unwrap();
+        own.reboot();
+        own.machine.start().await;
+        assert!(own.base("data/kept").exists());
+        assert_eq!(table(&disk.path()), found, "a boot finds it as it was");
+        drop(own);
+
+        let small = tempfile::tempdir().unwrap();
+        let disk = root_disk(&small, 1000 * MIB, 200 * MIB, &["mke2fs", "-q", "-t", "ext4"]);
+        let mut own = OwnMachine::with_root_on(Some(&disk), options);
+        own.machine.spawn();
+        assert_eq!(own.machine.ended().await.code(), Some(1));
+        assert!(own.machine.console().contains("Insufficient remaining disk space"), "{}", own.machine.console());
+    });
+}
+
+#[test]
+fn the_root_file_system_grows_with_its_disk() {
+    in_namespaces("linux::ephemeral::the_root_file_system_grows_with_its_disk", async || {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = root_disk(&folder, 800 * MIB, 400 * MIB, &["mkfs.xfs", "-q"]);
+        let mut own = OwnMachine::with_root_on(Some(&disk), options());
+        let ephemeral = own.disk("ephemeral", 64 * MIB);
+        own.machine.settings["disks"]["ephemeral"] = json!(ephemeral.path());
+        own.machine.settings["env"]["bosh"]["swap_size"] = json!(0);
+        own.machine.start().await;
+        let found = rustix::fs::statvfs(own.at("/")).unwrap();
+        let size = found.f_blocks * found.f_frsize / MIB;
+        assert!(size > 700, "it has {size} MiB");
+    });
 }

@@ -5,6 +5,7 @@
 
 mod container;
 mod ephemeral;
+mod formatting;
 mod growth;
 mod hints;
 mod kills;

@@ -20,7 +20,7 @@ pub(super) const MIB: u64 = 1 << 20;
 /// The whole root: the machine's programs, read-only, and nothing else of it.
 const ROOT: &str = r#"
 set -e
-mount -t tmpfs -o mode=755 tmpfs "$ROOT"
+if [ -n "$DEVICE" ]; then mount "$DEVICE" "$ROOT"; else mount -t tmpfs -o mode=755 tmpfs "$ROOT"; fi
 cd "$ROOT"
 mkdir -p usr etc/ssh dev proc sys/devices sys/dev tmp var run home/vcap root opt stubs vm
 ln -s usr/bin bin; ln -s usr/sbin sbin; ln -s usr/lib lib; ln -s usr/lib64 lib64
@@ -57,6 +57,8 @@ pub(super) struct OwnMachine {
     /// Not removed with its content, should that be something of the machine: the content is in memory and goes with the mount.
     root: PathBuf,
     devices: Arc<Mutex<BTreeSet<String>>>,
+    /// Detached when everything is unmounted.
+    disks: Mutex<Vec<Arc<LoopDisk>>>,
     is_over: Arc<AtomicBool>,
     nodes: Option<JoinHandle<()>>,
     /// What is mounted without the agent.
@@ -66,6 +68,11 @@ pub(super) struct OwnMachine {
 impl OwnMachine {
     /// One with these options in `Platform.Linux` of its agent.json.
     pub(super) fn new(options: Value) -> Self {
+        Self::with_root_on(None, options)
+    }
+
+    /// One whose root is the first partition of a disk.
+    pub(super) fn with_root_on(disk: Option<&LoopDisk>, options: Value) -> Self {
         let mut machine = Machine::new();
         let root = tempfile::tempdir().unwrap().keep();
         let status = std::process::Command::new("sh")
@@ -73,6 +80,7 @@ impl OwnMachine {
             .env("ROOT", &root)
             .env("FOLDER", machine.folder.path())
             .env("AGENT", &machine.program)
+            .envs(disk.map(|disk| ("DEVICE", format!("{}p1", disk.path()))))
             .status()
             .unwrap();
         assert!(status.success());
@@ -90,10 +98,14 @@ impl OwnMachine {
                 }
             }
         });
-        let mut own = Self { machine, root, devices, is_over, nodes: Some(nodes), mounts: 0 };
+        let disks = Mutex::default();
+        let mut own = Self { machine, root, devices, disks, is_over, nodes: Some(nodes), mounts: 0 };
         own.mounts = own.all_mounts().len();
         own.write_program("/stubs:/usr/local/sbin:/usr/sbin:/usr/bin");
         own.configure(options);
+        if let Some(disk) = disk {
+            own.show(disk);
+        }
         own
     }
 
@@ -124,15 +136,26 @@ impl OwnMachine {
     }
 
     /// A disk of the VM.
-    pub(super) fn disk(&self, name: &str, size: u64) -> LoopDisk {
-        let disk = LoopDisk::attach(self.machine.folder.path().join(name), size);
+    pub(super) fn disk(&self, name: &str, size: u64) -> Arc<LoopDisk> {
+        let disk = Arc::new(LoopDisk::attach(self.machine.folder.path().join(name), size));
+        self.show(&disk);
+        self.disks.lock().unwrap().push(disk.clone());
+        disk
+    }
+
+    /// Takes a disk away that is not mounted.
+    pub(super) fn detach(&self, disk: Arc<LoopDisk>) {
+        self.disks.lock().unwrap().retain(|other| other.name != disk.name);
+        self.devices.lock().unwrap().remove(&disk.name);
+    }
+
+    fn show(&self, disk: &LoopDisk) {
         let node = self.at(disk.path());
         // Of a disk that was there before.
         let _ = std::fs::remove_file(&node);
         rustix::fs::mknodat(CWD, &node, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, makedev(7, disk.minor()))
             .unwrap();
         self.devices.lock().unwrap().insert(disk.name.clone());
-        disk
     }
 
     pub(super) async fn mount(&self, cid: &str, hint: Value) -> Result<(), String> {
@@ -157,6 +180,13 @@ impl OwnMachine {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let places = table.lines().filter_map(|line| line.split(' ').nth(4));
         places.filter(|place| Path::new(place).starts_with(&self.root)).map(str::to_owned).collect()
+    }
+
+    /// Puts a program before one of the stemcell.
+    pub(super) fn stub(&self, name: &str, script: &str) {
+        let path = self.at("/stubs").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
     /// What starts the agent in its root, where the VM's folder has another name: the agent mounts something over `/tmp`.

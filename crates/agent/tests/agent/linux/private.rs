@@ -48,8 +48,17 @@ fn detach_all(folder: &Path) {
         if let Some((device, image)) = line.split_once(char::is_whitespace)
             && Path::new(image.trim()).starts_with(folder)
         {
-            run("losetup", ["--detach", device]);
+            detach(device);
         }
+    }
+}
+
+/// Detaches a loop device; one that is still mounted goes with the namespace. Its partitions would stay for whoever has the
+/// device next.
+fn detach(device: &str) {
+    for (program, argument) in [("partx", "--delete"), ("losetup", "--detach")] {
+        // With none to delete, it complains.
+        let _ = Command::new(program).args([argument, device]).output();
     }
 }
 
@@ -76,7 +85,7 @@ impl LoopDisk {
         }
         // Others look for a free device at the same time.
         for _ in 0..20 {
-            let output = Command::new("losetup").args(["--find", "--show", "--partscan"]).arg(&image).output().unwrap();
+            let output = Command::new("losetup").args(["--find", "--show"]).arg(&image).output().unwrap();
             if output.status.success() {
                 let device = String::from_utf8(output.stdout).unwrap();
                 return Self { image, name: device.trim().trim_start_matches("/dev/").to_owned() };
@@ -102,7 +111,6 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // One that is still mounted goes with the namespace.
-        let _ = Command::new("losetup").args(["--detach", &self.path()]).status();
+        detach(&self.path());
     }
 }

@@ -102,8 +102,7 @@ fn a_static_network_is_written_and_waited_for() {
         let script = "#!/bin/sh\nip addr add 192.0.2.10/24 dev eth7\nip link set eth7 up\n";
         std::fs::write(bin.join("restart_networking"), script).unwrap();
         std::fs::set_permissions(bin.join("restart_networking"), PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::write(own.at("/stubs/systemctl"), "#!/bin/sh\necho systemctl \"$@\" >> /stubs/log\n").unwrap();
-        std::fs::set_permissions(own.at("/stubs/systemctl"), PermissionsExt::from_mode(0o755)).unwrap();
+        own.stub("systemctl", "echo systemctl \"$@\" >> /stubs/log");
         let stale = own.at("/etc/systemd/network/10_eth9.network");
         std::fs::create_dir_all(stale.parent().unwrap()).unwrap();
         std::fs::write(&stale, "").unwrap();

@@ -116,6 +116,7 @@ fn a_disk_with_anything_on_it_is_never_formatted() {
                 for image in [&disk.image, &before] {
                     std::fs::remove_file(image).unwrap();
                 }
+                own.detach(disk);
             }
         }
     });
