@@ -1,6 +1,6 @@
 //! The cloud, and which file serves which method.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,10 +18,11 @@ use windlass_durable::lock::{FileLock, Locks};
 use windlass_durable::{file, kill_point};
 
 use crate::addresses::Addresses;
+use crate::agents::Line;
 use crate::config::SimConfig;
 use crate::faults::Faults;
 use crate::methods;
-use crate::records::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
+use crate::records::{DISKS, DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
 /// How long a call waits for another one that makes the same kind of thing.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -37,6 +38,8 @@ pub struct SimCloud {
     pub(crate) addresses: Addresses,
     pub(crate) faults: Faults,
     pub(crate) config: SimConfig,
+    /// To the host of the VMs' agents.
+    pub(crate) line: Line,
     locks: PathBuf,
     memory: PathBuf,
 }
@@ -56,6 +59,7 @@ impl SimCloud {
             faults: Faults::new(config.faults.clone(), state.join("calls")),
             locks: state.join("locks"),
             memory: state.join("requests"),
+            line: Line::new(&state, config.windlass.clone()),
             config,
         })
     }
@@ -102,6 +106,32 @@ impl SimCloud {
         }
     }
 
+    /// Where a VM sees a disk that is attached to it.
+    pub(crate) fn seen_at(&self, vm: &VmCid, disk: &DiskCid) -> Result<PathBuf, CpiError> {
+        // Both are of our form, or there would be no such resource.
+        let (Some(folder), Some(_)) = (self.vms.path(vm.as_str()), self.disks.path(disk.as_str())) else {
+            return Err(CpiError::cpi(format!("'{vm}' and '{disk}' cannot name a VM and a disk")));
+        };
+        Ok(folder.join(DISKS).join(disk.as_str()))
+    }
+
+    /// Switches a VM off and waits until its agent is gone. The VM's lock must be held.
+    pub(crate) fn switch_off(&self, vm: &mut VmRecord) -> Result<(), CpiError> {
+        if !vm.is_off {
+            vm.is_off = true;
+            self.vms.write(vm.cid.as_str(), vm)?;
+        }
+        self.line.tell(&vm.cid)
+    }
+
+    /// Has a VM's agent run, if it has one.
+    pub(crate) fn wake_agent(&self, vm: &VmRecord) -> Result<(), CpiError> {
+        if vm.is_off || vm.agent.never_up || vm.agent_address().is_none() {
+            return Ok(());
+        }
+        self.line.wake(&vm.cid)
+    }
+
     /// Refuses a disk that a VM has.
     pub(crate) fn must_be_detached(&self, disk: &DiskRecord) -> Result<(), CpiError> {
         match self.holder(disk)? {
@@ -123,24 +153,36 @@ impl SimCloud {
 
 /// Puts a copy of what is on a disk, or of nothing, at `to`.
 pub(crate) fn write_content(from: Option<&Path>, to: &Path) -> Result<(), CpiError> {
-    let written = (|| -> io::Result<()> {
-        match from {
-            Some(from) => {
-                std::fs::copy(from, to)?;
-            }
-            None => {
-                File::create_new(to)?;
-            }
-        }
-        File::open(to)?.sync_all()?;
-        kill_point("a disk's content is there");
-        Ok(())
-    })();
-    written.map_err(|error| {
+    let written = match from {
+        Some(from) => copy_tree(from, to),
+        None => file::create_private_dir(to),
+    };
+    let flushed = written.and_then(|()| File::open(to)?.sync_all());
+    kill_point("a disk's content is there");
+    flushed.map_err(|error| {
         let kind =
             if error.kind() == io::ErrorKind::StorageFull { ErrorType::NoDiskSpace } else { ErrorType::CloudError };
         CpiError::new(kind, format!("cannot write {}: {error}", to.display()))
     })
+}
+
+/// What VMs write to simulated disks is little: files, folders and links.
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    file::create_private_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            copy_tree(&from, &to)?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
+        } else if kind.is_file() {
+            fs::copy(&from, &to)?;
+            File::open(&to)?.sync_all()?;
+        }
+    }
+    Ok(())
 }
 
 impl Cloud for SimCloud {

@@ -10,6 +10,7 @@ use windlass_contract::cpi::Method;
 use windlass_contract::cpi::methods::{Info, NAMES};
 use windlass_cpi::Config;
 
+use crate::agents::AgentBehaviour;
 use crate::catalogue::{self, VmType};
 use crate::faults::Fault;
 
@@ -34,6 +35,12 @@ pub struct SimConfig {
     /// How `update_disk` changes a disk.
     #[serde(default)]
     pub update_disk: UpdateMode,
+    /// What agents are like; `cloud_properties.agent` of a VM says what is different in its own.
+    #[serde(default)]
+    pub agents: AgentBehaviour,
+    /// The executable that hosts the agents (`sim-host`); normally `windlass` beside the one that serves the call.
+    #[serde(default)]
+    pub windlass: Option<PathBuf>,
 }
 
 /// How much there is of everything; what is not said is unlimited.

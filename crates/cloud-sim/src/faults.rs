@@ -9,7 +9,7 @@
 //! Calls of a method that has faults are counted across processes, in the state folder. Repeated requests that the SDK
 //! answers from its memory are not calls; a `has_vm` of its own is one.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,13 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Deserialize;
+use windlass_contract::Object;
 use windlass_contract::cpi::methods::CreateVm;
 use windlass_contract::cpi::{CpiError, ErrorType, Method};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
+
+use crate::agents::AgentBehaviour;
 
 /// One thing that goes wrong.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -37,6 +40,9 @@ pub struct Fault {
     /// The error of a failure.
     #[serde(default)]
     pub error: Option<FaultError>,
+    /// What is different in a bad agent.
+    #[serde(default)]
+    pub agent: Option<Object>,
 }
 
 /// What happens.
@@ -55,6 +61,8 @@ pub enum FaultKind {
     Garbage,
     /// `create_vm` succeeds, and the VM is gone.
     LoseVm,
+    /// `create_vm` succeeds, and something is wrong with the VM's agent.
+    BadAgent,
 }
 
 /// The error of a failure.
@@ -89,6 +97,17 @@ impl Fault {
         if self.fault == FaultKind::LoseVm && self.method != CreateVm::NAME {
             return Err(format!("'lose_vm' for '{}'; only 'create_vm' can lose a VM", self.method));
         }
+        if self.fault == FaultKind::BadAgent && self.method != CreateVm::NAME {
+            return Err(format!("'bad_agent' for '{}'; only 'create_vm' makes agents", self.method));
+        }
+        match (&self.agent, self.fault == FaultKind::BadAgent) {
+            (None, true) => return Err("a 'bad_agent' without an 'agent' that says what is wrong with it".to_owned()),
+            (Some(_), false) => return Err(format!("a fault of '{}' with an 'agent' that is not bad", self.method)),
+            (Some(agent), true) => {
+                AgentBehaviour::default().with(agent).map_err(|error| format!("a bad 'agent': {error}"))?;
+            }
+            (None, false) => {}
+        }
         Ok(())
     }
 
@@ -107,6 +126,7 @@ pub(crate) struct Faults {
     counts: PathBuf,
     dies: Cell<bool>,
     loses_vm: Cell<bool>,
+    bad_agent: RefCell<Option<Object>>,
 }
 
 /// How long a call waits for its number.
@@ -115,7 +135,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Faults {
     /// `counts` is the folder in which calls are counted.
     pub(crate) fn new(faults: Vec<Fault>, counts: PathBuf) -> Self {
-        Self { faults, counts, dies: Cell::new(false), loses_vm: Cell::new(false) }
+        Self { faults, counts, dies: Cell::default(), loses_vm: Cell::default(), bad_agent: RefCell::default() }
     }
 
     /// One call of `method`, with what goes wrong in it.
@@ -130,6 +150,7 @@ impl Faults {
             FaultKind::Hang => std::future::pending::<()>().await,
             FaultKind::Die => self.dies.set(true),
             FaultKind::LoseVm => self.loses_vm.set(true),
+            FaultKind::BadAgent => *self.bad_agent.borrow_mut() = fault.agent.clone(),
             FaultKind::FailAfter | FaultKind::Garbage => {}
         }
         let answer = effect()?;
@@ -154,6 +175,11 @@ impl Faults {
     /// Whether the VM that was just made is to be lost.
     pub(crate) fn loses_vm(&self) -> bool {
         self.loses_vm.get()
+    }
+
+    /// What is wrong with the agent of the VM that is being made.
+    pub(crate) fn bad_agent(&self) -> Option<Object> {
+        self.bad_agent.borrow().clone()
     }
 
     fn next(&self, method: &str) -> Result<Option<&Fault>, CpiError> {
@@ -215,6 +241,10 @@ mod tests {
             (json!({"method": "create_vm", "fault": "fail", "nth": 0}), "counted from 1"),
             (json!({"method": "create_vm", "fault": "hang", "error": {}}), "never answered"),
             (json!({"method": "create_disk", "fault": "lose_vm"}), "only 'create_vm'"),
+            (json!({"method": "create_disk", "fault": "bad_agent", "agent": {}}), "only 'create_vm'"),
+            (json!({"method": "create_vm", "fault": "bad_agent"}), "without an 'agent'"),
+            (json!({"method": "create_vm", "fault": "bad_agent", "agent": {"slow": true}}), "slow"),
+            (json!({"method": "create_vm", "fault": "hang", "agent": {"delay": 1}}), "not bad"),
         ] {
             assert!(fault(wrong).check().unwrap_err().contains(words));
         }

@@ -1,6 +1,6 @@
 //! What there is in the cloud, for people and tests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use windlass_contract::VmCid;
 use windlass_contract::cpi::CpiError;
 
 use crate::cloud::SimCloud;
-use crate::config;
+use crate::config::{self, SimConfig};
 use crate::records::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, USER_DATA, VmRecord};
 
 /// Everything that there is.
@@ -50,6 +50,20 @@ pub fn settings(config: Option<&Path>, vm: &VmCid) -> Result<Value, CpiError> {
     let bytes =
         std::fs::read(&path).map_err(|error| CpiError::cloud(format!("cannot read {}: {error}", path.display())))?;
     serde_json::from_slice(&bytes).map_err(|error| CpiError::cloud(format!("{} is not JSON: {error}", path.display())))
+}
+
+/// Switches a VM off, as if it had crashed: its agent is gone until `reboot_vm`.
+pub fn kill(config: Option<&Path>, vm: &VmCid) -> Result<(), CpiError> {
+    let cloud = open(config)?;
+    let Some((_lock, mut record)) = cloud.vms.lock_existing(vm.as_str())? else {
+        return Err(CpiError::vm_not_found(vm));
+    };
+    cloud.switch_off(&mut record)
+}
+
+/// The folder in which the cloud with the configuration at `config`, or without one, keeps everything.
+pub fn state_dir(config: Option<&Path>) -> Result<PathBuf, CpiError> {
+    config::load(config)?.plugin::<SimConfig>()?.state_dir()
 }
 
 fn open(config: Option<&Path>) -> Result<SimCloud, CpiError> {

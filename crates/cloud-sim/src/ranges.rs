@@ -8,8 +8,9 @@ use uuid::Uuid;
 /// Where networks are made that nobody gave a range.
 pub(crate) const POOL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 128, 0, 0), 9);
 
-/// Where dynamic networks have their addresses that no range was made for.
-pub(crate) const DYNAMIC: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 64, 0, 0), 10);
+/// Where dynamic networks have their addresses that no range was made for: where agents can listen, away from the loopback
+/// addresses that people write down and from those that the embedded cloud chooses.
+pub(crate) const DYNAMIC: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(127, 192, 0, 0), 10);
 
 /// How many addresses are tried in a large range.
 const CANDIDATES: u128 = 4096;

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, DiskCid, DiskHint, NetworkCid, Networks, Object, SnapshotCid, StemcellCid, VmCid};
 use windlass_cpi::resources::Kept;
+
+use crate::addresses::parse;
+use crate::agents::AgentBehaviour;
 
 /// `stemcell.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,11 +31,11 @@ pub struct StemcellRecord {
 pub struct VmRecord {
     /// Its cid.
     pub cid: VmCid,
-    /// The agent that it would run.
+    /// The agent that it runs.
     pub agent_id: AgentId,
     /// What it was made from.
     pub stemcell_cid: StemcellCid,
-    /// Where its agent would get its settings.
+    /// Where its agent gets its settings.
     pub settings_from: SettingsFrom,
     /// As the caller gave them.
     pub cloud_properties: Object,
@@ -43,8 +47,33 @@ pub struct VmRecord {
     pub metadata: Object,
     /// How often it was started.
     pub boots: u64,
+    /// When it was started last, in milliseconds since 1970.
+    #[serde(default)]
+    pub started_at: u64,
+    /// Whether it is switched off: its agent, or a person, did that.
+    #[serde(default)]
+    pub is_off: bool,
+    /// What its agent is like.
+    #[serde(default)]
+    pub agent: AgentBehaviour,
     /// Disks that may be attached: written before the disk's own record, which decides, and cleared after it.
     pub disks: BTreeMap<DiskCid, DiskHint>,
+}
+
+impl VmRecord {
+    /// Where its agent listens: in the network with the gateway, or else in any. Only loopback addresses exist here; at
+    /// others there is no agent.
+    pub fn agent_address(&self) -> Option<IpAddr> {
+        let mut networks: Vec<_> = self.networks.values().collect();
+        networks.sort_by_key(|network| !network.is_default_for("gateway"));
+        networks.into_iter().filter_map(|network| parse(network.ip.as_deref()?)).find(IpAddr::is_loopback)
+    }
+}
+
+/// Now, as [`VmRecord::started_at`] has it.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or_default()
 }
 
 /// An address in one of the cloud's networks.
@@ -56,7 +85,7 @@ pub struct Address {
     pub ip: IpAddr,
 }
 
-/// `disk.json`. What is on the disk is in the file [`CONTENT`] beside it.
+/// `disk.json`. What is on the disk is in the folder [`CONTENT`] beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskRecord {
     /// Its cid.
@@ -71,7 +100,7 @@ pub struct DiskRecord {
     pub attached_to: Option<VmCid>,
 }
 
-/// `snapshot.json`. What was on the disk is in the file [`CONTENT`] beside it.
+/// `snapshot.json`. What was on the disk is in the folder [`CONTENT`] beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
     /// Its cid.
@@ -97,11 +126,17 @@ pub struct NetworkRecord {
     pub cloud_properties: Object,
 }
 
-/// The file with what is on a disk, or was when a snapshot was taken.
+/// The folder with what is on a disk, or was when a snapshot was taken.
 pub const CONTENT: &str = "content";
 
 /// The document that a VM was given to boot with.
 pub(crate) const USER_DATA: &str = "user-data.json";
+
+/// The folder of a VM's agent, what `/var/vcap` is elsewhere.
+pub(crate) const BASE: &str = "base";
+
+/// The folder in which a VM sees its disks.
+pub(crate) const DISKS: &str = "disks";
 
 macro_rules! kept {
     ($($record:ty: $folder:literal, $prefix:literal, $file:literal;)*) => {$(

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rig::{Rig, read_json, request, unique, vm_arguments};
@@ -45,7 +46,7 @@ fn a_vm_is_given_its_settings_and_nobody_else_can_read_them() {
     let settings = windlass_cloud_sim::settings(Some(&rig.config()), &cid).unwrap();
     assert_eq!(settings["vm"]["name"], json!(cid));
     assert_eq!(settings["networks"], created[1]);
-    assert!(settings["networks"]["other"]["ip"].as_str().unwrap().starts_with("10."), "{settings}");
+    assert!(settings["networks"]["other"]["ip"].as_str().unwrap().starts_with("127."), "{settings}");
     assert_eq!(settings["disks"], json!({"system": "/dev/sda", "ephemeral": {"path": "/dev/sdb"}, "persistent": {}}));
     assert_eq!(settings["env"]["bosh"]["password"], "x");
     let file = rig.state().join("vms").join(cid.as_str()).join("user-data.json");
@@ -152,9 +153,9 @@ fn an_address_has_one_vm_until_that_is_deleted() {
 fn a_dynamic_network_keeps_the_address_it_had_if_it_can() {
     let rig = Rig::new();
     let stemcell = rig.stemcell();
-    let carried = || vm_arguments(&stemcell, json!({"a": {"type": "dynamic", "ip": "10.64.1.2"}}));
-    assert_eq!(rig.ok("create_vm", carried())[1]["a"]["ip"], "10.64.1.2");
-    assert_ne!(rig.ok("create_vm", carried())[1]["a"]["ip"], "10.64.1.2", "another VM has it");
+    let carried = || vm_arguments(&stemcell, json!({"a": {"type": "dynamic", "ip": "127.192.1.2"}}));
+    assert_eq!(rig.ok("create_vm", carried())[1]["a"]["ip"], "127.192.1.2");
+    assert_ne!(rig.ok("create_vm", carried())[1]["a"]["ip"], "127.192.1.2", "another VM has it");
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn a_disk_keeps_its_content_from_vm_to_vm() {
     let mut attached: Vec<Value> = rig.ok("get_disks", json!([one])).as_array().unwrap().clone();
     attached.sort_by_key(|cid| *cid != disk);
     assert_eq!(attached, [disk.clone(), second.clone()]);
-    fs::write(hint["path"].as_str().unwrap(), "precious").unwrap();
+    fs::write(on(&hint), "precious").unwrap();
 
     let taken = rig.refused("attach_disk", json!([other, disk]));
     assert!(taken.starts_with("CloudError") && taken.contains(one.as_str().unwrap()), "{taken}");
@@ -204,7 +205,7 @@ fn a_disk_keeps_its_content_from_vm_to_vm() {
     rig.ok("delete_vm", json!([other]));
     assert_eq!(rig.ok("has_disk", json!([disk])), json!(true), "a disk survives its VM");
     let hint = rig.ok("attach_disk", json!([one, disk]));
-    assert_eq!(fs::read(hint["path"].as_str().unwrap()).unwrap(), b"precious");
+    assert_eq!(fs::read(on(&hint)).unwrap(), b"precious");
 
     rig.ok("set_disk_metadata", json!([disk, {"deployment": "d"}]));
     rig.ok("detach_disk", json!([one, disk]));
@@ -271,11 +272,11 @@ fn a_snapshot_has_what_was_on_the_disk_and_outlives_it() {
     let vm = rig.vm(&rig.stemcell());
     let disk = rig.disk(64);
     let hint = rig.ok("attach_disk", json!([vm, disk]));
-    fs::write(hint["path"].as_str().unwrap(), "before").unwrap();
+    fs::write(on(&hint), "before").unwrap();
     let snapshot = rig.ok("snapshot_disk", json!([disk, {"index": 0, "tags": {"a": "b"}}]));
     let another = rig.ok("snapshot_disk", json!([disk, {}]));
     assert_ne!(snapshot, another);
-    fs::write(hint["path"].as_str().unwrap(), "after").unwrap();
+    fs::write(on(&hint), "after").unwrap();
     assert_eq!(rig.ok("get_disks", json!([vm])), json!([disk]), "the disk is not disturbed");
     rig.ok("delete_vm", json!([vm]));
     rig.ok("delete_disk", json!([disk]));
@@ -486,4 +487,9 @@ fn the_same_request_twice_at_once_makes_one_vm() {
     });
     assert!(answers.iter().all(|answer| answer == &answers[0] && answer["error"].is_null()), "{answers:?}");
     assert_eq!(rig.list("vms").len(), 1);
+}
+
+/// A file on the disk with this hint.
+fn on(hint: &Value) -> PathBuf {
+    Path::new(hint["path"].as_str().unwrap()).join("data")
 }

@@ -87,7 +87,9 @@ fn attach_disk_killed_anywhere_attaches_once() {
         |rig| request("attach_disk", json!([vm, rig.disk(1)]), &unique()),
         |rig, asked, hint| {
             let disk = &asked["arguments"][1];
-            assert_eq!(hint["path"], json!(rig.content("disks", disk)));
+            let seen_at = rig.state().join("vms").join(vm.as_str().unwrap()).join("disks").join(disk.as_str().unwrap());
+            assert_eq!(hint["path"], json!(seen_at));
+            assert!(seen_at.is_dir());
             assert_eq!(rig.ok("get_disks", json!([vm])), json!([disk]));
             rig.ok("detach_disk", json!([vm, disk]));
             rig.ok("delete_disk", json!([disk]));

@@ -5,6 +5,7 @@
 //! appears and disappears as a whole; what a killed process left half done is invisible (its name starts with a dot) and is
 //! removed by a later call. Changes are made under the resource's lock.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io;
 use std::marker::PhantomData;
@@ -164,6 +165,11 @@ impl<R: Kept> Shelf<R> {
         self.sweep();
         let lock = self.locks.join(cid);
         file::remove_file(&lock).map_err(io_error("remove", &lock))
+    }
+
+    /// The cids of the resources that exist, without a look at their records.
+    pub fn cids(&self) -> Result<BTreeSet<String>, StateError> {
+        Ok(self.names()?.into_iter().filter(|name| self.path(name).is_some()).collect())
     }
 
     /// The resources that exist.
@@ -376,6 +382,9 @@ mod tests {
         fs::create_dir_all(&dead).unwrap();
         shelf.make(&cid, &Thing(1), |_| Ok(())).unwrap();
         assert_eq!(shelf.names().unwrap(), [cid.as_str()]);
+        fs::create_dir(shelf.folder.join(".trash-x")).unwrap();
+        assert_eq!(shelf.cids().unwrap(), BTreeSet::from([cid.clone()]), "nothing that is half done");
+        fs::remove_dir(shelf.folder.join(".trash-x")).unwrap();
         shelf.make(&cid, &Thing(2), |_| Ok(())).unwrap();
         assert_eq!(shelf.all().unwrap(), [Thing(1)], "made once, however often it is asked for");
         let lock = shelf.lock(&cid).unwrap();

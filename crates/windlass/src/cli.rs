@@ -194,9 +194,8 @@ pub(crate) enum Verb {
     /// Look into the embedded cloud, and tidy it up
     #[command(subcommand, after_help = LOCAL_HELP)]
     Local(LocalVerb),
-    /// Look into the simulated cloud
-    #[command(subcommand)]
-    Sim(SimVerb),
+    /// Host the agents of the simulated cloud in the foreground, or look into that cloud
+    Sim(SimArgs),
     /// Be the agent of a VM, with the flags of the original
     Agent {
         /// Flags of the original agent
@@ -356,7 +355,7 @@ pub(crate) enum CpiVerb {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// The simulated cloud: nothing runs in its VMs
+    /// The simulated cloud: its VMs are agents in one process
     Sim {
         /// Configuration, in the form of a cpi.json; it works without one
         #[arg(long, value_name = "FILE")]
@@ -419,6 +418,21 @@ pub(crate) struct LocalCloudArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// `sim`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = SIM_HELP)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<SimVerb>,
+    /// Configuration that its CPI is called with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+const SIM_HELP: &str =
+    "Agents need no host to be started by hand: the CPI starts one in the background when a VM is created, and it
+ends when there are no VMs, or with its state directory. '--state-dir' is here the simulated cloud's own.";
+
 /// `sim …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimVerb {
@@ -438,6 +452,14 @@ pub(crate) enum SimVerb {
     DiskSize {
         /// Disk
         disk_cid: DiskCid,
+        /// Configuration that its CPI is called with
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Switch a VM off, as if it had crashed; 'reboot_vm' switches it on again
+    Kill {
+        /// VM
+        vm_cid: VmCid,
         /// Configuration that its CPI is called with
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,

@@ -39,6 +39,8 @@ pub(crate) enum Failure {
     #[error("{failed} of {found} could not be removed: {first}")]
     Garbage { failed: usize, found: usize, first: String },
     #[error(transparent)]
+    SimHost(#[from] windlass_cloud_sim::agents::HostError),
+    #[error(transparent)]
     StemcellBuild(#[from] windlass_stemcell::BuildError),
     #[error(transparent)]
     StemcellRepack(#[from] windlass_stemcell::RepackError),

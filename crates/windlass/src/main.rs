@@ -1,8 +1,8 @@
 //! The one binary.
 //!
-//! It is four programs: the agent inside a VM, the CPI of a built-in cloud, the supervisor of a VM of the embedded one, and
-//! the command line. The first three are told apart here, before the command line's parser and the async runtime start, so that
-//! a CPI call costs little more than a process.
+//! It is five programs: the agent inside a VM, the CPI of a built-in cloud, the supervisor of a VM of the embedded one, the host
+//! of the agents of the simulated one, and the command line. The others are told apart here, before the command line's parser
+//! and the async runtime start, so that a CPI call costs little more than a process.
 //!
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
 //! - [`environment`], [`director_client`], [`session`]: which director, and the conversation with it.
@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         [_, "cpi", "sim"] => windlass_cloud_sim::serve(None),
         [_, "cpi", "sim", "--config", _] => windlass_cloud_sim::serve(Some(Path::new(&arguments[4]))),
         [_, "vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[2])),
+        [_, "sim-host", _] => verbs::sim_host(Path::new(&arguments[2])),
         _ => verbs::run(cli::Cli::parse()),
     }
 }

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -65,6 +65,7 @@ fn an_operator_sees_what_there_is_and_what_a_vm_was_given() {
     assert_eq!(rows[0][..5], ["disk", disk, "64 MiB", vm, "-"]);
     assert_eq!(rows[1][..3], ["stemcell", stemcell, "0 B"]);
     assert_eq!(rows[2][..5], ["vm", vm, "-", "-", "10.0.0.5"]);
+    assert!(status.contains("no agent: no loopback address"), "{status}");
 
     let cids = windlass(&["sim", "list", "--config"], &cloud.config(), b"");
     assert_eq!(String::from_utf8(cids.stdout).unwrap(), format!("{disk}\n{stemcell}\n{vm}\n"));
@@ -78,6 +79,44 @@ fn an_operator_sees_what_there_is_and_what_a_vm_was_given() {
     assert!(!missing.status.success());
     let error = String::from_utf8(missing.stderr).unwrap();
     assert!(error.contains("there is no VM 'vm-1'"), "{error}");
+}
+
+#[test]
+fn an_operator_hosts_the_agents_by_hand_and_kills_one() {
+    let cloud = Cloud::new();
+    let image = cloud.folder.path().join("image");
+    fs::write(&image, "").unwrap();
+    let stemcell = cloud.ok("create_stemcell", json!([image, null]));
+    let never = json!({"agent": {"never_up": true}});
+    let networks = json!({"a": {"type": "dynamic"}});
+    let vm = cloud.ok("create_vm", json!(["agent-1", stemcell, never, networks, [], {}]))[0].clone();
+    let vm = vm.as_str().unwrap();
+    // Nobody has started a host: an agent that never comes up needs none.
+    let mut host = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    host.args(["sim", "--state-dir"]).arg(cloud.folder.path().join("state")).stdout(Stdio::piped());
+    let mut host = Ended(host.spawn().unwrap());
+    let mut said = BufReader::new(host.0.stdout.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert!(first.starts_with("Hosting the agents of 1 simulated VMs in "), "{first}");
+    assert!(said.next().unwrap().unwrap().contains(&format!("{vm}  no agent: it never comes up")));
+    let second = windlass(&["sim", "--config"], &cloud.config(), b"");
+    assert!(!second.status.success());
+    assert!(String::from_utf8(second.stderr).unwrap().contains("have a host already"));
+
+    let killed = windlass(&["sim", "kill", vm, "--config"], &cloud.config(), b"");
+    assert!(killed.status.success(), "{killed:?}");
+    let status = windlass(&["sim", "status", "--config"], &cloud.config(), b"");
+    assert!(String::from_utf8(status.stdout).unwrap().contains("off"));
+}
+
+/// A process that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What certification cannot see, it does not call good.

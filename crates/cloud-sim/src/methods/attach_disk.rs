@@ -1,8 +1,12 @@
-//! `attach_disk`: one VM at a time; the hint is the path of the disk's content.
+//! `attach_disk`: one VM at a time; the hint is the path at which the VM sees the disk's content as long as it is attached.
+
+use std::path::Path;
+use std::{fs, io};
 
 use windlass_contract::DiskHint;
 use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::AttachDisk;
+use windlass_durable::file;
 
 use crate::cloud::SimCloud;
 use crate::records::CONTENT;
@@ -20,15 +24,32 @@ pub(crate) fn run(cloud: &SimCloud, asked: AttachDisk) -> Result<DiskHint, CpiEr
     if cloud.holder(&disk)?.is_some_and(|holder| holder != vm_cid) {
         cloud.must_be_detached(&disk)?;
     }
-    let hint = DiskHint::path(folder.join(CONTENT).display().to_string());
+    let seen_at = cloud.seen_at(&vm_cid, &disk_cid)?;
+    let hint = DiskHint::path(seen_at.display().to_string());
     // The VM's list first, so that whatever a disk says it is attached to knows of it.
     if vm.disks.insert(disk_cid.clone(), hint.clone()).as_ref() != Some(&hint) {
         cloud.vms.write(vm_cid.as_str(), &vm)?;
+    }
+    if !vm.agent.misses_disks {
+        show(&folder.join(CONTENT), &seen_at)
+            .map_err(|error| CpiError::cloud(format!("cannot make {}: {error}", seen_at.display())))?;
     }
     cloud.faults.half_way();
     if disk.attached_to.as_ref() != Some(&vm_cid) {
         disk.attached_to = Some(vm_cid);
         cloud.disks.write(disk_cid.as_str(), &disk)?;
     }
+    // Its agent is asked next.
+    cloud.wake_agent(&vm)?;
     Ok(hint)
+}
+
+fn show(content: &Path, seen_at: &Path) -> io::Result<()> {
+    if fs::read_link(seen_at).is_ok_and(|shown| shown == content) {
+        return Ok(());
+    }
+    if let Some(folder) = seen_at.parent() {
+        file::create_private_dir(folder)?;
+    }
+    file::symlink(content, seen_at)
 }

@@ -1,4 +1,4 @@
-//! `create_vm`: a record, the document that its agent would boot from, and addresses that no other VM has.
+//! `create_vm`: a record, the document that its agent boots from, addresses that no other VM has, and an agent.
 //!
 //! The VM appears as a whole, named after the call's id; a repeated call finds it.
 
@@ -10,12 +10,16 @@ use windlass_cpi::{Call, UserData};
 use windlass_durable::file;
 
 use super::delete_vm;
+use crate::agents::AgentBehaviour;
 use crate::cloud::SimCloud;
 use crate::network_plan;
-use crate::records::{USER_DATA, VmRecord};
+use crate::records::{USER_DATA, VmRecord, now};
 
 /// The key in `cloud_properties` that names a type of the catalogue.
 pub(crate) const INSTANCE_TYPE: &str = "instance_type";
+
+/// The key in `cloud_properties` that says what is different in this VM's agent.
+const AGENT: &str = "agent";
 
 pub(crate) fn run(
     cloud: &SimCloud,
@@ -26,24 +30,31 @@ pub(crate) fn run(
     let cid = VmCid::new(cloud.vms.cid(call.id)).map_err(|error| CpiError::cpi(error.to_string()))?;
     user_data.set_vm_name(cid.as_str());
     let lock = cloud.vms.lock(cid.as_str())?;
-    let networks = match cloud.vms.read(cid.as_str())? {
+    let record = match cloud.vms.read(cid.as_str())? {
         Some(record) => {
             settle(user_data, &record.networks);
-            record.networks
+            record
         }
         None => match build(cloud, call, &cid, vm, user_data) {
-            Ok(networks) => networks,
+            Ok(record) => record,
             Err(error) => {
                 cloud.vms.remove(cid.as_str())?;
                 return Err(error);
             }
         },
     };
+    let woken = cloud.wake_agent(&record);
     drop(lock);
+    if let Err(mut error) = woken {
+        if let Err(remains) = delete_vm::run(cloud, DeleteVm { vm_cid: cid.clone() }) {
+            error.message = format!("{}; and '{cid}' remains: {}", error.message, remains.message);
+        }
+        return Err(error);
+    }
     if cloud.faults.loses_vm() {
         delete_vm::run(cloud, DeleteVm { vm_cid: cid.clone() })?;
     }
-    Ok(CreatedVm { cid, networks })
+    Ok(CreatedVm { cid, networks: record.networks })
 }
 
 fn build(
@@ -52,8 +63,9 @@ fn build(
     cid: &VmCid,
     vm: CreateVm,
     user_data: &mut UserData,
-) -> Result<Networks, CpiError> {
+) -> Result<VmRecord, CpiError> {
     check_type(cloud, &vm.cloud_properties)?;
+    let agent = behaviour(cloud, &vm.cloud_properties)?;
     let _making = cloud.making_vms()?;
     if cloud.stemcells.read(vm.stemcell_cid.as_str())?.is_none() {
         return Err(CpiError::cloud(format!("there is no stemcell '{}'; upload it again", vm.stemcell_cid)));
@@ -78,6 +90,9 @@ fn build(
         addresses,
         metadata: Object::new(),
         boots: 1,
+        started_at: now(),
+        is_off: false,
+        agent,
         disks: Default::default(),
     };
     cloud.addresses.note(&record.addresses, cid)?;
@@ -93,7 +108,22 @@ fn build(
         let _ = cloud.addresses.forget(&record.addresses, cid);
         return Err(error);
     }
-    Ok(record.networks)
+    Ok(record)
+}
+
+/// What the VM's agent is like: as all, but for what its VM type says, but for a fault of this call.
+fn behaviour(cloud: &SimCloud, cloud_properties: &Object) -> Result<AgentBehaviour, CpiError> {
+    let wrong =
+        |error: &dyn std::fmt::Display| CpiError::cloud(format!("'cloud_properties.{AGENT}' is wrong: {error}"));
+    let mut behaviour = match cloud_properties.get(AGENT) {
+        None | Some(Value::Null) => cloud.config.agents,
+        Some(Value::Object(changes)) => cloud.config.agents.with(changes).map_err(|error| wrong(&error))?,
+        Some(_) => return Err(wrong(&"it must be an object")),
+    };
+    if let Some(changes) = cloud.faults.bad_agent() {
+        behaviour = behaviour.with(&changes).map_err(|error| wrong(&error))?;
+    }
+    Ok(behaviour)
 }
 
 /// What only the cloud knows: the addresses that it chose, and where it puts the VM's own disks.

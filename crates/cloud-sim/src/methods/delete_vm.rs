@@ -1,4 +1,4 @@
-//! `delete_vm`: lets go of the VM's disks, removes the VM, frees its addresses, in this order.
+//! `delete_vm`: ends the VM's agent, lets go of its disks, removes it, frees its addresses, in this order.
 
 use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::DeleteVm;
@@ -7,7 +7,10 @@ use crate::cloud::SimCloud;
 
 pub(crate) fn run(cloud: &SimCloud, vm: DeleteVm) -> Result<(), CpiError> {
     let cid = vm.vm_cid;
-    let Some((_lock, record)) = cloud.vms.lock_to_remove(cid.as_str())? else { return Ok(()) };
+    let Some((_lock, mut record)) = cloud.vms.lock_to_remove(cid.as_str())? else { return Ok(()) };
+    if record.agent_address().is_some() {
+        cloud.switch_off(&mut record)?;
+    }
     for disk in record.disks.keys() {
         let Some((_lock, mut disk)) = cloud.disks.lock_existing(disk.as_str())? else { continue };
         if disk.attached_to.as_ref() == Some(&cid) {

@@ -2,6 +2,7 @@
 
 use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::DetachDisk;
+use windlass_durable::file;
 
 use crate::cloud::SimCloud;
 
@@ -18,6 +19,11 @@ pub(crate) fn run(cloud: &SimCloud, asked: DetachDisk) -> Result<(), CpiError> {
     }
     cloud.faults.half_way();
     // After the disk's own record, which decides.
+    if vm.disks.contains_key(&disk_cid) {
+        let seen_at = cloud.seen_at(&vm_cid, &disk_cid)?;
+        file::remove_file(&seen_at)
+            .map_err(|error| CpiError::cloud(format!("cannot remove {}: {error}", seen_at.display())))?;
+    }
     if vm.disks.remove(&disk_cid).is_some() {
         cloud.vms.write(vm_cid.as_str(), &vm)?;
     }

@@ -1,9 +1,10 @@
-//! `reboot_vm`: counts one more boot.
+//! `reboot_vm`: counts one more boot, at which the VM's agent starts anew; a VM that is off is on again.
 
 use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::RebootVm;
 
 use crate::cloud::SimCloud;
+use crate::records::now;
 
 pub(crate) fn run(cloud: &SimCloud, vm: RebootVm) -> Result<(), CpiError> {
     let cid = vm.vm_cid;
@@ -11,6 +12,9 @@ pub(crate) fn run(cloud: &SimCloud, vm: RebootVm) -> Result<(), CpiError> {
         return Err(CpiError::vm_not_found(&cid));
     };
     record.boots += 1;
+    record.started_at = now();
+    record.is_off = false;
     cloud.faults.half_way();
-    Ok(cloud.vms.write(cid.as_str(), &record)?)
+    cloud.vms.write(cid.as_str(), &record)?;
+    cloud.wake_agent(&record)
 }

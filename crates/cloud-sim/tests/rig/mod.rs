@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use windlass_cloud_sim::Inventory;
+use windlass_durable::process::ProcessIdentity;
 
 pub(crate) struct Rig {
     folder: tempfile::TempDir,
@@ -41,6 +42,12 @@ impl Rig {
 
     pub(crate) fn state(&self) -> PathBuf {
         self.path("state")
+    }
+
+    /// The process that hosts the agents.
+    pub(crate) fn host(&self) -> Option<ProcessIdentity> {
+        let host: ProcessIdentity = serde_json::from_slice(&fs::read(self.state().join("host.json")).ok()?).ok()?;
+        host.is_running().then_some(host)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -108,9 +115,9 @@ impl Rig {
         self.ok("create_disk", json!([size, {}, null]))
     }
 
-    /// What is on a disk or in a snapshot.
+    /// A file on a disk or in a snapshot.
     pub(crate) fn content(&self, kind: &str, cid: &Value) -> PathBuf {
-        self.state().join(kind).join(cid.as_str().unwrap()).join("content")
+        self.state().join(kind).join(cid.as_str().unwrap()).join("content/data")
     }
 
     pub(crate) fn status(&self) -> Inventory {
@@ -131,6 +138,18 @@ impl Rig {
         let there: Vec<String> = kinds.iter().flat_map(|kind| self.list(kind)).collect();
         for lock in self.list("locks") {
             assert!(lock.starts_with("making-") || there.contains(&lock), "{lock}");
+        }
+    }
+}
+
+/// The host of agents would end when it misses its folder; but what it writes at that moment would remain.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let Some(host) = self.host() else { return };
+        let _ = host.signal(Signal::KILL);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while host.is_running() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

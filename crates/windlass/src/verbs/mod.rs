@@ -38,17 +38,20 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cli::{BenchVerb, Cli, CpiVerb, Global, SimVerb, StemcellVerb, Verb};
+use crate::cli::{BenchVerb, Cli, CpiVerb, Global, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
 use crate::screen::Screen;
 use crate::session::Session;
+
+pub(crate) use sim::host_on_demand as sim_host;
 
 /// Does what the command line says.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     match &cli.verb {
         Verb::Cpi(CpiVerb::Local { config }) => return windlass_cloud_local::serve(config),
         Verb::Cpi(CpiVerb::Sim { config }) => return windlass_cloud_sim::serve(config.as_deref()),
+        Verb::Sim(SimArgs { verb: None, config }) => return sim::host(&cli.global, config.as_deref()),
         Verb::Agent { flags } => {
             let arguments =
                 std::iter::once(&String::from("agent")).chain(flags).map(OsString::from).collect::<Vec<_>>();
@@ -92,12 +95,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
         Verb::Stemcell(StemcellVerb::Repack(arguments)) => return stemcell_repack::run(screen, arguments),
         Verb::Local(verb) => return local::run(screen, flags, verb),
-        Verb::Sim(SimVerb::Status { config }) => return sim::status(screen, config.as_deref()),
-        Verb::Sim(SimVerb::List { config }) => return sim::list(screen, config.as_deref()),
-        Verb::Sim(SimVerb::DiskSize { disk_cid, config }) => {
-            return sim::disk_size(screen, config.as_deref(), &disk_cid);
-        }
-        Verb::Sim(SimVerb::Settings { vm_cid, config }) => return sim::settings(screen, config.as_deref(), &vm_cid),
+        Verb::Sim(SimArgs { verb: Some(verb), .. }) => return sim::look(screen, verb),
         Verb::Bench(BenchVerb::Agent(arguments)) => return bench_agent::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
         Verb::Bench(BenchVerb::Registry(arguments)) => return bench_registry::run(screen, &arguments).await,

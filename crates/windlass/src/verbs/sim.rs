@@ -1,35 +1,94 @@
-//! `windlass sim`: what there is in the simulated cloud.
+//! `windlass sim`: hosts the agents of the simulated cloud, and shows what there is in it.
 
+use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 use windlass_cloud_sim::Inventory;
+use windlass_cloud_sim::agents::{self, Stay};
+use windlass_cloud_sim::records::VmRecord;
 use windlass_contract::cpi::CpiError;
 use windlass_contract::{DiskCid, VmCid};
 
-use crate::failure::Failure;
+use crate::cli::{Global, SimVerb};
+use crate::failure::{Failure, chain};
+use crate::foreground::{log_to_stderr, say};
 use crate::formats;
 use crate::screen::Screen;
 use crate::table::Table;
 
-pub(crate) fn status(screen: &mut Screen, config: Option<&Path>) -> Result<(), Failure> {
+/// Hosts the agents in the foreground.
+pub(crate) fn host(flags: &Global, config: Option<&Path>) -> ExitCode {
+    log_to_stderr();
+    let hosted = match &flags.state_dir {
+        Some(state) => std::path::absolute(state).map_err(|error| Failure::Process("cannot find this folder", error)),
+        None => windlass_cloud_sim::state_dir(config).map_err(Failure::from),
+    }
+    .and_then(|state| Ok(agents::host(&state, Stay::UntilToldToEnd, |vms| announce(&state, vms))?));
+    match hosted {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Hosts the agents for CPI calls, which start it.
+pub(crate) fn host_on_demand(state: &Path) -> ExitCode {
+    log_to_stderr();
+    windlass_cloud_sim::sim_host(state)
+}
+
+fn announce(state: &Path, vms: &[VmRecord]) {
+    let mut text = format!("Hosting the agents of {} simulated VMs in {}\n", vms.len(), state.display());
+    for vm in vms {
+        text.push_str(&format!("  {}  {}\n", vm.cid, agent_of(vm)));
+    }
+    text.push_str("Ctrl-C ends them; the next CPI call that needs them starts them again.");
+    say(&text);
+}
+
+/// Where the agent of a VM is, or why nowhere.
+fn agent_of(vm: &VmRecord) -> String {
+    match vm.agent_address() {
+        _ if vm.is_off => "off".to_owned(),
+        _ if vm.agent.never_up => "no agent: it never comes up".to_owned(),
+        None => "no agent: no loopback address".to_owned(),
+        Some(address) => format!("agent at {address}"),
+    }
+}
+
+/// The verbs that end by themselves.
+pub(crate) fn look(screen: &mut Screen, verb: SimVerb) -> Result<(), Failure> {
+    match verb {
+        SimVerb::Status { config } => status(screen, config.as_deref()),
+        SimVerb::List { config } => list(screen, config.as_deref()),
+        SimVerb::DiskSize { disk_cid, config } => disk_size(screen, config.as_deref(), &disk_cid),
+        SimVerb::Kill { vm_cid, config } => Ok(windlass_cloud_sim::kill(config.as_deref(), &vm_cid)?),
+        SimVerb::Settings { vm_cid, config } => settings(screen, config.as_deref(), &vm_cid),
+    }
+}
+
+fn status(screen: &mut Screen, config: Option<&Path>) -> Result<(), Failure> {
     screen.table(&table(windlass_cloud_sim::status(config)?));
     Ok(())
 }
 
-pub(crate) fn list(screen: &mut Screen, config: Option<&Path>) -> Result<(), Failure> {
+fn list(screen: &mut Screen, config: Option<&Path>) -> Result<(), Failure> {
     let cids = table(windlass_cloud_sim::status(config)?).rows.into_iter().map(|row| format!("{}\n", row[CID]));
     screen.block(&cids.collect::<String>());
     Ok(())
 }
 
-pub(crate) fn disk_size(screen: &mut Screen, config: Option<&Path>, cid: &DiskCid) -> Result<(), Failure> {
+fn disk_size(screen: &mut Screen, config: Option<&Path>, cid: &DiskCid) -> Result<(), Failure> {
     let disks = windlass_cloud_sim::status(config)?.disks;
     let disk = disks.iter().find(|disk| disk.cid == *cid).ok_or_else(|| CpiError::disk_not_found(cid))?;
     screen.block(&format!("{}\n", disk.size_mib));
     Ok(())
 }
 
-pub(crate) fn settings(screen: &mut Screen, config: Option<&Path>, vm: &VmCid) -> Result<(), Failure> {
+fn settings(screen: &mut Screen, config: Option<&Path>, vm: &VmCid) -> Result<(), Failure> {
     let settings = windlass_cloud_sim::settings(config, vm)?;
     screen.block(&format!("{settings:#}\n"));
     Ok(())
@@ -47,8 +106,9 @@ fn table(inventory: Inventory) -> Table {
         rows.push(row("stemcell", it.cid.as_str(), formats::size(it.image_bytes), String::new(), String::new()));
     }
     for it in inventory.vms {
-        let addresses: Vec<String> = it.addresses.iter().map(|address| address.ip.to_string()).collect();
-        rows.push(row("vm", it.cid.as_str(), String::new(), String::new(), addresses.join("\n")));
+        let mut details: Vec<String> = it.addresses.iter().map(|address| address.ip.to_string()).collect();
+        details.push(agent_of(&it));
+        rows.push(row("vm", it.cid.as_str(), String::new(), String::new(), details.join("\n")));
     }
     for it in inventory.disks {
         let vm = it.attached_to.map(String::from).unwrap_or_default();

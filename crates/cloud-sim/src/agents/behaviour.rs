@@ -1,0 +1,50 @@
+//! What a simulated agent is like.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use windlass_contract::Object;
+
+/// What an agent is like: good and quick, unless something else is said. Times are in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentBehaviour {
+    /// How long after its VM's start it comes up.
+    pub delay: u64,
+    /// How long it takes to look at a message.
+    pub latency: u64,
+    /// It never comes up.
+    pub never_up: bool,
+    /// It answers so many messages after a start; then it is silent.
+    pub silent_after_messages: Option<u64>,
+    /// It answers for so long after its first message; then it is silent.
+    pub silent_after: Option<u64>,
+    /// Disks that are attached to its VM do not appear there, so it cannot mount them.
+    pub misses_disks: bool,
+}
+
+impl AgentBehaviour {
+    /// This one, but for what `changes` says.
+    pub(crate) fn with(&self, changes: &Object) -> Result<Self, serde_json::Error> {
+        let mut whole = serde_json::to_value(self)?;
+        if let Value::Object(whole) = &mut whole {
+            whole.extend(changes.clone());
+        }
+        serde_json::from_value(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_vm_changes_what_it_names_and_a_typing_error_is_found() {
+        let usual = AgentBehaviour { delay: 1000, latency: 5, ..AgentBehaviour::default() };
+        let changed = |changes: Value| usual.with(changes.as_object().unwrap());
+        let expected = AgentBehaviour { delay: 0, silent_after_messages: Some(3), ..usual };
+        assert_eq!(changed(json!({"delay": 0, "silent_after_messages": 3})).unwrap(), expected);
+        assert!(changed(json!({"delai": 0})).unwrap_err().to_string().contains("delai"));
+    }
+}

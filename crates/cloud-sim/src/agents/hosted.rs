@@ -1,0 +1,128 @@
+//! The agent of one simulated VM, from the VM's start to its end.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+use windlass_agent::{Embedded, Ended, Temper};
+use windlass_contract::version::SettingsFrom;
+
+use super::AgentBehaviour;
+use crate::records::{BASE, USER_DATA, VmRecord};
+
+/// How long an agent that cannot start waits before it tries again, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+
+/// A VM that the host has looked at.
+#[derive(Debug)]
+pub(super) struct Hosted {
+    boots: u64,
+    is_off: bool,
+    agent: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    /// Dropped, it ends the agent.
+    end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Hosted {
+    /// Starts the VM's agent, if it is to have one. `switch_off` is for the VM that its agent powers off.
+    pub(super) fn start(vm: &VmRecord, folder: &Path, switch_off: impl FnOnce() + Send + 'static) -> Self {
+        let agent = vm.agent_address().filter(|_| !vm.is_off && !vm.agent.never_up).map(|address| {
+            let (end, ended) = oneshot::channel();
+            let up = Instant::now() + left_of_delay(vm);
+            Running { end, task: tokio::spawn(live(agent_of(vm, folder, address), up, ended, switch_off)) }
+        });
+        Self { boots: vm.boots, is_off: vm.is_off, agent }
+    }
+
+    /// Whether the VM has not been started or switched off since.
+    pub(super) fn is_up_to_date(&self, vm: &VmRecord) -> bool {
+        (self.boots, self.is_off) == (vm.boots, vm.is_off)
+    }
+
+    /// Ends the agent, and waits until it is gone.
+    pub(super) async fn stop(self) {
+        if let Some(Running { end, task }) = self.agent {
+            drop(end);
+            let _ = task.await;
+        }
+    }
+}
+
+fn agent_of(vm: &VmRecord, folder: &Path, address: IpAddr) -> Embedded {
+    Embedded {
+        base: folder.join(BASE),
+        user_data: folder.join(USER_DATA),
+        from_registry: vm.settings_from == SettingsFrom::Registry,
+        address,
+        temper: Arc::new(Simulated { behaviour: vm.agent, first: OnceLock::new(), messages: AtomicU64::new(0) }),
+    }
+}
+
+/// The host may have started long after the VM.
+fn left_of_delay(vm: &VmRecord) -> Duration {
+    let up = UNIX_EPOCH + Duration::from_millis(vm.started_at.saturating_add(vm.agent.delay));
+    up.duration_since(SystemTime::now()).unwrap_or_default().min(Duration::from_millis(vm.agent.delay))
+}
+
+async fn live(agent: Embedded, mut up: Instant, mut end: oneshot::Receiver<()>, switch_off: impl FnOnce()) {
+    let mut pause = RETRY.0;
+    loop {
+        tokio::select! {
+            _ = &mut end => return,
+            () = sleep_until(up) => {}
+        }
+        let told = async {
+            let _ = (&mut end).await;
+        };
+        match agent.run(told).await {
+            Ok(Ended::Told) => return,
+            Ok(Ended::PoweredOff) => return switch_off(),
+            Err(error) => {
+                let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| (*error).source());
+                let causes: Vec<String> = causes.map(ToString::to_string).collect();
+                tracing::warn!("the agent in {} does not start: {}", agent.base.display(), causes.join(": "));
+            }
+        }
+        up = Instant::now() + pause;
+        pause = (pause * 2).min(RETRY.1);
+    }
+}
+
+/// Slow and silent as told.
+#[derive(Debug)]
+struct Simulated {
+    behaviour: AgentBehaviour,
+    /// When its first message came.
+    first: OnceLock<Instant>,
+    messages: AtomicU64,
+}
+
+impl Temper for Simulated {
+    fn before<'a>(&'a self, _: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async {
+            let AgentBehaviour { latency, silent_after_messages, silent_after, .. } = self.behaviour;
+            let number = self.messages.fetch_add(1, Ordering::Relaxed) + 1;
+            let first = *self.first.get_or_init(Instant::now);
+            if silent_after_messages.is_some_and(|most| number > most)
+                || silent_after.is_some_and(|most| number > 1 && first.elapsed() >= Duration::from_millis(most))
+            {
+                std::future::pending::<()>().await;
+            }
+            if latency > 0 {
+                sleep(Duration::from_millis(latency)).await;
+            }
+        })
+    }
+}
