@@ -59,14 +59,25 @@ pub(super) async fn cloud_configs(
     Ok(Json(configs.into_iter().take(limit).map(shown).collect()))
 }
 
-/// Whether a new config can be used together with the current ones of its type.
-async fn check(director: &Director, kind: &str, name: &str, content: &str) -> Result<(), ApiError> {
+/// Whether a new config can be used together with the current ones of its type. Lines are named to a client that says that it
+/// sent the text as its author wrote it.
+async fn check(
+    director: &Director,
+    kind: &str,
+    query: &BTreeMap<String, String>,
+    content: &str,
+) -> Result<(), ApiError> {
     Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
-    let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
+    let (kind, name, content) = (kind.to_owned(), name(query).to_owned(), content.to_owned());
     let current = director.store.current_configs(&kind).await?;
     let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now() };
     let findings = Configs::check(&new, &current);
-    if findings.is_clean() { Ok(()) } else { Err(ApiError::bad_request(440011, findings.to_string())) }
+    if findings.is_clean() {
+        return Ok(());
+    }
+    let verbatim = query.get("verbatim").is_some_and(|verbatim| verbatim == "true");
+    let problems: Vec<_> = findings.problems().iter().map(|problem| problem.describe(verbatim)).collect();
+    Err(ApiError::bad_request(440011, problems.join("\n")))
 }
 
 pub(super) async fn update_cloud_config(
@@ -74,7 +85,7 @@ pub(super) async fn update_cloud_config(
     Query(query): Query<BTreeMap<String, String>>,
     content: String,
 ) -> Result<StatusCode, ApiError> {
-    check(&director, "cloud", name(&query), &content).await?;
+    check(&director, "cloud", &query, &content).await?;
     director.store.add_config("cloud", name(&query), &content).await?;
     Ok(StatusCode::CREATED)
 }

@@ -40,6 +40,11 @@ impl Finding {
         }
         text
     }
+
+    /// For whoever sent a manifest, verbatim or rewritten. Of a config that is stored, the lines can be looked up.
+    pub fn describe_to_sender(&self, verbatim: bool) -> String {
+        self.describe(verbatim || !self.document.is_empty())
+    }
 }
 
 impl std::fmt::Display for Finding {
@@ -112,13 +117,12 @@ impl Findings {
 
 impl std::fmt::Display for Findings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&lines(&self.problems, true))
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index > 0 { "\n" } else { "" };
+            write!(f, "{separator}{problem}")?;
+        }
+        Ok(())
     }
-}
-
-/// One line each.
-pub fn lines(findings: &[Finding], with_line: bool) -> String {
-    findings.iter().map(|finding| finding.describe(with_line)).collect::<Vec<_>>().join("\n")
 }
 
 /// Where something stands in its document.

@@ -27,7 +27,7 @@ pub use cloud_config::{Az, CloudConfig, DiskType, Section, VmType};
 pub use configs::Configs;
 pub use cpi_config::{CpiConfig, CpiEntry};
 pub use deployment::{DeploymentManifest, canonical};
-pub use findings::{Finding, Findings, Place, Placed, lines};
+pub use findings::{Finding, Findings, Place, Placed};
 pub use instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, MigratedFrom, VmSize, WantedDisk};
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
 pub use resolve::{Desired, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};

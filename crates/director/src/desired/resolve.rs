@@ -335,7 +335,7 @@ impl Resolver<'_> {
                 continue;
             };
             if self.wanted.cloud.is_readable(Section::Networks) {
-                check_zones(group, network, definition, findings);
+                self.check_zones(group, network, definition, findings);
             }
             let static_ips = check_static_ips(group, network, definition, findings);
             let mut default: Vec<String> = Vec::new();
@@ -353,6 +353,25 @@ impl Resolver<'_> {
         }
         settle_defaults(group, &mut networks, findings);
         networks
+    }
+
+    fn check_zones(
+        &self,
+        group: &InstanceGroup,
+        network: &GroupNetwork,
+        definition: &NetworkDefinition,
+        findings: &mut Findings,
+    ) {
+        let name = &network.name;
+        if group.azs.is_empty() && !definition.azs().is_empty() {
+            let message = format!("the subnets of '{}' name azs, so the group must name its own", name.value);
+            findings.push(name.problem(message));
+        }
+        // About a zone that does not exist enough was said.
+        let exists = |az: &&Placed<String>| self.wanted.cloud.azs.iter().any(|known| known.name == az.value);
+        for az in group.azs.iter().filter(exists).filter(|az| !definition.reaches(Some(&az.value))) {
+            findings.push(name.problem(format!("no subnet of '{}' reaches the az '{}'", name.value, az.value)));
+        }
     }
 
     /// An addon with jobs is like jobs in the manifest.
@@ -381,17 +400,6 @@ impl Resolver<'_> {
             }
         }
         findings.begin("");
-    }
-}
-
-fn check_zones(group: &InstanceGroup, network: &GroupNetwork, definition: &NetworkDefinition, findings: &mut Findings) {
-    let name = &network.name;
-    if group.azs.is_empty() && !definition.azs().is_empty() {
-        let message = format!("the subnets of '{}' name azs, so the group must name its own", name.value);
-        findings.push(name.problem(message));
-    }
-    for az in group.azs.iter().filter(|az| !definition.reaches(Some(&az.value))) {
-        findings.push(name.problem(format!("no subnet of '{}' reaches the az '{}'", name.value, az.value)));
     }
 }
 

@@ -7,6 +7,7 @@ use windlass_contract::agent::UpdateSettings;
 use windlass_contract::{AgentId, DiskCid, Object};
 
 use super::{Context, Operation, Step, StepError};
+use crate::desired::canonical;
 use crate::ledger::{Change, Fact, NewVm, VmRecord};
 use crate::plan::InstanceSpec;
 
@@ -110,10 +111,6 @@ fn to_object(env: &windlass_contract::settings::BoshEnv) -> Result<Object, StepE
 
 /// The six combinations by which clouds group VMs; the last is the most specific.
 fn groups(op: &CreateVm) -> Vec<String> {
-    let canonical = |name: &str| -> String {
-        let lower = name.to_lowercase().replace('_', "-");
-        lower.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect()
-    };
     let instance = &op.context.instance;
     let (director, deployment, group) =
         (canonical(&instance.director), canonical(&instance.deployment), canonical(&instance.group));

@@ -9,7 +9,7 @@ use super::execute::cannot_do;
 use super::{DeployOptions, TaskError, explain, vm_stats};
 use crate::Director;
 use crate::desired::{
-    Configs, DeploymentManifest, Desired, DesiredSize, Findings, Wanted, lines, refuse_unfilled, resolve,
+    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
 };
 use crate::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, Recreate, plan};
 use crate::store::ConfigRecord;
@@ -65,10 +65,14 @@ pub(crate) async fn prepare(
     let mut plan = plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
     refuse_what_cannot_be_done(&desired, &plan, &mut findings);
     if !findings.is_clean() {
-        return Err(TaskError::Input(lines(findings.problems(), options.verbatim)));
+        return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
     }
-    plan.warnings = findings.warnings().iter().map(|warning| warning.describe(options.verbatim)).collect();
+    plan.warnings = told(findings.warnings(), options);
     Ok(Prepared { plan, stemcells: desired.stemcells, configs: used.iter().map(|config| config.id).collect() })
+}
+
+fn told(findings: &[Finding], options: &DeployOptions) -> Vec<String> {
+    findings.iter().map(|finding| finding.describe_to_sender(options.verbatim)).collect()
 }
 
 /// Ids for new instances, the same again until something was deployed.

@@ -15,6 +15,6 @@ pub(crate) async fn run(session: &mut Session<'_>, file: &Path, name: &str) -> R
     let diff = session.director.post_yaml::<Diff>(&format!("/cloud_configs/diff?name={name}"), &text).await;
     diff_view::show(session.screen, &diff.while_("comparing the cloud config")?.diff);
     session.confirm()?;
-    let stored = session.director.store_yaml(&format!("/cloud_configs?name={name}"), &text).await;
+    let stored = session.director.store_yaml(&format!("/cloud_configs?name={name}&verbatim=true"), &text).await;
     stored.while_("updating the cloud config")
 }
