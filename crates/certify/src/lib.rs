@@ -29,6 +29,7 @@
 //! - [`profile`]: what a cloud needs to be told.
 //! - [`run`]: the order of things. `scene`: what a check works with. `caller`: one process, from its start to its end.
 //! - `made`, `clean_up`: what exists because of a run, and how it is removed.
+//! - [`matrix`]: the table of versions, lived through.
 //! - [`report`]: what came of it, for people, scripts and CI servers.
 
 mod answer;
@@ -39,6 +40,7 @@ pub mod checks;
 mod clean_up;
 pub mod command_line;
 mod made;
+pub mod matrix;
 pub mod profile;
 pub mod report;
 pub mod run;

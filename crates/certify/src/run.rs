@@ -76,6 +76,18 @@ pub enum CertifyError {
     /// the stemcell cannot be built
     #[error("the stemcell for the checks could not be built")]
     StemcellBuild(#[source] windlass_stemcell::BuildError),
+    /// no threads for agents and registry
+    #[error("there is no runtime to talk to agents with")]
+    Runtime(#[source] std::io::Error),
+    /// no certificates for agents
+    #[error("agents cannot be given certificates")]
+    Pki(#[from] windlass_pki::PkiError),
+    /// no connections to agents
+    #[error("agents cannot be talked to")]
+    Tls(#[from] windlass_agent_client::TlsError),
+    /// the registry did not start
+    #[error("the registry did not start")]
+    Registry(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Runs the checks of `plan`, until the end or until `stop` becomes true; then removes everything that they made.
@@ -137,11 +149,14 @@ fn image(plan: &Plan, folder: &Path) -> Result<Image, CertifyError> {
             built
         }
     };
-    let into = folder.join("stemcell");
-    let unpacked = std::fs::create_dir(&into).map_err(CertifyError::TemporaryDirectory).and_then(|()| {
-        windlass_stemcell::unpack(&tarball, &into)
-            .map_err(|source| CertifyError::Stemcell { path: tarball.clone(), source })
-    })?;
+    image_of(&tarball, &folder.join("stemcell"))
+}
+
+/// Unpacks a stemcell into a new folder.
+pub(crate) fn image_of(tarball: &Path, into: &Path) -> Result<Image, CertifyError> {
+    std::fs::create_dir(into).map_err(CertifyError::TemporaryDirectory)?;
+    let unpacked = windlass_stemcell::unpack(tarball, into)
+        .map_err(|source| CertifyError::Stemcell { path: tarball.to_owned(), source })?;
     Ok(Image { path: into.join("image"), cloud_properties: unpacked.cloud_properties })
 }
 

@@ -185,8 +185,8 @@ fn stubs() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// Disks are handed over mounted, and the settings lie in a file. An agent from before version 2 of the contract finds there in
-/// which registry they are.
+/// Disks are handed over mounted, and the settings lie in a file. Where director, CPI and stemcell are not all of version 2, what
+/// lies there says in which registry they are.
 fn agent_json(api_version: ApiVersion, init: Init) -> String {
     let mut config = json!({
         "Platform": {"Linux": {
@@ -195,16 +195,17 @@ fn agent_json(api_version: ApiVersion, init: Init) -> String {
             "BindMountPersistentDisk": true,
             "SkipDiskSetup": true,
         }},
-        "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": SETTINGS}]}},
+        "Infrastructure": {"Settings": {
+            "Sources": [{"Type": "File", "SettingsPath": SETTINGS}],
+            // A file has no instance id that could name the VM in a registry.
+            "UseRegistry": true, "UseServerName": true,
+        }},
     });
     if init == Init::Systemd {
         config["Platform"]["Linux"]["ServiceManager"] = "systemd".into();
     }
     if api_version < ApiVersion::V2 {
         config["ApiVersion"] = api_version.0.into();
-        config["Infrastructure"]["Settings"]["UseRegistry"] = true.into();
-        // A file has no instance id that could name the VM instead.
-        config["Infrastructure"]["Settings"]["UseServerName"] = true.into();
     }
     format!("{config:#}\n")
 }

@@ -555,6 +555,22 @@ pub(crate) struct CertifyArgs {
     /// Name all checks, and why they matter
     #[arg(long)]
     pub(crate) list_checks: bool,
+    /// Instead of the checks, live through the table of versions: director, CPI and stemcell in version 1 and 2
+    #[arg(long)]
+    pub(crate) matrix: bool,
+    /// With --matrix: command line of the CPI when it speaks version 1; otherwise the profile's 'lower_version' makes it
+    #[arg(long, value_name = "COMMAND", requires = "matrix")]
+    pub(crate) cpi_v1: Option<String>,
+    /// With --matrix: stemcell whose agent needs a registry; a minimal one is built if absent
+    #[arg(long, value_name = "FILE", requires = "matrix")]
+    pub(crate) stemcell_v1: Option<PathBuf>,
+    /// With --matrix: the registry that the CPI is configured for, http://USER:PASSWORD@ADDRESS:PORT, which is run there;
+    /// otherwise each call's context names one
+    #[arg(long, value_name = "URL", value_parser = secret, requires = "matrix")]
+    pub(crate) registry: Option<Secret>,
+    /// With --registry: listen here, if VMs reach it by another address
+    #[arg(long, value_name = "ADDR:PORT", requires = "registry")]
+    pub(crate) registry_listen: Option<SocketAddr>,
 }
 
 /// How `certify` reports.

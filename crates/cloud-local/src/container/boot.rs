@@ -74,6 +74,13 @@ impl Image {
     }
 }
 
+/// The contract that the agent of an image shall keep to, if its configuration holds it back.
+pub(crate) fn agent_version(root: &Path) -> Result<Option<u64>, ImageError> {
+    let Some(text) = Root::open(root)?.read(AGENT_CONFIG)? else { return Ok(None) };
+    let config: Value = serde_json::from_str(&text).map_err(ImageError::Config)?;
+    Ok(config["ApiVersion"].as_u64())
+}
+
 fn settings_path(agent_config: &str) -> Result<PathBuf, ImageError> {
     let config: Value = serde_json::from_str(agent_config).map_err(ImageError::Config)?;
     let sources = config["Infrastructure"]["Settings"]["Sources"].as_array().into_iter().flatten();

@@ -120,22 +120,27 @@ fn build(
         metadata: Object::new(),
         disks: Default::default(),
     };
+    let unusable = |error: &dyn std::error::Error| {
+        CpiError::cloud(format!("the stemcell '{}' cannot be used: {}", vm.stemcell_cid, with_cause(error)))
+    };
+    let mut agent_version = None;
     match isolation {
-        Isolation::Process => check_agent(&record.agent, &root, &vm.stemcell_cid)?,
+        Isolation::Process => {
+            check_agent(&record.agent, &root, &vm.stemcell_cid)?;
+            agent_version = boot::agent_version(&root).map_err(|error| unusable(&error))?;
+        }
         Isolation::Container => {
             wire::check(&wiring)?;
             let limits = Limits::of(&vm.cloud_properties)?;
             cloud.check_space((limits.ephemeral_disk.unwrap_or_default() + FIRST_WRITES) << 20)?;
-            let image = Image::of(&root).map_err(|error| {
-                CpiError::cloud(format!("the stemcell '{}' cannot be used: {}", vm.stemcell_cid, with_cause(&error)))
-            })?;
+            let image = Image::of(&root).map_err(|error| unusable(&error))?;
             let Image { boot, settings_path, agent_config } = image;
             record.container = Some(ContainerRecord { root, boot, settings_path, agent_config, limits, wiring });
         }
     }
     settle(&record, user_data);
     cloud.vms.make(cid.as_str(), &record, |folder| {
-        fill(&Machine::new(folder), machine, &record, user_data)
+        fill(&Machine::new(folder), machine, &record, agent_version, user_data)
             .map_err(|error| CpiError::new(kind(&error), format!("cannot fill {}: {error}", folder.display())))
     })?;
     Ok(record)
@@ -149,7 +154,13 @@ fn kind(error: &std::io::Error) -> ErrorType {
 }
 
 /// Fills the folder that becomes the one of `machine`.
-fn fill(hidden: &Machine, machine: &Machine, record: &VmRecord, user_data: &UserData) -> std::io::Result<()> {
+fn fill(
+    hidden: &Machine,
+    machine: &Machine,
+    record: &VmRecord,
+    agent_version: Option<u64>,
+    user_data: &UserData,
+) -> std::io::Result<()> {
     file::write_json(&hidden.settings(), user_data, file::PRIVATE)?;
     if record.container.is_some() {
         for folder in [hidden.work(), hidden.disks()] {
@@ -163,13 +174,17 @@ fn fill(hidden: &Machine, machine: &Machine, record: &VmRecord, user_data: &User
         return Ok(());
     }
     let from_registry = record.settings_from == SettingsFrom::Registry;
-    let agent_config = json!({
+    let mut agent_config = json!({
         "Platform": {"Linux": {}},
         "Infrastructure": {"Settings": {
             "Sources": [{"Type": "File", "SettingsPath": machine.settings()}],
             "UseRegistry": from_registry, "UseServerName": from_registry,
         }},
     });
+    // An agent that shall behave like an older one does so here, too.
+    if let Some(version) = agent_version {
+        agent_config["ApiVersion"] = json!(version);
+    }
     file::write_json(&hidden.agent_config(), &agent_config, file::PRIVATE)?;
     file::create_private_dir(&hidden.base())
 }

@@ -59,6 +59,13 @@ impl Metrics {
         all.and_then(|all| all.get(id).copied()).unwrap_or_default()
     }
 
+    pub(super) fn instances(&self) -> Vec<(String, Counts)> {
+        let all = self.instances.as_ref().map(|instances| instances.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all: Vec<_> = all.iter().flat_map(|all| all.iter()).map(|(id, counts)| (id.clone(), *counts)).collect();
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        all
+    }
+
     /// In the text format of Prometheus.
     pub(super) fn text(&self) -> String {
         let mut text = String::from("# TYPE windlass_registry_requests_total counter\n");

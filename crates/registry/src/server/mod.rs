@@ -186,6 +186,11 @@ impl Registry {
         self.server.metrics.writes.load(Ordering::Relaxed)
     }
 
+    /// Every instance that was ever asked about, sorted; see [`Config::count_instances`].
+    pub fn instances(&self) -> Vec<(String, Counts)> {
+        self.server.metrics.instances()
+    }
+
     /// What the settings of `id` were asked for; see [`Config::count_instances`].
     pub fn counts(&self, id: &str) -> Counts {
         self.server.metrics.counts(id)

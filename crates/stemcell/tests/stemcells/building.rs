@@ -59,7 +59,8 @@ fn what_was_built_holds_what_an_agent_needs() {
     let settings = &config["Infrastructure"]["Settings"];
     assert_eq!(settings["Sources"][0]["Type"], "File");
     assert_eq!(settings["Sources"][0]["SettingsPath"], "/var/vcap/bosh/warden-cpi-agent-env.json");
-    assert_eq!((&settings["UseRegistry"], &config["ApiVersion"]), (&Value::Null, &Value::Null));
+    // An older caller makes the CPI leave them in a registry, whatever the stemcell.
+    assert_eq!((&settings["UseRegistry"], &config["ApiVersion"]), (&Value::Bool(true), &Value::Null));
     let linux = config["Platform"]["Linux"].as_object().unwrap();
     let keys = ["UseDefaultTmpDir", "UsePreformattedPersistentDisk", "BindMountPersistentDisk", "SkipDiskSetup"];
     assert!(linux.len() == keys.len() && keys.iter().all(|key| linux[*key] == true));

@@ -1,13 +1,18 @@
 //! `windlass certify`: any CPI against what directors and command lines rely on.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
 use tokio::signal::unix::{SignalKind, signal};
+use windlass_certify::matrix::{MatrixPlan, MatrixProgress, RegistryPlace};
 use windlass_certify::{CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, ProfileError, Progress};
+use windlass_contract::Secret;
+use windlass_registry::Credentials;
 
 use crate::cli::{CertifyArgs, CertifyFormat, Global};
 use crate::failure::Failure;
@@ -25,6 +30,12 @@ pub(crate) enum CertifyFailure {
     Certify(#[from] CertifyError),
     #[error("the CPI is not certified; required checks did not pass, and the report above says which and why")]
     NotCertified,
+    #[error("the version table does not hold; the report above says where")]
+    TableDoesNotHold,
+    #[error("the version table is reported as table or json, not as junit")]
+    MatrixFormat,
+    #[error("--registry must look like http://USER:PASSWORD@ADDRESS:PORT")]
+    RegistryUrl,
     #[error("interrupted: not all checks ran")]
     Interrupted,
 }
@@ -33,29 +44,18 @@ pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Fa
     if arguments.list_checks {
         return list_checks();
     }
+    if arguments.matrix {
+        return matrix(flags, &arguments).await;
+    }
     let plan = plan(&arguments)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut interrupt, mut terminate) = match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
-        (Err(error), _) | (_, Err(error)) => return Err(Failure::Process("cannot listen to signals", error)),
-    };
-    let asked_to_stop = Arc::clone(&stop);
-    let watch = tokio::spawn(async move {
-        loop {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-            asked_to_stop.store(true, Ordering::SeqCst);
-            let _ = writeln!(io::stderr(), "Stopping: the call that runs is awaited, then everything made is removed.");
-        }
-    });
     let format = if flags.json { CertifyFormat::Json } else { arguments.format };
-    let work = tokio::task::spawn_blocking(move || {
+    let report = until_stopped(move |stop| {
         let mut view = View::new(format);
-        let report = windlass_certify::certify(&plan, &stop, |progress| view.show(progress));
+        let report = windlass_certify::certify(&plan, stop, |progress| view.show(progress));
         view.end();
         report
-    });
-    let report = work.await.map_err(|error| Failure::Process("certification broke", io::Error::other(error)))?;
-    watch.abort();
+    })
+    .await?;
     let report = report.map_err(CertifyFailure::from)?;
     let text = match format {
         CertifyFormat::Table if io::stdout().is_terminal() => report.to_table(),
@@ -72,11 +72,89 @@ pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Fa
     }
 }
 
-fn plan(arguments: &CertifyArgs) -> Result<Plan, Failure> {
-    let command = |flag: &'static str, text: &Option<String>| -> Result<Option<CommandLine>, CertifyFailure> {
-        let parsed = text.as_deref().map(str::parse).transpose();
-        parsed.map_err(|source| CertifyFailure::Command { flag, source })
+/// The version table instead of the checks.
+async fn matrix(flags: &Global, arguments: &CertifyArgs) -> Result<(), Failure> {
+    let plan = matrix_plan(arguments)?;
+    let format = if flags.json { CertifyFormat::Json } else { arguments.format };
+    if format == CertifyFormat::Junit {
+        return Err(CertifyFailure::MatrixFormat.into());
+    }
+    let report = until_stopped(move |stop| {
+        let view = View::new(format);
+        let report = windlass_certify::matrix::matrix(&plan, stop, |progress| view.show_case(&progress));
+        view.end();
+        report
+    })
+    .await?;
+    let report = report.map_err(CertifyFailure::from)?;
+    print(&match format {
+        CertifyFormat::Json => format!("{:#}\n", report.to_json()),
+        _ => report.to_table(),
+    })?;
+    match (report.is_right(), report.interrupted) {
+        (true, _) => Ok(()),
+        (false, true) => Err(CertifyFailure::Interrupted.into()),
+        (false, false) => Err(CertifyFailure::TableDoesNotHold.into()),
+    }
+}
+
+fn matrix_plan(arguments: &CertifyArgs) -> Result<MatrixPlan, Failure> {
+    let plan = plan(arguments)?;
+    let registry = match &arguments.registry {
+        Some(url) => registry_place(url, arguments.registry_listen).ok_or(CertifyFailure::RegistryUrl)?,
+        None => RegistryPlace::default(),
     };
+    Ok(MatrixPlan {
+        cpi: plan.cpi,
+        cpi_v1: command("cpi-v1", &arguments.cpi_v1)?,
+        profile: plan.profile,
+        stemcells: [arguments.stemcell_v1.clone(), plan.stemcell],
+        agent: plan.agent,
+        observers: plan.observers,
+        registry,
+    })
+}
+
+/// A registry as the CPI under test is configured for it.
+fn registry_place(url: &Secret, listen: Option<SocketAddr>) -> Option<RegistryPlace> {
+    let (login, place) = url.reveal().strip_prefix("http://")?.trim_end_matches('/').rsplit_once('@')?;
+    let (user, password) = login.split_once(':')?;
+    let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned);
+    let place: SocketAddr = place.parse().ok()?;
+    Some(RegistryPlace {
+        listen: listen.unwrap_or(place),
+        host: Some(place.ip()),
+        credentials: Credentials { user: decoded(user)?, password: Secret::new(decoded(password)?) },
+        is_configured: true,
+    })
+}
+
+/// Runs what blocks, and tells it when somebody wants it to end.
+async fn until_stopped<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<T, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut interrupt, mut terminate) = match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
+        (Err(error), _) | (_, Err(error)) => return Err(Failure::Process("cannot listen to signals", error)),
+    };
+    let asked_to_stop = Arc::clone(&stop);
+    let watch = tokio::spawn(async move {
+        loop {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            asked_to_stop.store(true, Ordering::SeqCst);
+            let _ = writeln!(io::stderr(), "Stopping: the call that runs is awaited, then everything made is removed.");
+        }
+    });
+    let work = tokio::task::spawn_blocking(move || work(&stop)).await;
+    watch.abort();
+    work.map_err(|error| Failure::Process("certification broke", io::Error::other(error)))
+}
+
+fn command(flag: &'static str, text: &Option<String>) -> Result<Option<CommandLine>, CertifyFailure> {
+    let parsed = text.as_deref().map(str::parse).transpose();
+    parsed.map_err(|source| CertifyFailure::Command { flag, source })
+}
+
+fn plan(arguments: &CertifyArgs) -> Result<Plan, Failure> {
     let profile = match &arguments.profile {
         Some(path) => Profile::from_yaml(&read_file(path)?)
             .map_err(|source| CertifyFailure::Profile { path: path.display().to_string(), source })?,
@@ -155,6 +233,21 @@ impl View {
             } else if self.bar.is_none() {
                 let _ = writeln!(io::stderr(), "{}", row.line());
             }
+        }
+    }
+
+    fn show_case(&self, progress: &MatrixProgress<'_>) {
+        match (&self.bar, progress) {
+            (Some(bar), MatrixProgress::Begins { case, number, total }) => {
+                bar.set_length(*total as u64);
+                bar.set_position(*number as u64 - 1);
+                bar.set_message(format!("row {}, {}", case.number, case.client.as_str()));
+            }
+            (Some(bar), MatrixProgress::Ended(lived)) if !lived.is_right() => bar.println(lived.line()),
+            (None, MatrixProgress::Ended(lived)) => {
+                let _ = writeln!(io::stderr(), "{}", lived.line());
+            }
+            _ => {}
         }
     }
 

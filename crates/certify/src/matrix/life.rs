@@ -1,0 +1,307 @@
+//! One VM from its creation to its end, in one row of the table: what was seen of it, and how that differs from the row.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_agent_client::{Agent, AgentAccess, AgentClient, Outcome};
+use windlass_contract::{AgentId, DiskCid, DiskHint};
+use windlass_pki::Authority;
+
+use super::table::{Case, Client};
+use super::watched_registry::WatchedRegistry;
+use crate::answer::Answer;
+use crate::check::NotPassed;
+use crate::scene::Scene;
+
+/// How long a VM may take to boot.
+const BOOT: Duration = Duration::from_secs(120);
+
+/// What was seen in one case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The request's version in `create_vm`, as it was sent.
+    pub request_version: String,
+    /// The stemcell's version in `create_vm`, as it was sent.
+    pub stemcell_version: String,
+    /// The shape of `create_vm`'s answer.
+    pub create_vm: &'static str,
+    /// The shape of `attach_disk`'s answer.
+    pub attach_disk: &'static str,
+    /// Writes that reached the registry.
+    pub registry_writes: u64,
+    /// Reads that reached the registry.
+    pub registry_reads: u64,
+    /// What the VM was given at its creation.
+    pub user_metadata: &'static str,
+    /// Where the agent found the disk.
+    pub hint_from: &'static str,
+}
+
+/// What the cases of a run share.
+pub(super) struct Setting<'a> {
+    pub(super) runtime: &'a tokio::runtime::Runtime,
+    pub(super) registry: &'a WatchedRegistry,
+    pub(super) authority: &'a Authority,
+    pub(super) agents: &'a AgentClient,
+}
+
+/// A VM's life as it goes on.
+pub(super) struct Life<'a> {
+    setting: &'a Setting<'a>,
+    scene: &'a Scene<'a>,
+    case: Case,
+    observed: Observed,
+    differences: Vec<String>,
+}
+
+const UNSEEN: &str = "not observed";
+const REGISTRY: &str = "registry";
+const CALLER: &str = "caller";
+
+impl<'a> Life<'a> {
+    pub(super) fn new(setting: &'a Setting<'a>, scene: &'a Scene<'a>, case: Case) -> Self {
+        let observed = Observed {
+            request_version: String::new(),
+            stemcell_version: String::new(),
+            create_vm: UNSEEN,
+            attach_disk: UNSEEN,
+            registry_writes: 0,
+            registry_reads: 0,
+            user_metadata: UNSEEN,
+            hint_from: UNSEEN,
+        };
+        Self { setting, scene, case, observed, differences: Vec::new() }
+    }
+
+    /// Lives it. What could not go on is an error; what went on otherwise than the row says is a difference.
+    pub(super) fn live(mut self) -> (Observed, Vec<String>, Result<(), NotPassed>) {
+        let before = self.setting.registry.seen();
+        let end = self.go_through_it();
+        let after = self.setting.registry.seen();
+        self.observed.registry_writes = after.writes - before.writes;
+        self.observed.registry_reads = after.reads - before.reads;
+        if !self.case.row.registry {
+            let (writes, reads) = (self.observed.registry_writes, self.observed.registry_reads);
+            self.expect(writes + reads == 0, || format!("the registry was touched ({writes} writes, {reads} reads)"));
+        }
+        (self.observed, self.differences, end)
+    }
+
+    fn go_through_it(&mut self) -> Result<(), NotPassed> {
+        self.negotiate()?;
+        let stemcell = self.call("create_stemcell", self.scene.stemcell_arguments(), false)?.cid()?;
+        let (vm, agent_id, agent) = self.create_vm(&stemcell)?;
+        self.look_at_user_metadata(&vm);
+        self.record_holds(&agent_id, "create_vm", self.case.row.registry, |_| true);
+        self.on_agent("boot", agent.wait_until_ready(BOOT))?;
+
+        let created = self.call("create_disk", self.disk_arguments(&vm), false)?;
+        let disk = DiskCid::new(created.cid()?).map_err(|error| created.fail(error.to_string()))?;
+        // Twice: a disk that was taken away must be found again.
+        for _ in 0..2 {
+            let hint = self.attach_disk(&vm, &disk)?;
+            self.record_holds(&agent_id, "attach_disk", self.case.row.registry, |record| holds(record, disk.as_str()));
+            self.mount(&agent, &disk, hint.as_ref())?;
+            self.unmount(&agent, &disk)?;
+            self.call("detach_disk", json!([vm, disk]), true)?.success()?;
+            self.record_holds(&agent_id, "detach_disk", self.case.row.registry, |record| !holds(record, disk.as_str()));
+        }
+        self.call("delete_disk", json!([disk]), false)?.success()?;
+        self.call("delete_vm", json!([vm]), true)?.success()?;
+        self.record_holds(&agent_id, "delete_vm", false, |_| true);
+        self.call("delete_stemcell", json!([stemcell]), false)?.success()?;
+        Ok(())
+    }
+
+    /// The CPI must really speak the row's version; otherwise there is nothing to see.
+    fn negotiate(&mut self) -> Result<(), NotPassed> {
+        let told = self.send("info", json!([]), false)?.success()?;
+        let version = told["api_version"].as_u64().unwrap_or(1);
+        let (wanted, fits) = (self.case.row.cpi, version == 1 || self.case.row.cpi == 2);
+        if fits && version >= wanted {
+            return Ok(());
+        }
+        Err(NotPassed::not_observed(format!(
+            "the CPI speaks version {version} where {wanted} is needed; name a command line that speaks {wanted} \
+             (--cpi-v1), or a setting that makes it ('lower_version' in the profile)"
+        )))
+    }
+
+    fn create_vm(&mut self, stemcell: &str) -> Result<(String, AgentId, Agent), NotPassed> {
+        let network = match self.scene.manual_network() {
+            Ok(network) => network,
+            Err(_) => self.scene.dynamic_network()?,
+        };
+        let agent_id = AgentId::random();
+        let planned: Vec<IpAddr> = network["ip"].as_str().and_then(|ip| ip.parse().ok()).into_iter().collect();
+        let access = AgentAccess::new(self.setting.authority, &agent_id, &planned)
+            .map_err(|error| NotPassed::not_observed(format!("no certificate for the agent: {error}")))?;
+        let properties = &self.scene.profile.vm.cloud_properties;
+        let env = json!({"bosh": access.env});
+        let arguments = json!([agent_id, stemcell, properties, {"default": network}, [], env]);
+        let answer = self.call("create_vm", arguments, true)?;
+        self.note_request(&answer);
+        let result = answer.success()?;
+        let (vm, networks) = match &result {
+            Value::String(vm) => {
+                self.observed.create_vm = "cid";
+                (vm.clone(), Value::Null)
+            }
+            Value::Array(parts) if parts.len() == 2 && parts[0].is_string() => {
+                self.observed.create_vm = "[cid, networks]";
+                (parts[0].as_str().unwrap_or_default().to_owned(), parts[1].clone())
+            }
+            other => return Err(answer.fail(format!("neither a cid nor [cid, networks]: {other}"))),
+        };
+        let expected = if self.case.row.request_version() >= 2 { "[cid, networks]" } else { "cid" };
+        let shape = self.observed.create_vm;
+        self.expect(shape == expected, || format!("create_vm answered {shape} instead of {expected}"));
+        let addresses = if planned.is_empty() { addresses_in(&networks) } else { planned };
+        if addresses.is_empty() {
+            return Err(NotPassed::not_observed(
+                "nobody says which address the VM has; give the profile a manual network",
+            ));
+        }
+        Ok((vm, agent_id.clone(), self.setting.agents.agent(access.endpoint(agent_id, addresses))))
+    }
+
+    fn attach_disk(&mut self, vm: &str, disk: &DiskCid) -> Result<Option<DiskHint>, NotPassed> {
+        let answer = self.call("attach_disk", json!([vm, disk]), true)?;
+        let result = answer.success()?;
+        if self.case.row.request_version() < 2 {
+            // Callers of version 1 read nothing into it.
+            self.observed.attach_disk = if result.is_null() { "nothing" } else { "ignored" };
+            return Ok(None);
+        }
+        self.observed.attach_disk = "hint";
+        let hint =
+            DiskHint::try_from(result).map_err(|error| answer.fail(format!("attach_disk gave no hint: {error}")))?;
+        Ok(Some(hint))
+    }
+
+    /// Mounts in the caller's words, and sees where the agent found the disk.
+    fn mount(&mut self, agent: &Agent, cid: &DiskCid, hint: Option<&DiskHint>) -> Result<(), NotPassed> {
+        let before = self.setting.registry.seen();
+        match hint {
+            Some(hint) => {
+                let known = self.on_agent("add_persistent_disk", agent.add_persistent_disk(cid, hint))?;
+                let version = self.case.row.stemcell;
+                let old = version < 2;
+                self.expect(old == (known == Outcome::UnknownToAgent), || {
+                    let says = if old { "knows add_persistent_disk" } else { "does not know add_persistent_disk" };
+                    format!("the agent of the stemcell of version {version} {says}")
+                });
+                self.on_agent("mount_disk", agent.mount_disk(cid, None))?;
+            }
+            None => self.on_agent("mount_disk", agent.mount_disk(cid, None))?,
+        }
+        // Nobody but the agent asks now.
+        let after = self.setting.registry.seen();
+        let read = after.reads + after.lookups > before.reads + before.lookups;
+        self.observed.hint_from = match (read, hint) {
+            (true, _) => REGISTRY,
+            (false, Some(_)) => CALLER,
+            (false, None) => "nowhere",
+        };
+        let expected = if self.case.row.registry { REGISTRY } else { CALLER };
+        let found = self.observed.hint_from;
+        self.expect(found == expected, || format!("the hint came from {found}, not {expected}"));
+        let mounted = self.on_agent("list_disk", agent.list_disk())?;
+        self.expect(mounted.contains(cid), || format!("the disk was mounted and is not in list_disk ({mounted:?})"));
+        Ok(())
+    }
+
+    fn unmount(&mut self, agent: &Agent, cid: &DiskCid) -> Result<(), NotPassed> {
+        self.on_agent("unmount_disk", agent.unmount_disk(cid))?;
+        if self.case.row.request_version() >= 2 {
+            // Agents of version 1 do not know this, and need not.
+            let _ = self.on_agent("remove_persistent_disk", agent.remove_persistent_disk(cid))?;
+        }
+        let mounted = self.on_agent("list_disk", agent.list_disk())?;
+        self.expect(!mounted.contains(cid), || "the disk was unmounted and is still in list_disk".to_owned());
+        Ok(())
+    }
+
+    fn look_at_user_metadata(&mut self, vm: &str) {
+        let Ok(given) = self.scene.settings(vm) else { return };
+        let full = given["agent_id"].as_str().is_some_and(|id| !id.is_empty());
+        let location = given["registry"]["endpoint"].is_string();
+        self.observed.user_metadata = match (full, location) {
+            (true, false) => "full settings",
+            (false, true) => "registry's location",
+            (true, true) => "full settings and registry's location",
+            (false, false) => "neither settings nor registry",
+        };
+        let expected = if self.case.row.full_settings { "full settings" } else { "registry's location" };
+        let seen = self.observed.user_metadata;
+        self.expect(seen == expected, || format!("the VM was given {seen} instead of {expected}"));
+    }
+
+    /// Whether the registry has a record of this agent, and what is in it.
+    fn record_holds(&mut self, agent: &AgentId, after: &str, wanted: bool, right: impl Fn(&Value) -> bool) {
+        let record = self.setting.runtime.block_on(self.setting.registry.record_of(agent));
+        match (record, wanted) {
+            (None, false) => {}
+            (Some(record), true) => self.expect(right(&record), || {
+                format!("after {after} the registry's record is wrong: {}", record["disks"]["persistent"])
+            }),
+            (None, true) => self.differences.push(format!("after {after} the registry has no record of the VM")),
+            (Some(_), false) => self.differences.push(format!("after {after} the registry has a record of the VM")),
+        }
+    }
+
+    fn disk_arguments(&self, vm: &str) -> Value {
+        json!([self.scene.profile.disk.size, self.scene.profile.disk.cloud_properties, vm])
+    }
+
+    /// A call as this client makes it.
+    fn call(&self, method: &str, arguments: Value, about_vm: bool) -> Result<Answer, NotPassed> {
+        if self.case.client == Client::CommandLine {
+            self.send("info", json!([]), false)?.success()?;
+        }
+        self.send(method, arguments, about_vm)
+    }
+
+    fn send(&self, method: &str, arguments: Value, about_vm: bool) -> Result<Answer, NotPassed> {
+        self.scene.call(&self.case.ask(method, arguments, about_vm, &self.scene.profile.context))
+    }
+
+    fn note_request(&mut self, answer: &Answer) {
+        let request: Value = serde_json::from_slice(&answer.exchange.request).unwrap_or_default();
+        let shown = |version: &Value| if version.is_null() { "absent".to_owned() } else { version.to_string() };
+        self.observed.request_version = shown(&request["api_version"]);
+        self.observed.stemcell_version = shown(&request["context"]["vm"]["stemcell"]["api_version"]);
+    }
+
+    fn on_agent<T, E: std::error::Error>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, NotPassed> {
+        self.setting.runtime.block_on(work).map_err(|error| {
+            let mut why = error.to_string();
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                why.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            NotPassed::failed(format!("{what}: {why}"))
+        })
+    }
+
+    fn expect(&mut self, kept: bool, difference: impl FnOnce() -> String) {
+        if !kept {
+            self.differences.push(difference());
+        }
+    }
+}
+
+fn holds(record: &Value, disk: &str) -> bool {
+    record["disks"]["persistent"].get(disk).is_some()
+}
+
+fn addresses_in(networks: &Value) -> Vec<IpAddr> {
+    let networks = networks.as_object().into_iter().flatten();
+    networks.filter_map(|(_, network)| network["ip"].as_str()?.parse().ok()).collect()
+}

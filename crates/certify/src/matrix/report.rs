@@ -1,0 +1,200 @@
+//! The version table with what was seen in each cell.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::life::Observed;
+use super::table::Case;
+use crate::check::NotPassed;
+use crate::clean_up::Leftover;
+
+/// One case, lived through.
+#[derive(Debug)]
+pub struct Lived {
+    /// The case.
+    pub case: Case,
+    /// What was seen.
+    pub observed: Observed,
+    /// How it differs from the table; nothing if it does not.
+    pub differences: Vec<String>,
+    /// Why it could not be looked at.
+    pub unseen: Option<String>,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct MatrixReport {
+    /// One per case, in the order of the table.
+    pub lived: Vec<Lived>,
+    /// What could not be removed.
+    pub leftovers: Vec<Leftover>,
+    /// Whether cases were left out because somebody ended the run.
+    pub interrupted: bool,
+    /// How many processes of the CPI were started.
+    pub calls: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+const HEADER: [&str; 12] = [
+    "Row",
+    "Director",
+    "CPI",
+    "Stemcell",
+    "Asked by",
+    "Request",
+    "Stemcell sent",
+    "create_vm",
+    "attach_disk",
+    "Registry",
+    "User metadata",
+    "Hint from",
+];
+
+impl Lived {
+    pub(super) fn new(
+        case: Case,
+        observed: Observed,
+        mut differences: Vec<String>,
+        end: Result<(), NotPassed>,
+    ) -> Self {
+        let unseen = match end {
+            Ok(()) | Err(NotPassed::Interrupted) => None,
+            Err(NotPassed::Failed(why, calls) | NotPassed::Warned(why, calls)) => {
+                let call = calls.first().map(|call| String::from_utf8_lossy(&call.exchange.stderr).trim().to_owned());
+                let said = call.filter(|said| !said.is_empty()).map(|said| format!(" (stderr: {said})"));
+                differences.push(why + &said.unwrap_or_default());
+                None
+            }
+            Err(NotPassed::NotObserved(why, _) | NotPassed::NotSupported(why)) => Some(why),
+        };
+        Self { case, observed, differences, unseen }
+    }
+
+    /// Whether everything was as the table says.
+    pub fn is_right(&self) -> bool {
+        self.differences.is_empty() && self.unseen.is_none()
+    }
+
+    /// One line.
+    pub fn line(&self) -> String {
+        let row = self.case.row;
+        let title = format!(
+            "row {}: director {}, CPI {}, stemcell {}, asked by {}",
+            self.case.number,
+            row.director,
+            row.cpi,
+            row.stemcell,
+            self.case.client.as_str()
+        );
+        match (&self.unseen, self.differences.as_slice()) {
+            (Some(why), _) => format!("not observed  {title}: {why}"),
+            (None, []) => format!("as written    {title}"),
+            (None, differences) => format!("different     {title}: {}", differences.join("; ")),
+        }
+    }
+
+    fn cells(&self) -> [String; 12] {
+        let (row, seen) = (self.case.row, &self.observed);
+        // How often an agent reads depends on how fast it is; that it reads is seen in the last column.
+        let registry = match (seen.registry_writes, seen.registry_reads) {
+            (0, 0) => "not touched".to_owned(),
+            (writes, _) => format!("{writes} writes"),
+        };
+        [
+            self.case.number.to_string(),
+            row.director.to_string(),
+            row.cpi.to_string(),
+            row.stemcell.to_string(),
+            self.case.client.as_str().to_owned(),
+            seen.request_version.clone(),
+            seen.stemcell_version.clone(),
+            seen.create_vm.to_owned(),
+            seen.attach_disk.to_owned(),
+            registry,
+            seen.user_metadata.to_owned(),
+            seen.hint_from.to_owned(),
+        ]
+    }
+}
+
+impl MatrixReport {
+    /// Whether every case was lived through and was as the table says.
+    pub fn is_right(&self) -> bool {
+        !self.interrupted && self.lived.iter().all(Lived::is_right)
+    }
+
+    /// One line.
+    pub fn summary(&self) -> String {
+        let right = self.lived.iter().filter(|one| one.is_right()).count();
+        let unseen = self.lived.iter().filter(|one| one.unseen.is_some()).count();
+        let different = self.lived.len() - right - unseen;
+        let mut parts = vec![format!("{right} as written")];
+        parts.extend((different > 0).then(|| format!("{different} different")));
+        parts.extend((unseen > 0).then(|| format!("{unseen} not observed")));
+        let verdict = match (self.is_right(), self.interrupted) {
+            (true, _) => "The version table holds",
+            (false, true) => "Interrupted",
+            (false, false) => "The version table does not hold",
+        };
+        format!("{verdict}: {} ({} calls in {:.1} s)", parts.join(", "), self.calls, self.took.as_secs_f64())
+    }
+
+    /// The table in Markdown, which people can read as it is, then what differs, and the summary.
+    pub fn to_table(&self) -> String {
+        let rows: Vec<[String; 12]> = self.lived.iter().map(Lived::cells).collect();
+        let width = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.chain([HEADER[column].len()]).max().unwrap_or(0)
+        };
+        let widths: [usize; 12] = std::array::from_fn(width);
+        let line = |cells: &[&str; 12]| {
+            let cells = cells.iter().zip(widths).map(|(cell, width)| format!(" {cell:<width$} ")).collect::<Vec<_>>();
+            format!("|{}|\n", cells.join("|"))
+        };
+        let rule: String = widths.iter().map(|width| format!("|{}", "-".repeat(width + 2))).collect();
+        let mut text = line(&HEADER) + &rule + "|\n";
+        for row in &rows {
+            text += &line(&row.each_ref().map(String::as_str));
+        }
+        text.push('\n');
+        text + &self.conclusion()
+    }
+
+    /// What is not as written, what could not be removed, and the summary.
+    pub fn conclusion(&self) -> String {
+        let mut text = String::new();
+        for one in self.lived.iter().filter(|one| !one.is_right()) {
+            let _ = writeln!(text, "{}", one.line());
+        }
+        for leftover in &self.leftovers {
+            let _ = writeln!(text, "could not remove {}: {}", leftover.what, leftover.why);
+        }
+        let _ = writeln!(text, "{}", self.summary());
+        text
+    }
+
+    /// Everything.
+    pub fn to_json(&self) -> Value {
+        let one = |one: &Lived| {
+            let (row, seen) = (one.case.row, &one.observed);
+            json!({
+                "row": one.case.number, "director": row.director, "cpi": row.cpi, "stemcell": row.stemcell,
+                "asked_by": one.case.client.as_str(), "right": one.is_right(), "differences": one.differences,
+                "unseen": one.unseen, "request_version": seen.request_version,
+                "stemcell_version": seen.stemcell_version, "create_vm": seen.create_vm, "attach_disk": seen.attach_disk,
+                "registry_writes": seen.registry_writes, "registry_reads": seen.registry_reads,
+                "user_metadata": seen.user_metadata, "hint_from": seen.hint_from,
+            })
+        };
+        let leftovers: Vec<Value> =
+            self.leftovers.iter().map(|left| json!({"what": left.what, "why": left.why})).collect();
+        json!({
+            "right": self.is_right(), "interrupted": self.interrupted, "calls": self.calls,
+            "seconds": self.took.as_secs_f64(), "cases": self.lived.iter().map(one).collect::<Vec<_>>(),
+            "leftovers": leftovers,
+        })
+    }
+}
