@@ -27,7 +27,8 @@ impl Base {
             file::create_private_dir(&folder)?;
         }
         if std::fs::symlink_metadata(base.sys()).is_err() {
-            file::symlink(&base.data().join("sys"), &base.sys())?;
+            // Nothing to flush: a link that a power cut takes is made again by the next start.
+            std::os::unix::fs::symlink(base.data().join("sys"), base.sys())?;
         }
         Ok(base)
     }

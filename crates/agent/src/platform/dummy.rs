@@ -1,6 +1,8 @@
 //! The original's platform for tests of directors: everything succeeds, nothing of the machine changes, and what was asked for
 //! can be read in files under `bosh`. Every disk that the agent knows counts as mounted.
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -139,7 +141,10 @@ impl Platform for Dummy {
         let folder = self.base.bosh().join(user);
         file::create_private_dir(&folder).map_err(io_error(&folder))?;
         let path = folder.join("password");
-        file::write(&path, hash.as_bytes(), file::PRIVATE).map_err(io_error(&path))
+        // Nothing to flush: every start writes it again.
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(file::PRIVATE).open(&path);
+        opened.and_then(|mut file| file.write_all(hash.as_bytes())).map_err(io_error(&path))
     }
 
     fn authorize_keys(&self, _: &str, _: &[String]) -> Result<(), PlatformError> {
