@@ -247,7 +247,11 @@ mod tests {
 
     #[test]
     fn the_shipped_profiles_are_read() {
-        for text in [include_str!("../profiles/sim.yml"), include_str!("../profiles/local.yml")] {
+        for text in [
+            include_str!("../profiles/sim.yml"),
+            include_str!("../profiles/local.yml"),
+            include_str!("../profiles/local-container.yml"),
+        ] {
             Profile::from_yaml(text).unwrap();
         }
     }

@@ -21,13 +21,7 @@ impl Cloud {
     /// A cloud of its own, and a stemcell with an agent that does nothing but stay.
     fn new(plugin: &'static str) -> Self {
         let cloud = Self { folder: tempfile::tempdir().unwrap(), plugin };
-        let mut properties = json!({"state_dir": cloud.state()});
-        if plugin == "local" {
-            // Containers would be made on this machine, with bridges and mounts.
-            properties["isolation"] = json!("process");
-        }
-        let config = json!({"cloud": {"plugin": plugin, "properties": {plugin: properties}}});
-        std::fs::write(cloud.path("cpi.json"), config.to_string()).unwrap();
+        cloud.isolate("process");
         std::fs::write(cloud.path("agent"), "#!/bin/sh\nexec sleep 1000\n").unwrap();
         std::fs::set_permissions(cloud.path("agent"), std::fs::Permissions::from_mode(0o755)).unwrap();
         let build = Command::new(WINDLASS)
@@ -39,6 +33,16 @@ impl Cloud {
             .unwrap();
         assert!(build.status.success(), "{build:?}");
         cloud
+    }
+
+    /// What the embedded cloud would choose itself depends on the machine, and may be bridges and mounts on it.
+    fn isolate(&self, isolation: &str) {
+        let mut properties = json!({"state_dir": self.state()});
+        if self.plugin == "local" {
+            properties["isolation"] = json!(isolation);
+        }
+        let config = json!({"cloud": {"plugin": self.plugin, "properties": {self.plugin: properties}}});
+        std::fs::write(self.path("cpi.json"), config.to_string()).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -107,8 +111,36 @@ fn the_simulated_cloud_is_certified_in_half_a_minute_and_has_every_capability_bu
 
 #[test]
 fn the_embedded_cloud_is_certified_as_far_as_it_goes() {
+    certify_embedded("process", "local.yml");
+}
+
+/// Containers change networks and mounts, so this runs as root in namespaces of its own, which end with it.
+#[test]
+fn the_embedded_cloud_is_certified_in_containers_too() {
+    const NAME: &str = "the_embedded_cloud_is_certified_in_containers_too";
+    if std::env::var_os("WINDLASS_OWN_MACHINE").is_some() {
+        return certify_embedded("container", "local-container.yml");
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("{NAME} needs root and did not run");
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
+        .args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args([NAME, "--exact", "--nocapture", "--test-threads", "1"])
+        .env("WINDLASS_OWN_MACHINE", "1")
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+fn certify_embedded(isolation: &str, profile: &str) {
     let cloud = Cloud::new("local");
-    let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../certify/profiles/local.yml");
+    cloud.isolate(isolation);
+    let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../certify/profiles").join(profile);
     let settings = format!("cat {}/vms/{{vm_cid}}/settings.json", cloud.state().display());
     let output = cloud
         .certify()

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::json;
 use windlass_contract::cpi::methods::CreateNetwork;
-use windlass_contract::cpi::{CpiError, CreatedNetwork};
+use windlass_contract::cpi::{CpiError, CreatedNetwork, ErrorType};
 use windlass_contract::{NetworkCid, Object};
 use windlass_cpi::Call;
 
@@ -74,10 +74,13 @@ fn given(cloud: &LocalCloud, range: &str) -> Result<IpNet, CpiError> {
         IsolationChoice::Container => !is_loopback,
     };
     if !fits {
-        return Err(CpiError::cloud(format!(
-            "the range {range} does not go with the isolation of this cloud; ranges in 127.0.0.0/8 are for processes, all others for \
+        return Err(CpiError::new(
+            ErrorType::NotSupported,
+            format!(
+                "the range {range} does not go with the isolation of this cloud; ranges in 127.0.0.0/8 are for processes, all others for \
              containers"
-        )));
+            ),
+        ));
     }
     match taken(cloud, range, is_loopback)? {
         Some(error) => Err(error),
