@@ -4,11 +4,13 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sched::CloneFlags;
 use rustix::mount::MountPropagationFlags;
 use serde::{Deserialize, Serialize};
 use windlass_durable::file;
+use windlass_durable::lock::FileLock;
 
 use crate::network::netlink;
 
@@ -45,17 +47,18 @@ impl std::fmt::Display for Isolation {
     }
 }
 
+/// How long an attempt waits for those of other calls; each takes a millisecond.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Tries what a container needs, in a mount namespace that ends with the attempt: mounts, an overlay on the file system of
-/// `state`, and changes to the network.
+/// `state`, and changes to the network. Its folder stays: a call that is killed has nothing to clean up.
 pub(crate) fn try_container(state: &Path) -> io::Result<()> {
-    let vms = state.join("vms");
-    file::create_private_dir(&vms)?;
-    let folder = file::beside(&vms.join("attempt"))?;
-    let attempt = std::thread::scope(|scope| {
+    let folder = state.join("attempt");
+    file::create_private_dir(&folder)?;
+    let _alone = FileLock::acquire(&folder.join("lock"), PATIENCE)?;
+    std::thread::scope(|scope| {
         scope.spawn(|| attempt(&folder)).join().unwrap_or_else(|_| Err(io::Error::other("the attempt panicked")))
-    });
-    let removed = fs::remove_dir_all(&folder);
-    attempt.and(removed)
+    })
 }
 
 fn attempt(folder: &Path) -> io::Result<()> {

@@ -13,6 +13,7 @@
 //! disks/disk-…/    disk.json  data/ or image
 //! snapshots/snap-…/  snapshot.json  data/ or image
 //! networks/net-…/  network.json                  a range that was set aside
+//! attempt/         where it is tried whether this machine allows containers
 //! requests/        the SDK's memory: answered requests, how each VM gets its settings, locks
 //! locks/           one per resource that is being changed, one for all networks
 //! ```
