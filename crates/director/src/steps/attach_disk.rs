@@ -128,7 +128,7 @@ async fn set_metadata(op: &mut AttachDisk) -> Result<(), StepError> {
 async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {
     let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
     match &op.hint {
-        Some(hint) if !op.agent_has_hint => Ok(agent.add_and_mount_disk(cid, hint).await?),
+        Some(hint) if !op.agent_has_hint => Ok(agent.mount_disk_as_before(cid, hint).await?),
         _ => Ok(agent.mount_disk(cid, None).await?),
     }
 }

@@ -27,7 +27,10 @@ impl Site {
         // An address of this test's own: its port stays free until the registry takes it.
         let [a, b, c, ..] = uuid::Uuid::new_v4().into_bytes();
         let place = Ipv4Addr::new(127, 200 + a % 50, b, c.max(1));
-        let registry = TcpListener::bind((place, 0)).unwrap().local_addr().unwrap();
+        Self::with_registry(plugin, properties, TcpListener::bind((place, 0)).unwrap().local_addr().unwrap())
+    }
+
+    fn with_registry(plugin: &'static str, properties: Value, registry: SocketAddr) -> Self {
         let site = Self { folder: tempfile::tempdir().unwrap(), plugin, registry };
         for (version, name) in [(1, "cpi-v1.json"), (2, "cpi.json")] {
             let mut own = json!({"state_dir": site.folder.path().join("state")});
@@ -54,7 +57,7 @@ impl Site {
     fn matrix(&self, more: &[&str]) -> Output {
         let settings = self.path("state").join("vms/{vm_cid}/settings.json").display().to_string();
         let show = match self.plugin {
-            "sim" => format!("{WINDLASS} sim --config {} settings {{vm_cid}}", self.path("cpi.json").display()),
+            "sim" => format!("{WINDLASS} sim settings {{vm_cid}} --config {}", self.path("cpi.json").display()),
             _ => format!("cat {settings}"),
         };
         Command::new(WINDLASS)
