@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use rig::own_machine::{STAYING, answers, is_own_machine, said, system};
-use rig::{Rig, kill_hard, read_json, runs, wait_for};
+use rig::{Rig, kill_hard, read_json, request, runs, wait_for};
 use serde_json::{Value, json};
 
 fn manual(ip: &str) -> Value {
@@ -267,6 +267,21 @@ fn an_agent_that_ends_starts_again_among_its_mounts() {
 }
 
 #[test]
+fn an_agent_finds_the_programs_beside_it() {
+    if !is_own_machine("an_agent_finds_the_programs_beside_it") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let agent = "#!/bin/sh\nbosh-agent-rc > /var/vcap/said 2>&1\nexec sleep 1000\n";
+    let beside = [("var/vcap/bosh/bin/bosh-agent-rc", "#!/bin/sh\necho called\n")];
+    let stemcell = rig.ok("create_stemcell", json!([system(&rig, agent, &beside), {}]));
+    let cid = rig.container(&stemcell, json!({"default": {"type": "dynamic"}}));
+    let said =
+        wait_for(|| fs::read_to_string(rig.file(&cid, "var/vcap/said")).ok().filter(|text| text.ends_with('\n')));
+    assert_eq!(said, "called\n", "the original agent does not boot without it");
+}
+
+#[test]
 fn each_kind_of_init_runs_first() {
     if !is_own_machine("each_kind_of_init_runs_first") {
         return;
@@ -385,6 +400,15 @@ fn what_cannot_be_a_container_is_refused_and_leaves_nothing() {
     let image = system(&rig, STAYING, &[("var/vcap/bosh/agent.json", &elsewhere)]);
     let vsphere = rig.ok("create_stemcell", json!([image, {}]));
     assert!(refused(&vsphere, json!({}), &dynamic).contains("use a stemcell for containers"));
+    // As the original's stemcells for containers have it, also those from before version 2.
+    let warden = json!({"Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/env.json"}]}}});
+    let image = system(&rig, STAYING, &[("var/vcap/bosh/agent.json", &warden.to_string())]);
+    let warden = rig.ok("create_stemcell", json!([image, {}]));
+    let mut old = request("create_vm", rig.container_arguments(&warden, dynamic.clone()), "cpi-1");
+    old["context"]["vm"]["stemcell"]["api_version"] = json!(1);
+    old["context"]["registry"] = json!({"endpoint": "http://127.0.0.1:1", "user": "writer", "password": "s3cret"});
+    let error = rig.send(&old, None).unwrap()["error"].to_string();
+    assert!(error.contains("never asks a registry"), "it would wait for its settings for ever: {error}");
     let broken = rig.ok("create_stemcell", json!([system(&rig, "#!/bin/missing\n", &[]), {}]));
     let error = refused(&broken, json!({}), &dynamic);
     assert!(error.starts_with("Bosh::Clouds::VMCreationFailed") && error.contains("cannot run"), "{error}");

@@ -196,7 +196,8 @@ fn agent_json(api_version: ApiVersion, init: Init) -> String {
             "SkipDiskSetup": true,
         }},
         "Infrastructure": {"Settings": {
-            "Sources": [{"Type": "File", "SettingsPath": SETTINGS}],
+            // The original's agents that know registries read nothing but the user data; later ones ignore that key.
+            "Sources": [{"Type": "File", "SettingsPath": SETTINGS, "UserDataPath": SETTINGS}],
             // A file has no instance id that could name the VM in a registry.
             "UseRegistry": true, "UseServerName": true,
         }},

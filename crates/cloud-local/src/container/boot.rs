@@ -40,6 +40,8 @@ pub(crate) struct Image {
     pub(crate) settings_path: PathBuf,
     /// The agent's configuration, if the image has none of its own.
     pub(crate) agent_config: Option<Value>,
+    /// Whether the agent fetches its settings from a registry when it is told where that is.
+    pub(crate) asks_registry: bool,
 }
 
 /// why a root file system is no stemcell for containers
@@ -51,6 +53,12 @@ pub(crate) enum ImageError {
     /// its agent gets its settings elsewhere
     #[error("its agent does not look for settings in a file, as {AGENT_CONFIG} says; use a stemcell for containers")]
     NoSettingsFile,
+    /// its agent would wait for settings that are elsewhere
+    #[error(
+        "its agent never asks a registry, as {AGENT_CONFIG} says (no 'UseRegistry'); use a stemcell whose agent does, or a \
+         request and a stemcell of version 2 or higher, which need no registry"
+    )]
+    NoRegistry,
     /// the agent's configuration is not understood
     #[error("{AGENT_CONFIG} is not understood")]
     Config(#[source] serde_json::Error),
@@ -66,11 +74,16 @@ impl Image {
         if !root.has_executable(AGENT) {
             return Err(ImageError::NoAgent);
         }
-        let (settings_path, agent_config) = match root.read(AGENT_CONFIG)? {
-            Some(text) => (settings_path(&text)?, None),
-            None => (SETTINGS.into(), Some(container_config())),
-        };
-        Ok(Self { boot: boot(&root)?, settings_path, agent_config })
+        let own = root.read(AGENT_CONFIG)?;
+        let own: Option<Value> = own.map(|text| serde_json::from_str(&text)).transpose().map_err(ImageError::Config)?;
+        let agent_config = own.is_none().then(container_config);
+        let config = own.or_else(|| agent_config.clone()).unwrap_or_default();
+        Ok(Self {
+            boot: boot(&root)?,
+            settings_path: settings_path(&config)?,
+            asks_registry: config["Infrastructure"]["Settings"]["UseRegistry"] == true,
+            agent_config,
+        })
     }
 }
 
@@ -81,15 +94,14 @@ pub(crate) fn agent_version(root: &Path) -> Result<Option<u64>, ImageError> {
     Ok(config["ApiVersion"].as_u64())
 }
 
-fn settings_path(agent_config: &str) -> Result<PathBuf, ImageError> {
-    let config: Value = serde_json::from_str(agent_config).map_err(ImageError::Config)?;
+fn settings_path(config: &Value) -> Result<PathBuf, ImageError> {
     let sources = config["Infrastructure"]["Settings"]["Sources"].as_array().into_iter().flatten();
     let mut files = sources.filter(|source| source["Type"] == "File");
     let path = files.find_map(|source| source["SettingsPath"].as_str()).filter(|path| path.starts_with('/'));
     path.map(PathBuf::from).ok_or(ImageError::NoSettingsFile)
 }
 
-/// As container stemcells have it: disks are handed over mounted, and the settings lie in a file.
+/// As our container stemcells have it: disks are handed over mounted, and in a file lie the settings, or where they are.
 fn container_config() -> Value {
     json!({
         "Platform": {"Linux": {
@@ -98,7 +110,10 @@ fn container_config() -> Value {
             "BindMountPersistentDisk": true,
             "SkipDiskSetup": true,
         }},
-        "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": SETTINGS}]}},
+        "Infrastructure": {"Settings": {
+            "Sources": [{"Type": "File", "SettingsPath": SETTINGS, "UserDataPath": SETTINGS}],
+            "UseRegistry": true, "UseServerName": true,
+        }},
     })
 }
 
@@ -165,6 +180,7 @@ mod tests {
         let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG, "-M", "dummy"].map(str::to_owned).to_vec();
         assert_eq!(image.boot, Boot::Agent { command });
         assert_eq!(image.agent_config, Some(container_config()));
+        assert!(image.asks_registry, "as our own agent can");
         put(root, "sbin/init", "");
         assert!(matches!(Image::of(root).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
         put(root, "lib/systemd/system/bosh-agent.service", "");
@@ -182,6 +198,7 @@ mod tests {
         put(folder.path(), &AGENT_CONFIG[1..], &config);
         let image = Image::of(folder.path()).unwrap();
         assert_eq!((image.settings_path.to_str(), image.agent_config), (Some("/etc/own.json"), None));
+        assert!(!image.asks_registry);
         put(folder.path(), &AGENT_CONFIG[1..], &config.replace("File", "CDROM"));
         assert!(matches!(Image::of(folder.path()), Err(ImageError::NoSettingsFile)));
         put(folder.path(), &AGENT_CONFIG[1..], "{");

@@ -68,11 +68,14 @@ const READ_ONLY: [&str; 10] = [
     "/proc/sys/vm",
 ];
 
+/// As stemcells set it: the original agent calls programs that lie beside it.
+const PATH: &str = "/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// The document for the container of `vm`.
 pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Machine) -> Value {
     let capabilities = permitted(own_capabilities());
     let is_systemd = container.boot == Boot::Systemd;
-    let mut environment = vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+    let mut environment = vec![format!("PATH={PATH}")];
     if is_systemd {
         environment.push("container=windlass".to_owned());
     }

@@ -17,7 +17,7 @@ use windlass_durable::file;
 
 use crate::address;
 use crate::cloud::LocalCloud;
-use crate::container::boot::{self, Image};
+use crate::container::boot::{self, Image, ImageError};
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
 use crate::machine::{Machine, StartError, with_cause};
@@ -134,7 +134,10 @@ fn build(
             let limits = Limits::of(&vm.cloud_properties)?;
             cloud.check_space((limits.ephemeral_disk.unwrap_or_default() + FIRST_WRITES) << 20)?;
             let image = Image::of(&root).map_err(|error| unusable(&error))?;
-            let Image { boot, settings_path, agent_config } = image;
+            if record.settings_from == SettingsFrom::Registry && !image.asks_registry {
+                return Err(unusable(&ImageError::NoRegistry));
+            }
+            let Image { boot, settings_path, agent_config, .. } = image;
             record.container = Some(ContainerRecord { root, boot, settings_path, agent_config, limits, wiring });
         }
     }

@@ -87,6 +87,9 @@ fn an_old_stemcell_looks_for_its_settings_in_a_registry() {
     assert_eq!(config["ApiVersion"], 1);
     assert_eq!(config["Infrastructure"]["Settings"]["UseRegistry"], true);
     assert_eq!(config["Infrastructure"]["Settings"]["UseServerName"], true);
+    // The original's agents of that time read the registry's location nowhere but in the user data.
+    let source = &config["Infrastructure"]["Settings"]["Sources"][0];
+    assert_eq!(source["UserDataPath"], source["SettingsPath"]);
     let newest = BuildOptions { api_version: ApiVersion(3), ..options };
     build(&newest, |_, _| {}).unwrap();
     assert_eq!(inspect(&newest.output, |_, _| {}).unwrap().manifest.api_version, Some(ApiVersion(3)));
