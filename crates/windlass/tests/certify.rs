@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be set up shall fail the test")]
 
+mod own_machine;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -113,27 +115,11 @@ fn the_embedded_cloud_is_certified_as_far_as_it_goes() {
     certify_embedded("process", "local.yml");
 }
 
-/// Containers change networks and mounts, so this runs as root in namespaces of its own, which end with it.
 #[test]
 fn the_embedded_cloud_is_certified_in_containers_too() {
-    const NAME: &str = "the_embedded_cloud_is_certified_in_containers_too";
-    if std::env::var_os("WINDLASS_OWN_MACHINE").is_some() {
-        return certify_embedded("container", "local-container.yml");
+    if own_machine::is_own_machine("the_embedded_cloud_is_certified_in_containers_too") {
+        certify_embedded("container", "local-container.yml");
     }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("{NAME} needs root and did not run");
-        return;
-    }
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
-        .args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args([NAME, "--exact", "--nocapture", "--test-threads", "1"])
-        .env("WINDLASS_OWN_MACHINE", "1")
-        .output()
-        .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 fn certify_embedded(isolation: &str, profile: &str) {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be set up shall fail the test")]
 
+#[path = "../own_machine/mod.rs"]
+mod own_machine;
 mod upgrade;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -102,30 +104,15 @@ fn the_version_table_holds_on_the_embedded_cloud() {
     assert_holds(&Site::new("local", json!({"isolation": "process"})).matrix(&["--json"]));
 }
 
-/// Containers change networks and mounts, so this runs as root in namespaces of its own, which end with it.
 #[test]
 fn the_version_table_holds_in_containers() {
-    const NAME: &str = "the_version_table_holds_in_containers";
-    if std::env::var_os("WINDLASS_OWN_MACHINE").is_some() {
+    if own_machine::is_own_machine("the_version_table_holds_in_containers") {
         // An address that is there also when the last VM's network is gone.
-        let site = Site::with_registry("local", json!({"isolation": "container"}), ([192, 0, 2, 1], 25777).into());
+        let registry = (own_machine::ADDRESS, 25777).into();
+        let site = Site::with_registry("local", json!({"isolation": "container"}), registry);
         let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../certify/profiles/local-container.yml");
-        return assert_holds(&site.matrix(&["--json", "--profile", profile]));
+        assert_holds(&site.matrix(&["--json", "--profile", profile]));
     }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("{NAME} needs root and did not run");
-        return;
-    }
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
-        .args(["sh", "-c", "ip link set lo up && ip addr add 192.0.2.1/32 dev lo && exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args([NAME, "--exact", "--nocapture", "--test-threads", "1"])
-        .env("WINDLASS_OWN_MACHINE", "1")
-        .output()
-        .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
