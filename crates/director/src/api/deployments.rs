@@ -14,7 +14,7 @@ use crate::agents::addresses;
 use crate::clock;
 use crate::desired::Count;
 use crate::diff;
-use crate::plan::CurrentInstance;
+use crate::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
 use crate::tasks::{DeployOptions, Job, explain, prepare, reload};
 
 type Parameters = Query<BTreeMap<String, String>>;
@@ -111,7 +111,10 @@ fn pinned(query: &BTreeMap<String, String>) -> Result<Option<Vec<i64>>, ApiError
 fn deploy_options(query: &BTreeMap<String, String>) -> Result<DeployOptions, ApiError> {
     Ok(DeployOptions {
         recreate: is_set(query, "recreate"),
-        recreate_only: None,
+        recreate_created_before: None,
+        recreate_persistent_disks: is_set(query, "recreate_persistent_disks"),
+        change_state: None,
+        skip_drain: query.get("skip_drain").map(|skip| SkipDrain::parse(skip)).unwrap_or_default(),
         fix: is_set(query, "fix"),
         dry_run: is_set(query, "dry_run"),
         configs: pinned(query)?,
@@ -287,10 +290,11 @@ async fn change(
     query: &BTreeMap<String, String>,
 ) -> Result<Response, ApiError> {
     let state = query.get("state").map(String::as_str).unwrap_or_default();
-    if state != "recreate" {
-        let reason = format!("this director cannot bring instances to the state '{state}' yet; it knows 'recreate'");
-        return Err(ApiError::bad_request(140008, reason));
-    }
+    let wish = Wish::parse(state).ok_or_else(|| {
+        let reason = format!("'{state}' is no state; use started, stopped, detached, restart or recreate");
+        ApiError::bad_request(140008, reason)
+    })?;
+    let selection = Selection { group: (group != "*").then(|| group.clone()), instance };
     let record = director.store.deployment(&deployment).await?.ok_or_else(|| no_such_deployment(&deployment))?;
     let manifest = record.manifest.ok_or_else(|| {
         ApiError::bad_request(
@@ -299,25 +303,18 @@ async fn change(
         )
     })?;
     let instances = director.store.instances(&deployment).await?;
-    let is_it =
-        |id: &str, index: i64| instance.as_ref().is_none_or(|wanted| wanted == id || *wanted == index.to_string());
-    if group != "*" && !instances.iter().any(|found| found.group == group && is_it(&found.id, found.index)) {
-        let what = instance.map_or_else(|| group.clone(), |instance| format!("{group}/{instance}"));
+    if !instances.iter().any(|found| selection.includes(found)) && selection != Selection::default() {
+        let what = selection.instance.map_or_else(|| group.clone(), |instance| format!("{group}/{instance}"));
         return Err(ApiError::not_found(
             70001,
             format!("Instance '{what}' doesn't exist in deployment '{deployment}'"),
         ));
     }
     let options = DeployOptions {
-        recreate: group == "*",
-        recreate_only: (group != "*").then_some((group, instance)),
-        fix: is_set(query, "fix"),
-        dry_run: is_set(query, "dry_run"),
+        change_state: Some(StateChange { selection, wish }),
         // The configs of the last deploy, so that nothing else changes by the way.
         configs: Some(director.store.configs_of(&deployment).await?),
-        canaries: count(query, "canaries")?,
-        max_in_flight: count(query, "max_in_flight")?,
-        verbatim: false,
+        ..deploy_options(query)?
     };
     queue(director, user, Job::UpdateDeployment { deployment, manifest, options }).await
 }

@@ -3,12 +3,17 @@
 use serde_json::Value;
 use windlass_contract::{Network, Networks, Object};
 
-use super::{Action, CurrentInstance, DiskSpec, InstancePlan, InstanceSpec, What};
+use super::{Action, CurrentInstance, DiskSpec, InstancePlan, InstanceSpec, PlanOptions, What};
 use crate::desired::Desired;
 use crate::ledger::{DiskRecord, VmRecord};
+use crate::store::InstanceState;
 
-fn action(what: What, reason: impl Into<String>) -> Action {
+pub(super) fn action(what: What, reason: impl Into<String>) -> Action {
     Action { what, reason: reason.into() }
+}
+
+pub(super) fn stop(drain: bool, reason: impl Into<String>) -> Action {
+    action(What::Stop { drain }, reason)
 }
 
 pub(super) fn new_instance(spec: &InstanceSpec) -> Vec<Action> {
@@ -47,7 +52,7 @@ pub(super) fn fate(desired: &Desired, present: &CurrentInstance, spec: &Instance
     match &present.vm {
         None => Fate::Missing,
         Some(_) if present.unresponsive => Fate::Dead,
-        Some(_) if asked_for => Fate::Replaced("it was asked for".into()),
+        Some(_) if asked_for => Fate::Replaced(ASKED_FOR.into()),
         Some(vm) => why_replace(desired, present, vm, spec).map_or(Fate::Kept, Fate::Replaced),
     }
 }
@@ -142,6 +147,7 @@ fn changed_keys(before: &Object, after: &Object) -> String {
 }
 
 const UNRESPONSIVE: &str = "its agent does not answer";
+const ASKED_FOR: &str = "it was asked for";
 
 /// An agent that is in the way of a plan.
 pub(super) fn obstacle(present: &CurrentInstance, fix: bool) -> Option<String> {
@@ -153,28 +159,71 @@ pub(super) fn obstacle(present: &CurrentInstance, fix: bool) -> Option<String> {
     ))
 }
 
-/// What brings an instance to its spec. `swap` makes the new VM beside the old one.
-pub(super) fn changes(
-    desired: &Desired,
-    present: &CurrentInstance,
-    group: &str,
-    spec: &InstanceSpec,
-    fate: &Fate,
-    swap: bool,
-) -> Result<Vec<Action>, String> {
+/// Where an instance is brought to.
+#[derive(Debug)]
+pub(super) struct Goal<'a> {
+    pub(super) desired: &'a Desired,
+    pub(super) group: &'a str,
+    pub(super) spec: &'a InstanceSpec,
+    pub(super) state: InstanceState,
+    pub(super) fate: Fate,
+    /// Whether the new VM is made beside the old one.
+    pub(super) swap: bool,
+    /// Whether jobs are drained before they are stopped.
+    pub(super) drain: bool,
+    /// Whether it is stopped and started without another reason.
+    pub(super) restart: bool,
+    /// Whether its disks are copied to new ones without another reason.
+    pub(super) renew_disks: bool,
+}
+
+/// Whether nothing runs on it since it was stopped.
+fn is_at_rest(present: &CurrentInstance) -> bool {
+    present.record.state != InstanceState::Started && present.record.converged
+}
+
+/// Whether an instance that shall have this state is left as it was made, apart from being stopped.
+pub(super) fn rests(present: &CurrentInstance, state: InstanceState) -> bool {
+    let has_usable_vm = present.vm.as_ref().is_some_and(|vm| vm.ready) && !present.unresponsive;
+    let rests = match state {
+        InstanceState::Started => false,
+        InstanceState::Stopped => has_usable_vm,
+        InstanceState::Detached => true,
+    };
+    rests && present.record.spec.is_some()
+}
+
+/// What brings an instance to rest.
+pub(super) fn resting(present: &CurrentInstance, state: InstanceState, drain: bool) -> Vec<Action> {
     let mut actions = Vec::new();
-    match (fate, &present.vm) {
+    let Some(vm) = &present.vm else { return actions };
+    if state == InstanceState::Detached {
+        const REASON: &str = "it shall have no VM";
+        if !present.unresponsive {
+            actions.extend(parting(present, vm, drain, REASON));
+        }
+        actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, REASON));
+    } else if !is_at_rest(present) {
+        actions.push(stop(drain, "it shall be stopped"));
+    }
+    actions
+}
+
+/// What brings an instance to its spec.
+pub(super) fn changes(present: &CurrentInstance, goal: &Goal<'_>) -> Result<Vec<Action>, String> {
+    let mut actions = Vec::new();
+    match (&goal.fate, &present.vm) {
         (Fate::Dead, Some(vm)) => {
             actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, UNRESPONSIVE));
             actions.push(action(What::CreateVm, UNRESPONSIVE));
         }
-        (Fate::Replaced(reason), Some(vm)) if swap => {
+        (Fate::Replaced(reason), Some(vm)) if goal.swap => {
             actions.push(action(What::CreateSpareVm, reason));
-            actions.extend(parting(present, vm, reason));
+            actions.extend(parting(present, vm, goal.drain, reason));
             actions.push(action(What::SwapVm { from: vm.cid.clone() }, reason));
         }
         (Fate::Replaced(reason), Some(vm)) => {
-            actions.extend(parting(present, vm, reason));
+            actions.extend(parting(present, vm, goal.drain, reason));
             actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, reason));
             actions.push(action(What::CreateVm, reason));
         }
@@ -185,26 +234,42 @@ pub(super) fn changes(
         (_, None) => actions.push(action(What::CreateVm, "it has no VM")),
         (Fate::Missing, Some(_)) => {}
     }
-    let keeps_vm = *fate == Fate::Kept;
-    actions.extend(disk_changes(desired, present, spec, keeps_vm)?);
+    let keeps_vm = goal.fate == Fate::Kept;
+    actions.extend(disk_changes(present, goal, keeps_vm)?);
     if keeps_vm {
-        if let Some(reason) = why_rename(present, group, spec) {
+        if let Some(reason) = why_rename(present, goal.group, goal.spec) {
             actions.push(action(What::SetMetadata, reason));
         }
-        let touches_data = |action: &&Action| action.what.touches_data(present);
-        if let Some(reason) = actions.iter().find(touches_data).map(|action| action.reason.clone())
+        let touches_data = actions.iter().find(|action| action.what.touches_data(present));
+        let asked_for = goal.restart.then(|| ASKED_FOR.to_owned());
+        if let Some(reason) = touches_data.map(|action| action.reason.clone()).or(asked_for)
             && present.vm.as_ref().is_some_and(|vm| vm.ready)
+            && !is_at_rest(present)
         {
-            actions.insert(0, action(What::Stop, reason));
+            actions.insert(0, stop(goal.drain, reason));
         }
     }
-    // Other tags alone are nothing that the agent has to hear.
-    if actions.iter().any(|action| action.what != What::SetMetadata) || present.record.group != group {
-        actions.push(action(What::Start, "it was changed"));
-    } else if !present.record.converged {
-        actions.push(action(What::Start, "its last update did not finish"));
+    if goal.state == InstanceState::Started {
+        actions.extend(why_start(present, goal, &actions).map(|reason| action(What::Start, reason)));
     }
     Ok(actions)
+}
+
+fn why_start(present: &CurrentInstance, goal: &Goal<'_>, actions: &[Action]) -> Option<&'static str> {
+    let record = &present.record;
+    // Other tags alone are nothing that the agent has to hear.
+    let is_changed = actions.iter().any(|action| action.what != What::SetMetadata) || record.group != goal.group;
+    if record.state != InstanceState::Started {
+        Some("it shall run")
+    } else if is_changed {
+        Some("it was changed")
+    } else if goal.restart {
+        Some(ASKED_FOR)
+    } else if !record.converged {
+        Some("its last update did not finish")
+    } else {
+        None
+    }
 }
 
 /// Why the cloud has to hear other names for a VM that stays.
@@ -224,10 +289,12 @@ fn why_rename(present: &CurrentInstance, group: &str, spec: &InstanceSpec) -> Op
 }
 
 /// Before a VM is replaced. An agent that never got ready is not asked to stop or unmount anything.
-fn parting(present: &CurrentInstance, vm: &VmRecord, reason: &str) -> Vec<Action> {
+pub(super) fn parting(present: &CurrentInstance, vm: &VmRecord, drain: bool, reason: &str) -> Vec<Action> {
     let mut actions = Vec::new();
     if vm.ready {
-        actions.push(action(What::Stop, reason));
+        if !is_at_rest(present) {
+            actions.push(stop(drain, reason));
+        }
         for disk in present.disks.iter().filter(|disk| disk.vm.as_ref() == Some(&vm.cid)) {
             actions.push(action(What::DetachDisk { disk: disk.cid.clone() }, "its VM is replaced"));
         }
@@ -235,12 +302,8 @@ fn parting(present: &CurrentInstance, vm: &VmRecord, reason: &str) -> Vec<Action
     actions
 }
 
-fn disk_changes(
-    desired: &Desired,
-    present: &CurrentInstance,
-    spec: &InstanceSpec,
-    keeps_vm: bool,
-) -> Result<Vec<Action>, String> {
+fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> Result<Vec<Action>, String> {
+    let (desired, spec) = (goal.desired, goal.spec);
     let mut actions = Vec::new();
     let mut kept = Vec::new();
     for wanted in &spec.disks {
@@ -266,7 +329,7 @@ fn disk_changes(
             (Some(vm), Some(on)) if on == &vm.cid => actions.push(action(attach, "it was not mounted yet")),
             _ => actions.push(action(attach, "it is not attached")),
         }
-        actions.extend(disk_change(disk, wanted));
+        actions.extend(disk_change(disk, wanted, goal.renew_disks));
     }
     for disk in present.disks.iter().filter(|disk| !kept.contains(&&disk.cid)) {
         let reason = if disk.active { "the instance has no such disk any more" } else { "it was never put to use" };
@@ -279,13 +342,16 @@ fn disk_changes(
 }
 
 /// A disk that only grows may be resized in place; anything else takes a new one and a copy.
-fn disk_change(disk: &DiskRecord, wanted: &DiskSpec) -> Option<Action> {
+fn disk_change(disk: &DiskRecord, wanted: &DiskSpec, renew: bool) -> Option<Action> {
     let (from, to) = (disk.size, wanted.size);
     let cid = disk.cid.clone();
     if disk.cloud_properties != wanted.cloud_properties {
         let changed = changed_keys(&disk.cloud_properties, &wanted.cloud_properties);
         let reason = format!("the disk's properties change ({changed})");
         return Some(action(What::MigrateDisk { disk: cid, name: wanted.name.clone(), from, to }, reason));
+    }
+    if renew {
+        return Some(action(What::MigrateDisk { disk: cid, name: wanted.name.clone(), from, to }, ASKED_FOR));
     }
     match from.cmp(&to) {
         std::cmp::Ordering::Equal => None,
@@ -301,11 +367,12 @@ fn disk_change(disk: &DiskRecord, wanted: &DiskSpec) -> Option<Action> {
 }
 
 /// The end of an instance.
-pub(super) fn removal(present: &CurrentInstance, reason: &str, fix: bool) -> InstancePlan {
+pub(super) fn removal(present: &CurrentInstance, reason: &str, options: &PlanOptions) -> InstancePlan {
+    let record = &present.record;
     let mut actions = Vec::new();
     if let Some(vm) = &present.vm {
-        if vm.ready && !(fix && present.unresponsive) {
-            actions.push(action(What::Stop, reason));
+        if vm.ready && !(options.fix && present.unresponsive) && !is_at_rest(present) {
+            actions.push(stop(options.skip_drain.drains(&record.group), reason));
         }
         actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, reason));
     }
@@ -313,13 +380,13 @@ pub(super) fn removal(present: &CurrentInstance, reason: &str, fix: bool) -> Ins
         actions.push(action(What::OrphanDisk { disk: disk.cid.clone() }, reason));
     }
     actions.push(action(What::RemoveInstance, reason));
-    let record = &present.record;
     InstancePlan {
         id: record.id.clone(),
         group: record.group.clone(),
         index: record.index,
         az: record.az.clone(),
         bootstrap: record.bootstrap,
+        state: record.state,
         spec: None,
         actions,
     }

@@ -6,12 +6,14 @@
 //! - [`placement`]: which instances stay, which go, and in which zones new ones are made.
 //! - [`addresses`]: which addresses they get.
 //! - [`changes`]: what has to be done to one instance, and why.
-//! - [`planner`]: the three together, group by group.
+//! - [`state_change`]: what the operator asks of single instances.
+//! - [`planner`]: all of them together, group by group.
 
 mod addresses;
 mod changes;
 mod placement;
 mod planner;
+mod state_change;
 
 use std::net::IpAddr;
 
@@ -21,11 +23,13 @@ use windlass_contract::{DiskCid, Networks, Object, StemcellCid, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::ledger::{DiskRecord, StemcellOfVm};
+use crate::store::InstanceState;
 
 #[cfg(test)]
 mod tests;
 
-pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, Recreate, plan, plan_deletion};
+pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, plan, plan_deletion};
+pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
 /// What a deploy will do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,6 +93,9 @@ pub struct InstancePlan {
     pub az: Option<String>,
     /// Whether it is updated first.
     pub bootstrap: bool,
+    /// Whether it shall run.
+    #[serde(default)]
+    pub state: InstanceState,
     /// What it shall be; none for one that goes away.
     pub spec: Option<InstanceSpec>,
     /// In their order; none when it is what it shall be.
@@ -109,8 +116,12 @@ pub struct Action {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
-    /// Drain and stop what runs on it.
-    Stop,
+    /// Stop what runs on it.
+    Stop {
+        /// Whether its jobs are drained before.
+        #[serde(default = "yes")]
+        drain: bool,
+    },
     /// Unmount and detach.
     DetachDisk {
         /// The disk.
@@ -185,7 +196,8 @@ impl What {
     /// For people.
     pub fn describe(&self) -> String {
         match self {
-            Self::Stop => "stop".to_owned(),
+            Self::Stop { drain: true } => "stop".to_owned(),
+            Self::Stop { drain: false } => "stop without draining".to_owned(),
             Self::DetachDisk { disk } => format!("detach disk {disk}"),
             Self::DeleteVm { vm } => format!("delete VM {vm}"),
             Self::CreateVm => "create VM".to_owned(),

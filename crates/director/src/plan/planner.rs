@@ -7,12 +7,12 @@ use windlass_contract::Object;
 use windlass_contract::cpi::methods::VmResources;
 
 use super::addresses::{Addresses, Tenant};
-use super::changes::{Fate, changes, fate, new_instance, obstacle, removal};
+use super::changes::{Fate, Goal, changes, fate, new_instance, obstacle, removal, resting, rests};
 use super::placement::{Present, Seat, place};
-use super::{GroupPlan, InstancePlan, InstanceSpec, Plan};
+use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
 use crate::desired::{Count, Desired, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
 use crate::ledger::{DiskRecord, StemcellOfVm, VmRecord};
-use crate::store::InstanceRecord;
+use crate::store::{InstanceRecord, InstanceState};
 
 /// What is, as far as the director knows.
 #[derive(Debug, Clone, Default)]
@@ -57,8 +57,16 @@ pub struct CurrentInstance {
 /// What the operator asked for beyond the manifest.
 #[derive(Debug, Clone, Default)]
 pub struct PlanOptions {
-    /// VMs to be made anew.
-    pub recreate: Recreate,
+    /// All VMs are made anew.
+    pub recreate: bool,
+    /// Of those, only VMs that were made before this time, in Unix seconds.
+    pub created_before: Option<i64>,
+    /// All persistent disks are copied to new ones.
+    pub recreate_disks: bool,
+    /// Something for some instances.
+    pub change: Option<StateChange>,
+    /// Who is stopped without being drained.
+    pub skip_drain: SkipDrain,
     /// VMs whose agents do not answer are replaced, instead of being an obstacle.
     pub fix: bool,
     /// Instead of what the manifest says.
@@ -67,33 +75,16 @@ pub struct PlanOptions {
     pub max_in_flight: Option<Count>,
 }
 
-/// VMs to be made anew without another reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Recreate {
-    /// None.
-    #[default]
-    None,
-    /// All.
-    All,
-    /// Those of a group, or one of them by index or uuid.
-    Of {
-        /// The group.
-        group: String,
-        /// Index or uuid.
-        instance: Option<String>,
-    },
-}
+impl PlanOptions {
+    fn wish_for(&self, instance: &InstanceRecord) -> Option<Wish> {
+        self.change.as_ref().filter(|change| change.selection.includes(instance)).map(|change| change.wish)
+    }
 
-impl Recreate {
-    fn includes(&self, instance: &InstanceRecord) -> bool {
-        match self {
-            Self::None => false,
-            Self::All => true,
-            Self::Of { group, instance: which } => {
-                let is_it = |which: &String| *which == instance.id || *which == instance.index.to_string();
-                *group == instance.group && which.as_ref().is_none_or(is_it)
-            }
-        }
+    /// Whether the instance's VM is to be made anew without another reason.
+    fn recreates(&self, present: &CurrentInstance) -> bool {
+        let is_old = |vm: &VmRecord| self.created_before.is_none_or(|time| vm.created_at < time);
+        (self.recreate || self.wish_for(&present.record) == Some(Wish::Recreate))
+            && present.vm.as_ref().is_none_or(is_old)
     }
 }
 
@@ -133,15 +124,16 @@ pub fn plan(
         if let Some(message) = obstacle(instance, options.fix) {
             planner.findings.say(message);
         }
-        removed.push(removal(instance, "its group is not in the manifest", options.fix));
+        removed.push(removal(instance, "its group is not in the manifest", options));
     }
     Plan { deployment: desired.deployment.clone(), warnings: Vec::new(), removed, groups }
 }
 
 /// Plans the end of a deployment.
 pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
+    let options = PlanOptions::default();
     let removed =
-        current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", false)).collect();
+        current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", &options)).collect();
     Plan { deployment: deployment.to_owned(), warnings: Vec::new(), removed, groups: Vec::new() }
 }
 
@@ -162,7 +154,7 @@ impl<'a> Planner<'a, '_> {
         if let Some(message) = obstacle(instance, self.options.fix) {
             self.problem(group, message);
         }
-        removal(instance, reason, self.options.fix)
+        removal(instance, reason, self.options)
     }
 
     /// The instances of a group, and of those that it takes over.
@@ -233,48 +225,78 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn instance(&mut self, group: &DesiredGroup, seat: Seat<'_>, bootstrap: bool) -> Result<InstancePlan, String> {
-        let Seat { id, index, zone, present, statics } = seat;
+        let wish = seat.present.and_then(|present| self.options.wish_for(&present.record));
+        let before = seat.present.map(|present| present.record.state).unwrap_or_default();
+        let state = wish.map_or(before, Wish::state);
+        let (id, index, az) = (seat.id.clone(), seat.index, seat.zone.az.clone());
+        let (spec, actions) = match seat.present {
+            Some(present) if rests(present, state) => self.resting(group, present, state),
+            _ => self.updated(group, seat, state, wish)?,
+        };
+        Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions })
+    }
+
+    /// An instance that shall not run stays as it was made, with its addresses, until it is started.
+    fn resting(
+        &mut self,
+        group: &DesiredGroup,
+        present: &CurrentInstance,
+        state: InstanceState,
+    ) -> (Option<InstanceSpec>, Vec<Action>) {
+        if let Some(message) = obstacle(present, self.options.fix) {
+            self.problem(group, message);
+        }
+        let drain = self.options.skip_drain.drains(&group.name);
+        (present.record.spec.clone(), resting(present, state, drain))
+    }
+
+    fn updated(
+        &mut self,
+        group: &DesiredGroup,
+        seat: Seat<'_>,
+        state: InstanceState,
+        wish: Option<Wish>,
+    ) -> Result<(Option<InstanceSpec>, Vec<Action>), String> {
+        let Seat { id, zone, present, statics, .. } = seat;
         let before = present.and_then(|present| present.record.spec.as_ref());
         let recorded_group = present.map_or(&group.name, |present| &present.record.group);
         let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
         let tenant = Tenant { holder: &holder, zone, statics: &statics, present: before.map(|spec| &spec.networks) };
         let networks = self.addresses.assign(group, &tenant)?;
         let mut spec = self.spec(group, zone, networks)?;
-        let actions = match present {
-            // An errand's VM is made when it is run.
-            _ if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) => {
-                Vec::new()
-            }
-            None => new_instance(&spec),
-            Some(present) => {
-                if let Some(message) = obstacle(present, self.options.fix) {
-                    self.problem(group, message);
-                }
-                let fate = fate(self.desired, present, &spec, self.options.recreate.includes(&present.record));
-                let old = present.vm.as_ref().filter(|vm| vm.ready);
-                let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
-                if let (true, Some(old)) = (swap, old) {
-                    spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
-                }
-                let swap = swap && old.is_some();
-                match changes(self.desired, present, &group.name, &spec, &fate, swap) {
-                    Ok(actions) => actions,
-                    Err(message) => {
-                        self.problem(group, message);
-                        Vec::new()
-                    }
-                }
-            }
+        // An errand's VM is made when it is run.
+        if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) {
+            return Ok((Some(spec), Vec::new()));
+        }
+        let Some(present) = present else {
+            let actions = new_instance(&spec);
+            return Ok((Some(spec), actions));
         };
-        Ok(InstancePlan {
-            id,
-            group: group.name.clone(),
-            index,
-            az: zone.az.clone(),
-            bootstrap,
-            spec: Some(spec),
-            actions,
-        })
+        if let Some(message) = obstacle(present, self.options.fix) {
+            self.problem(group, message);
+        }
+        let fate = fate(self.desired, present, &spec, self.options.recreates(present));
+        let old = present.vm.as_ref().filter(|vm| vm.ready);
+        let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
+        if let (true, Some(old)) = (swap, old) {
+            spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
+        }
+        let goal = Goal {
+            desired: self.desired,
+            group: &group.name,
+            spec: &spec,
+            state,
+            fate,
+            swap: swap && old.is_some(),
+            drain: self.options.skip_drain.drains(&group.name),
+            restart: wish == Some(Wish::Restart),
+            renew_disks: self.options.recreate_disks,
+        };
+        let actions = changes(present, &goal).unwrap_or_else(|message| {
+            self.problem(group, message);
+            Vec::new()
+        });
+        Ok((Some(spec), actions))
     }
 
     fn spec(

@@ -13,6 +13,8 @@ use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Finding
 use crate::ledger::VmRecord;
 use crate::store::{ConfigRecord, InstanceRecord, InstanceState, StemcellRecord};
 
+mod states;
+
 const CLOUD: &str = "
 azs: [{name: z1, cloud_properties: {zone: a}}, {name: z2}, {name: z3}]
 vm_types: [{name: small, cloud_properties: {cpu: 1}}, {name: large, cloud_properties: {cpu: 4}}]
@@ -152,7 +154,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
             index: instance.index,
             az: instance.az.clone(),
             bootstrap: instance.bootstrap,
-            state: InstanceState::Started,
+            state: instance.state,
             spec: Some(spec.clone()),
             converged: true,
         };
@@ -165,6 +167,9 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
                 What::DeleteVm { vm: cid } => {
                     assert_eq!(vm.as_ref().map(|vm| &vm.cid), Some(cid));
                     vm = None;
+                    for disk in disks.iter_mut().filter(|disk| disk.vm.as_ref() == Some(cid)) {
+                        (disk.vm, disk.mounted) = (None, false);
+                    }
                 }
                 What::CreateVm => vm = Some(new_vm(instance, &spec, prefix)),
                 What::CreateSpareVm => {
@@ -208,7 +213,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
                         (known.vm, known.mounted) = (None, false);
                     }
                 }
-                What::Stop | What::Start | What::CreateDisk { .. } | What::SetMetadata => {}
+                What::Stop { .. } | What::Start | What::CreateDisk { .. } | What::SetMetadata => {}
                 What::RemoveInstance => panic!("a wanted instance is not removed"),
             }
         }
@@ -417,7 +422,7 @@ fn whats(plan: &Plan) -> Vec<&'static str> {
     plan.instances()
         .flat_map(|instance| &instance.actions)
         .map(|action| match action.what {
-            What::Stop => "stop",
+            What::Stop { .. } => "stop",
             What::DetachDisk { .. } => "detach",
             What::DeleteVm { .. } => "delete",
             What::CreateVm => "create",
@@ -448,7 +453,7 @@ fn the_first_address_after_the_reserved_ones_is_taken_and_kept() {
 
 #[test]
 fn a_recreate_carries_the_disk_over_in_the_right_order() {
-    let options = PlanOptions { recreate: Recreate::All, ..PlanOptions::default() };
+    let options = PlanOptions { recreate: true, ..PlanOptions::default() };
     let plan = attempt(&desired(&[shape()]), &deployed(), &options).unwrap();
     assert_eq!(whats(&plan), ["stop", "detach", "delete", "create", "attach", "start"]);
 }

@@ -69,6 +69,16 @@ pub enum StepError {
     /// a record that should be there is not
     #[error("{0}")]
     Missing(String),
+    /// the jobs do not run
+    #[error("{instance} is not running after update, but {state}{}; see its logs", named(.failing))]
+    NotRunning {
+        /// The instance.
+        instance: String,
+        /// What its agent says instead.
+        state: String,
+        /// The processes that do not run.
+        failing: Vec<String>,
+    },
     /// the task was cancelled
     #[error("the task was cancelled")]
     Cancelled,
@@ -89,6 +99,10 @@ pub struct OperationError {
     pub cause: StepError,
     /// What could not be taken back, and why.
     pub undo_failures: Vec<(&'static str, StepError)>,
+}
+
+fn named(processes: &[String]) -> String {
+    if processes.is_empty() { String::new() } else { format!(" ({})", processes.join(", ")) }
 }
 
 fn undone(failures: &[(&'static str, StepError)]) -> String {

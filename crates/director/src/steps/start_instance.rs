@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use windlass_agent_client::AgentState;
 
 use super::{Context, Operation, Step, StepError};
+use crate::desired::WatchTime;
 use crate::ledger::VmRecord;
 use crate::plan::InstanceSpec;
 
-/// How long an instance may take until it runs, and how often that is looked at.
-const RUNNING: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// What agents say when everything runs.
+const RUNNING: &str = "running";
+/// How often an instance is looked at between the first and the last look, within these limits.
+const LOOKS: u32 = 9;
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// An instance to be started.
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub struct StartInstance {
     pub vm: VmRecord,
     /// What it shall be.
     pub spec: InstanceSpec,
+    /// From when on it is looked at, and until when it must run.
+    pub watch: WatchTime,
 }
 
 static STEPS: &[Step<StartInstance>] = &[
@@ -77,15 +84,34 @@ async fn run_script(op: &mut StartInstance, name: &str) -> Result<(), StepError>
 async fn start(op: &mut StartInstance) -> Result<(), StepError> {
     let agent = op.context.agent(&op.vm);
     agent.start().await?;
-    let deadline = tokio::time::Instant::now() + RUNNING;
+    let (first_look, last_look) = (Duration::from_millis(op.watch.min), Duration::from_millis(op.watch.max));
+    let between = ((last_look - first_look) / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let begun = tokio::time::Instant::now();
+    let mut state = agent.get_state(false).await?;
+    // Without processes there is nothing that could fail later.
+    if state.job_state == RUNNING && state.processes.is_empty() {
+        return Ok(());
+    }
+    let mut next_look = begun + first_look;
     loop {
-        let state = agent.get_state(false).await?.job_state;
-        if state == "running" {
+        tokio::time::sleep_until(next_look).await;
+        state = agent.get_state(false).await?;
+        if state.job_state == RUNNING {
             return Ok(());
         }
-        if tokio::time::Instant::now() >= deadline {
-            return Err(StepError::Missing(format!("{} is not running but {state}", op.context.instance)));
+        if op.context.progress.is_cancelled() {
+            return Err(StepError::Cancelled);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        if begun.elapsed() >= last_look {
+            return Err(not_running(op, &state));
+        }
+        next_look = (next_look + between).min(begun + last_look);
     }
+}
+
+fn not_running(op: &StartInstance, state: &AgentState) -> StepError {
+    let name = |process: &Value| process.get("name").and_then(Value::as_str).map(str::to_owned);
+    let fails = |process: &&Value| process.get("state").and_then(Value::as_str) != Some(RUNNING);
+    let failing: Vec<String> = state.processes.iter().filter(fails).filter_map(name).collect();
+    StepError::NotRunning { instance: op.context.instance.to_string(), state: state.job_state.clone(), failing }
 }

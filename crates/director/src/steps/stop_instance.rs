@@ -12,11 +12,18 @@ pub struct StopInstance {
     pub context: Context,
     /// Its VM.
     pub vm: VmRecord,
+    /// Whether its jobs may finish what they do.
+    pub drain: bool,
 }
 
 static STEPS: &[Step<StopInstance>] = &[
-    Step { name: "executing pre-stop", is_done: |_| false, act: |op| Box::pin(run_script(op, "pre-stop")), undo: None },
-    Step { name: "executing drain", is_done: |_| false, act: |op| Box::pin(drain(op)), undo: None },
+    Step {
+        name: "executing pre-stop",
+        is_done: |op| !op.drain,
+        act: |op| Box::pin(run_script(op, "pre-stop")),
+        undo: None,
+    },
+    Step { name: "executing drain", is_done: |op| !op.drain, act: |op| Box::pin(drain(op)), undo: None },
     Step { name: "stopping jobs", is_done: |_| false, act: |op| Box::pin(stop(op)), undo: None },
     Step {
         name: "executing post-stop",

@@ -43,11 +43,16 @@ impl InstanceRecord {
 const GENERATION: &str = "generation";
 
 /// What the operator wants of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstanceState {
     /// It runs.
+    #[default]
     Started,
+    /// It has a VM on which nothing runs.
+    Stopped,
+    /// It has no VM; its disks and addresses are kept.
+    Detached,
 }
 
 impl InstanceState {
@@ -55,6 +60,8 @@ impl InstanceState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
+            Self::Stopped => "stopped",
+            Self::Detached => "detached",
         }
     }
 }
@@ -153,6 +160,16 @@ impl Store {
             }
         }
         Ok(transaction.commit().await?)
+    }
+
+    /// Notes what the operator wants of an instance, which is to be brought there now.
+    pub async fn begin_state(&self, id: &str, state: InstanceState) -> Result<(), StoreError> {
+        sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2")
+            .bind(state.as_str())
+            .bind(id)
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
     }
 
     /// The instance got where it was being brought to.

@@ -6,6 +6,7 @@ use windlass_contract::DiskCid;
 
 use super::{TaskError, TaskLog};
 use crate::Director;
+use crate::desired::{UpdateSettings, WatchTime};
 use crate::ledger::{DiskRecord, Fact, Ledger, VmRecord};
 use crate::plan::{Action, CurrentInstance, DiskSpec, InstancePlan, InstanceSpec, What};
 use crate::steps::{
@@ -18,6 +19,7 @@ pub(super) struct Execution<'a> {
     director: &'a Director,
     context: Context,
     spec: Option<&'a InstanceSpec>,
+    watch: WatchTime,
     vm: Option<VmRecord>,
     disks: Vec<DiskRecord>,
 }
@@ -78,9 +80,20 @@ impl<'a> Execution<'a> {
             director,
             context,
             spec: plan.spec.as_ref(),
+            watch: UpdateSettings::default().update_watch_time,
             vm: current.and_then(|current| current.vm.clone()),
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
         }
+    }
+
+    /// Watches a start for that long.
+    pub(super) fn watching(self, watch: WatchTime) -> Self {
+        Self { watch, ..self }
+    }
+
+    /// Somebody else listens from now on.
+    pub(super) fn report_to(&mut self, progress: Arc<dyn Progress>) {
+        self.context.progress = progress;
     }
 
     /// Carries out actions in their order.
@@ -100,7 +113,7 @@ impl<'a> Execution<'a> {
     async fn act(&mut self, what: &What) -> Result<(), TaskError> {
         let context = self.context.clone();
         match what {
-            What::Stop => steps::run(&mut StopInstance { context, vm: self.vm()? }).await?,
+            What::Stop { drain } => steps::run(&mut StopInstance { context, vm: self.vm()?, drain: *drain }).await?,
             What::DetachDisk { disk } => {
                 let disk = self.disk(disk)?;
                 steps::run(&mut DetachDisk { context, vm: self.vm()?, disk }).await?;
@@ -142,7 +155,8 @@ impl<'a> Execution<'a> {
                 self.disks.retain(|other| &other.cid != disk);
             }
             What::Start => {
-                steps::run(&mut StartInstance { context, vm: self.vm()?, spec: self.spec()?.clone() }).await?;
+                let (vm, spec) = (self.vm()?, self.spec()?.clone());
+                steps::run(&mut StartInstance { context, vm, spec, watch: self.watch }).await?;
             }
             What::RemoveInstance => self.director.store.remove_instance(&self.context.instance.id).await?,
         }

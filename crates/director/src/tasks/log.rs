@@ -120,11 +120,20 @@ impl TaskLog {
 
     /// A stage of `total` parts.
     pub fn stage(&self, name: &str, tags: &[&str], total: usize) -> EventStage {
+        EventStage { total: Some(total), ..self.tagged_stage(name, tags) }
+    }
+
+    /// A stage whose parts nobody counted.
+    pub fn open_stage(&self, name: &str) -> EventStage {
+        self.tagged_stage(name, &[])
+    }
+
+    fn tagged_stage(&self, name: &str, tags: &[&str]) -> EventStage {
         EventStage {
             log: self.clone(),
             name: name.to_owned(),
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            total,
+            total: None,
             next: Arc::new(AtomicUsize::new(1)),
         }
     }
@@ -136,7 +145,7 @@ pub struct EventStage {
     log: TaskLog,
     name: String,
     tags: Vec<String>,
-    total: usize,
+    total: Option<usize>,
     next: Arc<AtomicUsize>,
 }
 

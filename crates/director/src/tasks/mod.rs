@@ -9,6 +9,7 @@ mod execute;
 mod log;
 mod prepare;
 mod update_deployment;
+mod update_instance;
 mod update_stemcell;
 mod vm_stats;
 mod worker;
@@ -24,6 +25,7 @@ pub use worker::{Finished, Workers};
 
 use crate::Director;
 use crate::desired::Count;
+use crate::plan::{Selection, SkipDrain, StateChange, Wish};
 use crate::store::LockError;
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
@@ -55,6 +57,19 @@ pub enum Job {
         /// How.
         options: DeployOptions,
     },
+    /// Start, stop, restart or recreate one instance from what is on record, without converging anything else.
+    UpdateInstance {
+        /// Its deployment.
+        deployment: String,
+        /// The one instance.
+        instance: Selection,
+        /// What is asked for.
+        wish: Wish,
+        /// Do not drain it.
+        skip_drain: bool,
+        /// Do not ask its agent anything.
+        ignore_unresponsive_agent: bool,
+    },
     /// Remove a deployment; its disks are orphaned.
     DeleteDeployment {
         /// Its name.
@@ -76,8 +91,18 @@ pub enum Job {
 pub struct DeployOptions {
     /// All VMs anew.
     pub recreate: bool,
-    /// Only these anew: a group, and perhaps one instance of it by index or uuid.
-    pub recreate_only: Option<(String, Option<String>)>,
+    /// Of those, only VMs that were made before this time, in Unix seconds.
+    #[serde(default)]
+    pub recreate_created_before: Option<i64>,
+    /// All persistent disks are copied to new ones.
+    #[serde(default)]
+    pub recreate_persistent_disks: bool,
+    /// Something for some instances, on top of the manifest.
+    #[serde(default)]
+    pub change_state: Option<StateChange>,
+    /// Who is stopped without being drained.
+    #[serde(default)]
+    pub skip_drain: SkipDrain,
     /// Do not mind agents that do not answer.
     pub fix: bool,
     /// Only show the plan.
@@ -103,6 +128,7 @@ impl Job {
             Self::UpdateStemcell { .. } => "update_stemcell",
             Self::DeleteStemcell { .. } => "delete_stemcell",
             Self::UpdateDeployment { .. } => "update_deployment",
+            Self::UpdateInstance { .. } => "update_instance",
             Self::DeleteDeployment { .. } => "delete_deployment",
             Self::VmStats { .. } => "vms",
         }
@@ -115,6 +141,7 @@ impl Job {
             Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
             Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
+            Self::UpdateInstance { wish, .. } => format!("{} instance", wish.verb()),
             Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
             Self::VmStats { .. } => "retrieve vm-stats".to_owned(),
         }
@@ -125,6 +152,7 @@ impl Job {
         match self {
             Self::UpdateStemcell { .. } | Self::DeleteStemcell { .. } => None,
             Self::UpdateDeployment { deployment, .. }
+            | Self::UpdateInstance { deployment, .. }
             | Self::DeleteDeployment { deployment, .. }
             | Self::VmStats { deployment, .. } => Some(deployment),
         }

@@ -11,7 +11,7 @@ use crate::Director;
 use crate::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
 };
-use crate::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, Recreate, plan};
+use crate::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan};
 use crate::store::ConfigRecord;
 
 /// What a deploy is about to do.
@@ -54,13 +54,16 @@ pub(crate) async fn prepare(
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
     }
-    let recreate = match (&options.recreate_only, options.recreate) {
-        (Some((group, instance)), _) => Recreate::Of { group: group.clone(), instance: instance.clone() },
-        (None, true) => Recreate::All,
-        (None, false) => Recreate::None,
+    let plan_options = PlanOptions {
+        recreate: options.recreate,
+        created_before: options.recreate_created_before,
+        recreate_disks: options.recreate_persistent_disks,
+        change: options.change_state.clone(),
+        skip_drain: options.skip_drain.clone(),
+        fix: options.fix,
+        canaries: options.canaries,
+        max_in_flight: options.max_in_flight,
     };
-    let (canaries, max_in_flight) = (options.canaries, options.max_in_flight);
-    let plan_options = PlanOptions { recreate, fix: options.fix, canaries, max_in_flight };
     let mut new_id = new_ids(director, deployment).await?;
     let mut plan = plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
     refuse_what_cannot_be_done(&desired, &plan, &mut findings);

@@ -11,8 +11,9 @@ use super::log::EventPart;
 use super::prepare::{prepare, reload};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
+use crate::desired::WatchTime;
 use crate::plan::{Action, Current, GroupPlan, InstancePlan, Plan, What};
-use crate::store::{InstanceRecord, InstanceState};
+use crate::store::InstanceRecord;
 
 /// How many VMs are made or removed at once.
 const AT_ONCE: usize = 32;
@@ -58,7 +59,7 @@ fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
             index: instance.index,
             az: instance.az.clone(),
             bootstrap: instance.bootstrap,
-            state: InstanceState::Started,
+            state: instance.state,
             spec: instance.spec.clone(),
             converged: instance.actions.is_empty(),
         })
@@ -79,7 +80,7 @@ impl Work<'_> {
         let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
         for instance in removed {
             let part = stage.part(&instance.label());
-            each.push(Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions)).await }));
+            each.push(Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions, None)).await }));
         }
         all(each, AT_ONCE).await
     }
@@ -90,7 +91,9 @@ impl Work<'_> {
         let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
         for instance in missing {
             let part = stage.part(&instance.label());
-            each.push(Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions[..1])).await }));
+            each.push(Box::pin(
+                async move { part.run(self.execute(&part, instance, &instance.actions[..1], None)).await },
+            ));
         }
         all(each, AT_ONCE).await
     }
@@ -102,11 +105,12 @@ impl Work<'_> {
         let mut canaries = group.canaries;
         for zone in zones {
             let (first, others) = zone.split_at(std::mem::take(&mut canaries).min(zone.len()));
-            for (batch, suffix) in [(first, " (canary)"), (others, "")] {
+            let batches = [(first, " (canary)", group.canary_watch_time), (others, "", group.update_watch_time)];
+            for (batch, suffix, watch) in batches {
                 let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
                 for instance in batch {
                     let part = stage.part(&format!("{}{suffix}", instance.label()));
-                    each.push(Box::pin(async move { part.run(self.update_one(&part, instance)).await }));
+                    each.push(Box::pin(async move { part.run(self.update_one(&part, instance, watch)).await }));
                 }
                 all(each, group.max_in_flight).await?;
             }
@@ -114,9 +118,14 @@ impl Work<'_> {
         Ok(())
     }
 
-    async fn update_one(&self, part: &Arc<EventPart>, instance: &InstancePlan) -> Result<(), TaskError> {
+    async fn update_one(
+        &self,
+        part: &Arc<EventPart>,
+        instance: &InstancePlan,
+        watch: Option<WatchTime>,
+    ) -> Result<(), TaskError> {
         let already_done = usize::from(instance.has_no_vm());
-        self.execute(part, instance, &instance.actions[already_done..]).await?;
+        self.execute(part, instance, &instance.actions[already_done..], watch).await?;
         Ok(self.director.store.finish_instance(&instance.id).await?)
     }
 
@@ -125,6 +134,7 @@ impl Work<'_> {
         part: &Arc<EventPart>,
         instance: &InstancePlan,
         actions: &[Action],
+        watch: Option<WatchTime>,
     ) -> Result<(), TaskError> {
         // A VM made in an earlier stage is in the records only.
         let made_earlier = instance.has_no_vm() && actions.first().is_none_or(|action| action.what != What::CreateVm);
@@ -137,6 +147,9 @@ impl Work<'_> {
         };
         let current = current.instances.iter().find(|current| current.record.id == instance.id);
         let mut execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
+        if let Some(watch) = watch {
+            execution = execution.watching(watch);
+        }
         execution.run(actions, Failures::Stop).await.map_err(one_or_several)
     }
 }

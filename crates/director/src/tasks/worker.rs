@@ -138,6 +138,10 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
         Job::UpdateDeployment { deployment, manifest, options } => {
             super::update_deployment::run(director, log, deployment, manifest, options).await
         }
+        Job::UpdateInstance { deployment, instance, wish, skip_drain, ignore_unresponsive_agent } => {
+            let how = (*wish, !skip_drain, *ignore_unresponsive_agent);
+            super::update_instance::run(director, log, deployment, instance, how).await
+        }
         Job::DeleteDeployment { deployment, force } => {
             super::delete_deployment::run(director, log, deployment, *force).await
         }

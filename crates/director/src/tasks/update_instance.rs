@@ -1,0 +1,55 @@
+//! Starts, stops, restarts or recreates one instance from what is on record, whatever else would change with a deploy.
+
+use std::sync::Arc;
+
+use super::execute::{Execution, Failures};
+use super::prepare::reload;
+use super::update_deployment::one_or_several;
+use super::{OutputKind, TaskError, TaskLog, lock_deployment};
+use crate::Director;
+use crate::plan::{Action, Plan, Selection, What, Wish, plan_state_change};
+
+pub(super) async fn run(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    deployment: &str,
+    selection: &Selection,
+    (wish, drain, silent): (Wish, bool, bool),
+) -> Result<String, TaskError> {
+    lock_deployment(director, log, deployment).await?;
+    let current = reload(director, deployment).await?;
+    let found = current.instances.iter().find(|instance| selection.includes(&instance.record));
+    let present = found.ok_or_else(|| TaskError::Input(format!("the instance is not in deployment '{deployment}'")))?;
+    if present.record.spec.is_none() {
+        return Err(TaskError::Input(format!("{} was never deployed; deploy it first", present.record.name())));
+    }
+    let instance = plan_state_change(present, wish, drain, silent);
+    let plan =
+        Plan { deployment: deployment.to_owned(), warnings: Vec::new(), removed: vec![instance], groups: Vec::new() };
+    director.store.save_plan(log.task(), &plan).await?;
+    log.write(OutputKind::Debug, &plan.describe());
+    let instance = &plan.removed[0];
+    director.store.begin_state(&instance.id, instance.state).await?;
+    let stage = log.open_stage(&format!("Updating instance {}", instance.label()));
+    let mut execution: Option<Execution<'_>> = None;
+    for actions in instance.actions.chunk_by(|one, next| label(one) == label(next)) {
+        let part = stage.part(label(&actions[0]));
+        let execution = execution
+            .get_or_insert_with(|| Execution::new(director, log, part.clone(), deployment, instance, Some(present)));
+        execution.report_to(part.clone());
+        let work = async { execution.run(actions, Failures::Stop).await.map_err(one_or_several) };
+        part.run(work).await?;
+    }
+    director.store.finish_instance(&instance.id).await?;
+    Ok(present.record.name())
+}
+
+/// As the original names its parts.
+fn label(action: &Action) -> &'static str {
+    match action.what {
+        What::Stop { .. } => "Stopping instance",
+        What::DetachDisk { .. } | What::DeleteVm { .. } => "Deleting VM",
+        What::Start => "Starting instance",
+        _ => "Creating VM",
+    }
+}
