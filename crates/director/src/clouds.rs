@@ -151,7 +151,7 @@ impl Clouds {
             }
             Err(source) => {
                 if !source.effect_is_unknown() {
-                    who.ledger.abandon(&intent.id).await?;
+                    who.ledger.abandon(&intent.id, &source.to_string()).await?;
                 }
                 Err(ChangeError::Call {
                     method: intent.change.method(),

@@ -23,10 +23,9 @@ pub mod state_dir;
 pub mod steps;
 pub mod store;
 pub mod tasks;
+pub mod users;
 
 use std::sync::Arc;
-
-use windlass_contract::Secret;
 
 pub use start::{CpiSource, DirectorOptions, Running, StartError, start};
 
@@ -35,6 +34,7 @@ use crate::clouds::Clouds;
 use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
+use crate::users::Users;
 
 /// A director: everything that tasks and the API work with.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub struct Director {
     pub name: String,
     /// Made at the first start.
     pub uuid: String,
-    /// Who may do everything.
-    pub admin: Credentials,
+    /// Who may use it.
+    pub users: Users,
     /// The records.
     pub store: Store,
     /// The clouds.
@@ -55,13 +55,4 @@ pub struct Director {
     pub folders: StateDir,
     /// Who carries out tasks.
     pub workers: Workers,
-}
-
-/// A user and password.
-#[derive(Debug, Clone)]
-pub struct Credentials {
-    /// User.
-    pub user: String,
-    /// Password.
-    pub password: Secret,
 }

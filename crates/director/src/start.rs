@@ -19,9 +19,10 @@ use crate::agents::Agents;
 use crate::clouds::Clouds;
 use crate::recovery::{RecoveryError, recover};
 use crate::state_dir::StateDir;
-use crate::store::{Store, StoreError};
+use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
-use crate::{Credentials, Director, api};
+use crate::users::{Credentials, Users};
+use crate::{Director, api};
 use windlass_pki::{Authority, PkiError};
 
 /// How a director is started.
@@ -166,7 +167,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let director = Arc::new(Director {
         name: options.name.clone(),
         uuid,
-        admin,
+        users: Users::new(admin, Vec::new()),
         store: store.clone(),
         clouds: Clouds::new(BTreeMap::from([(String::new(), cpi)])),
         agents: Arc::new(agents),
@@ -174,6 +175,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         workers: Workers::default(),
     });
     recover(&director).await?;
+    director.store.add_event(&Event::director_starts(&director.name)).await?;
     empty(&folders.temporary()).map_err(unusable)?;
 
     let listening = |source| StartError::Listen { address: options.listen, source };
@@ -234,8 +236,8 @@ fn write_env_sh(director: &Director, address: SocketAddr) -> io::Result<()> {
     let lines = [
         ("BOSH_ENVIRONMENT", format!("https://{host}:{}", address.port())),
         ("BOSH_CA_CERT", director.folders.ca_certificate().display().to_string()),
-        ("BOSH_CLIENT", director.admin.user.clone()),
-        ("BOSH_CLIENT_SECRET", director.admin.password.reveal().to_owned()),
+        ("BOSH_CLIENT", director.users.admin().user.clone()),
+        ("BOSH_CLIENT_SECRET", director.users.admin().password.reveal().to_owned()),
     ];
     let text: String = lines.into_iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect();
     file::write(&director.folders.env_sh(), text.as_bytes(), file::PRIVATE)

@@ -1,53 +1,85 @@
-//! Who asks.
+//! Who asks, and whether they may.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use subtle::ConstantTimeEq;
 
 use super::ApiError;
-use crate::{Credentials, Director};
+use super::connections::Guest;
+use crate::Director;
+use crate::users::{Role, Users};
 
 /// A user who showed the right credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct User {
     pub(crate) name: String,
+    pub(crate) role: Role,
     /// From the header `X-Bosh-Context-Id`.
     pub(crate) context_id: String,
 }
 
 const LONGEST_CONTEXT_ID: usize = 64;
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"BOSH Director\"");
 
-/// Lets a request pass only with the right credentials.
-pub(super) async fn require(State(director): State<Arc<Director>>, mut request: Request, next: Next) -> Response {
-    let Some(name) = user(&director.admin, request.headers()) else {
-        let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"BOSH Director\"")];
-        let refusal = format!("Not authorized: '{}'\n", request.uri().path());
-        return (StatusCode::UNAUTHORIZED, challenge, refusal).into_response();
+/// Lets whoever has credentials look.
+pub(super) async fn require_reader(State(director): State<Arc<Director>>, request: Request, next: Next) -> Response {
+    admit(&director, Role::ReadOnly, request, next).await
+}
+
+/// Lets admins pass.
+pub(super) async fn require_admin(State(director): State<Arc<Director>>, request: Request, next: Next) -> Response {
+    admit(&director, Role::Admin, request, next).await
+}
+
+async fn admit(director: &Director, needed: Role, mut request: Request, next: Next) -> Response {
+    let mut response = match user(&director.users, request.headers()) {
+        None => {
+            let refusal = format!("Not authorized: '{}'\n", request.uri().path());
+            (StatusCode::UNAUTHORIZED, refusal).into_response()
+        }
+        Some((_, role)) if role < needed => missing_scope(director).into_response(),
+        Some((name, role)) => {
+            // From here on the connection is not closed in favour of others.
+            if let Some(guest) = request.extensions().get::<Guest>() {
+                guest.trust();
+            }
+            let context_id = request.headers().get("x-bosh-context-id").and_then(|value| value.to_str().ok());
+            let context_id = context_id.unwrap_or_default().to_owned();
+            if context_id.len() > LONGEST_CONTEXT_ID {
+                ApiError::bad_request(70010, "X-Bosh-Context-Id cannot be more than 64 characters long").into_response()
+            } else {
+                request.extensions_mut().insert(User { name, role, context_id });
+                next.run(request).await
+            }
+        }
     };
-    let context_id = request.headers().get("x-bosh-context-id").and_then(|value| value.to_str().ok()).unwrap_or("");
-    if context_id.len() > LONGEST_CONTEXT_ID {
-        return ApiError::bad_request(70010, "X-Bosh-Context-Id cannot be more than 64 characters long")
-            .into_response();
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
+    response
+}
+
+fn missing_scope(director: &Director) -> ApiError {
+    let reason = format!("Require one of the scopes: bosh.admin, bosh.{}.admin", director.uuid);
+    ApiError::unauthorized(600000, reason)
+}
+
+impl User {
+    /// For what is decided only after looking at the request, such as which output of a task is asked for.
+    pub(super) fn must_be_admin(&self, director: &Director) -> Result<(), ApiError> {
+        if self.role == Role::Admin { Ok(()) } else { Err(missing_scope(director)) }
     }
-    let user = User { name, context_id: context_id.to_owned() };
-    request.extensions_mut().insert(user);
-    next.run(request).await
 }
 
 /// The user whose credentials a request shows.
-pub(super) fn user(known: &Credentials, headers: &HeaderMap) -> Option<String> {
+pub(super) fn user(known: &Users, headers: &HeaderMap) -> Option<(String, Role)> {
     let header = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, credentials) = header.split_once(' ')?;
     let decoded = String::from_utf8(STANDARD.decode(credentials.trim()).ok()?).ok()?;
     let (name, password) = decoded.split_once(':')?;
-    // Both are compared in constant time, so that an answer's delay says nothing about either.
-    let right =
-        name.as_bytes().ct_eq(known.user.as_bytes()) & password.as_bytes().ct_eq(known.password.reveal().as_bytes());
-    (scheme.eq_ignore_ascii_case("basic") && bool::from(right)).then(|| name.to_owned())
+    let role = known.role_of(name, password)?;
+    scheme.eq_ignore_ascii_case("basic").then(|| (name.to_owned(), role))
 }

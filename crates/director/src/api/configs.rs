@@ -1,102 +1,277 @@
-//! Configs.
+//! Configs: of any type under `/configs`, and once more under the older paths for cloud, runtime and cpi configs.
 
 use std::collections::BTreeMap;
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_manifest::Document;
 
-use super::{ApiError, Shared};
+use super::input::{JsonBody, Parameters, TextBody, Words};
+use super::{ApiError, Shared, User};
 use crate::Director;
 use crate::clock;
 use crate::desired::Configs;
 use crate::diff::diff;
-use crate::store::ConfigRecord;
+use crate::store::{AddConfig, ConfigRecord, Event};
 
-/// An empty name means `default`.
-fn name(query: &BTreeMap<String, String>) -> &str {
-    query.get("name").map(String::as_str).filter(|name| !name.is_empty()).unwrap_or("default")
+const BAD_REQUEST: u32 = 440010;
+const BAD_CONTENT: u32 = 440011;
+const NOT_FOUND: u32 = 440012;
+
+/// The type of configs that a path is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind(&'static str);
+
+impl Kind {
+    pub(super) const CLOUD: Self = Self("cloud");
+    pub(super) const RUNTIME: Self = Self("runtime");
+    pub(super) const CPI: Self = Self("cpi");
+
+    /// CPI configs have no names under their own path.
+    fn name(self, query: &Words) -> &str {
+        query.get("name").filter(|_| self.0 != "cpi").unwrap_or("default")
+    }
 }
 
-fn limit(query: &BTreeMap<String, String>) -> Result<usize, ApiError> {
-    let limit = query.get("limit").and_then(|limit| limit.parse().ok());
-    limit.ok_or_else(|| ApiError::bad_request(440010, "'limit' is required and must be a number"))
+fn shown(config: &ConfigRecord, current: bool) -> Value {
+    json!({
+        "content": config.content, "id": config.id.to_string(), "type": config.kind, "name": config.name,
+        "team": null, "created_at": clock::utc(config.created_at), "current": current,
+    })
 }
 
-pub(super) async fn list(
-    State(director): Shared,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Result<Json<Value>, ApiError> {
-    let given = |key: &str| query.get(key).map(String::as_str).filter(|value| !value.is_empty());
-    let latest = query.get("latest").is_some_and(|latest| latest == "true");
-    let limit = if latest { 1 } else { limit(&query)? };
-    let configs = director.store.configs(given("type"), given("name")).await?;
+fn limit(query: &Words) -> Result<usize, ApiError> {
+    let limit = query.get("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0);
+    limit.ok_or_else(|| ApiError::bad_request(BAD_REQUEST, "'limit' is required and must be a number larger than 0"))
+}
+
+pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+    let limit = match query.get("latest") {
+        Some("true") => 1,
+        None | Some("false") => limit(&query)?,
+        Some(_) => return Err(ApiError::bad_request(BAD_REQUEST, "'latest' must be 'true' or 'false'")),
+    };
     let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut listed = Vec::new();
-    for config in configs {
+    for config in director.store.configs(query.get("type"), query.get("name")).await? {
         let versions = seen.entry((config.kind.clone(), config.name.clone())).or_default();
         *versions += 1;
         if *versions <= limit {
-            listed.push(json!({
-                "content": config.content, "id": config.id.to_string(), "type": config.kind, "name": config.name,
-                "team": null, "created_at": clock::utc(config.created_at), "current": *versions == 1,
-            }));
+            listed.push(shown(&config, *versions == 1));
         }
     }
     Ok(Json(listed.into()))
 }
 
-pub(super) async fn cloud_configs(
+async fn by_id(director: &Director, id: &str) -> Result<ConfigRecord, ApiError> {
+    let missing = || ApiError::not_found(NOT_FOUND, format!("Config {id} not found"));
+    director.store.config(id.parse().map_err(|_| missing())?).await?.ok_or_else(missing)
+}
+
+pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let config = by_id(&director, &id).await?;
+    let current = director.store.is_current(&config).await?;
+    Ok(Json(shown(&config, current)))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewConfig {
+    r#type: String,
+    name: String,
+    content: String,
+    expected_latest_id: Option<String>,
+}
+
+impl NewConfig {
+    fn check_names(&self) -> Result<(), ApiError> {
+        for (what, word) in [("type", &self.r#type), ("name", &self.name)] {
+            if word.is_empty() || word.len() > 255 || word.contains(['\n', '\0']) {
+                return Err(ApiError::bad_request(BAD_REQUEST, format!("'{what}' must be a word of 1 to 255 letters")));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn create(
     State(director): Shared,
-    Query(query): Query<BTreeMap<String, String>>,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+    JsonBody(new): JsonBody<NewConfig>,
+) -> Result<Response, ApiError> {
+    new.check_names()?;
+    let expected = new.expected_latest_id.as_deref().map(str::parse::<i64>).transpose();
+    let expected = expected.map_err(|_| ApiError::bad_request(BAD_REQUEST, "'expected_latest_id' must be a number"))?;
+    check(&director, &new.r#type, &new.name, &query, &new.content).await?;
+    match director.store.add_config(&new.r#type, &new.name, &new.content, expected).await? {
+        AddConfig::Current(config) => {
+            note(&director, &user, "create", &format!("config/{}", config.kind), Some(&config.name)).await?;
+            Ok((StatusCode::CREATED, Json(shown(&config, true))).into_response())
+        }
+        AddConfig::Unexpected { latest } => {
+            let expected = new.expected_latest_id.unwrap_or_default();
+            let description = format!("Latest Id: '{latest}' does not match expected latest id");
+            let body =
+                json!({"latest_id": latest.to_string(), "expected_latest_id": expected, "description": description});
+            Ok((StatusCode::PRECONDITION_FAILED, Json(body)).into_response())
+        }
+    }
+}
+
+async fn note(
+    director: &Director,
+    user: &User,
+    action: &str,
+    object_type: &str,
+    name: Option<&str>,
+) -> Result<(), ApiError> {
+    director.store.add_event(&Event::new(&user.name, action, object_type, name)).await?;
+    Ok(())
+}
+
+/// Either a config against the current version of its name, or any two.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Comparison {
+    New { r#type: String, name: String, content: String },
+    Two { from: Side, to: Side },
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Side {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    content: String,
+}
+
+impl Side {
+    async fn text(self, director: &Director) -> Result<String, ApiError> {
+        match (self.id.as_str(), self.content.as_str()) {
+            ("", _) => Ok(self.content),
+            (id, "") => Ok(by_id(director, id).await?.content),
+            _ => Err(ApiError::bad_request(BAD_REQUEST, "give either an 'id' or a 'content' to compare, not both")),
+        }
+    }
+}
+
+pub(super) async fn compare(
+    State(director): Shared,
+    Query(query): Parameters,
+    JsonBody(comparison): JsonBody<Comparison>,
 ) -> Result<Json<Value>, ApiError> {
-    let limit = limit(&query)?;
-    let configs = director.store.configs(Some("cloud"), Some(name(&query))).await?;
-    let shown =
-        |config: ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
-    Ok(Json(configs.into_iter().take(limit).map(shown).collect()))
+    match comparison {
+        Comparison::New { r#type, name, content } => {
+            let current = director.store.configs(Some(&r#type), Some(&name)).await?.into_iter().next();
+            let from = json!({"id": current.as_ref().map_or(0, |config| config.id).to_string()});
+            let before = current.map(|config| config.content);
+            Ok(Json(json!({"from": from, "diff": lines(before.as_deref(), &content, &query, BAD_CONTENT)?})))
+        }
+        Comparison::Two { from, to } => {
+            let (from, to) = (from.text(&director).await?, to.text(&director).await?);
+            Ok(Json(json!({"diff": lines(Some(&from), &to, &query, BAD_CONTENT)?})))
+        }
+    }
+}
+
+fn lines(before: Option<&str>, after: &str, query: &Words, code: u32) -> Result<Value, ApiError> {
+    let redact = query.get("redact") != Some("false");
+    Ok(json!(diff(before, after, redact).map_err(|error| ApiError::bad_request(code, error))?))
+}
+
+pub(super) async fn remove_by_name(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let needed =
+        |key: &str| query.get(key).ok_or_else(|| ApiError::bad_request(BAD_REQUEST, format!("'{key}' is required")));
+    let (kind, name) = (needed("type")?, needed("name")?);
+    if !director.store.delete_configs(kind, name).await? {
+        return Ok(nothing_there(&uri));
+    }
+    note(&director, &user, "delete", &format!("config/{kind}"), Some(name)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let Ok(config) = by_id(&director, &id).await else { return Ok(nothing_there(&uri)) };
+    if !director.store.delete_config(config.id).await? {
+        return Ok(nothing_there(&uri));
+    }
+    note(&director, &user, "delete", &format!("config/{}", config.kind), Some(&config.name)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// In the original's words, which clients take for "there is none".
+fn nothing_there(uri: &Uri) -> Response {
+    (StatusCode::NOT_FOUND, format!("Endpoint '{}' not found.", uri.path())).into_response()
 }
 
 /// Whether a new config can be used together with the current ones of its type. Lines are named to a client that says that it
 /// sent the text as its author wrote it.
-async fn check(
-    director: &Director,
-    kind: &str,
-    query: &BTreeMap<String, String>,
-    content: &str,
-) -> Result<(), ApiError> {
-    Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
-    let (kind, name, content) = (kind.to_owned(), name(query).to_owned(), content.to_owned());
-    let current = director.store.current_configs(&kind).await?;
+async fn check(director: &Director, kind: &str, name: &str, query: &Words, content: &str) -> Result<(), ApiError> {
+    let document = Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
+    if !document.node().to_json().is_object() {
+        let reason = format!("the {kind} config '{name}' must be a map of keys to values");
+        return Err(ApiError::bad_request(BAD_CONTENT, reason));
+    }
+    let current = director.store.current_configs(kind).await?;
+    let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
     let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now() };
     let findings = Configs::check(&new, &current);
     if findings.is_clean() {
         return Ok(());
     }
-    let verbatim = query.get("verbatim").is_some_and(|verbatim| verbatim == "true");
+    let verbatim = query.is_set("verbatim");
     let problems: Vec<_> = findings.problems().iter().map(|problem| problem.describe(verbatim)).collect();
-    Err(ApiError::bad_request(440011, problems.join("\n")))
+    Err(ApiError::bad_request(BAD_CONTENT, problems.join("\n")))
 }
 
-pub(super) async fn update_cloud_config(
+pub(super) async fn list_kind(
     State(director): Shared,
-    Query(query): Query<BTreeMap<String, String>>,
-    content: String,
+    Extension(kind): Extension<Kind>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
+    let limit = limit(&query)?;
+    let configs = director.store.configs(Some(kind.0), Some(kind.name(&query))).await?;
+    let shown =
+        |config: ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
+    Ok(Json(configs.into_iter().take(limit).map(shown).collect()))
+}
+
+pub(super) async fn create_kind(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Extension(kind): Extension<Kind>,
+    Query(query): Parameters,
+    TextBody(content): TextBody,
 ) -> Result<StatusCode, ApiError> {
-    check(&director, "cloud", &query, &content).await?;
-    director.store.add_config("cloud", name(&query), &content).await?;
+    let name = kind.name(&query);
+    check(&director, kind.0, name, &query, &content).await?;
+    director.store.add_config(kind.0, name, &content, None).await?;
+    let named = Some(name).filter(|_| kind.0 != "cpi");
+    note(&director, &user, "update", &format!("{}-config", kind.0), named).await?;
     Ok(StatusCode::CREATED)
 }
 
-pub(super) async fn diff_cloud_config(
+pub(super) async fn compare_kind(
     State(director): Shared,
-    Query(query): Query<BTreeMap<String, String>>,
-    content: String,
+    Extension(kind): Extension<Kind>,
+    Query(query): Parameters,
+    TextBody(content): TextBody,
 ) -> Result<Json<Value>, ApiError> {
-    let configs = director.store.configs(Some("cloud"), Some(name(&query))).await?;
+    let configs = director.store.configs(Some(kind.0), Some(kind.name(&query))).await?;
     let before = configs.first().map(|config| config.content.as_str());
-    let lines = diff(before, &content, false).map_err(|error| ApiError::bad_request(440001, error))?;
-    Ok(Json(json!({"diff": lines})))
+    Ok(Json(json!({"diff": lines(before, &content, &query, 440001)?})))
 }

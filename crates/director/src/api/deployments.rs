@@ -1,13 +1,12 @@
 //! Deployments, their instances and VMs.
 
-use std::collections::BTreeMap;
-
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_manifest::Document;
 
+use super::input::{Parameters, TextBody, Words};
 use super::{ApiError, Shared, User, queue};
 use crate::Director;
 use crate::agents::addresses;
@@ -16,12 +15,6 @@ use crate::desired::Count;
 use crate::diff;
 use crate::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
 use crate::tasks::{DeployOptions, Job, explain, prepare, reload};
-
-type Parameters = Query<BTreeMap<String, String>>;
-
-fn is_set(query: &BTreeMap<String, String>, key: &str) -> bool {
-    query.get(key).is_some_and(|value| value == "true")
-}
 
 fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
@@ -41,7 +34,7 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
         let mut shown = serde_json::Map::new();
         shown.insert("name".into(), json!(name));
         shown.insert("teams".into(), json!([]));
-        if !is_set(&query, "exclude_configs") {
+        if !query.is_set("exclude_configs") {
             let used = director.store.configs_of(&name).await?;
             let latest = current_cloud.iter().all(|config| used.contains(&config.id));
             let state = if used.is_empty() {
@@ -53,7 +46,7 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
             };
             shown.insert("cloud_config".into(), json!(state));
         }
-        if !is_set(&query, "exclude_stemcells") {
+        if !query.is_set("exclude_stemcells") {
             let used: Vec<_> = stemcells
                 .iter()
                 .filter(|stemcell| stemcell.deployments.contains(&name))
@@ -61,10 +54,10 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
                 .collect();
             shown.insert("stemcells".into(), used.into());
         }
-        if !is_set(&query, "exclude_releases") {
+        if !query.is_set("exclude_releases") {
             shown.insert("releases".into(), json!([]));
         }
-        if !is_set(&query, "exclude_lock") {
+        if !query.is_set("exclude_lock") {
             let locked = locks.iter().any(|lock| lock.name == format!("deployment:{name}"));
             shown.insert("locked".into(), json!(locked));
         }
@@ -79,7 +72,7 @@ pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> R
 }
 
 pub(super) async fn configs(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
-    let name = query.get("deployment[]").cloned().unwrap_or_default();
+    let name = query.get("deployment[]").unwrap_or_default().to_owned();
     let mut listed = Vec::new();
     for id in director.store.configs_of(&name).await? {
         if let Some(config) = director.store.config(id).await? {
@@ -94,7 +87,7 @@ pub(super) async fn configs(State(director): Shared, Query(query): Parameters) -
 }
 
 /// The configs that a diff was made with, so that the deploy after it uses the same.
-fn pinned(query: &BTreeMap<String, String>) -> Result<Option<Vec<i64>>, ApiError> {
+fn pinned(query: &Words) -> Result<Option<Vec<i64>>, ApiError> {
     let Some(context) = query.get("context") else { return Ok(None) };
     let wrong = |_| ApiError::bad_request(190025, "'context' is not what the diff gave");
     let context: Value = serde_json::from_str(context).map_err(wrong)?;
@@ -108,24 +101,24 @@ fn pinned(query: &BTreeMap<String, String>) -> Result<Option<Vec<i64>>, ApiError
     Ok(pinned)
 }
 
-fn deploy_options(query: &BTreeMap<String, String>) -> Result<DeployOptions, ApiError> {
+fn deploy_options(query: &Words) -> Result<DeployOptions, ApiError> {
     Ok(DeployOptions {
-        recreate: is_set(query, "recreate"),
-        recreate_created_before: None,
-        recreate_persistent_disks: is_set(query, "recreate_persistent_disks"),
+        recreate: query.is_set("recreate"),
+        recreate_created_before: query.time("recreate_vms_created_before")?,
+        recreate_persistent_disks: query.is_set("recreate_persistent_disks"),
         change_state: None,
-        skip_drain: query.get("skip_drain").map(|skip| SkipDrain::parse(skip)).unwrap_or_default(),
-        fix: is_set(query, "fix"),
-        dry_run: is_set(query, "dry_run"),
+        skip_drain: query.get("skip_drain").map(SkipDrain::parse).unwrap_or_default(),
+        fix: query.is_set("fix"),
+        dry_run: query.is_set("dry_run"),
         configs: pinned(query)?,
         canaries: count(query, "canaries")?,
         max_in_flight: count(query, "max_in_flight")?,
-        verbatim: is_set(query, "verbatim"),
+        verbatim: query.is_set("verbatim"),
     })
 }
 
-fn count(query: &BTreeMap<String, String>, key: &str) -> Result<Option<Count>, ApiError> {
-    let given = query.get(key).filter(|count| !count.is_empty());
+fn count(query: &Words, key: &str) -> Result<Option<Count>, ApiError> {
+    let given = query.get(key);
     given
         .map(|count| count.parse())
         .transpose()
@@ -147,7 +140,7 @@ pub(super) async fn deploy(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-    manifest: String,
+    TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&manifest)?;
     let options = deploy_options(&query)?;
@@ -161,7 +154,7 @@ pub(super) async fn deploy(
 pub(super) async fn plan(
     State(director): Shared,
     Query(query): Parameters,
-    manifest: String,
+    TextBody(manifest): TextBody,
 ) -> Result<Json<Value>, ApiError> {
     let deployment = name_in(&manifest)?;
     let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
@@ -175,9 +168,9 @@ pub(super) async fn diff(
     State(director): Shared,
     Path(name): Path<String>,
     Query(query): Parameters,
-    manifest: String,
+    TextBody(manifest): TextBody,
 ) -> Result<Json<Value>, ApiError> {
-    let redact = query.get("redact").is_none_or(|redact| redact != "false");
+    let redact = query.get("redact") != Some("false");
     let mut used = Vec::new();
     for id in director.store.configs_of(&name).await? {
         used.extend(director.store.config(id).await?);
@@ -203,7 +196,7 @@ pub(super) async fn remove(
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
-    let force = is_set(&query, "force");
+    let force = query.is_set("force");
     queue(&director, user, Job::DeleteDeployment { deployment, force }).await
 }
 
@@ -230,11 +223,11 @@ async fn stats(
     director: &Director,
     user: User,
     deployment: String,
-    query: &BTreeMap<String, String>,
+    query: &Words,
     instances: bool,
 ) -> Result<Response, ApiError> {
     must_exist(director, &deployment).await?;
-    if query.get("format").is_some_and(|format| format == "full") {
+    if query.get("format") == Some("full") {
         return queue(director, user, Job::VmStats { deployment, instances }).await;
     }
     let current = reload(director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
@@ -287,9 +280,9 @@ async fn change(
     deployment: String,
     group: String,
     instance: Option<String>,
-    query: &BTreeMap<String, String>,
+    query: &Words,
 ) -> Result<Response, ApiError> {
-    let state = query.get("state").map(String::as_str).unwrap_or_default();
+    let state = query.get("state").unwrap_or_default();
     let wish = Wish::parse(state).ok_or_else(|| {
         let reason = format!("'{state}' is no state; use started, stopped, detached, restart or recreate");
         ApiError::bad_request(140008, reason)

@@ -23,6 +23,14 @@ impl ApiError {
         Self { status: StatusCode::NOT_FOUND, code, description: description.into() }
     }
 
+    pub(crate) fn unauthorized(code: u32, description: impl Into<String>) -> Self {
+        Self { status: StatusCode::UNAUTHORIZED, code, description: description.into() }
+    }
+
+    pub(crate) fn with_status(status: StatusCode, code: u32, description: impl Into<String>) -> Self {
+        Self { status, code, description: description.into() }
+    }
+
     /// The director's own fault: the cause goes to its log, not to the client.
     pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = explain(error), "a request failed");

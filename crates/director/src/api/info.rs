@@ -12,7 +12,7 @@ pub(super) async fn info(State(director): Shared, headers: HeaderMap) -> Json<Va
         "name": director.name,
         "uuid": director.uuid,
         "version": concat!(env!("CARGO_PKG_VERSION"), " (windlass)"),
-        "user": auth::user(&director.admin, &headers),
+        "user": auth::user(&director.users, &headers).map(|(name, _)| name),
         "cpi": "windlass",
         "stemcell_os": "-",
         "stemcell_version": "-",

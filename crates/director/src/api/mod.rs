@@ -1,25 +1,30 @@
 //! The HTTP API, as the original's clients expect it. One file per kind of thing.
 //!
-//! Everything needs credentials but `/info`. What takes time becomes a task: the answer is `302` to `/tasks/N`. Paths
-//! below `/windlass` are ours and unknown to the original.
+//! Everything needs credentials but `/info`: [`for_readers`] has what takes any, [`for_admins`] the rest. What takes time
+//! becomes a task: the answer is `302` to `/tasks/N`. Paths below `/windlass` are ours and unknown to the original.
 
 mod auth;
 mod configs;
+mod connections;
 mod deployments;
 mod error;
+mod events;
 mod info;
+mod input;
 mod resources;
 mod stemcells;
 mod tasks;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tls;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, delete, get, post, put};
+use axum::routing::{delete, get, post, put};
+use axum::{Extension, Router};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
@@ -27,6 +32,7 @@ use crate::Director;
 use crate::store::NewTask;
 use crate::tasks::Job;
 pub(crate) use auth::User;
+use configs::Kind;
 pub(crate) use error::ApiError;
 
 type Shared = axum::extract::State<Arc<Director>>;
@@ -36,41 +42,80 @@ const LARGEST_DOCUMENT: usize = 16 << 20;
 
 /// All routes.
 pub fn router(director: Arc<Director>) -> Router {
-    let protected = Router::new()
-        .route("/stemcell_uploads", post(stemcells::is_needed))
+    let (reader, admin) = (director.clone(), director.clone());
+    let readers = for_readers().route_layer(axum::middleware::from_fn_with_state(reader, auth::require_reader));
+    let admins = for_admins().route_layer(axum::middleware::from_fn_with_state(admin, auth::require_admin));
+    Router::new()
+        .merge(readers)
+        .merge(admins)
+        .route("/info", get(info::info))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
+        .with_state(director)
+}
+
+/// What whoever has credentials may do: look, and compare.
+fn for_readers() -> Router<Arc<Director>> {
+    let cloud_configs = kind_to_read("/cloud_configs", "/cloud_configs/diff", Kind::CLOUD);
+    let runtime_configs = kind_to_read("/runtime_configs", "/runtime_configs/diff", Kind::RUNTIME);
+    let cpi_configs = kind_to_read("/cpi_configs", "/cpi_configs/diff", Kind::CPI);
+    Router::new()
         .route("/stemcells", get(stemcells::list))
-        .route("/stemcells/{name}/{version}", delete(stemcells::remove))
         .route("/releases", get(async || axum::Json(serde_json::json!([]))))
         .route("/configs", get(configs::list))
-        .route("/cloud_configs", get(configs::cloud_configs).post(configs::update_cloud_config))
-        .route("/cloud_configs/diff", post(configs::diff_cloud_config))
-        .route("/deployments", get(deployments::list).post(deployments::deploy))
-        .route("/deployments/{deployment}", get(deployments::show).delete(deployments::remove))
+        .route("/configs/diff", post(configs::compare))
+        .route("/configs/{id}", get(configs::show))
+        .merge(cloud_configs)
+        .merge(runtime_configs)
+        .merge(cpi_configs)
+        .route("/deployments", get(deployments::list))
+        .route("/deployments/{deployment}", get(deployments::show))
         .route("/deployments/{deployment}/diff", post(deployments::diff))
         .route("/deployments/{deployment}/vms", get(deployments::vms))
         .route("/deployments/{deployment}/instances", get(deployments::instances))
-        .route("/deployments/{deployment}/jobs/{group}", put(deployments::change_group))
-        .route("/deployments/{deployment}/jobs/{group}/{instance}", put(deployments::change_instance))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
         .route("/tasks/{id}/output", get(tasks::output))
-        .route("/task/{id}", delete(tasks::cancel))
+        .route("/events", get(events::list))
+        .route("/events/{id}", get(events::show))
         .route("/locks", get(resources::locks))
         .route("/disks", get(resources::orphan_disks))
         .route("/windlass/plan", post(deployments::plan))
         .route("/windlass/disks", get(resources::disks))
         .route("/windlass/leaks", get(resources::leaks))
-        .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT));
+        .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT))
+}
+
+/// What changes something, or may show secrets.
+fn for_admins() -> Router<Arc<Director>> {
     // Streamed to disk, so there is no limit but that of the disk.
     let uploads = Router::new().route("/stemcells", post(stemcells::upload)).layer(DefaultBodyLimit::disable());
     Router::new()
-        .merge(protected)
+        .route("/stemcell_uploads", post(stemcells::is_needed))
+        .route("/stemcells/{name}/{version}", delete(stemcells::remove))
+        .route("/configs", post(configs::create).delete(configs::remove_by_name))
+        .route("/configs/{id}", delete(configs::remove))
+        .merge(kind_to_write("/cloud_configs", Kind::CLOUD))
+        .merge(kind_to_write("/runtime_configs", Kind::RUNTIME))
+        .merge(kind_to_write("/cpi_configs", Kind::CPI))
+        .route("/deployments", post(deployments::deploy))
+        .route("/deployments/{deployment}", delete(deployments::remove))
+        .route("/deployments/{deployment}/jobs/{group}", put(deployments::change_group))
+        .route("/deployments/{deployment}/jobs/{group}/{instance}", put(deployments::change_instance))
+        .route("/events", post(events::create))
+        .route("/task/{id}", delete(tasks::cancel))
+        .route("/tasks/cancel", post(tasks::cancel_many))
+        .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT))
         .merge(uploads)
-        .fallback(any(not_found))
-        .route_layer(axum::middleware::from_fn_with_state(director.clone(), auth::require))
-        .route("/info", get(info::info))
-        .with_state(director)
+}
+
+fn kind_to_read(path: &str, diff: &str, kind: Kind) -> Router<Arc<Director>> {
+    Router::new().route(path, get(configs::list_kind)).route(diff, post(configs::compare_kind)).layer(Extension(kind))
+}
+
+fn kind_to_write(path: &str, kind: Kind) -> Router<Arc<Director>> {
+    Router::new().route(path, post(configs::create_kind)).layer(Extension(kind))
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -84,10 +129,7 @@ pub(crate) async fn serve(
     tls: Arc<ServerConfig>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    let served = axum::serve(tls::TlsListener::new(listener, tls), router(director)).with_graceful_shutdown(stop);
-    if let Err(error) = served.await {
-        tracing::error!(%error, "the API ended");
-    }
+    connections::serve(listener, tls, router(director), stop).await;
 }
 
 /// Queues a task and says where to follow it.

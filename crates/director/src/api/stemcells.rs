@@ -1,7 +1,5 @@
 //! Stemcells.
 
-use std::collections::BTreeMap;
-
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header;
 use axum::response::Response;
@@ -11,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
+use super::input::{JsonBody, Parameters};
 use super::{ApiError, Shared, User, queue};
 use crate::Director;
 use crate::tasks::Job;
@@ -44,7 +43,10 @@ struct UploadedStemcell {
 }
 
 /// Whether some cloud lacks a stemcell, so that clients need not send it again.
-pub(super) async fn is_needed(State(director): Shared, Json(upload): Json<Upload>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn is_needed(
+    State(director): Shared,
+    JsonBody(upload): JsonBody<Upload>,
+) -> Result<Json<Value>, ApiError> {
     let stemcells = director.store.stemcells().await?;
     let has = |cpi: &str| {
         stemcells.iter().any(|stemcell| {
@@ -58,7 +60,7 @@ pub(super) async fn is_needed(State(director): Shared, Json(upload): Json<Upload
 pub(super) async fn upload(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Query(query): Query<BTreeMap<String, String>>,
+    Query(query): Parameters,
     request: Request,
 ) -> Result<Response, ApiError> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -67,7 +69,7 @@ pub(super) async fn upload(
         return Err(ApiError::bad_request(50000, reason));
     }
     let tarball = receive(&director, request).await?;
-    let fix = query.get("fix").is_some_and(|fix| fix == "true");
+    let fix = query.is_set("fix");
     queue(&director, user, Job::UpdateStemcell { tarball, fix }).await
 }
 
@@ -94,12 +96,12 @@ pub(super) async fn remove(
     State(director): Shared,
     Extension(user): Extension<User>,
     Path((name, version)): Path<(String, String)>,
-    Query(query): Query<BTreeMap<String, String>>,
+    Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     let stemcells = director.store.stemcells().await?;
     if !stemcells.iter().any(|stemcell| stemcell.name == name && stemcell.version == version) {
         return Err(ApiError::not_found(50003, format!("Stemcell '{name}/{version}' doesn't exist")));
     }
-    let force = query.get("force").is_some_and(|force| force == "true");
+    let force = query.is_set("force");
     queue(&director, user, Job::DeleteStemcell { name, version, force }).await
 }

@@ -1,104 +1,173 @@
 //! Tasks and their output.
 
-use std::collections::BTreeMap;
 use std::io::SeekFrom;
 
-use axum::Json;
+use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio_util::io::ReaderStream;
 
-use super::{ApiError, Shared};
-use crate::store::TaskRecord;
+use super::input::{JsonBody, Parameters};
+use super::{ApiError, Shared, User};
+use crate::store::{TaskFilter, TaskRecord, TaskState};
 use crate::tasks::OutputKind;
 
 /// How many tasks a list has, unless asked for fewer.
 const MOST: i64 = 1000;
+/// How long the result of a failed task may be in a list; all of it is in the task's outputs.
+const LONGEST_RESULT: usize = 128;
+/// The types that people want to see. Looking at VMs is a task as well, but not one of these.
+const INTERESTING: [&str; 13] = [
+    "attach_disk",
+    "create_snapshot",
+    "delete_deployment",
+    "delete_release",
+    "delete_snapshot",
+    "delete_stemcell",
+    "run_errand",
+    "snapshot_deployment",
+    "update_instance",
+    "update_deployment",
+    "update_release",
+    "update_stemcell",
+    "export_release",
+];
 
-fn no_such_task(id: i64) -> ApiError {
+fn no_such_task(id: &str) -> ApiError {
     ApiError::not_found(10000, format!("Task {id} not found"))
 }
 
+async fn find(director: &crate::Director, id: &str) -> Result<TaskRecord, ApiError> {
+    let number = id.parse().map_err(|_| no_such_task(id))?;
+    director.store.task(number).await?.ok_or_else(|| no_such_task(id))
+}
+
 fn shown(task: &TaskRecord) -> Value {
+    let result = task.result.as_deref().map(|result| match task.state {
+        TaskState::Error => shortened(result),
+        _ => result.to_owned(),
+    });
     json!({
         "id": task.id, "state": task.state, "description": task.description, "timestamp": task.finished_at,
-        "started_at": task.started_at, "result": task.result, "user": task.user, "deployment": task.deployment,
+        "started_at": task.started_at, "result": result, "user": task.user, "deployment": task.deployment,
         "context_id": task.context_id,
     })
 }
 
-pub(super) async fn list(
-    State(director): Shared,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Result<Json<Value>, ApiError> {
-    let states: Option<Vec<&str>> = query.get("state").map(|states| states.split(',').collect());
-    let all = query.get("verbose").is_some_and(|verbose| verbose == "2");
-    let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(MOST).min(MOST);
-    let tasks = director.store.tasks(MOST).await?;
-    let wanted = tasks
-        .iter()
-        .filter(|task| states.as_ref().is_none_or(|states| states.contains(&task.state.as_str())))
-        // Looking at VMs is a task as well, but not one that people want to see.
-        .filter(|task| all || task.kind != "vms")
-        .filter(|task| query.get("deployment").is_none_or(|wanted| task.deployment.as_ref() == Some(wanted)))
-        .filter(|task| query.get("context_id").is_none_or(|wanted| &task.context_id == wanted));
-    Ok(Json(wanted.take(usize::try_from(limit).unwrap_or(0)).map(shown).collect()))
+/// Cut between words.
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= LONGEST_RESULT {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(LONGEST_RESULT).collect();
+    let end = head.rfind(char::is_whitespace).unwrap_or(head.len());
+    format!("{}...", head[..end].trim_end())
 }
 
-pub(super) async fn show(State(director): Shared, Path(id): Path<i64>) -> Result<Json<Value>, ApiError> {
-    Ok(Json(shown(&director.store.task(id).await?.ok_or_else(|| no_such_task(id))?)))
+pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+    let listed = |key: &str| query.get(key).map(|words| words.split(',').map(str::to_owned).collect());
+    let all = query.get("verbose") == Some("2");
+    let filter = TaskFilter {
+        states: listed("state").unwrap_or_default(),
+        kinds: if all { Vec::new() } else { INTERESTING.map(str::to_owned).to_vec() },
+        deployment: query.get("deployment").map(str::to_owned),
+        context_id: query.get("context_id").map(str::to_owned),
+        limit: query.number("limit", 40005)?.unwrap_or(MOST).min(MOST),
+    };
+    Ok(Json(director.store.tasks(&filter).await?.iter().map(shown).collect()))
 }
 
-pub(super) async fn cancel(State(director): Shared, Path(id): Path<i64>) -> Result<Response, ApiError> {
-    let task = director.store.task(id).await?.ok_or_else(|| no_such_task(id))?;
-    if !director.store.cancel_task(id).await? {
+pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    Ok(Json(shown(&find(&director, &id).await?)))
+}
+
+pub(super) async fn cancel(State(director): Shared, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let task = find(&director, &id).await?;
+    if !director.store.cancel_task(task.id).await? {
         let reason = format!("Cannot cancel task {id}: invalid state ({})", task.state.as_str());
         return Ok((StatusCode::BAD_REQUEST, reason).into_response());
     }
-    director.workers.cancel(id);
+    director.workers.cancel(task.id);
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Which tasks to cancel.
+#[derive(Debug, Deserialize)]
+pub(super) struct Cancellation {
+    #[serde(default = "queued")]
+    states: Vec<String>,
+    #[serde(default)]
+    types: Vec<String>,
+    deployment: Option<String>,
+}
+
+fn queued() -> Vec<String> {
+    vec!["queued".to_owned()]
+}
+
+pub(super) async fn cancel_many(
+    State(director): Shared,
+    JsonBody(Cancellation { states, types, deployment }): JsonBody<Cancellation>,
+) -> Result<StatusCode, ApiError> {
+    if let Some(state) = states.iter().find(|state| !matches!(state.as_str(), "queued" | "processing")) {
+        let reason = format!("only queued and processing tasks can be cancelled, not those that are '{state}'");
+        return Err(ApiError::bad_request(10001, reason));
+    }
+    let filter = TaskFilter { states, kinds: types, deployment, context_id: None, limit: i64::MAX };
+    for task in director.store.tasks(&filter).await? {
+        if director.store.cancel_task(task.id).await? {
+            director.workers.cancel(task.id);
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The output of a task, from a byte on: clients ask for what is new.
 pub(super) async fn output(
     State(director): Shared,
-    Path(id): Path<i64>,
-    Query(query): Query<BTreeMap<String, String>>,
+    Extension(user): Extension<User>,
+    Path(id): Path<String>,
+    Query(query): Parameters,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    director.store.task(id).await?.ok_or_else(|| no_such_task(id))?;
-    let kind = match query.get("type").map(String::as_str) {
+    let task = find(&director, &id).await?;
+    let kind = match query.get("type") {
         None => OutputKind::Debug,
         Some("none") => return Ok(StatusCode::NO_CONTENT.into_response()),
         Some(word) => OutputKind::parse(word)
             .ok_or_else(|| ApiError::bad_request(10000, format!("a task has no output '{word}'")))?,
     };
-    let path = kind.path(&director.folders.tasks(), id);
+    let is_for_all = matches!(kind, OutputKind::Event | OutputKind::Result);
+    if !is_for_all {
+        user.must_be_admin(&director)?;
+    }
+    let path = kind.path(&director.folders.tasks(), task.id);
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     let Ok(mut file) = tokio::fs::File::open(&path).await else {
-        let empty = matches!(kind, OutputKind::Event | OutputKind::Result);
-        let status = if empty { StatusCode::OK } else { StatusCode::NO_CONTENT };
+        let status = if is_for_all { StatusCode::OK } else { StatusCode::NO_CONTENT };
         return Ok((status, plain).into_response());
     };
     let from = headers.get(header::RANGE).and_then(|range| range_start(range.to_str().ok()?));
     let size = file.metadata().await.map_err(|error| ApiError::internal(&error))?.len();
-    if let Some(from) = from.filter(|from| *from >= size && size > 0) {
-        tracing::trace!(id, from, size, "nothing new");
+    if from.is_some_and(|from| from >= size && size > 0) {
         let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
         return Ok((StatusCode::RANGE_NOT_SATISFIABLE, plain, range, "Byte range unsatisfiable").into_response());
     }
-    let mut text = Vec::new();
     let start = from.unwrap_or(0).min(size);
     file.seek(SeekFrom::Start(start)).await.map_err(|error| ApiError::internal(&error))?;
-    file.take(size - start).read_to_end(&mut text).await.map_err(|error| ApiError::internal(&error))?;
+    let text = Body::from_stream(ReaderStream::new(file.take(size - start)));
+    let length = [(header::CONTENT_LENGTH, size - start)];
     match from {
         Some(from) if size > 0 => {
             let range = [(header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", size - 1))];
-            Ok((StatusCode::PARTIAL_CONTENT, plain, range, text).into_response())
+            Ok((StatusCode::PARTIAL_CONTENT, plain, length, range, text).into_response())
         }
-        _ => Ok((StatusCode::OK, plain, text).into_response()),
+        _ => Ok((StatusCode::OK, plain, length, text).into_response()),
     }
 }
 

@@ -58,8 +58,8 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
     async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError>;
     /// The cloud confirmed: the fact and the end of the intent, at once.
     async fn settle(&self, id: &RequestId, fact: &Fact) -> Result<(), LedgerError>;
-    /// The cloud refused, and nothing changed.
-    async fn abandon(&self, id: &RequestId) -> Result<(), LedgerError>;
+    /// The cloud refused for this reason, and nothing changed.
+    async fn abandon(&self, id: &RequestId, why: &str) -> Result<(), LedgerError>;
     /// Nobody knows whether it happened; it stays on record as a possible leak.
     async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError>;
     /// Notes a fact that needed no change in a cloud.

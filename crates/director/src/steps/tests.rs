@@ -78,7 +78,7 @@ impl Ledger for NoLedger {
     async fn settle(&self, _: &RequestId, _: &Fact) -> Result<(), LedgerError> {
         Ok(())
     }
-    async fn abandon(&self, _: &RequestId) -> Result<(), LedgerError> {
+    async fn abandon(&self, _: &RequestId, _: &str) -> Result<(), LedgerError> {
         Ok(())
     }
     async fn doubt(&self, _: &RequestId, _: &str) -> Result<(), LedgerError> {

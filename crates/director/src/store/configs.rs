@@ -21,6 +21,18 @@ pub struct ConfigRecord {
     pub created_at: i64,
 }
 
+/// What became of a config that was to be added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddConfig {
+    /// This is the current version: the one just added, or one that says the same.
+    Current(ConfigRecord),
+    /// Another version is the current one than the one that was expected; nothing was added.
+    Unexpected {
+        /// The current one, 0 for none.
+        latest: i64,
+    },
+}
+
 fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
     Ok(ConfigRecord {
         id: row.try_get("id")?,
@@ -59,8 +71,23 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// Adds a version, unless the current one has the same content.
-    pub async fn add_config(&self, kind: &str, name: &str, content: &str) -> Result<ConfigRecord, StoreError> {
+    /// Whether a version is the current one of its type and name.
+    pub async fn is_current(&self, config: &ConfigRecord) -> Result<bool, StoreError> {
+        Ok(self
+            .configs(Some(&config.kind), Some(&config.name))
+            .await?
+            .first()
+            .is_some_and(|first| first.id == config.id))
+    }
+
+    /// Adds a version, unless the current one has the same content, or is not the one that was expected (0 for none).
+    pub async fn add_config(
+        &self,
+        kind: &str,
+        name: &str,
+        content: &str,
+        expected: Option<i64>,
+    ) -> Result<AddConfig, StoreError> {
         let mut transaction = self.database.begin().await?;
         let current =
             sqlx::query("SELECT * FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
@@ -68,8 +95,13 @@ impl Store {
                 .bind(name)
                 .fetch_optional(transaction.connection())
                 .await?;
-        if let Some(current) = current.as_ref().map(read).transpose()?.filter(|current| current.content == content) {
-            return Ok(current);
+        let current = current.as_ref().map(read).transpose()?;
+        let latest = current.as_ref().map_or(0, |current| current.id);
+        if expected.is_some_and(|expected| expected != latest) {
+            return Ok(AddConfig::Unexpected { latest });
+        }
+        if let Some(current) = current.filter(|current| current.content == content) {
+            return Ok(AddConfig::Current(current));
         }
         let row =
             sqlx::query("INSERT INTO configs (type, name, content, created_at) VALUES ($1, $2, $3, $4) RETURNING *")
@@ -81,6 +113,25 @@ impl Store {
                 .await?;
         let added = read(&row)?;
         transaction.commit().await?;
-        Ok(added)
+        Ok(AddConfig::Current(added))
+    }
+
+    /// Deletes all versions of a type and name; says whether there were any. Deployments keep those that they use.
+    pub async fn delete_configs(&self, kind: &str, name: &str) -> Result<bool, StoreError> {
+        let deleted = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND type = $1 AND name = $2")
+            .bind(kind)
+            .bind(name)
+            .execute(self.database.pool())
+            .await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// Deletes one version; says whether it was there.
+    pub async fn delete_config(&self, id: i64) -> Result<bool, StoreError> {
+        let deleted = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND id = $1")
+            .bind(id)
+            .execute(self.database.pool())
+            .await?;
+        Ok(deleted.rows_affected() > 0)
     }
 }

@@ -5,7 +5,7 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_durable::process::ProcessIdentity;
 
-use super::{Store, StoreError, from_json, optional_json, to_json};
+use super::{Store, StoreError, events, from_json, optional_json, to_json};
 use crate::clock;
 use crate::ledger::Intent;
 
@@ -37,6 +37,7 @@ impl Store {
         .bind(clock::now())
         .execute(transaction.connection())
         .await?;
+        events::intent_begins(&mut transaction, intent).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -57,11 +58,13 @@ impl Store {
             .bind(id.as_str())
             .execute(transaction.connection())
             .await?;
+        events::intent_ends(&mut transaction, id, None, Some(why)).await?;
         Ok(transaction.commit().await?)
     }
 
-    pub(super) async fn delete_intent(&self, id: &RequestId) -> Result<(), StoreError> {
+    pub(super) async fn delete_intent(&self, id: &RequestId, why: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
+        events::intent_ends(&mut transaction, id, None, Some(why)).await?;
         sqlx::query("DELETE FROM intents WHERE id = $1").bind(id.as_str()).execute(transaction.connection()).await?;
         Ok(transaction.commit().await?)
     }

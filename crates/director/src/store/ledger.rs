@@ -6,7 +6,7 @@ use windlass_database::Transaction;
 use windlass_database::sqlx;
 use windlass_durable::process::ProcessIdentity;
 
-use super::{Store, StoreError, to_json};
+use super::{Store, StoreError, events, to_json};
 use crate::clock;
 use crate::ledger::{Fact, Intent, Ledger, LedgerError};
 
@@ -28,8 +28,8 @@ impl Ledger for Store {
         self.apply(Some(id), fact).await.map_err(failed("settle an intent"))
     }
 
-    async fn abandon(&self, id: &RequestId) -> Result<(), LedgerError> {
-        self.delete_intent(id).await.map_err(failed("abandon an intent"))
+    async fn abandon(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
+        self.delete_intent(id, why).await.map_err(failed("abandon an intent"))
     }
 
     async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
@@ -50,6 +50,7 @@ impl Store {
         let mut transaction = self.database.begin().await?;
         write(&mut transaction, fact).await?;
         if let Some(id) = settles {
+            events::intent_ends(&mut transaction, id, events::made(fact), None).await?;
             sqlx::query("DELETE FROM intents WHERE id = $1")
                 .bind(id.as_str())
                 .execute(transaction.connection())
@@ -60,6 +61,9 @@ impl Store {
 }
 
 async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreError> {
+    if let Fact::DiskOrphaned { disk } = fact {
+        events::disk_is_orphaned(transaction, disk.as_str()).await?;
+    }
     let connection = transaction.connection();
     match fact {
         Fact::StemcellCreated { stemcell, cid } => {

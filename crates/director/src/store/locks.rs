@@ -2,7 +2,7 @@
 
 use windlass_database::sqlx::{self, Row};
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, events};
 use crate::clock;
 
 /// How long a lock lives without being renewed, in seconds.
@@ -40,7 +40,6 @@ impl Store {
     pub async fn take_lock(&self, name: &str, task: i64, owner: &str) -> Result<(), LockError> {
         let now = clock::now();
         let mut transaction = self.database.begin().await.map_err(StoreError::from)?;
-        let connection = transaction.connection();
         let taken = sqlx::query(
             "INSERT INTO locks (name, task, owner, expires_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (name) DO UPDATE SET task = $2, owner = $3, expires_at = $4 WHERE locks.expires_at < $5",
@@ -50,17 +49,18 @@ impl Store {
         .bind(owner)
         .bind(now + LEASE)
         .bind(now)
-        .execute(&mut *connection)
+        .execute(transaction.connection())
         .await
         .map_err(StoreError::from)?
         .rows_affected();
         if taken == 1 {
+            events::locks_change(&mut transaction, "acquire", task, Some(name)).await?;
             transaction.commit().await.map_err(StoreError::from)?;
             return Ok(());
         }
         let holder: i64 = sqlx::query_scalar("SELECT task FROM locks WHERE name = $1")
             .bind(name)
-            .fetch_one(connection)
+            .fetch_one(transaction.connection())
             .await
             .map_err(StoreError::from)?;
         Err(LockError::Held { name: name.to_owned(), task: holder })
@@ -78,8 +78,10 @@ impl Store {
 
     /// Releases all locks of a task.
     pub async fn release_locks(&self, task: i64) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM locks WHERE task = $1").bind(task).execute(self.database.pool()).await?;
-        Ok(())
+        let mut transaction = self.database.begin().await?;
+        events::locks_change(&mut transaction, "release", task, None).await?;
+        sqlx::query("DELETE FROM locks WHERE task = $1").bind(task).execute(transaction.connection()).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Locks that are held.

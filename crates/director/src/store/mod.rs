@@ -5,6 +5,7 @@
 
 mod configs;
 mod deployments;
+mod events;
 mod instances;
 mod intents;
 mod ledger;
@@ -19,17 +20,19 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_database::{Database, Migration, OpenError};
 
-pub use configs::ConfigRecord;
+pub use configs::{AddConfig, ConfigRecord};
 pub use deployments::DeploymentRecord;
+pub use events::{Event, EventFilter, EventRecord};
 pub use instances::{InstanceRecord, InstanceState};
 pub use locks::{LockError, LockRecord};
 pub use resources::OrphanDisk;
 pub use stemcells::StemcellRecord;
-pub use tasks::{NewTask, TaskRecord, TaskState};
+pub use tasks::{NewTask, TaskFilter, TaskRecord, TaskState};
 
 const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") },
     Migration { number: 2, name: "disk names", sql: include_str!("0002_disk_names.sql") },
+    Migration { number: 3, name: "events", sql: include_str!("0003_events.sql") },
 ];
 
 /// The director's records.

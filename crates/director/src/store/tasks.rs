@@ -79,6 +79,21 @@ pub struct NewTask {
     pub context_id: String,
 }
 
+/// Which tasks; those fields that are empty say nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    /// In one of these states.
+    pub states: Vec<String>,
+    /// Of one of these types.
+    pub kinds: Vec<String>,
+    /// About a deployment.
+    pub deployment: Option<String>,
+    /// From the request's header.
+    pub context_id: Option<String>,
+    /// So many at most.
+    pub limit: i64,
+}
+
 fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
     let (state, job): (String, String) = (row.try_get("state")?, row.try_get("job")?);
     Ok(TaskRecord {
@@ -167,12 +182,21 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// All tasks, newest first.
-    pub async fn tasks(&self, limit: i64) -> Result<Vec<TaskRecord>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM tasks ORDER BY id DESC LIMIT $1")
-            .bind(limit)
-            .fetch_all(self.database.pool())
-            .await?;
+    /// Tasks that pass a filter, newest first.
+    pub async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRecord>, StoreError> {
+        // Lists of words are compared as text between commas, so that one statement serves them all.
+        let listed = |words: &[String]| words.iter().map(|word| format!(",{word},")).collect::<String>();
+        let rows = sqlx::query(
+            "SELECT * FROM tasks WHERE ($1 = '' OR $1 LIKE '%,' || state || ',%') AND ($2 = '' OR $2 LIKE '%,' || type || ',%')
+                AND ($3 = '' OR deployment = $3) AND ($4 = '' OR context_id = $4) ORDER BY id DESC LIMIT $5",
+        )
+        .bind(listed(&filter.states))
+        .bind(listed(&filter.kinds))
+        .bind(filter.deployment.as_deref().unwrap_or_default())
+        .bind(filter.context_id.as_deref().unwrap_or_default())
+        .bind(filter.limit)
+        .fetch_all(self.database.pool())
+        .await?;
         rows.iter().map(read).collect()
     }
 

@@ -159,6 +159,20 @@ impl Job {
     }
 }
 
+impl Job {
+    /// What it does to which thing as a whole, for the list of events.
+    fn event(&self, is_new: bool) -> Option<(&'static str, &'static str, &str)> {
+        match self {
+            Self::UpdateDeployment { options, .. } if options.dry_run => None,
+            Self::UpdateDeployment { deployment, .. } => {
+                Some((if is_new { "create" } else { "update" }, "deployment", deployment))
+            }
+            Self::DeleteDeployment { deployment, .. } => Some(("delete", "deployment", deployment)),
+            _ => None,
+        }
+    }
+}
+
 /// why a task failed
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Job, OutputKind, TaskError, TaskLog, explain};
 use crate::Director;
-use crate::store::{TaskRecord, TaskState};
+use crate::store::{Event, TaskRecord, TaskState};
 
 /// How many tasks are worked on at once.
 const WORKERS: usize = 8;
@@ -105,11 +105,13 @@ async fn work(director: Arc<Director>, task: TaskRecord) {
     };
     director.workers.running().insert(id, log.clone());
     tracing::info!(task = id, description = task.description, "task started");
+    let event = begin_event(&director, &task).await;
     let result = carry_out(&director, &task, &log).await;
     director.workers.running().remove(&id);
     if let Err(error) = director.store.release_locks(id).await {
         tracing::error!(task = id, error = explain(&error), "cannot release locks");
     }
+    end_event(&director, event, result.as_ref().err()).await;
     match result {
         Ok(result) => finish(&director, id, TaskState::Done, &result).await,
         Err(error) => {
@@ -119,6 +121,30 @@ async fn work(director: Arc<Director>, task: TaskRecord) {
             log.error(error.code(), &message);
             finish(&director, id, state, &message).await;
         }
+    }
+}
+
+/// An event that cannot be written is no reason to leave the work undone.
+async fn begin_event(director: &Director, task: &TaskRecord) -> Option<i64> {
+    let deployment = match task.deployment.as_deref() {
+        Some(name) => director.store.deployment(name).await.ok().flatten(),
+        None => None,
+    };
+    let is_new = deployment.is_none_or(|deployment| deployment.manifest.is_none());
+    let (action, object_type, name) = task.job.event(is_new)?;
+    let event = Event {
+        task: Some(task.id),
+        deployment: task.deployment.clone(),
+        ..Event::new(&task.user, action, object_type, Some(name))
+    };
+    director.store.add_event(&event).await.inspect_err(|error| tracing::error!(%error, "cannot write an event")).ok()
+}
+
+async fn end_event(director: &Director, beginning: Option<i64>, error: Option<&TaskError>) {
+    let Some(beginning) = beginning else { return };
+    let reason = error.map(|error| explain(error));
+    if let Err(error) = director.store.end_event(beginning, reason.as_deref()).await {
+        tracing::error!(%error, "cannot write an event");
     }
 }
 

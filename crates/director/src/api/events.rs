@@ -1,0 +1,87 @@
+//! Events: who did what, when, and how it ended.
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use windlass_contract::Object;
+
+use super::input::{JsonBody, Parameters};
+use super::{ApiError, Shared, User};
+use crate::store::{Event, EventFilter, EventRecord};
+
+/// Ids are strings here, and what is not known is left out: clients insist.
+fn shown(record: EventRecord) -> Value {
+    let EventRecord { id, parent, happened_at, event } = record;
+    let texts = [
+        ("user", Some(event.user)),
+        ("action", Some(event.action)),
+        ("object_type", Some(event.object_type)),
+        ("object_name", event.object_name),
+        ("error", event.error),
+        ("task", event.task.map(|task| task.to_string())),
+        ("deployment", event.deployment),
+        ("instance", event.instance),
+    ];
+    let mut shown = Map::new();
+    shown.insert("id".into(), json!(id.to_string()));
+    shown.extend(parent.map(|parent| ("parent_id".to_owned(), json!(parent.to_string()))));
+    shown.insert("timestamp".into(), json!(happened_at));
+    for (key, text) in texts {
+        shown.extend(text.filter(|text| !text.is_empty()).map(|text| (key.to_owned(), json!(text))));
+    }
+    shown.insert("context".into(), event.context.into());
+    shown.into()
+}
+
+pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+    let word = |key: &str| query.get(key).map(str::to_owned);
+    let filter = EventFilter {
+        before_id: query.number("before_id", 40005)?,
+        before: query.time("before_time")?,
+        after: query.time("after_time")?,
+        task: query.number("task", 40005)?,
+        deployment: word("deployment"),
+        instance: word("instance"),
+        user: word("user"),
+        action: word("action"),
+        object_type: word("object_type"),
+        object_name: word("object_name"),
+    };
+    Ok(Json(director.store.events(&filter).await?.into_iter().map(shown).collect()))
+}
+
+pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let missing = || ApiError::not_found(460001, format!("Event {id} not found"));
+    let event = director.store.event(id.parse().map_err(|_| missing())?).await?;
+    Ok(Json(shown(event.ok_or_else(missing)?)))
+}
+
+/// What others, such as a health monitor, want to be remembered.
+#[derive(Debug, Deserialize)]
+pub(super) struct NewEvent {
+    action: String,
+    object_type: String,
+    object_name: String,
+    deployment: Option<String>,
+    instance: Option<String>,
+    error: Option<String>,
+    #[serde(default)]
+    context: Object,
+}
+
+pub(super) async fn create(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    JsonBody(new): JsonBody<NewEvent>,
+) -> Result<(), ApiError> {
+    let event = Event {
+        deployment: new.deployment,
+        instance: new.instance,
+        error: new.error,
+        context: new.context,
+        ..Event::new(&user.name, &new.action, &new.object_type, Some(&new.object_name))
+    };
+    director.store.add_event(&event).await?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! What requests bring along: words of the query, JSON bodies.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{FromRequest, Query, Request};
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+
+use super::ApiError;
+use crate::clock;
+
+/// Words of a query. An empty one counts as none: clients send `name=` when no name was given.
+#[derive(Debug, Default)]
+pub(super) struct Words(BTreeMap<String, String>);
+
+pub(super) type Parameters = Query<Words>;
+
+impl<'de> serde::Deserialize<'de> for Words {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeMap::deserialize(deserializer).map(Self)
+    }
+}
+
+impl Words {
+    /// A word that was given.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str).filter(|word| !word.is_empty())
+    }
+
+    /// Whether it is `true`.
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.get(key) == Some("true")
+    }
+
+    /// A time, if given: seconds, or any of the ways in which clients write times.
+    pub(super) fn time(&self, key: &str) -> Result<Option<i64>, ApiError> {
+        let parse = |text: &str| {
+            text.parse().ok().or_else(|| clock::parse(text)).ok_or_else(|| {
+                let reason = format!("'{key}' is '{text}', not a time such as 2024-01-31 12:00:00 UTC");
+                ApiError::bad_request(40005, reason)
+            })
+        };
+        self.get(key).map(parse).transpose()
+    }
+
+    /// A number, if given.
+    pub(super) fn number(&self, key: &str, code: u32) -> Result<Option<i64>, ApiError> {
+        let given = self.get(key).map(|word| word.parse::<i64>().ok().filter(|number| *number >= 0).ok_or(word));
+        given
+            .transpose()
+            .map_err(|word| ApiError::bad_request(code, format!("'{key}' must be a number from 0 on, not '{word}'")))
+    }
+}
+
+/// A body of JSON, whatever it says that it is. What is wrong with it is answered with its place.
+#[derive(Debug)]
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let body = axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
+            ApiError::with_status(rejection.status(), 40000, format!("the body cannot be read: {rejection}"))
+        })?;
+        serde_json::from_slice(&body)
+            .map(Self)
+            .map_err(|error| ApiError::with_status(StatusCode::BAD_REQUEST, 40000, format!("the body's JSON: {error}")))
+    }
+}
+
+/// A body of text, as large as a document may be.
+#[derive(Debug)]
+pub(super) struct TextBody(pub(super) String);
+
+impl<S: Send + Sync> FromRequest<S> for TextBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        String::from_request(request, state).await.map(Self).map_err(|rejection| {
+            ApiError::with_status(rejection.status(), 440001, format!("the body cannot be read: {rejection}"))
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! Requests to a director's routes, without a network between.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request};
+use base64::Engine;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
+use windlass_contract::Secret;
+use windlass_pki::Authority;
+
+use super::*;
+use crate::agents::Agents;
+use crate::clouds::Clouds;
+use crate::state_dir::StateDir;
+use crate::store::{Event, Store};
+use crate::tasks::Workers;
+use crate::users::{Account, Credentials, Role, Users};
+
+/// Needs no credentials.
+const OPEN: [&str; 1] = ["/info"];
+
+/// A director without clouds and workers: what it is asked for is answered or queued.
+pub(super) struct Bench {
+    pub(super) director: Arc<Director>,
+    _folder: tempfile::TempDir,
+}
+
+fn credentials(user: &str) -> Credentials {
+    Credentials { user: user.into(), password: Secret::new(format!("{user}-password")) }
+}
+
+impl Bench {
+    pub(super) async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = StateDir::open(&folder.path().join("state")).unwrap();
+        let store = Store::open(&format!("sqlite:{}", folders.database().display())).await.unwrap();
+        let authority = Authority::open(&folders.pki()).unwrap();
+        let client = authority.director_client(&folders.pki()).unwrap();
+        let reader = Account { credentials: credentials("reader"), role: Role::ReadOnly };
+        let director = Director {
+            name: "bench".into(),
+            uuid: "uuid".into(),
+            users: Users::new(credentials("admin"), vec![reader]),
+            store,
+            clouds: Clouds::new(BTreeMap::new()),
+            agents: Arc::new(Agents::new(authority, &client).unwrap()),
+            folders,
+            workers: Workers::default(),
+        };
+        Self { director: Arc::new(director), _folder: folder }
+    }
+
+    async fn send(
+        &self,
+        user: Option<&str>,
+        method: Method,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> (StatusCode, String) {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(user) = user {
+            let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
+            request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
+        }
+        let service = TowerToHyperService::new(router(self.director.clone()));
+        let answer = service.call(request.body(body.into()).unwrap()).await.unwrap();
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// As admin.
+    pub(super) async fn ask(&self, method: Method, path: &str, body: impl Into<Body>) -> (StatusCode, Value) {
+        let (status, text) = self.send(Some("admin"), method, path, body).await;
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+}
+
+/// Every path in a part of the routes' source, with something in the place of its parameters.
+fn paths(source: &str) -> BTreeSet<String> {
+    let literals = source.split('"').skip(1).step_by(2).filter(|literal| literal.starts_with('/'));
+    literals
+        .map(|path| {
+            path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect::<Vec<_>>().join("/")
+        })
+        .collect()
+}
+
+fn source() -> &'static str {
+    include_str!("mod.rs")
+}
+
+fn source_of_admins() -> &'static str {
+    source().split("fn for_admins()").nth(1).unwrap().split("\n}\n").next().unwrap()
+}
+
+const METHODS: [Method; 5] = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH];
+
+#[tokio::test]
+async fn no_request_without_credentials_gets_more_than_info() {
+    let bench = Bench::new().await;
+    for path in paths(source()) {
+        let mut refused = 0;
+        for method in METHODS {
+            for user in [None, Some("nobody")] {
+                let (status, text) = bench.send(user, method.clone(), &path, "{}").await;
+                match status {
+                    StatusCode::UNAUTHORIZED => {
+                        assert_eq!(text, format!("Not authorized: '{path}'\n"), "{method} {path}");
+                        refused += 1;
+                    }
+                    StatusCode::NOT_FOUND => assert_eq!(text, format!("Not Found: {path}"), "{method} {path}"),
+                    other => assert!(OPEN.contains(&path.as_str()), "{method} {path} answers {other}: {text}"),
+                }
+            }
+        }
+        assert!(
+            refused > 0 || OPEN.contains(&path.as_str()) || path.starts_with("/tasks/1") && path.len() < 3,
+            "{path} is no route"
+        );
+    }
+    let (_, info) = bench.send(Some("nobody"), Method::GET, "/info", "").await;
+    assert_eq!(serde_json::from_str::<Value>(&info).unwrap()["user"], Value::Null);
+}
+
+#[tokio::test]
+async fn readers_look_and_change_nothing() {
+    let bench = Bench::new().await;
+    for path in paths(source_of_admins()) {
+        for method in [Method::POST, Method::PUT, Method::DELETE] {
+            let (status, text) = bench.send(Some("reader"), method.clone(), &path, "{}").await;
+            let right = status == StatusCode::NOT_FOUND && text.starts_with("Not Found: ")
+                || status == StatusCode::UNAUTHORIZED && text.contains("\"code\":600000");
+            assert!(right, "{method} {path} answers {status}: {text}");
+        }
+    }
+    for path in ["/deployments", "/configs?latest=true", "/tasks", "/events", "/stemcells", "/locks"] {
+        assert_eq!(
+            bench.send(Some("reader"), Method::GET, path, "").await,
+            (StatusCode::OK, "[]".to_owned()),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn configs_of_every_type_come_change_and_go() {
+    let bench = Bench::new().await;
+    let (status, empty) = bench.ask(Method::GET, "/cloud_configs?limit=1&name=", "").await;
+    assert_eq!((status, empty), (StatusCode::OK, json!([])));
+    for (path, content) in [
+        ("/cloud_configs?name=", "azs: [{name: z1}]\n"),
+        ("/runtime_configs?name=", "tags: {a: b}\n"),
+        ("/cpi_configs", "cpis: []\n"),
+    ] {
+        let (status, answer) = bench.ask(Method::POST, path, content).await;
+        assert_eq!(status, StatusCode::CREATED, "{path}: {answer}");
+        assert_eq!(bench.ask(Method::POST, path, content).await.0, StatusCode::CREATED, "the same again: {path}");
+    }
+    let (_, listed) = bench.ask(Method::GET, "/configs?latest=false&limit=9", "").await;
+    let kinds: Vec<_> = listed.as_array().unwrap().iter().map(|config| config["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["cloud", "cpi", "runtime"], "what is posted again is no new version");
+
+    let new = |content: &str, expected: &str| {
+        json!({"type": "deploy", "name": "n", "content": content, "expected_latest_id": expected}).to_string()
+    };
+    let compared = json!({"type": "deploy", "name": "n", "content": "a: 1\n"}).to_string();
+    let (_, first) = bench.ask(Method::POST, "/configs/diff", compared.clone()).await;
+    assert_eq!(first, json!({"from": {"id": "0"}, "diff": [["a: 1", "added"]]}));
+    let (status, one) = bench.ask(Method::POST, "/configs", new("a: 1\n", "0")).await;
+    assert_eq!((status, &one["current"], &one["name"]), (StatusCode::CREATED, &json!(true), &json!("n")));
+    let (status, refusal) = bench.ask(Method::POST, "/configs", new("a: 2\n", "0")).await;
+    assert_eq!(status, StatusCode::PRECONDITION_FAILED);
+    assert_eq!(refusal["latest_id"], one["id"], "{refusal}");
+    let (_, two) = bench.ask(Method::POST, "/configs", new("a: 2\n", one["id"].as_str().unwrap())).await;
+    let both = json!({"from": {"id": one["id"], "content": ""}, "to": {"id": two["id"], "content": ""}}).to_string();
+    let (_, change) = bench.ask(Method::POST, "/configs/diff", both).await;
+    assert_eq!(change, json!({"diff": [["a: 1", "removed"], ["", null], ["a: 2", "added"]]}));
+    let (_, old) = bench.ask(Method::GET, &format!("/configs/{}", one["id"].as_str().unwrap()), "").await;
+    assert_eq!(old["current"], json!(false));
+    let (_, recent) = bench.ask(Method::GET, "/configs?latest=false&limit=2&type=deploy", "").await;
+    assert_eq!(recent.as_array().unwrap().len(), 2);
+
+    assert_eq!(bench.ask(Method::DELETE, "/configs?type=deploy&name=n", "").await.0, StatusCode::NO_CONTENT);
+    let (status, text) = bench.ask(Method::DELETE, "/configs?type=deploy&name=n", "").await;
+    assert_eq!((status, text), (StatusCode::NOT_FOUND, json!("Endpoint '/configs' not found.")));
+    assert_eq!(bench.ask(Method::GET, "/configs?latest=true&type=deploy", "").await.1, json!([]));
+
+    let (_, events) = bench.ask(Method::GET, "/events", "").await;
+    let events: Vec<_> = events.as_array().unwrap().iter().rev().map(|event| event["object_type"].clone()).collect();
+    assert_eq!(events[..2], [json!("cloud-config"), json!("cloud-config")]);
+    assert_eq!(events[6..], [json!("config/deploy"), json!("config/deploy"), json!("config/deploy")]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_its_place() {
+    let bench = Bench::new().await;
+    for (method, path, body, expected) in [
+        (Method::POST, "/cloud_configs", "azs: [", "line 2, column 1"),
+        (Method::POST, "/cloud_configs?verbatim=true", "azs: 7\n", "azs"),
+        (Method::POST, "/configs", "{\"type\":", "line 1 column 8"),
+        (Method::POST, "/configs", "{\"type\":\"t\",\"name\":\"\",\"content\":\"{}\"}", "'name' must be"),
+        (Method::POST, "/configs", "{\"type\":\"t\",\"name\":\"n\",\"content\":\"[]\"}", "must be a map"),
+        (Method::POST, "/configs/diff", "{\"from\":{\"id\":\"1\",\"content\":\"x\"},\"to\":{}}", "not both"),
+        (Method::GET, "/configs?limit=0", "", "'limit'"),
+        (Method::GET, "/events?before_time=yesterday", "", "'before_time' is 'yesterday'"),
+        (Method::GET, "/events?task=-1", "", "'task' must be a number"),
+        (Method::POST, "/tasks/cancel", "{\"states\":[\"done\"]}", "'done'"),
+        (Method::POST, "/deployments", "name: [", "line 2, column 1"),
+        (Method::POST, "/deployments", "name: ../x\n", "'../x'"),
+    ] {
+        let (status, answer) = bench.ask(method.clone(), path, body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{method} {path}: {answer}");
+        let description = answer["description"].as_str().unwrap_or_default();
+        assert!(description.contains(expected), "{method} {path}: expected '{expected}' in {answer}");
+    }
+    let huge = "a".repeat(LARGEST_DOCUMENT + 1);
+    for path in ["/cloud_configs", "/configs", "/deployments", "/deployments/d/diff"] {
+        let (status, answer) = bench.ask(Method::POST, path, huge.clone()).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}: {answer}");
+    }
+    for path in ["/tasks/x", "/tasks/99999999999999999999", "/events/x", "/configs/x", "/deployments/none"] {
+        assert_eq!(bench.ask(Method::GET, path, "").await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn events_are_found_by_what_is_known_of_them() {
+    let bench = Bench::new().await;
+    let store = &bench.director.store;
+    let begun = Event { task: Some(7), deployment: Some("d".into()), ..Event::new("me", "delete", "vm", Some("vm-1")) };
+    let begun = store.add_event(&begun).await.unwrap();
+    store.end_event(begun, Some("it broke")).await.unwrap();
+    let other = json!({"action": "create", "object_type": "alert", "object_name": "x"}).to_string();
+    assert_eq!(bench.ask(Method::POST, "/events", other).await.0, StatusCode::OK);
+    let (_, ended) = bench.ask(Method::GET, &format!("/events/{}", begun + 1), "").await;
+    let expected = json!({
+        "id": (begun + 1).to_string(), "parent_id": begun.to_string(), "timestamp": ended["timestamp"], "user": "me",
+        "action": "delete", "object_type": "vm", "object_name": "vm-1", "error": "it broke", "task": "7",
+        "deployment": "d", "context": {},
+    });
+    assert_eq!(ended, expected);
+    for (query, count) in [
+        ("", 3),
+        ("task=7", 2),
+        ("deployment=d&action=delete", 2),
+        ("object_name=vm-1&user=me", 2),
+        ("object_type=alert", 1),
+        ("user=admin", 1),
+        ("instance=db/1", 0),
+        (&format!("before_id={}", begun + 1), 1),
+        ("before_time=2020-01-01%2000:00:00%20UTC", 0),
+        ("after_time=2020-01-01%2000:00:00%20UTC", 3),
+    ] {
+        let (_, found) = bench.ask(Method::GET, &format!("/events?{query}"), "").await;
+        assert_eq!(found.as_array().unwrap().len(), count, "{query}: {found}");
+    }
+}

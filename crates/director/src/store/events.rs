@@ -1,0 +1,424 @@
+//! Events: who did what to what, and how it ended. What takes time has two, and the second names the first as its parent.
+//!
+//! Those of clouds are written together with their intents and facts (see [`intent_begins`]), those of locks with the
+//! locks; so none of them can be forgotten by whoever carries something out, or be left behind by a kill.
+
+use serde_json::json;
+use windlass_contract::{Object, RequestId};
+use windlass_database::Transaction;
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError, from_json, to_json};
+use crate::clock;
+use crate::ledger::{Change, Fact, Intent};
+
+/// Who acts when no user asked for it.
+const DIRECTOR: &str = "_director";
+/// How many events a list has.
+const MOST: i64 = 200;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventRecord {
+    /// Counts up.
+    pub id: i64,
+    /// The event whose end this is.
+    pub parent: Option<i64>,
+    /// Unix seconds.
+    pub happened_at: i64,
+    /// All else.
+    pub event: Event,
+}
+
+/// Something that happens.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Event {
+    /// Who did it.
+    pub user: String,
+    /// Such as `create`.
+    pub action: String,
+    /// Such as `vm`.
+    pub object_type: String,
+    /// Its cid or name.
+    pub object_name: Option<String>,
+    /// The task that did it.
+    pub task: Option<i64>,
+    /// The deployment that it was about.
+    pub deployment: Option<String>,
+    /// The instance that it was about, `group/uuid`.
+    pub instance: Option<String>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// More about it.
+    pub context: Object,
+}
+
+impl Event {
+    /// A user does something.
+    pub fn new(user: &str, action: &str, object_type: &str, object_name: Option<&str>) -> Self {
+        Self {
+            user: user.to_owned(),
+            action: action.to_owned(),
+            object_type: object_type.to_owned(),
+            object_name: object_name.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
+    /// The director starts.
+    pub fn director_starts(name: &str) -> Self {
+        let mut event = Self::new(DIRECTOR, "start", "director", Some(name));
+        event.context.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+        event
+    }
+}
+
+/// Which events; those fields that are empty say nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Older than this one.
+    pub before_id: Option<i64>,
+    /// Before this second.
+    pub before: Option<i64>,
+    /// After this second.
+    pub after: Option<i64>,
+    /// Of a task.
+    pub task: Option<i64>,
+    /// About a deployment.
+    pub deployment: Option<String>,
+    /// About an instance.
+    pub instance: Option<String>,
+    /// By a user.
+    pub user: Option<String>,
+    /// Of a kind.
+    pub action: Option<String>,
+    /// To a kind of thing.
+    pub object_type: Option<String>,
+    /// To a thing.
+    pub object_name: Option<String>,
+}
+
+fn read(row: &AnyRow) -> Result<EventRecord, StoreError> {
+    Ok(EventRecord {
+        id: row.try_get("id")?,
+        parent: row.try_get("parent")?,
+        happened_at: row.try_get("happened_at")?,
+        event: Event {
+            user: row.try_get("username")?,
+            action: row.try_get("action")?,
+            object_type: row.try_get("object_type")?,
+            object_name: row.try_get("object_name")?,
+            task: row.try_get("task")?,
+            deployment: row.try_get("deployment")?,
+            instance: row.try_get("instance")?,
+            error: row.try_get("error")?,
+            context: from_json("events.context", &row.try_get::<String, _>("context")?)?,
+        },
+    })
+}
+
+impl Store {
+    /// Notes that something happens, and gives its id.
+    pub async fn add_event(&self, event: &Event) -> Result<i64, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let row = sqlx::query(
+            "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id",
+        )
+        .bind(clock::now())
+        .bind(event.user.as_str())
+        .bind(event.action.as_str())
+        .bind(event.object_type.as_str())
+        .bind(event.object_name.as_deref())
+        .bind(event.task)
+        .bind(event.deployment.as_deref())
+        .bind(event.instance.as_deref())
+        .bind(event.error.as_deref())
+        .bind(to_json("events.context", &event.context)?)
+        .fetch_one(transaction.connection())
+        .await?;
+        transaction.commit().await?;
+        Ok(row.try_get("id")?)
+    }
+
+    /// Notes how something ended.
+    pub async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(
+            "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
+             SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'
+             FROM events WHERE id = $1",
+        )
+        .bind(beginning)
+        .bind(clock::now())
+        .bind(error)
+        .execute(transaction.connection())
+        .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// One event.
+    pub async fn event(&self, id: i64) -> Result<Option<EventRecord>, StoreError> {
+        let row =
+            sqlx::query("SELECT * FROM events WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// Events that pass a filter, newest first.
+    pub async fn events(&self, filter: &EventFilter) -> Result<Vec<EventRecord>, StoreError> {
+        let word = |word: &Option<String>| word.clone().unwrap_or_default();
+        let rows = sqlx::query(
+            "SELECT * FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
+               AND ($5 = '' OR deployment = $5) AND ($6 = '' OR instance = $6) AND ($7 = '' OR username = $7)
+               AND ($8 = '' OR action = $8) AND ($9 = '' OR object_type = $9) AND ($10 = '' OR object_name = $10)
+             ORDER BY id DESC LIMIT $11",
+        )
+        .bind(filter.before_id.unwrap_or(i64::MAX))
+        .bind(filter.before.unwrap_or(i64::MAX))
+        .bind(filter.after.unwrap_or(-1))
+        .bind(filter.task.unwrap_or(-1))
+        .bind(word(&filter.deployment))
+        .bind(word(&filter.instance))
+        .bind(word(&filter.user))
+        .bind(word(&filter.action))
+        .bind(word(&filter.object_type))
+        .bind(word(&filter.object_name))
+        .bind(MOST)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(read).collect()
+    }
+}
+
+/// What a change does, to what, and of which instance. None for changes that nobody asks about.
+enum Owner<'c> {
+    Instance(&'c str),
+    OfVm(&'c str),
+    OfDisk(&'c str),
+    Nobody,
+}
+
+fn words(change: &Change) -> Option<(&'static str, &'static str, Option<String>, Owner<'_>)> {
+    Some(match change {
+        Change::CreateStemcell { stemcell, .. } => {
+            ("create", "stemcell", Some(format!("{}/{}", stemcell.name, stemcell.version)), Owner::Nobody)
+        }
+        Change::DeleteStemcell { cid, .. } => ("delete", "stemcell", Some(cid.to_string()), Owner::Nobody),
+        Change::CreateVm { vm } => ("create", "vm", None, Owner::Instance(&vm.instance)),
+        Change::DeleteVm { cid } => ("delete", "vm", Some(cid.to_string()), Owner::OfVm(cid.as_str())),
+        Change::CreateDisk { disk, .. } => ("create", "disk", None, Owner::Instance(&disk.instance)),
+        Change::DeleteDisk { cid } => ("delete", "disk", Some(cid.to_string()), Owner::OfDisk(cid.as_str())),
+        _ => return None,
+    })
+}
+
+/// Notes, with an intent, that a change begins.
+pub(super) async fn intent_begins(transaction: &mut Transaction, intent: &Intent) -> Result<(), StoreError> {
+    let Some((action, object_type, name, owner)) = words(&intent.change) else { return Ok(()) };
+    let (of_instance, of_vm, of_disk) = match owner {
+        Owner::Instance(id) => (id, "", ""),
+        Owner::OfVm(cid) => ("", cid, ""),
+        Owner::OfDisk(cid) => ("", "", cid),
+        Owner::Nobody => ("", "", ""),
+    };
+    let instance = sqlx::query(
+        "SELECT deployment, instance_group || '/' || id AS name FROM instances WHERE id = $1
+            OR id = (SELECT instance FROM vms WHERE cid = $2) OR id = (SELECT instance FROM disks WHERE cid = $3)",
+    )
+    .bind(of_instance)
+    .bind(of_vm)
+    .bind(of_disk)
+    .fetch_optional(transaction.connection())
+    .await?;
+    let (mut deployment, mut instance_name): (Option<String>, Option<String>) = (None, None);
+    if let Some(row) = instance {
+        (deployment, instance_name) = (row.try_get("deployment")?, row.try_get("name")?);
+    }
+    let row = sqlx::query(
+        "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, instance, context)
+         VALUES ($1, COALESCE((SELECT username FROM tasks WHERE id = $5), $8), $2, $3, $4, $5, $6, $7, '{}') RETURNING id",
+    )
+    .bind(clock::now())
+    .bind(action)
+    .bind(object_type)
+    .bind(name)
+    .bind(intent.task)
+    .bind(deployment)
+    .bind(instance_name)
+    .bind(DIRECTOR)
+    .fetch_one(transaction.connection())
+    .await?;
+    sqlx::query("UPDATE intents SET event = $1 WHERE id = $2")
+        .bind(row.try_get::<i64, _>("id")?)
+        .bind(intent.id.as_str())
+        .execute(transaction.connection())
+        .await?;
+    Ok(())
+}
+
+/// Notes, with the end of an intent, how the change ended.
+pub(super) async fn intent_ends(
+    transaction: &mut Transaction,
+    id: &RequestId,
+    made: Option<&str>,
+    error: Option<&str>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
+         SELECT e.id, $2, e.username, e.action, e.object_type, COALESCE(CAST($3 AS TEXT), e.object_name), e.task, e.deployment,
+            e.instance, CAST($4 AS TEXT), '{}'
+         FROM events e JOIN intents i ON i.event = e.id WHERE i.id = $1",
+    )
+    .bind(id.as_str())
+    .bind(clock::now())
+    .bind(made)
+    .bind(error)
+    .execute(transaction.connection())
+    .await?;
+    Ok(())
+}
+
+/// The cid that a fact tells of, where it was not known before.
+pub(super) fn made(fact: &Fact) -> Option<&str> {
+    match fact {
+        Fact::StemcellCreated { cid, .. } => Some(cid.as_str()),
+        Fact::VmCreated { vm } => Some(vm.cid.as_str()),
+        Fact::DiskCreated { disk } => Some(disk.cid.as_str()),
+        _ => None,
+    }
+}
+
+/// Notes that a disk, which still has its record, is given up.
+pub(super) async fn disk_is_orphaned(transaction: &mut Transaction, cid: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO events (happened_at, username, action, object_type, object_name, deployment, instance, context)
+         SELECT $2, $3, 'orphan', 'disk', d.cid, i.deployment, i.instance_group || '/' || i.id, '{}'
+         FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1",
+    )
+    .bind(cid)
+    .bind(clock::now())
+    .bind(DIRECTOR)
+    .execute(transaction.connection())
+    .await?;
+    Ok(())
+}
+
+/// Notes that a task takes or gives back locks: the one named, or all of its.
+pub(super) async fn locks_change(
+    transaction: &mut Transaction,
+    action: &str,
+    task: i64,
+    name: Option<&str>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, context)
+         SELECT $1, COALESCE(t.username, $5), $2, 'lock', 'lock:' || l.name, l.task, t.deployment, '{}'
+         FROM locks l LEFT JOIN tasks t ON t.id = l.task WHERE l.task = $3 AND ($4 = '' OR l.name = $4)",
+    )
+    .bind(clock::now())
+    .bind(action)
+    .bind(task)
+    .bind(name.unwrap_or_default())
+    .bind(DIRECTOR)
+    .execute(transaction.connection())
+    .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_contract::{DiskCid, VmCid};
+
+    use super::*;
+    use crate::ledger::{DiskRecord, Ledger, NewDisk};
+    use crate::store::{InstanceRecord, InstanceState, NewTask};
+    use crate::tasks::Job;
+
+    async fn store(folder: &std::path::Path) -> Store {
+        Store::open(&format!("sqlite:{}", folder.join("director.db").display())).await.unwrap()
+    }
+
+    fn intent(task: i64, change: Change) -> Intent {
+        let (id, cpi) = (RequestId::random(), String::new());
+        Intent { id, task: Some(task), cpi, stemcell_version: None, change, child: None, doubt: None }
+    }
+
+    fn instance() -> InstanceRecord {
+        InstanceRecord {
+            id: "uuid".into(),
+            deployment: "d".into(),
+            group: "db".into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: InstanceState::Started,
+            spec: None,
+            converged: false,
+        }
+    }
+
+    /// Whoever looks for what happened to a disk finds who made it, for which instance, and why something failed.
+    #[tokio::test]
+    async fn what_is_done_in_a_cloud_has_its_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        store.add_deployment("d").await.unwrap();
+        store.begin_instances(&[instance()]).await.unwrap();
+        let job = Job::DeleteDeployment { deployment: "d".into(), force: false };
+        let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
+        store.take_lock("deployment:d", task, "owner").await.unwrap();
+
+        let disk = NewDisk {
+            instance: "uuid".into(),
+            name: String::new(),
+            cpi: String::new(),
+            size: 1,
+            cloud_properties: Object::new(),
+        };
+        let cid = DiskCid::new("disk-1").unwrap();
+        let made = DiskRecord {
+            cid: cid.clone(),
+            instance: "uuid".into(),
+            name: String::new(),
+            cpi: String::new(),
+            size: 1,
+            cloud_properties: Object::new(),
+            active: false,
+            vm: None,
+            mounted: false,
+            hint: None,
+        };
+        let creation = intent(task, Change::CreateDisk { disk, near: None });
+        store.open_intent(&creation).await.unwrap();
+        store.settle(&creation.id, &Fact::DiskCreated { disk: made }).await.unwrap();
+        store.record(&Fact::DiskOrphaned { disk: cid.clone() }).await.unwrap();
+        let deletion = intent(task, Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() });
+        store.open_intent(&deletion).await.unwrap();
+        store.abandon(&deletion.id, "no power").await.unwrap();
+        store.release_locks(task).await.unwrap();
+
+        let events = store.events(&EventFilter::default()).await.unwrap();
+        let told: Vec<_> = events
+            .iter()
+            .rev()
+            .map(|EventRecord { parent, event, .. }| {
+                let Event { user, action, object_type, object_name, instance, error, .. } = event;
+                let words = [object_name, instance, error].map(|word| word.as_deref().unwrap_or("-"));
+                format!("{user} {action} {object_type} {} {}", words.join(" "), parent.unwrap_or(0))
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "me acquire lock lock:deployment:d - - 0",
+                "me create disk - db/uuid - 0",
+                "me create disk disk-1 db/uuid - 2",
+                "_director orphan disk disk-1 db/uuid - 0",
+                "me delete vm vm-1 - - 0",
+                "me delete vm vm-1 - no power 5",
+                "me release lock lock:deployment:d - - 0",
+            ]
+        );
+    }
+}
