@@ -29,6 +29,7 @@
 //! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same; `surroundings`: what VMs share, and
 //!   giving it back.
 //! - `disks`: what disks are made of, and showing them to VMs; [`operator`]: looking at all of this, and tidying up.
+//! - [`own_machine`]: where containers can be tried without touching anything.
 //! - `unpack`, `oci`, `layers`: images, without letting them write anywhere else.
 
 mod address;
@@ -43,6 +44,7 @@ mod methods;
 mod network;
 mod oci;
 pub mod operator;
+pub mod own_machine;
 mod process_tree;
 mod state;
 mod supervisor;

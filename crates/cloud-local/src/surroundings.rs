@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
-use windlass_contract::Networks;
 use windlass_contract::cpi::{CpiError, ErrorType};
+use windlass_contract::{Networks, VmCid};
 use windlass_durable::lock::FileLock;
 
 use crate::cloud::LocalCloud;
@@ -14,7 +14,7 @@ use crate::isolation::{Isolation, IsolationChoice};
 use crate::machine::{Machine, with_cause};
 use crate::network::bridged::Surroundings;
 use crate::network::netlink::Netlink;
-use crate::network::{self, bridge, loopback};
+use crate::network::{self, Interface, bridge, loopback};
 use crate::state::VmRecord;
 
 impl LocalCloud {
@@ -66,18 +66,33 @@ impl LocalCloud {
         disks::release_all(self, vm, machine)?;
         let Some(container) = &vm.container else { return Ok(()) };
         let _networks = self.lock_networks()?;
-        let mut used = BTreeSet::new();
-        for other in self.vms.all()?.iter().filter(|other| other.cid != vm.cid) {
-            used.extend(interfaces(other).map(|interface| interface.bridge.clone()));
-        }
+        let wired = self.wired()?;
         let mut netlink = Netlink::open().map_err(|error| failed(&error))?;
-        for interface in interfaces(vm).filter(|interface| !used.contains(&interface.bridge)) {
-            bridge::remove(&mut netlink, &interface.bridge, container.wiring.outbound)?;
+        for Interface { bridge, .. } in interfaces(vm) {
+            if !wired.iter().any(|(other, used)| *other != vm.cid && used == bridge) {
+                bridge::remove(&mut netlink, bridge, container.wiring.outbound)?;
+            }
         }
         Ok(())
     }
+
+    /// Which VM is on which bridges, running or not.
+    pub(crate) fn wired(&self) -> Result<Vec<(VmCid, String)>, CpiError> {
+        let vms = self.vms.all()?;
+        Ok(vms.iter().flat_map(|vm| interfaces(vm).map(|it| (vm.cid.clone(), it.bridge.clone()))).collect())
+    }
+
+    /// Removes a bridge, unless a VM is on it in the meantime.
+    pub(crate) fn remove_unused_bridge(&self, name: &str) -> Result<(), CpiError> {
+        let _networks = self.lock_networks()?;
+        if self.wired()?.iter().any(|(_, used)| used == name) {
+            return Ok(());
+        }
+        let mut netlink = Netlink::open().map_err(|error| CpiError::cloud(with_cause(&error)))?;
+        Ok(bridge::remove(&mut netlink, name, self.config.outbound)?)
+    }
 }
 
-fn interfaces(vm: &VmRecord) -> impl Iterator<Item = &network::Interface> {
+fn interfaces(vm: &VmRecord) -> impl Iterator<Item = &Interface> {
     vm.container.iter().flat_map(|container| &container.wiring.interfaces)
 }

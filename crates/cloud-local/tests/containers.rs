@@ -12,6 +12,8 @@ use std::process::Command;
 use rig::own_machine::{STAYING, answers, is_own_machine, said, system};
 use rig::{Rig, kill_hard, read_json, request, runs, wait_for};
 use serde_json::{Value, json};
+use sha2::Digest;
+use windlass_cloud_local::LocalCloud;
 
 fn manual(ip: &str) -> Value {
     json!({"default": {"type": "manual", "ip": ip, "netmask": "255.255.255.0", "gateway": "10.77.0.1"}})
@@ -426,7 +428,9 @@ fn light_stemcells_are_used_where_they_are_and_windows_is_refused() {
     said("tar", &["xzf", system(&rig, STAYING, &[]).to_str().unwrap(), "-C", folder.to_str().unwrap()]);
     let empty = rig.path("empty");
     fs::write(&empty, "").unwrap();
-    for reference in [folder.to_str().unwrap().to_owned(), format!("dir:{}", folder.display())] {
+    let layout = oci_layout(&rig, &system(&rig, STAYING, &[]));
+    let by_folder = [folder.to_str().unwrap().to_owned(), format!("dir:{}", folder.display())];
+    for reference in by_folder.into_iter().chain([format!("oci:{layout}"), format!("oci:{layout}:latest")]) {
         let stemcell = rig.ok("create_stemcell", json!([empty, {"image_reference": reference}]));
         let cid = rig.container(&stemcell, manual("10.77.0.5"));
         assert!(answers("10.77.0.5"));
@@ -440,6 +444,61 @@ fn light_stemcells_are_used_where_they_are_and_windows_is_refused() {
     let windows = rig.refused("create_stemcell", json!([system(&rig, STAYING, &[]), {"os_type": "windows"}]));
     assert!(windows.starts_with("Bosh::Clouds::NotSupported") && windows.contains("Windows"), "{windows}");
     assert!(rig.list("stemcells").is_empty());
+}
+
+/// An OCI layout whose one image has one layer.
+fn oci_layout(rig: &Rig, layer: &std::path::Path) -> String {
+    let layout = rig.path("layout");
+    let blobs = layout.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let store = |kind: &str, content: &[u8]| {
+        let digest: String = sha2::Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(blobs.join(&digest), content).unwrap();
+        json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": format!("sha256:{digest}"),
+            "size": content.len()})
+    };
+    let layer = store("layer.v1.tar+gzip", &fs::read(layer).unwrap());
+    let config = store("config.v1+json", b"{}");
+    let manifest = json!({"schemaVersion": 2, "config": config, "layers": [layer]});
+    let mut manifest = store("manifest.v1+json", manifest.to_string().as_bytes());
+    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": "latest"});
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
+    fs::write(layout.join("index.json"), json!({"schemaVersion": 2, "manifests": [manifest]}).to_string()).unwrap();
+    layout.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_operator_is_told_of_bridges_that_are_missing_or_left_over() {
+    if !is_own_machine("an_operator_is_told_of_bridges_that_are_missing_or_left_over") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let stemcell = rig.system_stemcell();
+    let cid = rig.container(&stemcell, manual("10.77.0.5"));
+    let cloud = LocalCloud::configured(&rig.config()).unwrap();
+    let problems = || cloud.status().unwrap().problems;
+    assert_eq!(problems(), []);
+    let record = read_json(&rig.vm_folder(&cid).join("vm.json"));
+    let bridge = record["container"]["wiring"]["interfaces"][0]["bridge"].as_str().unwrap().to_owned();
+    said("ip", &["link", "del", &bridge]);
+    let [problem] = problems().try_into().unwrap();
+    assert!(problem.what == cid && problem.why.contains("is gone") && !problem.is_garbage(), "{problem:?}");
+    rig.ok("reboot_vm", json!([cid]));
+    assert_eq!(problems(), []);
+    rig.ok("delete_vm", json!([cid]));
+
+    // One of this cloud, and one of somebody else's.
+    for (name, address) in [(bridge.as_str(), "10.77.0.1/24"), ("wl-00000000", "10.99.0.1/24")] {
+        said("ip", &["link", "add", name, "type", "bridge"]);
+        said("ip", &["addr", "add", address, "dev", name]);
+    }
+    let [problem] = problems().try_into().unwrap();
+    assert!(problem.what == bridge && problem.is_garbage(), "{problem:?}");
+    cloud.collect(&problem).unwrap();
+    assert_eq!(problems(), []);
+    let links = said("ip", &["-o", "link"]);
+    assert!(!links.contains(&bridge) && links.contains("wl-00000000"), "{links}");
+    said("ip", &["link", "del", "wl-00000000"]);
 }
 
 #[test]

@@ -344,6 +344,10 @@ pub(crate) enum BenchVerb {
     Registry(BenchRegistryArgs),
     /// How soon an agent answers, how often, and in how much memory, beside the original that WINDLASS_ORIGINAL_AGENT names
     Agent(BenchAgentArgs),
+    /// What VMs, disks and snapshots of the embedded cloud cost; as root, on a machine of its own and beside runc and crun
+    Local(BenchLocalArgs),
+    /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
+    Kills(BenchKillsArgs),
 }
 
 /// `cpi …`.
@@ -486,6 +490,37 @@ pub(crate) struct BenchAgentArgs {
     /// The agent to measure [default: windlass-agent beside this program, else this program itself]
     #[arg(long, value_name = "FILE")]
     pub(crate) agent: Option<PathBuf>,
+}
+
+/// `bench local`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchLocalArgs {
+    /// How often a VM with a disk is made and deleted
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+    /// How many VMs are made one after the other
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
+    pub(crate) vms: usize,
+    /// How often that is done
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub(crate) rows: usize,
+    /// How many VMs are made several at a time
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub(crate) at_once: usize,
+    /// How many at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub(crate) parallel: usize,
+}
+
+/// `bench kills`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchKillsArgs {
+    /// Only these methods, such as attach_disk
+    #[arg(value_name = "METHOD")]
+    pub(crate) methods: Vec<String>,
+    /// Kill at every Nth step only
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub(crate) every: usize,
 }
 
 /// `bench cpi-call`.

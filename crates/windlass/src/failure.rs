@@ -60,6 +60,13 @@ pub(crate) enum Failure {
     Process(&'static str, #[source] io::Error),
     #[error("cannot {doing}")]
     Bench { doing: &'static str, source: io::Error },
+    #[error(
+        "this build cannot be killed at its steps; build one that can, and run it: \
+         'cargo run --release --features kill-points -- bench kills'"
+    )]
+    NoKillPoints,
+    #[error("no sweep of '{unknown}'; there are {known}")]
+    NoSuchMethod { unknown: String, known: String },
     #[error("the CPI has no good answer to '{call}': {reason}; 'windlass certify' tells more about it")]
     BenchAnswer { call: &'static str, reason: String },
     #[error(transparent)]

@@ -8,6 +8,7 @@
 //! - [`environment`], [`director_client`], [`session`]: which director, and the conversation with it.
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
+//! - [`scratch_cloud`], [`own_machine`], [`figures`]: what measurements have in common.
 //! - [`demo`]: the whole system in a minute.
 
 mod cli;
@@ -18,11 +19,13 @@ mod director_client;
 mod environment;
 mod event_log;
 mod failure;
+mod figures;
 mod foreground;
 mod formats;
 mod live_tree;
 mod own_cpi;
-mod percentile;
+mod own_machine;
+mod scratch_cloud;
 mod screen;
 mod session;
 mod table;

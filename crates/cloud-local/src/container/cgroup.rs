@@ -44,6 +44,16 @@ pub(crate) fn kill(vm: &str, patience: Duration) -> io::Result<()> {
     }
 }
 
+/// Whether processes of a VM are left.
+pub(crate) fn has_processes(vm: &str) -> bool {
+    let mut pids = BTreeSet::new();
+    for group in groups(vm).unwrap_or_default() {
+        // One that vanishes meanwhile has none.
+        let _ = collect(&group, &mut pids);
+    }
+    !pids.is_empty()
+}
+
 /// Removes a VM's group, which must have no processes. Gone already is a success.
 pub(crate) fn remove(vm: &str) -> io::Result<()> {
     for group in groups(vm)? {

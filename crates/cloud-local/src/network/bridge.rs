@@ -14,10 +14,24 @@ use super::{Interface, NetworkError, outbound, refused};
 /// Makes our names unlike those that anybody else would make from the same text.
 const SPACE: Uuid = Uuid::from_u128(0x3f7c_15a0_7d5b_4c0e_9a53_5f1d_77a1_e0b2);
 
+/// What all names of bridges begin with.
+const PREFIX: &str = "wl-";
+
 /// The name of the bridge for `subnet`; names of interfaces have at most 15 characters.
 pub(crate) fn name(state: &Path, subnet: IpNet) -> String {
     let digest = Uuid::new_v5(&SPACE, &[state.as_os_str().as_bytes(), b"\0", subnet.to_string().as_bytes()].concat());
-    format!("wl-{:08x}", digest.as_fields().0)
+    format!("{PREFIX}{:08x}", digest.as_fields().0)
+}
+
+/// All bridges of `state`, with their subnets.
+pub(crate) fn of_state(netlink: &mut Netlink, state: &Path) -> Result<Vec<(String, IpNet)>, NetworkError> {
+    let used = netlink.used().map_err(refused("list", "the machine's addresses"))?;
+    let names = netlink.names().map_err(refused("list", "the machine's interfaces"))?;
+    let subnet = |link: u32, link_name: &str| {
+        used.iter().find(|it| it.link == Some(link) && name(state, it.prefix) == link_name).map(|it| it.prefix)
+    };
+    let ours = names.into_iter().filter(|(_, name)| name.starts_with(PREFIX));
+    Ok(ours.filter_map(|(link, name)| subnet(link, &name).map(|subnet| (name, subnet))).collect())
 }
 
 /// A hardware address that depends on `of` alone: whoever comes back under the same address is found at once, because what

@@ -38,6 +38,7 @@ impl LocalCloud {
                 removed.map_err(|error| CpiError::cloud(format!("cannot remove {}: {error}", path.display())))
             }
             Cure::Settle(cid) => LockedDisk::lock(self, cid).map(drop),
+            Cure::RemoveBridge(name) => self.remove_unused_bridge(name),
             Cure::ByHand(_) => Ok(()),
         }
     }

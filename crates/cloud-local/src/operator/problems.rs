@@ -1,4 +1,4 @@
-//! What does not fit together: half-done things of killed calls, and mounts that no record explains.
+//! What does not fit together: half-done things of killed calls, and mounts, bridges and processes that no record explains.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,11 @@ use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use crate::cloud::LocalCloud;
+use crate::container::cgroup;
 use crate::disks::{self, mounts};
-use crate::machine::Machine;
+use crate::machine::{Machine, with_cause};
+use crate::network::bridge;
+use crate::network::netlink::Netlink;
 use crate::state::{DiskForm, DiskRecord, VmRecord};
 
 /// Something that does not fit.
@@ -32,6 +35,8 @@ pub(super) enum Cure {
     RemoveLock(PathBuf),
     /// Whoever locks the disk finishes what was begun.
     Settle(DiskCid),
+    /// A bridge of this cloud that no VM is on goes.
+    RemoveBridge(String),
     /// Only a person can.
     ByHand(&'static str),
 }
@@ -74,6 +79,7 @@ pub(super) fn find(cloud: &LocalCloud) -> Result<Vec<Problem>, CpiError> {
         }
     }
     mounts(cloud, &mut problems)?;
+    bridges(cloud, &mut problems)?;
     Ok(problems)
 }
 
@@ -90,14 +96,20 @@ fn halves<R: Kept>(shelf: &Shelf<R>, problems: &mut Vec<Problem>) -> Result<(), 
     Ok(())
 }
 
-/// A supervisor that ends in order takes its record with it.
+/// A supervisor that ends in order takes its record and the VM's processes with it.
 fn of_vm(cloud: &LocalCloud, vm: &VmRecord) -> Option<Problem> {
     let machine = Machine::new(cloud.vms.path(vm.cid.as_str())?);
     let runs = FileLock::is_held(&machine.lock()).unwrap_or(true) || cloud.vms.is_locked(vm.cid.as_str());
-    (!runs && machine.supervisor().exists()).then(|| {
-        let cure = Cure::ByHand("repeat the call that was killed, 'reboot_vm' or 'delete_vm'");
-        Problem::new(vm.cid.as_str(), "its supervisor was killed", cure)
-    })
+    let why = match runs {
+        true => return None,
+        false if machine.supervisor().exists() => "its supervisor was killed",
+        false if vm.container.is_some() && cgroup::has_processes(vm.cid.as_str()) => {
+            "it is off, and processes of it are left in its control group"
+        }
+        false => return None,
+    };
+    let cure = Cure::ByHand("repeat the call that was killed, 'reboot_vm' or 'delete_vm'");
+    Some(Problem::new(vm.cid.as_str(), why, cure))
 }
 
 /// Nobody works on the disk.
@@ -175,6 +187,29 @@ fn mounts(cloud: &LocalCloud, problems: &mut Vec<Problem>) -> Result<(), CpiErro
         if !is_explained {
             let cure = Cure::ByHand("look what it is, and unmount it");
             problems.push(Problem::new(mount.point.display().to_string(), "mounted, and nothing explains it", cure));
+        }
+    }
+    Ok(())
+}
+
+/// Bridges of this cloud that no VM is on, and VMs that run without theirs.
+fn bridges(cloud: &LocalCloud, problems: &mut Vec<Problem>) -> Result<(), CpiError> {
+    let wired = cloud.wired()?;
+    let failed = |error: std::io::Error| CpiError::cloud(format!("cannot list the machine's interfaces: {error}"));
+    let mut netlink = Netlink::open().map_err(failed)?;
+    let ours = bridge::of_state(&mut netlink, cloud.state()).map_err(|error| CpiError::cloud(with_cause(&error)))?;
+    for (name, subnet) in &ours {
+        if !wired.iter().any(|(_, bridge)| bridge == name) {
+            let why = format!("the bridge of {subnet}, and no VM is on it");
+            problems.push(Problem::new(name.as_str(), why, Cure::RemoveBridge(name.clone())));
+        }
+    }
+    for (vm, bridge) in wired {
+        let machine = cloud.vms.path(vm.as_str()).map(Machine::new);
+        let runs = machine.is_some_and(|machine| FileLock::is_held(&machine.lock()).unwrap_or(false));
+        if runs && !cloud.vms.is_locked(vm.as_str()) && !ours.iter().any(|(name, _)| *name == bridge) {
+            let why = format!("it runs, and its bridge {bridge} is gone or has lost its address");
+            problems.push(Problem::new(vm.as_str(), why, Cure::ByHand("'reboot_vm'")));
         }
     }
     Ok(())

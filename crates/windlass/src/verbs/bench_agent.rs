@@ -17,7 +17,7 @@ use windlass_pki::Authority;
 
 use crate::cli::BenchAgentArgs;
 use crate::failure::Failure;
-use crate::percentile::percentile;
+use crate::figures::{DEBUG_BUILD, percentile};
 use crate::screen::Screen;
 use crate::table::Table;
 
@@ -224,9 +224,7 @@ fn table(subjects: &[Subject], arguments: &BenchAgentArgs) -> Table {
     if subjects.len() < 2 {
         notes.push("WINDLASS_ORIGINAL_AGENT may name the original's executable, to compare with.");
     }
-    if cfg!(debug_assertions) {
-        notes.push("This is a debug build; only a release build says anything.");
-    }
+    notes.extend(DEBUG_BUILD);
     Table {
         title: Some(format!(
             "{} starts each, in turn, and {} pings over one connection; medians",

@@ -13,8 +13,8 @@ use windlass_certify::CommandLine;
 
 use crate::cli::BenchCpiCallArgs;
 use crate::failure::Failure;
+use crate::figures::{DEBUG_BUILD, percentile};
 use crate::own_cpi;
-use crate::percentile::percentile;
 use crate::screen::Screen;
 use crate::table::Table;
 use crate::verbs::certify::CertifyFailure;
@@ -217,9 +217,7 @@ fn table(subjects: &[Subject], runs: usize) -> Table {
         ]
     });
     let mut notes = vec!["The aim: 'info' takes at most 2.0 times as long as /bin/true, in less than 8 MiB."];
-    if cfg!(debug_assertions) {
-        notes.push("This is a debug build; only a release build says anything.");
-    }
+    notes.extend(DEBUG_BUILD);
     Table {
         title: Some(format!("{runs} runs each, in turn, from the start of the process to its end")),
         header: vec!["Call", "Median", "95th Percentile", "Times /bin/true", "Peak Memory"],

@@ -2,6 +2,8 @@
 
 mod bench_agent;
 mod bench_cpi_call;
+mod bench_kills;
+mod bench_local;
 mod bench_registry;
 mod cancel_task;
 pub(crate) mod certify;
@@ -23,7 +25,7 @@ mod plan;
 mod recreate;
 mod registry;
 mod sim;
-mod stemcell_build;
+pub(crate) mod stemcell_build;
 mod stemcell_inspect;
 mod stemcell_repack;
 mod stemcells;
@@ -41,6 +43,7 @@ use std::process::ExitCode;
 use crate::cli::{BenchVerb, Cli, CpiVerb, Global, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
+use crate::own_machine;
 use crate::screen::Screen;
 use crate::session::Session;
 
@@ -58,6 +61,16 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             return windlass_agent::run(arguments.into_iter());
         }
         _ => {}
+    }
+    if let Verb::Bench(BenchVerb::Local(_) | BenchVerb::Kills(_)) = cli.verb {
+        match own_machine::enter() {
+            Ok(None) => {}
+            Ok(Some(ended)) => return ended,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "{}", chain(&error));
+                return ExitCode::FAILURE;
+            }
+        }
     }
     let mut screen = match cli.verb {
         Verb::Demo { .. } | Verb::Director(_) | Verb::Registry(_) | Verb::Certify(_) => {
@@ -98,6 +111,8 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Sim(SimArgs { verb: Some(verb), .. }) => return sim::look(screen, verb),
         Verb::Bench(BenchVerb::Agent(arguments)) => return bench_agent::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
+        Verb::Bench(BenchVerb::Local(arguments)) => return bench_local::run(screen, &arguments).await,
+        Verb::Bench(BenchVerb::Kills(arguments)) => return bench_kills::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::Registry(arguments)) => return bench_registry::run(screen, &arguments).await,
         _ => {}
     }

@@ -19,7 +19,7 @@ use windlass_registry::credentials::reading_password;
 
 use crate::cli::BenchRegistryArgs;
 use crate::failure::Failure;
-use crate::percentile::percentile;
+use crate::figures::{DEBUG_BUILD, percentile};
 use crate::screen::Screen;
 use crate::table::Table;
 use load::{Load, Measured};
@@ -165,9 +165,7 @@ fn table(subjects: &[Subject], arguments: &BenchRegistryArgs, nginx: bool, postg
     if !postgres {
         notes.push("PostgreSQL is not installed, so it was not measured.");
     }
-    if cfg!(debug_assertions) {
-        notes.push("This is a debug build; only a release build says anything.");
-    }
+    notes.extend(DEBUG_BUILD);
     let (connections, size) = (arguments.connections, arguments.size);
     Table {
         title: Some(format!("{connections} connections, settings of {size} bytes, {INSTANCES} VMs, in turn")),

@@ -1,6 +1,10 @@
-//! What measurements are summed up by.
+//! What measurements are summed up by and said with.
 
 use std::time::Duration;
+
+/// What stands below the figures of a build that says nothing about speed.
+pub(crate) const DEBUG_BUILD: Option<&str> =
+    if cfg!(debug_assertions) { Some("This is a debug build; only a release build says anything.") } else { None };
 
 /// The time that `percent` of the runs did not exceed.
 pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
@@ -8,6 +12,11 @@ pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
     times.sort();
     let index = (times.len() * percent).div_ceil(100).max(1) - 1;
     times.get(index).copied().unwrap_or_default()
+}
+
+/// A short time, for people.
+pub(crate) fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
 }
 
 #[cfg(test)]

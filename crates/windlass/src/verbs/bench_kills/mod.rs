@@ -1,0 +1,124 @@
+//! `windlass bench kills`: the CPI of the embedded cloud killed at each of its steps, in every method that changes something.
+//! After each kill the call is repeated, as a director does; then the cloud must hold exactly what it should, explain all of
+//! it, and have the data of its disks. In the end nothing of it may be left on the machine.
+
+mod machine;
+mod scene;
+
+use std::io;
+
+use windlass_cloud_local::{Isolation, own_machine};
+
+use crate::cli::BenchKillsArgs;
+use crate::failure::Failure;
+use crate::foreground::Stop;
+use crate::scratch_cloud::{ScratchCloud, request, result};
+use crate::screen::Screen;
+use crate::table::Table;
+use machine::Watch;
+use scene::{METHODS, Scene};
+
+pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Result<(), Failure> {
+    if !cfg!(feature = "kill-points") {
+        return Err(Failure::NoKillPoints);
+    }
+    if let Some(unknown) = arguments.methods.iter().find(|method| !METHODS.contains(&method.as_str())) {
+        return Err(Failure::NoSuchMethod { unknown: unknown.clone(), known: METHODS.join(", ") });
+    }
+    let mut stop = Stop::listen()?;
+    let mut rows = Vec::new();
+    for isolation in [Isolation::Container, Isolation::Process] {
+        if isolation == Isolation::Container && !own_machine::is_inside() {
+            continue;
+        }
+        let cloud = ScratchCloud::new(isolation).await.map_err(failed)?;
+        let mut watch = Watch::new(cloud.folder());
+        let swept = tokio::select! {
+            swept = sweep_all(screen, &cloud, &mut watch, arguments) => swept,
+            () = stop.wanted() => Err(io::Error::other("stopped")),
+        };
+        let cleared = cloud.clear().await;
+        rows.extend(swept.map_err(failed)?);
+        cleared.map_err(failed)?;
+        watch.nothing_is_left().map_err(failed)?;
+    }
+    screen.table(&table(rows, own_machine::is_inside()));
+    Ok(())
+}
+
+fn failed(source: io::Error) -> Failure {
+    Failure::Bench { doing: "sweep the embedded cloud", source }
+}
+
+/// What one method went through.
+struct Swept {
+    isolation: Isolation,
+    method: &'static str,
+    kills: u64,
+}
+
+async fn sweep_all(
+    screen: &mut Screen,
+    cloud: &ScratchCloud,
+    watch: &mut Watch,
+    arguments: &BenchKillsArgs,
+) -> io::Result<Vec<Swept>> {
+    let mut scene = Scene::new(cloud).await?;
+    let mut all = Vec::new();
+    for method in METHODS {
+        if !arguments.methods.is_empty() && !arguments.methods.iter().any(|wanted| wanted == method) {
+            continue;
+        }
+        let swept = sweep(&mut scene, watch, method, arguments.every as u64).await?;
+        screen.line(&format!("{} {method}: killed {} times", swept.isolation, swept.kills));
+        all.push(swept);
+    }
+    Ok(all)
+}
+
+/// Kills the method at its points until a call ends unkilled.
+async fn sweep(scene: &mut Scene<'_>, watch: &mut Watch, method: &'static str, every: u64) -> io::Result<Swept> {
+    let cloud = scene.cloud();
+    let standing = scene.listed()?;
+    for kills in 0.. {
+        let point = 1 + kills * every;
+        let at = |error: io::Error| io::Error::other(format!("{method} killed at point {point}: {error}"));
+        let request = request(method, scene.prepare(method).await.map_err(at)?);
+        let unkilled = cloud.send(&request, Some(point)).await?;
+        let was_killed = unkilled.is_none();
+        let answer = match unkilled {
+            Some(answer) => answer,
+            None => cloud.send(&request, None).await?.ok_or_else(|| io::Error::other("killed unasked"))?,
+        };
+        let answer = result(method, &answer).map_err(at)?;
+        watch.remember(&scene.listed()?);
+        scene.check(method, &answer).await.map_err(at)?;
+        scene.is_explained().map_err(at)?;
+        let now = scene.listed()?;
+        if now != standing {
+            return Err(at(io::Error::other(format!("the cloud holds {now:?} instead of {standing:?}"))));
+        }
+        if !was_killed {
+            return Ok(Swept { isolation: cloud.isolation(), method, kills });
+        }
+    }
+    Err(io::Error::other("there is no end of points"))
+}
+
+fn table(rows: Vec<Swept>, has_containers: bool) -> Table {
+    let total: u64 = rows.iter().map(|swept| swept.kills).sum();
+    let mut notes = vec!["After each kill the call was repeated; nothing was lost, left over or unexplained."];
+    if !has_containers {
+        notes.push("As root, VMs that are containers are swept, too.");
+    }
+    Table {
+        title: Some(format!("{total} kills")),
+        header: vec!["Isolation", "Method", "Kills"],
+        rows: rows
+            .into_iter()
+            .map(|swept| vec![swept.isolation.to_string(), swept.method.to_owned(), swept.kills.to_string()])
+            .collect(),
+        notes,
+        ..Table::default()
+    }
+}
