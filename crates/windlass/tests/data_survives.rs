@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_agent_client::{Agent, AgentAccess, AgentClient, ClientTls};
+use windlass_agent_client::{Agent, AgentAccess, AgentClient, ClientTls, Outcome};
 use windlass_contract::{AgentId, DiskCid, DiskHint};
 use windlass_pki::Authority;
 
@@ -112,7 +112,8 @@ impl Site {
     fn unmount(&self, vm: &Vm, disk: &DiskCid) {
         self.runtime.block_on(vm.agent.unmount_disk(disk)).unwrap();
         self.ok("detach_disk", json!([vm.cid, disk]));
-        self.runtime.block_on(vm.agent.remove_persistent_disk(disk)).unwrap();
+        let forgotten = self.runtime.block_on(vm.agent.remove_persistent_disk(disk)).unwrap();
+        assert_eq!(forgotten, Outcome::Done, "the agent of this stemcell knows it");
     }
 }
 
