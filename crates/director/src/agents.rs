@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use windlass_agent_client::{AGENT_PORT, Agent, AgentAccess, AgentClient, AgentEndpoint, ClientTls, TlsError};
-use windlass_contract::{AgentId, Networks};
+use windlass_contract::{AgentId, Networks, Object};
 use windlass_pki::{Authority, Identity, PkiError};
 
 use crate::ledger::VmRecord;
@@ -13,12 +13,19 @@ use crate::ledger::VmRecord;
 pub struct Agents {
     client: AgentClient,
     authority: Authority,
+    env: Object,
 }
 
 impl Agents {
-    /// Talks to agents whose certificates `authority` issued, as `client`.
-    pub fn new(authority: Authority, client: &Identity) -> Result<Self, TlsError> {
-        Ok(Self { client: AgentClient::new(ClientTls::new(&authority, client))?, authority })
+    /// Talks to agents whose certificates `authority` issued, as `client`. `env` is what the operator wants in `env.bosh`
+    /// of every VM.
+    pub fn new(authority: Authority, client: &Identity, env: Object) -> Result<Self, TlsError> {
+        Ok(Self { client: AgentClient::new(ClientTls::new(&authority, client))?, authority, env })
+    }
+
+    /// What the operator wants in `env.bosh` of every VM.
+    pub fn env(&self) -> &Object {
+        &self.env
     }
 
     /// What a new agent is given: an address to listen on, a certificate, a password of its own.

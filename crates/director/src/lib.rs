@@ -7,10 +7,12 @@
 //! - [`api`]: HTTPS, as the original's clients expect it.
 //! - [`tasks`]: what the API queues and workers carry out.
 //! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
+//! - [`settings`]: what the operator set in `director.yml`.
 //! - [`recovery`]: what happens at the start after a kill.
 
 pub mod agents;
 pub mod api;
+pub mod built_in;
 pub mod clock;
 pub mod clouds;
 pub mod desired;
@@ -18,6 +20,7 @@ mod diff;
 pub mod ledger;
 pub mod plan;
 pub mod recovery;
+pub mod settings;
 mod start;
 pub mod state_dir;
 pub mod steps;
@@ -27,10 +30,11 @@ pub mod users;
 
 use std::sync::Arc;
 
-pub use start::{CpiSource, DirectorOptions, Running, StartError, start};
+pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::agents::Agents;
 use crate::clouds::Clouds;
+use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
@@ -55,4 +59,6 @@ pub struct Director {
     pub folders: StateDir,
     /// Who carries out tasks.
     pub workers: Workers,
+    /// What the operator set.
+    pub settings: Settings,
 }

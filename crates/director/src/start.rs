@@ -7,17 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_contract::{ApiVersion, Object, Secret};
+use windlass_contract::{Object, Secret};
 use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use crate::agents::Agents;
+use crate::built_in::{self, BuiltInError};
 use crate::clouds::Clouds;
 use crate::recovery::{RecoveryError, recover};
+use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
@@ -30,27 +31,12 @@ use windlass_pki::{Authority, PkiError};
 pub struct DirectorOptions {
     /// Where everything is kept.
     pub state_dir: PathBuf,
-    /// Where it listens; port 0 for any.
-    pub listen: SocketAddr,
-    /// Another database than the embedded one.
-    pub db: Option<String>,
-    /// For people and for the clouds.
-    pub name: String,
-    /// The default CPI.
-    pub cpi: CpiSource,
+    /// What the operator set.
+    pub settings: Settings,
+    /// The command of the clouds that are built in, to which `local …` or `sim …` is added.
+    pub own_cpi: CpiCommand,
 }
 
-/// Where the default CPI comes from.
-#[derive(Debug, Clone)]
-pub enum CpiSource {
-    /// The built-in local cloud: this command with `local --config …` behind it.
-    Local(CpiCommand),
-    /// Any CPI.
-    Executable(CpiCommand),
-}
-
-/// How long a CPI may take, unless configured otherwise. Real clouds are slow.
-const CPI_DEADLINE: Duration = Duration::from_secs(3600);
 /// Clients ask twice a second how their task is; after its end they ask for its output and its result.
 const FAREWELL: Duration = Duration::from_secs(2);
 const ADMIN: &str = "admin";
@@ -85,6 +71,9 @@ pub enum StartError {
     /// certificates cannot be used
     #[error("cannot use the director's certificates")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// the configuration of the default CPI cannot be used
+    #[error(transparent)]
+    BuiltIn(#[from] BuiltInError),
     /// the address cannot be listened on
     #[error("cannot listen on {address}; choose another --listen")]
     Listen {
@@ -142,44 +131,48 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let lock = FileLock::try_acquire(&folders.lock())
         .map_err(unusable)?
         .ok_or_else(|| StartError::InUse { path: options.state_dir.clone() })?;
-    let url = options.db.clone().unwrap_or_else(|| format!("sqlite:{}", folders.database().display()));
-    let store = Store::open(&url).await?;
+    let settings = options.settings;
+    let embedded = || Secret::new(format!("sqlite:{}", folders.database().display()));
+    let store = Store::open(settings.db.clone().unwrap_or_else(embedded).reveal()).await?;
     let uuid = store.attribute("uuid", || uuid::Uuid::new_v4().to_string()).await?;
     let password = store.attribute("admin_password", || uuid::Uuid::new_v4().simple().to_string()).await?;
     let admin = Credentials { user: ADMIN.to_owned(), password: Secret::new(password) };
 
     let authority = Authority::open(&folders.pki())?;
     file::write(&folders.ca_certificate(), authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
-    let server_identity = authority.director_server(&folders.pki(), &server_names(options.listen.ip()))?;
+    let server_identity = authority.director_server(&folders.pki(), &server_names(&settings))?;
     let client_identity = authority.director_client(&folders.pki())?;
     let tls = api::tls::server_config(&server_identity).map_err(|error| StartError::Tls(error.into()))?;
-    let agents = Agents::new(authority, &client_identity).map_err(|error| StartError::Tls(error.into()))?;
+    let agents = Agents::new(authority, &client_identity, settings.agent_env.clone())
+        .map_err(|error| StartError::Tls(error.into()))?;
 
     let cpi = Cpi::new(
-        cpi_command(&options.cpi, &folders).map_err(unusable)?,
+        built_in::command(&settings.cpi, &options.own_cpi, settings.isolation, &folders)?,
         CpiOptions {
             director_uuid: uuid.clone(),
             properties: Object::new(),
-            preferred_version: ApiVersion::HIGHEST,
-            deadline: CPI_DEADLINE,
+            preferred_version: settings.preferred_version,
+            deadline: settings.cpi_deadline,
         },
     );
+    let listen = settings.listen;
     let director = Arc::new(Director {
-        name: options.name.clone(),
+        name: settings.name.clone(),
         uuid,
-        users: Users::new(admin, Vec::new()),
+        users: Users::new(admin, settings.users.clone()),
         store: store.clone(),
         clouds: Clouds::new(BTreeMap::from([(String::new(), cpi)])),
         agents: Arc::new(agents),
         folders: folders.clone(),
         workers: Workers::default(),
+        settings,
     });
     recover(&director).await?;
     director.store.add_event(&Event::director_starts(&director.name)).await?;
     empty(&folders.temporary()).map_err(unusable)?;
 
-    let listening = |source| StartError::Listen { address: options.listen, source };
-    let listener = tokio::net::TcpListener::bind(options.listen).await.map_err(listening)?;
+    let listening = |source| StartError::Listen { address: listen, source };
+    let listener = tokio::net::TcpListener::bind(listen).await.map_err(listening)?;
     let address = listener.local_addr().map_err(listening)?;
     let (stop_workers, workers_stop) = watch::channel(false);
     let (stop_server, server_stops) = watch::channel(false);
@@ -199,38 +192,31 @@ fn empty(folder: &std::path::Path) -> io::Result<()> {
     file::create_private_dir(folder)
 }
 
-fn server_names(listen: IpAddr) -> Vec<String> {
+/// Under which names clients reach the director.
+fn server_names(settings: &Settings) -> Vec<String> {
     let mut names = vec!["127.0.0.1".to_owned(), "::1".to_owned(), "localhost".to_owned()];
     names.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()));
-    if !listen.is_unspecified() {
-        names.push(listen.to_string());
+    names.extend(settings.advertise.clone());
+    if !settings.listen.ip().is_unspecified() {
+        names.push(settings.listen.ip().to_string());
     }
     names.sort();
     names.dedup();
     names
 }
 
-fn cpi_command(source: &CpiSource, folders: &StateDir) -> io::Result<CpiCommand> {
-    let mut command = match source {
-        CpiSource::Executable(command) => return Ok(command.clone()),
-        CpiSource::Local(command) => command.clone(),
-    };
-    let config = json!({"cloud": {"plugin": "local", "properties": {
-        "local": {"state_dir": folders.cloud(), "isolation": "process"},
-    }}});
-    let path = folders.local_cpi_config();
-    file::write_json(&path, &config, file::PRIVATE)?;
-    command.arguments.extend(["local", "--config"].map(Into::into));
-    command.arguments.push(path.into());
-    Ok(command)
-}
-
 /// For `bosh` and for `windlass`. Written last: whoever waits for it finds a director that answers.
 fn write_env_sh(director: &Director, address: SocketAddr) -> io::Result<()> {
-    let host = match address.ip() {
-        unspecified if unspecified.is_unspecified() => "127.0.0.1".to_owned(),
+    let bracketed = |address: IpAddr| match address {
         IpAddr::V6(v6) => format!("[{v6}]"),
         IpAddr::V4(v4) => v4.to_string(),
+    };
+    let host = match (address.ip(), director.settings.advertise.first()) {
+        (unspecified, Some(name)) if unspecified.is_unspecified() => {
+            name.parse().map_or_else(|_| name.clone(), bracketed)
+        }
+        (unspecified, None) if unspecified.is_unspecified() => "127.0.0.1".to_owned(),
+        (address, _) => bracketed(address),
     };
     let quoted = |text: String| format!("'{}'", text.replace('\'', r"'\''"));
     let lines = [

@@ -57,9 +57,14 @@ impl StateDir {
         self.root.join("env.sh")
     }
 
-    /// The configuration of the built-in local CPI.
-    pub fn local_cpi_config(&self) -> PathBuf {
-        self.root.join("cpi").join("local.json")
+    /// The configuration of a CPI that is built in.
+    pub fn cpi_config(&self, plugin: &str) -> PathBuf {
+        self.root.join("cpi").join(format!("{plugin}.json"))
+    }
+
+    /// The state of a simulated cloud.
+    pub fn simulated_cloud(&self) -> PathBuf {
+        self.root.join("sim")
     }
 
     /// The state of the embedded cloud.

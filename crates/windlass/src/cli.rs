@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_contract::{DiskCid, Secret, VmCid};
+use windlass_director::settings::Isolation;
 
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
@@ -207,15 +208,44 @@ pub(crate) enum Verb {
 /// `director`.
 #[derive(Debug, Args)]
 pub(crate) struct DirectorArgs {
-    /// Address and port to listen on; port 0 for any
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:25555")]
-    pub(crate) listen: SocketAddr,
+    /// Settings; DIR/director.yml if it is there. Flags win over them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address and port to listen on; port 0 for any [default: 127.0.0.1:25555]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
     /// Database other than the embedded one, for example postgres://USER:PASSWORD@HOST/NAME
     #[arg(long, value_name = "URL", value_parser = secret)]
     pub(crate) db: Option<Secret>,
-    /// Name of the director
-    #[arg(long, default_value = "windlass")]
-    pub(crate) name: String,
+    /// Name of the director [default: windlass]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Default CPI: local, sim, or the path of an executable [default: local]
+    #[arg(long, value_name = "CPI")]
+    pub(crate) cpi: Option<String>,
+    /// Its configuration, in the form of cpi.json
+    #[arg(long, value_name = "FILE", requires = "cpi")]
+    pub(crate) cpi_config: Option<PathBuf>,
+    /// How VMs of the embedded cloud are kept apart: auto, container or process [default: auto]
+    #[arg(long, value_name = "WORD", value_parser = isolation)]
+    pub(crate) isolation: Option<Isolation>,
+    /// How the log is written
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How a log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One object per line
+    Json,
+}
+
+fn isolation(word: &str) -> Result<Isolation, String> {
+    let found = Isolation::WORDS.iter().find(|(known, _)| *known == word).map(|(_, isolation)| *isolation);
+    found.ok_or_else(|| "expected auto, container or process".to_owned())
 }
 
 const REGISTRY_HELP: &str = "Who may write is said by lines USER:PASSWORD, in the variable WINDLASS_REGISTRY_CREDENTIALS or \

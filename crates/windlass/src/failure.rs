@@ -48,6 +48,8 @@ pub(crate) enum Failure {
     Stemcell(#[from] windlass_stemcell::ReadError),
     #[error("cannot find a place for the director's state; name one with --state-dir")]
     NoStateDir,
+    #[error(transparent)]
+    DirectorSettings(windlass_director::settings::SettingsError),
     #[error("the director cannot start")]
     DirectorStart(#[source] windlass_director::StartError),
     #[error("cannot use '{}'", path.display())]

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::cli::LogFormat;
 use crate::failure::Failure;
 
 /// People read it wherever it goes; a log that nobody reads any more is no reason to stop.
@@ -13,13 +14,16 @@ pub(crate) fn say(text: &str) {
 }
 
 /// What happens goes to stderr; `RUST_LOG` says how much of it.
-pub(crate) fn log_to_stderr() {
+pub(crate) fn log_to_stderr(format: LogFormat) {
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
     let colours = io::stderr().is_terminal();
-    // Only the first log of a process counts; one such program runs in it.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr);
-    let _ = log.try_init();
+    // Only the first log of a process counts; one such program runs in it.
+    let _ = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
 }
 
 /// Ctrl-C, or the signal with which services are stopped.

@@ -46,9 +46,10 @@ impl Bench {
             users: Users::new(credentials("admin"), vec![reader]),
             store,
             clouds: Clouds::new(BTreeMap::new()),
-            agents: Arc::new(Agents::new(authority, &client).unwrap()),
+            agents: Arc::new(Agents::new(authority, &client, Default::default()).unwrap()),
             folders,
             workers: Workers::default(),
+            settings: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }
     }

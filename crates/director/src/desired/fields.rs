@@ -12,63 +12,70 @@ use super::findings::{Findings, Place, Placed};
 const SLIP: f64 = 0.7;
 
 /// An object being read.
-pub(super) struct Fields<'a, 'f> {
+pub(crate) struct Fields<'a, 'f> {
     at: At<'a>,
     findings: &'f mut Findings,
 }
 
 impl<'a, 'f> Fields<'a, 'f> {
-    /// The object at `at`, of which these keys are known.
-    pub(super) fn of(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
-        let entries = findings.check(at.entries())?;
-        for (key, value) in entries.iter().filter(|(key, _)| !known.contains(key)) {
-            let hint = meant(key, known).map_or_else(String::new, |meant| format!("; did you mean '{meant}'?"));
-            findings.warn(value.problem(format!("the key '{key}' is not known and has no effect{hint}")));
+    /// The object at `at`, of which these keys are known. Others are pointed out.
+    pub(crate) fn of(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
+        for (value, message) in unknown(at, known, findings)? {
+            findings.warn(value.problem(format!("{message} and has no effect")));
+        }
+        Some(Self { at: at.clone(), findings })
+    }
+
+    /// The object at `at`, of which these keys are known. Others are problems: whoever writes a document for us alone has
+    /// nobody else who might understand them.
+    pub(crate) fn strictly(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
+        for (value, message) in unknown(at, known, findings)? {
+            findings.push(value.problem(message));
         }
         Some(Self { at: at.clone(), findings })
     }
 
     /// Where it stands.
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place::of(&self.at)
     }
 
     /// What was found so far.
-    pub(super) fn findings(&mut self) -> &mut Findings {
+    pub(crate) fn findings(&mut self) -> &mut Findings {
         self.findings
     }
 
     /// A problem with the object itself.
-    pub(super) fn push(&mut self, message: impl Into<String>) {
+    pub(crate) fn push(&mut self, message: impl Into<String>) {
         let problem = self.at.problem(message);
         self.findings.push(problem);
     }
 
     /// A value that may be missing or null.
-    pub(super) fn optional(&mut self, name: &str) -> Option<At<'a>> {
+    pub(crate) fn optional(&mut self, name: &str) -> Option<At<'a>> {
         let found = self.at.optional(name);
         self.findings.check(found).flatten()
     }
 
     /// A value that must be there.
-    pub(super) fn required(&mut self, name: &str) -> Option<At<'a>> {
+    pub(crate) fn required(&mut self, name: &str) -> Option<At<'a>> {
         let found = self.at.field(name);
         self.findings.check(found)
     }
 
     /// Notes the problem.
-    pub(super) fn check<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+    pub(crate) fn check<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         self.findings.check(result)
     }
 
     /// Text that must be there and not empty.
-    pub(super) fn text(&mut self, name: &str) -> Option<Placed<String>> {
+    pub(crate) fn text(&mut self, name: &str) -> Option<Placed<String>> {
         let at = self.required(name)?;
         self.check(placed_text(&at))
     }
 
     /// A name: text without what separates names from each other.
-    pub(super) fn name(&mut self) -> Option<Placed<String>> {
+    pub(crate) fn name(&mut self) -> Option<Placed<String>> {
         let name = self.text("name")?;
         if name.value.contains('/') {
             self.findings.push(name.problem("a name must not contain '/'"));
@@ -78,13 +85,13 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// Text that may be missing.
-    pub(super) fn optional_text(&mut self, name: &str) -> Option<Placed<String>> {
+    pub(crate) fn optional_text(&mut self, name: &str) -> Option<Placed<String>> {
         let at = self.optional(name)?;
         self.check(placed_text(&at))
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
         let given = self.optional_text(name)?;
         let found = words.iter().find(|(word, _)| *word == given.value).map(|(_, meaning)| *meaning);
         if found.is_none() {
@@ -95,18 +102,18 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// The elements of a list that may be missing.
-    pub(super) fn list(&mut self, name: &str) -> Vec<At<'a>> {
+    pub(crate) fn list(&mut self, name: &str) -> Vec<At<'a>> {
         let list = self.at.optional_list(name);
         self.findings.check(list).unwrap_or_default()
     }
 
     /// A list of texts that may be missing.
-    pub(super) fn texts(&mut self, name: &str) -> Vec<Placed<String>> {
+    pub(crate) fn texts(&mut self, name: &str) -> Vec<Placed<String>> {
         self.list(name).iter().filter_map(|at| self.findings.check(placed_text(at))).collect()
     }
 
     /// A list of addresses that may be missing, as text.
-    pub(super) fn addresses(&mut self, name: &str) -> Vec<String> {
+    pub(crate) fn addresses(&mut self, name: &str) -> Vec<String> {
         let mut addresses = Vec::new();
         for text in self.texts(name) {
             match text.value.parse::<IpAddr>() {
@@ -118,24 +125,24 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// An object that only somebody else understands.
-    pub(super) fn object(&mut self, name: &str) -> Object {
+    pub(crate) fn object(&mut self, name: &str) -> Object {
         self.optional(name).and_then(|at| self.check(at.object())).unwrap_or_default()
     }
 
     /// A number from `least` to `most` that must be there.
-    pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
+    pub(crate) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
         let at = self.required(name)?;
         self.check(number(&at, least, most))
     }
 
     /// A boolean that may be missing.
-    pub(super) fn boolean(&mut self, name: &str) -> Option<bool> {
+    pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
         let at = self.optional(name)?;
         self.check(at.boolean())
     }
 
     /// Refuses a key that is there.
-    pub(super) fn refuse(&mut self, name: &str, why: &str) {
+    pub(crate) fn refuse(&mut self, name: &str, why: &str) {
         if let Some(at) = self.optional(name) {
             self.findings.push(at.problem(why));
         }
@@ -143,7 +150,7 @@ impl<'a, 'f> Fields<'a, 'f> {
 }
 
 /// Text. The original takes a number for it as well.
-pub(super) fn text(at: &At<'_>) -> Result<String, Problem> {
+pub(crate) fn text(at: &At<'_>) -> Result<String, Problem> {
     match &at.node().content {
         Content::Number(number) => Ok(number.to_string()),
         _ => at.string().map(str::to_owned),
@@ -159,7 +166,7 @@ fn placed_text(at: &At<'_>) -> Result<Placed<String>, Problem> {
 }
 
 /// A number from `least` to `most`. A number beyond 64 bits is read as text, and called what it is.
-pub(super) fn number(at: &At<'_>, least: u64, most: u64) -> Result<u64, Problem> {
+pub(crate) fn number(at: &At<'_>, least: u64, most: u64) -> Result<u64, Problem> {
     let shown = match &at.node().content {
         Content::Number(number) => number.to_string(),
         Content::String(text) if is_huge_number(text) => text.clone(),
@@ -177,6 +184,17 @@ pub(super) fn number(at: &At<'_>, least: u64, most: u64) -> Result<u64, Problem>
 fn is_huge_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.len() > 18 && digits.chars().all(|c| c.is_ascii_digit())
+}
+
+/// Keys that nobody knows, each with what to say about it.
+fn unknown<'a>(at: &At<'a>, known: &[&str], findings: &mut Findings) -> Option<Vec<(At<'a>, String)>> {
+    let entries = findings.check(at.entries())?;
+    let others = entries.into_iter().filter(|(key, _)| !known.contains(key));
+    let said = |key: &str| match meant(key, known) {
+        Some(meant) => format!("the key '{key}' is not known (did you mean '{meant}'?)"),
+        None => format!("the key '{key}' is not known"),
+    };
+    Some(others.map(|(key, value)| (value, said(key))).collect())
 }
 
 fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
@@ -200,7 +218,7 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "persistant_disk: the key 'persistant_disk' is not known and has no effect; did you mean 'persistent_disk'? (line 1)",
+                "persistant_disk: the key 'persistant_disk' is not known (did you mean 'persistent_disk'?) and has no effect (line 1)",
                 "foo: the key 'foo' is not known and has no effect (line 2)",
             ]
         );

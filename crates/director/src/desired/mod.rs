@@ -9,7 +9,7 @@ mod cloud_config;
 mod configs;
 mod cpi_config;
 mod deployment;
-mod fields;
+pub(crate) mod fields;
 mod findings;
 mod instance_group;
 mod networks;

@@ -70,6 +70,7 @@ async fn create(op: &mut CreateVm) -> Result<(), StepError> {
     let access = op.context.agents.access(&agent_id, &op.spec.networks)?;
     let mut env = op.spec.env.clone();
     let mut bosh = to_object(&access.env)?;
+    bosh.extend(op.context.agents.env().clone());
     if let Some(given) = env.get("bosh").and_then(|bosh| bosh.as_object()) {
         bosh.extend(given.clone());
     }

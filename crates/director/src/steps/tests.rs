@@ -121,7 +121,7 @@ fn toy(listener: Listener) -> Toy {
     let context = Context {
         ledger: Arc::new(NoLedger),
         clouds: Clouds::new(Default::default()),
-        agents: Arc::new(Agents::new(authority, &client).unwrap()),
+        agents: Arc::new(Agents::new(authority, &client, Object::new()).unwrap()),
         progress: Arc::new(listener),
         task: None,
         instance: Arc::new(instance),

@@ -11,8 +11,6 @@ use super::{Job, OutputKind, TaskError, TaskLog, explain};
 use crate::Director;
 use crate::store::{Event, TaskRecord, TaskState};
 
-/// How many tasks are worked on at once.
-const WORKERS: usize = 8;
 /// How often a worker looks for tasks that another director queued.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How often locks are renewed.
@@ -57,7 +55,7 @@ impl Workers {
         let mut renewal = tokio::time::interval(RENEW);
         tokio::pin!(stop);
         loop {
-            while tasks.len() < WORKERS {
+            while tasks.len() < director.settings.workers {
                 match director.store.claim_task(&director.uuid).await {
                     Ok(Some(task)) => {
                         tasks.spawn(work(director.clone(), task));

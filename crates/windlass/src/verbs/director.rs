@@ -1,7 +1,10 @@
 //! `windlass director`: runs a director in the foreground.
 
+use std::path::{Path, PathBuf};
+
 use windlass_cpi_client::{CpiCommand, Environment};
-use windlass_director::{CpiSource, DirectorOptions};
+use windlass_director::DirectorOptions;
+use windlass_director::settings::{CpiChoice, Settings};
 
 use crate::cli::{DirectorArgs, Global};
 use crate::failure::Failure;
@@ -9,19 +12,14 @@ use crate::foreground::{Stop, log_to_stderr, say};
 use crate::own_cpi;
 
 pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), Failure> {
-    log_to_stderr();
+    log_to_stderr(arguments.log_format);
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
     let (executable, arguments_before) =
         own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
-    let cpi = CpiCommand { executable, arguments: arguments_before, environment: Environment::Director };
+    let own_cpi = CpiCommand { executable, arguments: arguments_before, environment: Environment::Director };
+    let settings = settings(&state_dir, arguments)?;
     let mut stop = Stop::listen()?;
-    let options = DirectorOptions {
-        state_dir: state_dir.clone(),
-        listen: arguments.listen,
-        db: arguments.db.map(|url| url.reveal().to_owned()),
-        name: arguments.name,
-        cpi: CpiSource::Local(cpi),
-    };
+    let options = DirectorOptions { state_dir: state_dir.clone(), settings, own_cpi };
     let running = windlass_director::start(options).await.map_err(Failure::DirectorStart)?;
     let env_sh = running.env_sh().display();
     let here = if flags.state_dir.is_some() { format!(" --state-dir {}", state_dir.display()) } else { String::new() };
@@ -36,4 +34,22 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
     say("Stopping: running tasks are finished first.");
     running.stop().await;
     Ok(())
+}
+
+/// The file, and over it what the flags say.
+fn settings(state_dir: &Path, flags: DirectorArgs) -> Result<Settings, Failure> {
+    let mut settings = Settings::load(flags.config.as_deref(), state_dir).map_err(Failure::DirectorSettings)?;
+    settings.listen = flags.listen.unwrap_or(settings.listen);
+    settings.name = flags.name.unwrap_or(settings.name);
+    settings.db = flags.db.or(settings.db);
+    settings.isolation = flags.isolation.unwrap_or(settings.isolation);
+    if let Some(cpi) = flags.cpi {
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let name = match cpi.as_str() {
+            "local" | "sim" => cpi,
+            path => absolute(path.into()).display().to_string(),
+        };
+        settings.cpi = CpiChoice::named(&name, flags.cpi_config.map(absolute), Vec::new());
+    }
+    Ok(settings)
 }

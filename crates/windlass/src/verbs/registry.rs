@@ -9,7 +9,7 @@ use windlass_registry::Credentials;
 use windlass_registry::server::{Config, Identity, Registry};
 
 use super::read_file;
-use crate::cli::{Global, RegistryArgs};
+use crate::cli::{Global, LogFormat, RegistryArgs};
 use crate::failure::Failure;
 use crate::foreground::{Stop, log_to_stderr, say};
 
@@ -21,7 +21,7 @@ pub(super) const LISTENS_ON: &str = "The registry listens on ";
 const USER: &str = "registry";
 
 pub(crate) async fn run(flags: &Global, arguments: RegistryArgs) -> Result<(), Failure> {
-    log_to_stderr();
+    log_to_stderr(LogFormat::Text);
     raise_descriptor_limit();
     let mut stop = Stop::listen()?;
     let home = Home::new(flags);

@@ -10,7 +10,7 @@ use windlass_cloud_sim::records::VmRecord;
 use windlass_contract::cpi::CpiError;
 use windlass_contract::{DiskCid, VmCid};
 
-use crate::cli::{Global, SimVerb};
+use crate::cli::{Global, LogFormat, SimVerb};
 use crate::failure::{Failure, chain};
 use crate::foreground::{log_to_stderr, say};
 use crate::formats;
@@ -19,7 +19,7 @@ use crate::table::Table;
 
 /// Hosts the agents in the foreground.
 pub(crate) fn host(flags: &Global, config: Option<&Path>) -> ExitCode {
-    log_to_stderr();
+    log_to_stderr(LogFormat::Text);
     let hosted = match &flags.state_dir {
         Some(state) => std::path::absolute(state).map_err(|error| Failure::Process("cannot find this folder", error)),
         None => windlass_cloud_sim::state_dir(config).map_err(Failure::from),
@@ -36,7 +36,7 @@ pub(crate) fn host(flags: &Global, config: Option<&Path>) -> ExitCode {
 
 /// Hosts the agents for CPI calls, which start it.
 pub(crate) fn host_on_demand(state: &Path) -> ExitCode {
-    log_to_stderr();
+    log_to_stderr(LogFormat::Text);
     windlass_cloud_sim::sim_host(state)
 }
 

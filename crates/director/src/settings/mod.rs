@@ -1,0 +1,301 @@
+//! `director.yml`: what an operator may set. Everything has a default, so that one machine needs no file at all; flags of
+//! the command line win over the file.
+//!
+//! ```yaml
+//! name: windlass
+//! listen: 10.0.0.6:25555
+//! advertise: [director.example.com]
+//! db: postgres://director:secret@10.0.0.7/director
+//! cpi: local                    # or sim, or {exec: /opt/cpi/bin/cpi, config: cpi.json, arguments: []}
+//! isolation: auto               # or container, process; of the embedded cloud
+//! cpi_preferred_api_version: 2
+//! cpi_deadline: 1h
+//! agent: {env: {bosh: {ntp: [0.pool.example.com]}}}
+//! enable_cpi_resize_disk: true  # both default to true for built-in clouds only
+//! enable_snapshots: true
+//! users: [{name: eve, password: secret, role: read-only}]
+//! workers: 8
+//! max_threads: 32
+//! resurrector: {enabled: true, interval: 30s, agent_timeout: 60s, stateful: true,
+//!               meltdown: {instances: 5, percent: 20, within: 10m}}
+//! schedules: {delete_orphan_disks_after: 5d, delete_orphaned_vms_every: 5m, snapshot_every: 24h, keep_tasks: 2000}
+//! certificates: {lifetime: 730d, ca_lifetime: 3650d}
+//! ```
+
+mod read;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use windlass_contract::{ApiVersion, Object, Secret};
+
+use crate::users::Account;
+
+/// What an operator may set.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// For people and for the clouds.
+    pub name: String,
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// Further names and addresses under which clients reach it; its certificate has them.
+    pub advertise: Vec<String>,
+    /// Another database than the embedded one.
+    pub db: Option<Secret>,
+    /// The default CPI.
+    pub cpi: CpiChoice,
+    /// How VMs of the embedded cloud are kept apart.
+    pub isolation: Isolation,
+    /// The highest version of the contract to speak.
+    pub preferred_version: ApiVersion,
+    /// How long a CPI may take.
+    pub cpi_deadline: Duration,
+    /// `env.bosh` of every VM, under what the manifest says and over what the director makes itself.
+    pub agent_env: Object,
+    /// Whether disks grow natively; by default where the cloud is built in.
+    pub enable_cpi_resize_disk: Option<bool>,
+    /// Whether snapshots are taken; by default where the cloud is built in.
+    pub enable_snapshots: Option<bool>,
+    /// Users beside the one that the first start makes.
+    pub users: Vec<Account>,
+    /// How many tasks are worked on at once.
+    pub workers: usize,
+    /// How many instances a task works on at once.
+    pub max_threads: usize,
+    /// Who looks after VMs that are lost.
+    pub resurrector: ResurrectorSettings,
+    /// What is done from time to time.
+    pub schedules: Schedules,
+    /// How long certificates live.
+    pub certificates: Lifetimes,
+}
+
+/// A cloud that is built in, or a CPI of somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CpiChoice {
+    /// The embedded cloud.
+    Local {
+        /// Its `cpi.json`; what it leaves out is filled in.
+        config: Option<PathBuf>,
+    },
+    /// The simulated cloud.
+    Sim {
+        /// Its `cpi.json`; what it leaves out is filled in.
+        config: Option<PathBuf>,
+    },
+    /// Any CPI.
+    Executable {
+        /// The file.
+        exec: PathBuf,
+        /// What it is started with.
+        arguments: Vec<String>,
+    },
+}
+
+impl CpiChoice {
+    /// `local`, `sim` or the path of an executable, with a configuration or without one.
+    pub fn named(name: &str, config: Option<PathBuf>, mut arguments: Vec<String>) -> Self {
+        match name {
+            "local" => Self::Local { config },
+            "sim" => Self::Sim { config },
+            path => {
+                let config = config.map(|config| ["--config".to_owned(), config.display().to_string()]);
+                arguments.extend(config.into_iter().flatten());
+                Self::Executable { exec: path.into(), arguments }
+            }
+        }
+    }
+
+    /// Whether it is one of ours.
+    pub fn is_built_in(&self) -> bool {
+        !matches!(self, Self::Executable { .. })
+    }
+}
+
+/// How VMs of the embedded cloud are kept apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// The strongest that the machine allows.
+    #[default]
+    Auto,
+    /// Containers, or an error.
+    Container,
+    /// A folder and an agent per VM.
+    Process,
+}
+
+impl Isolation {
+    /// Every word and what it means.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("container", Self::Container), ("process", Self::Process)];
+
+    /// The word in configurations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Container => "container",
+            Self::Process => "process",
+        }
+    }
+}
+
+/// The resurrector: when an agent counts as lost, and when so many are that it is better to do nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResurrectorSettings {
+    /// Whether it does anything at all.
+    pub enabled: bool,
+    /// How often agents are asked.
+    pub interval: Duration,
+    /// How long an agent may be silent.
+    pub agent_timeout: Duration,
+    /// Whether instances with disks are resurrected as well.
+    pub stateful: bool,
+    /// When it stops.
+    pub meltdown: Meltdown,
+}
+
+/// So many instances lost within so much time are no accident of single VMs: both limits must be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meltdown {
+    /// At least so many.
+    pub instances: usize,
+    /// At least so many of a hundred.
+    pub percent: u8,
+    /// Within this time.
+    pub within: Duration,
+}
+
+/// What is done from time to time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedules {
+    /// Orphaned disks are deleted when they are as old as this; none keeps them for ever.
+    pub delete_orphan_disks_after: Option<Duration>,
+    /// How often VMs that were swapped for others are deleted.
+    pub delete_orphaned_vms_every: Duration,
+    /// How often all disks of all deployments are snapshotted; none for never.
+    pub snapshot_every: Option<Duration>,
+    /// How many tasks of each type are kept, with their logs.
+    pub keep_tasks: usize,
+}
+
+/// How long certificates live. They are made anew when a third of it is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Of the director and of agents.
+    pub leaf: Duration,
+    /// Of the CA.
+    pub ca: Duration,
+}
+
+const MINUTE: u64 = 60;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self { leaf: Duration::from_secs(730 * DAY), ca: Duration::from_secs(3650 * DAY) }
+    }
+}
+
+impl Default for Meltdown {
+    fn default() -> Self {
+        Self { instances: 5, percent: 20, within: Duration::from_secs(10 * MINUTE) }
+    }
+}
+
+impl Default for ResurrectorSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            interval: Duration::from_secs(30),
+            agent_timeout: Duration::from_secs(MINUTE),
+            stateful: true,
+            meltdown: Meltdown::default(),
+        }
+    }
+}
+
+impl Default for Schedules {
+    fn default() -> Self {
+        Self {
+            delete_orphan_disks_after: Some(Duration::from_secs(5 * DAY)),
+            delete_orphaned_vms_every: Duration::from_secs(5 * MINUTE),
+            snapshot_every: None,
+            keep_tasks: 2000,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: "windlass".to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 25555)),
+            advertise: Vec::new(),
+            db: None,
+            cpi: CpiChoice::Local { config: None },
+            isolation: Isolation::Auto,
+            preferred_version: ApiVersion::HIGHEST,
+            cpi_deadline: Duration::from_secs(60 * MINUTE),
+            agent_env: Object::new(),
+            enable_cpi_resize_disk: None,
+            enable_snapshots: None,
+            users: Vec::new(),
+            workers: 8,
+            max_threads: 32,
+            resurrector: ResurrectorSettings::default(),
+            schedules: Schedules::default(),
+            certificates: Lifetimes::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Whether disks grow natively where the cloud can.
+    pub fn resizes_natively(&self) -> bool {
+        self.enable_cpi_resize_disk.unwrap_or_else(|| self.cpi.is_built_in())
+    }
+
+    /// Whether snapshots are taken.
+    pub fn takes_snapshots(&self) -> bool {
+        self.enable_snapshots.unwrap_or_else(|| self.cpi.is_built_in())
+    }
+
+    /// The file that is named, which must be there, or else `director.yml` of the state directory, which need not.
+    pub fn load(named: Option<&Path>, state_dir: &Path) -> Result<Self, SettingsError> {
+        let usual = state_dir.join("director.yml");
+        let path = named.unwrap_or(&usual);
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(SettingsError::File { path: path.to_owned(), source }),
+        };
+        let wrong = |problems| SettingsError::Wrong { path: path.to_owned(), problems };
+        // Paths in the file start where the file is.
+        let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
+        read::settings(&text, &folder.unwrap_or_default()).map_err(wrong)
+    }
+}
+
+/// why the settings cannot be used
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// the file cannot be read
+    #[error("cannot read the director's settings in {}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// the file is wrong
+    #[error("the director's settings in {} cannot be used:\n{problems}", path.display())]
+    Wrong {
+        /// Which.
+        path: PathBuf,
+        /// One per line, with path and line.
+        problems: String,
+    },
+}

@@ -1,0 +1,352 @@
+//! Reads `director.yml`. It is written for us alone, so a key that we do not know is a mistake.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use windlass_contract::{ApiVersion, Secret};
+use windlass_manifest::{At, Content, Document, Problem};
+
+use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, Schedules, Settings};
+use crate::desired::Findings;
+use crate::desired::fields::{Fields, number};
+use crate::users::{Account, Credentials, Role};
+
+const KEYS: [&str; 18] = [
+    "name",
+    "listen",
+    "advertise",
+    "db",
+    "cpi",
+    "isolation",
+    "cpi_preferred_api_version",
+    "cpi_api_test_max_version",
+    "cpi_deadline",
+    "agent",
+    "enable_cpi_resize_disk",
+    "enable_snapshots",
+    "users",
+    "workers",
+    "max_threads",
+    "resurrector",
+    "schedules",
+    "certificates",
+];
+
+/// The settings, or all problems, one per line.
+pub(super) fn settings(text: &str, folder: &Path) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    let document = Document::parse(text).map_err(|error| error.to_string())?;
+    if document.root().node().content == Content::Null {
+        return Ok(settings);
+    }
+    let mut findings = Findings::new();
+    if let Some(fields) = Fields::strictly(&document.root(), &KEYS, &mut findings) {
+        fill(&mut settings, fields, folder);
+    }
+    if findings.is_clean() { Ok(settings) } else { Err(findings.to_string()) }
+}
+
+fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
+    if let Some(name) = fields.optional_text("name") {
+        settings.name = name.value;
+    }
+    if let Some(listen) = fields.optional_text("listen") {
+        match listen.value.parse() {
+            Ok(address) => settings.listen = address,
+            Err(_) => {
+                let problem =
+                    format!("expected an address and a port such as 10.0.0.6:25555, found '{}'", listen.value);
+                fields.findings().push(listen.problem(problem));
+            }
+        }
+    }
+    settings.advertise = advertise(&mut fields);
+    settings.db = fields.optional_text("db").map(|url| Secret::new(url.value));
+    if let Some(at) = fields.optional("cpi") {
+        let choice = cpi(&at, fields.findings(), folder);
+        settings.cpi = choice.unwrap_or_else(|| settings.cpi.clone());
+    }
+    if let Some(isolation) = fields.word("isolation", &Isolation::WORDS) {
+        settings.isolation = isolation;
+    }
+    for key in ["cpi_preferred_api_version", "cpi_api_test_max_version"] {
+        let highest = u64::from(ApiVersion::HIGHEST.0);
+        if let Some(version) = optional_number(&mut fields, key, 1, highest) {
+            settings.preferred_version = ApiVersion(version as u32);
+        }
+    }
+    set_duration(&mut fields, "cpi_deadline", &mut settings.cpi_deadline);
+    if let Some(agent) = fields.optional("agent") {
+        settings.agent_env = agent_env(&agent, fields.findings()).unwrap_or_default();
+    }
+    settings.enable_cpi_resize_disk = fields.boolean("enable_cpi_resize_disk");
+    settings.enable_snapshots = fields.boolean("enable_snapshots");
+    settings.users = users(&mut fields);
+    set_count(&mut fields, "workers", 1000, &mut settings.workers);
+    set_count(&mut fields, "max_threads", 1000, &mut settings.max_threads);
+    if let Some(at) = fields.optional("resurrector") {
+        resurrector(&at, fields.findings(), &mut settings.resurrector);
+    }
+    if let Some(at) = fields.optional("schedules") {
+        schedules(&at, fields.findings(), &mut settings.schedules);
+    }
+    if let Some(at) = fields.optional("certificates") {
+        certificates(&at, fields.findings(), &mut settings.certificates);
+    }
+}
+
+/// One name or a list of them.
+fn advertise(fields: &mut Fields<'_, '_>) -> Vec<String> {
+    let is_list = fields.optional("advertise").is_some_and(|at| matches!(at.node().content, Content::List(_)));
+    let given =
+        if is_list { fields.texts("advertise") } else { fields.optional_text("advertise").into_iter().collect() };
+    let mut names = Vec::new();
+    for name in given {
+        let is_name = name.value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '*'));
+        if is_name || name.value.parse::<IpAddr>().is_ok() {
+            names.push(name.value);
+        } else {
+            let problem = format!("expected a host name or an address, found '{}'", name.value);
+            fields.findings().push(name.problem(problem));
+        }
+    }
+    names
+}
+
+fn cpi(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<CpiChoice> {
+    let place = |name: &str| match name {
+        "local" | "sim" => name.to_owned(),
+        path => folder.join(path).display().to_string(),
+    };
+    if let Content::String(name) = &at.node().content {
+        return Some(CpiChoice::named(&place(name), None, Vec::new()));
+    }
+    let mut fields = Fields::strictly(at, &["exec", "config", "arguments"], findings)?;
+    let config = fields.optional_text("config").map(|path| folder.join(path.value));
+    let arguments = fields.texts("arguments").into_iter().map(|argument| argument.value).collect();
+    let exec = fields.text("exec")?;
+    Some(CpiChoice::named(&place(&exec.value), config, arguments))
+}
+
+fn agent_env(at: &At<'_>, findings: &mut Findings) -> Option<windlass_contract::Object> {
+    let mut agent = Fields::strictly(at, &["env"], findings)?;
+    let at = agent.optional("env")?;
+    let mut env = Fields::strictly(&at, &["bosh"], agent.findings())?;
+    let bosh = env.object("bosh");
+    if let Some(mbus) = env.optional("bosh").and_then(|bosh| bosh.optional("mbus").ok().flatten()) {
+        env.findings()
+            .push(mbus.problem("the director makes this itself; with another, it could not reach its agents"));
+    }
+    Some(bosh)
+}
+
+fn users(fields: &mut Fields<'_, '_>) -> Vec<Account> {
+    let mut users: Vec<Account> = Vec::new();
+    for at in fields.list("users") {
+        let Some(mut user) = Fields::strictly(&at, &["name", "password", "role", "scopes"], fields.findings()) else {
+            continue;
+        };
+        let (name, password) = (user.text("name"), user.text("password"));
+        let said = user.word("role", &[("admin", Role::Admin), ("read-only", Role::ReadOnly)]);
+        let role = said.unwrap_or_else(|| role_of_scopes(&mut user));
+        let (Some(name), Some(password)) = (name, password) else { continue };
+        if name.value.contains(':') {
+            fields.findings().push(name.problem("a user's name must not contain ':'"));
+        } else if users.iter().any(|other| other.credentials.user == name.value) {
+            fields.findings().push(name.problem(format!("the user '{}' is there already", name.value)));
+        } else {
+            let credentials = Credentials { user: name.value, password: Secret::new(password.value) };
+            users.push(Account { credentials, role });
+        }
+    }
+    users
+}
+
+/// The original's way to say the same; without any, a user may do everything.
+fn role_of_scopes(user: &mut Fields<'_, '_>) -> Role {
+    let scopes = user.texts("scopes");
+    let known = |scope: &str| match scope {
+        "bosh.admin" => Some(Role::Admin),
+        "bosh.read" => Some(Role::ReadOnly),
+        _ => None,
+    };
+    for scope in scopes.iter().filter(|scope| known(&scope.value).is_none()) {
+        let problem = format!("expected 'bosh.admin' or 'bosh.read', found '{}'", scope.value);
+        user.findings().push(scope.problem(problem));
+    }
+    let reads_only = !scopes.is_empty() && scopes.iter().all(|scope| known(&scope.value) == Some(Role::ReadOnly));
+    if reads_only { Role::ReadOnly } else { Role::Admin }
+}
+
+fn resurrector(at: &At<'_>, findings: &mut Findings, settings: &mut ResurrectorSettings) {
+    let keys = ["enabled", "interval", "agent_timeout", "stateful", "meltdown"];
+    let Some(mut fields) = Fields::strictly(at, &keys, findings) else { return };
+    settings.enabled = fields.boolean("enabled").unwrap_or(settings.enabled);
+    settings.stateful = fields.boolean("stateful").unwrap_or(settings.stateful);
+    set_duration(&mut fields, "interval", &mut settings.interval);
+    set_duration(&mut fields, "agent_timeout", &mut settings.agent_timeout);
+    if let Some(at) = fields.optional("meltdown") {
+        meltdown(&at, fields.findings(), &mut settings.meltdown);
+    }
+}
+
+fn meltdown(at: &At<'_>, findings: &mut Findings, settings: &mut Meltdown) {
+    let Some(mut fields) = Fields::strictly(at, &["instances", "percent", "within"], findings) else { return };
+    set_count(&mut fields, "instances", 1_000_000, &mut settings.instances);
+    if let Some(percent) = optional_number(&mut fields, "percent", 1, 100) {
+        settings.percent = percent as u8;
+    }
+    set_duration(&mut fields, "within", &mut settings.within);
+}
+
+fn schedules(at: &At<'_>, findings: &mut Findings, settings: &mut Schedules) {
+    let keys = ["delete_orphan_disks_after", "delete_orphaned_vms_every", "snapshot_every", "keep_tasks"];
+    let Some(mut fields) = Fields::strictly(at, &keys, findings) else { return };
+    set_never_or_duration(&mut fields, "delete_orphan_disks_after", &mut settings.delete_orphan_disks_after);
+    set_never_or_duration(&mut fields, "snapshot_every", &mut settings.snapshot_every);
+    set_duration(&mut fields, "delete_orphaned_vms_every", &mut settings.delete_orphaned_vms_every);
+    set_count(&mut fields, "keep_tasks", 1_000_000, &mut settings.keep_tasks);
+}
+
+fn certificates(at: &At<'_>, findings: &mut Findings, settings: &mut Lifetimes) {
+    let Some(mut fields) = Fields::strictly(at, &["lifetime", "ca_lifetime"], findings) else { return };
+    set_duration(&mut fields, "lifetime", &mut settings.leaf);
+    set_duration(&mut fields, "ca_lifetime", &mut settings.ca);
+    if settings.ca <= settings.leaf {
+        fields.push("the CA must live longer than what it signs: 'ca_lifetime' must be more than 'lifetime'");
+    }
+}
+
+fn optional_number(fields: &mut Fields<'_, '_>, key: &str, least: u64, most: u64) -> Option<u64> {
+    let at = fields.optional(key)?;
+    fields.check(number(&at, least, most))
+}
+
+fn set_count(fields: &mut Fields<'_, '_>, key: &str, most: u64, setting: &mut usize) {
+    if let Some(count) = optional_number(fields, key, 1, most) {
+        *setting = count as usize;
+    }
+}
+
+fn set_duration(fields: &mut Fields<'_, '_>, key: &str, setting: &mut Duration) {
+    if let Some(given) = fields.optional(key).and_then(|at| fields.check(duration(&at))) {
+        *setting = given;
+    }
+}
+
+fn set_never_or_duration(fields: &mut Fields<'_, '_>, key: &str, setting: &mut Option<Duration>) {
+    let Some(at) = fields.optional(key) else { return };
+    if matches!(&at.node().content, Content::String(word) if word == "never") {
+        *setting = None;
+    } else if let Some(given) = fields.check(duration(&at)) {
+        *setting = Some(given);
+    }
+}
+
+const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];
+/// A century: longer ones are slips, and would overflow where they are added to something.
+const LONGEST: u64 = 100 * 365 * 86400;
+
+/// Seconds, or a number with a unit.
+fn duration(at: &At<'_>) -> Result<Duration, Problem> {
+    let parsed = match &at.node().content {
+        Content::Number(seconds) => seconds.as_u64(),
+        Content::String(text) => UNITS
+            .iter()
+            .find_map(|(unit, seconds)| text.strip_suffix(*unit)?.trim().parse::<u64>().ok()?.checked_mul(*seconds)),
+        _ => None,
+    };
+    let allowed = parsed.filter(|seconds| (1..=LONGEST).contains(seconds));
+    allowed.map(Duration::from_secs).ok_or_else(|| {
+        at.problem("expected a time such as 30s, 10m, 12h or 5d, of at least a second and at most a hundred years")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, String> {
+        settings(text, Path::new("/etc/windlass"))
+    }
+
+    #[test]
+    fn an_empty_file_sets_nothing() {
+        for text in ["", "---\n", "{}"] {
+            let settings = read(text).unwrap();
+            assert_eq!(settings.listen.to_string(), "127.0.0.1:25555");
+            assert!(settings.resizes_natively() && settings.takes_snapshots(), "the cloud is built in");
+        }
+    }
+
+    #[test]
+    fn what_is_documented_is_understood() {
+        let text = "name: one\nlisten: 10.0.0.6:0\nadvertise: [director.example.com, 10.0.0.9]\ndb: postgres://u:p@h/n\n\
+            cpi: {exec: bin/cpi, config: cpi.json, arguments: [-v]}\ncpi_api_test_max_version: 1\ncpi_deadline: 10m\n\
+            agent: {env: {bosh: {ntp: [a]}}}\nusers:\n- {name: eve, password: x, role: read-only}\n\
+            - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
+            workers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
+            schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\n";
+        let settings = read(text).unwrap();
+        assert_eq!(settings.advertise, ["director.example.com", "10.0.0.9"]);
+        let arguments = ["-v", "--config", "/etc/windlass/cpi.json"].map(str::to_owned).to_vec();
+        assert_eq!(settings.cpi, CpiChoice::Executable { exec: "/etc/windlass/bin/cpi".into(), arguments });
+        assert!(
+            !settings.resizes_natively() && !settings.takes_snapshots(),
+            "somebody else's CPI must be trusted first"
+        );
+        assert_eq!(settings.preferred_version, ApiVersion::V1);
+        assert_eq!(settings.agent_env["ntp"][0], "a");
+        let roles: Vec<_> = settings.users.iter().map(|user| user.role).collect();
+        assert_eq!(roles, [Role::ReadOnly, Role::ReadOnly, Role::Admin]);
+        assert!(!settings.resurrector.enabled);
+        assert_eq!(
+            settings.resurrector.meltdown,
+            Meltdown { instances: 5, percent: 50, within: Duration::from_secs(3600) }
+        );
+        assert_eq!(settings.schedules.delete_orphan_disks_after, None);
+        assert_eq!(settings.certificates.leaf, Duration::from_secs(90 * 86400));
+        let shown = format!("{settings:?}");
+        assert!(!shown.contains("u:p") && !shown.contains("\"12\""), "secrets print themselves: {shown}");
+    }
+
+    #[test]
+    fn the_other_ways_to_name_a_cpi() {
+        assert_eq!(read("cpi: sim").unwrap().cpi, CpiChoice::Sim { config: None });
+        let config = Some("/etc/windlass/sim.json".into());
+        assert_eq!(read("cpi: {exec: sim, config: sim.json}").unwrap().cpi, CpiChoice::Sim { config });
+        assert_eq!(read("advertise: one.example.com").unwrap().advertise, ["one.example.com"]);
+    }
+
+    /// An operator whose setting was silently ignored believes that it is in force.
+    #[test]
+    fn every_mistake_is_told_at_once_with_path_and_line() {
+        let text = "listne: 1\nlisten: nowhere\nworkers: 0\nresurrector:\n  interval: soon\n  meltdown: {percent: 200}\n\
+            users:\n- {name: a, password: x}\n- {name: a, password: y, role: king}\n- name: 'b:c'\n  password: z\n\
+            isolation: jail\nenable_snapshots: sometimes\ncertificates: {lifetime: 10d, ca_lifetime: 10d}\nadvertise: 'a b'\n\
+            cpi: {exe: x}\nagent: {env: {bosh: {mbus: {}}}}\ncpi_preferred_api_version: 9\n";
+        let said = read(text).unwrap_err();
+        for expected in [
+            "listne: the key 'listne' is not known (did you mean 'listen'?) (line 1)",
+            "listen: expected an address and a port such as 10.0.0.6:25555, found 'nowhere' (line 2)",
+            "workers: expected a whole number from 1 to 1000, found 0 (line 3)",
+            "resurrector.interval: expected a time such as",
+            "resurrector.meltdown.percent: expected a whole number from 1 to 100, found 200 (line 6)",
+            "users[1].role: expected 'admin' or 'read-only', found 'king' (line 9)",
+            "users[1].name: the user 'a' is there already (line 9)",
+            "users[2].name: a user's name must not contain ':' (line 10)",
+            "isolation: expected 'auto' or 'container' or 'process', found 'jail' (line 12)",
+            "enable_snapshots: expected a boolean",
+            "certificates: the CA must live longer",
+            "advertise: expected a host name or an address, found 'a b' (line 15)",
+            "cpi.exe: the key 'exe' is not known",
+            "cpi.exec: is required",
+            "agent.env.bosh.mbus: the director makes this itself",
+            "cpi_preferred_api_version: expected a whole number from 1 to 2, found 9",
+        ] {
+            assert!(said.contains(expected), "expected '{expected}' in:\n{said}");
+        }
+        assert_eq!(said.lines().count(), 16, "{said}");
+    }
+}
