@@ -14,18 +14,23 @@
 //! - [`node`]: the tree, each node with its line and column.
 //! - [`scalar`]: what an unquoted word means (YAML 1.1, where the Ruby and Go readers of the ecosystem agree).
 //! - [`cursor`]: [`At`], a node with its path, for reading field by field with errors that name path and line.
+//! - [`fields`], [`findings`]: reading whole documents without stopping at the first mistake.
 //! - [`decode`]: the same errors for whole `serde` types.
 //! - [`emit`]: [`to_yaml`], whose output every reader reads back to the same value.
 
 pub mod cursor;
 pub mod decode;
 pub mod emit;
+pub mod fields;
+pub mod findings;
 pub mod node;
 pub mod parse;
 pub mod scalar;
 
 pub use cursor::{At, Problem, Problems};
 pub use emit::to_yaml;
+pub use fields::Fields;
+pub use findings::{Finding, Findings, Place, Placed};
 pub use node::{Content, Node, Position};
 pub use parse::{Document, ParseError};
 

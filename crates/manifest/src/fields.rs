@@ -3,23 +3,22 @@
 
 use std::net::IpAddr;
 
-use windlass_contract::Object;
-use windlass_manifest::{At, Content, Problem};
-
-use super::findings::{Findings, Place, Placed};
+use crate::findings::{Findings, Place, Placed};
+use crate::{At, Content, Object, Problem};
 
 /// How alike two words must be for one to be a slip of the other.
 const SLIP: f64 = 0.7;
 
 /// An object being read.
-pub(crate) struct Fields<'a, 'f> {
+#[derive(Debug)]
+pub struct Fields<'a, 'f> {
     at: At<'a>,
     findings: &'f mut Findings,
 }
 
 impl<'a, 'f> Fields<'a, 'f> {
     /// The object at `at`, of which these keys are known. Others are pointed out.
-    pub(crate) fn of(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
+    pub fn of(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
         for (value, message) in unknown(at, known, findings)? {
             findings.warn(value.problem(format!("{message} and has no effect")));
         }
@@ -28,7 +27,7 @@ impl<'a, 'f> Fields<'a, 'f> {
 
     /// The object at `at`, of which these keys are known. Others are problems: whoever writes a document for us alone has
     /// nobody else who might understand them.
-    pub(crate) fn strictly(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
+    pub fn strictly(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
         for (value, message) in unknown(at, known, findings)? {
             findings.push(value.problem(message));
         }
@@ -36,46 +35,46 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// Where it stands.
-    pub(crate) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         Place::of(&self.at)
     }
 
     /// What was found so far.
-    pub(crate) fn findings(&mut self) -> &mut Findings {
+    pub fn findings(&mut self) -> &mut Findings {
         self.findings
     }
 
     /// A problem with the object itself.
-    pub(crate) fn push(&mut self, message: impl Into<String>) {
+    pub fn push(&mut self, message: impl Into<String>) {
         let problem = self.at.problem(message);
         self.findings.push(problem);
     }
 
     /// A value that may be missing or null.
-    pub(crate) fn optional(&mut self, name: &str) -> Option<At<'a>> {
+    pub fn optional(&mut self, name: &str) -> Option<At<'a>> {
         let found = self.at.optional(name);
         self.findings.check(found).flatten()
     }
 
     /// A value that must be there.
-    pub(crate) fn required(&mut self, name: &str) -> Option<At<'a>> {
+    pub fn required(&mut self, name: &str) -> Option<At<'a>> {
         let found = self.at.field(name);
         self.findings.check(found)
     }
 
     /// Notes the problem.
-    pub(crate) fn check<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+    pub fn check<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         self.findings.check(result)
     }
 
     /// Text that must be there and not empty.
-    pub(crate) fn text(&mut self, name: &str) -> Option<Placed<String>> {
+    pub fn text(&mut self, name: &str) -> Option<Placed<String>> {
         let at = self.required(name)?;
         self.check(placed_text(&at))
     }
 
     /// A name: text without what separates names from each other.
-    pub(crate) fn name(&mut self) -> Option<Placed<String>> {
+    pub fn name(&mut self) -> Option<Placed<String>> {
         let name = self.text("name")?;
         if name.value.contains('/') {
             self.findings.push(name.problem("a name must not contain '/'"));
@@ -85,13 +84,13 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// Text that may be missing.
-    pub(crate) fn optional_text(&mut self, name: &str) -> Option<Placed<String>> {
+    pub fn optional_text(&mut self, name: &str) -> Option<Placed<String>> {
         let at = self.optional(name)?;
         self.check(placed_text(&at))
     }
 
     /// One of a few words.
-    pub(crate) fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
+    pub fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
         let given = self.optional_text(name)?;
         let found = words.iter().find(|(word, _)| *word == given.value).map(|(_, meaning)| *meaning);
         if found.is_none() {
@@ -102,18 +101,18 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// The elements of a list that may be missing.
-    pub(crate) fn list(&mut self, name: &str) -> Vec<At<'a>> {
+    pub fn list(&mut self, name: &str) -> Vec<At<'a>> {
         let list = self.at.optional_list(name);
         self.findings.check(list).unwrap_or_default()
     }
 
     /// A list of texts that may be missing.
-    pub(crate) fn texts(&mut self, name: &str) -> Vec<Placed<String>> {
+    pub fn texts(&mut self, name: &str) -> Vec<Placed<String>> {
         self.list(name).iter().filter_map(|at| self.findings.check(placed_text(at))).collect()
     }
 
     /// A list of addresses that may be missing, as text.
-    pub(crate) fn addresses(&mut self, name: &str) -> Vec<String> {
+    pub fn addresses(&mut self, name: &str) -> Vec<String> {
         let mut addresses = Vec::new();
         for text in self.texts(name) {
             match text.value.parse::<IpAddr>() {
@@ -125,24 +124,24 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// An object that only somebody else understands.
-    pub(crate) fn object(&mut self, name: &str) -> Object {
+    pub fn object(&mut self, name: &str) -> Object {
         self.optional(name).and_then(|at| self.check(at.object())).unwrap_or_default()
     }
 
     /// A number from `least` to `most` that must be there.
-    pub(crate) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
+    pub fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
         let at = self.required(name)?;
         self.check(number(&at, least, most))
     }
 
     /// A boolean that may be missing.
-    pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
+    pub fn boolean(&mut self, name: &str) -> Option<bool> {
         let at = self.optional(name)?;
         self.check(at.boolean())
     }
 
     /// Refuses a key that is there.
-    pub(crate) fn refuse(&mut self, name: &str, why: &str) {
+    pub fn refuse(&mut self, name: &str, why: &str) {
         if let Some(at) = self.optional(name) {
             self.findings.push(at.problem(why));
         }
@@ -150,7 +149,7 @@ impl<'a, 'f> Fields<'a, 'f> {
 }
 
 /// Text. The original takes a number for it as well.
-pub(crate) fn text(at: &At<'_>) -> Result<String, Problem> {
+pub fn text(at: &At<'_>) -> Result<String, Problem> {
     match &at.node().content {
         Content::Number(number) => Ok(number.to_string()),
         _ => at.string().map(str::to_owned),
@@ -166,7 +165,7 @@ fn placed_text(at: &At<'_>) -> Result<Placed<String>, Problem> {
 }
 
 /// A number from `least` to `most`. A number beyond 64 bits is read as text, and called what it is.
-pub(crate) fn number(at: &At<'_>, least: u64, most: u64) -> Result<u64, Problem> {
+pub fn number(at: &At<'_>, least: u64, most: u64) -> Result<u64, Problem> {
     let shown = match &at.node().content {
         Content::Number(number) => number.to_string(),
         Content::String(text) if is_huge_number(text) => text.clone(),
@@ -205,7 +204,7 @@ fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_manifest::Document;
+    use crate::Document;
 
     use super::*;
 

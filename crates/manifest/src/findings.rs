@@ -1,6 +1,6 @@
 //! What reading and planning found: problems, which end a deploy before anything changes, and warnings, which do not.
 
-use windlass_manifest::{At, Position, Problem};
+use crate::{At, Position, Problem};
 
 /// Problems and warnings of all documents together, so that one round of editing mends them all.
 #[derive(Debug, Clone, Default, PartialEq)]
