@@ -9,66 +9,92 @@ const LONGEST_PLAIN_KEY: usize = 512;
 
 /// Block style, keys in their order, text quoted wherever some reader would take it for something else.
 pub fn to_yaml(value: &Value) -> String {
-    let mut yaml = String::new();
-    match value {
-        Value::Object(entries) if !entries.is_empty() => object(&mut yaml, entries, 0),
-        Value::Array(values) if !values.is_empty() => list(&mut yaml, values, 0),
-        other => {
-            scalar(&mut yaml, other, 1);
-            yaml.push('\n');
-        }
-    }
-    yaml
+    Blocks(&Cautious).document(value)
 }
 
-/// Writes entries; the cursor is already at column `indent` of the first line.
-fn object(yaml: &mut String, entries: &Object, indent: usize) {
-    for (index, (key, value)) in entries.iter().enumerate() {
-        if index > 0 {
-            yaml.extend(std::iter::repeat_n(' ', indent));
-        }
-        let quoted = if is_plain(key) { key.clone() } else { quote(key) };
-        if quoted.len() > LONGEST_PLAIN_KEY {
-            yaml.push_str("? ");
-            yaml.push_str(&quoted);
-            yaml.push('\n');
-            yaml.extend(std::iter::repeat_n(' ', indent));
-        } else {
-            yaml.push_str(&quoted);
-        }
-        yaml.push(':');
+/// How scalars and keys look in block style; what is around them is the same for all.
+pub(crate) trait Style {
+    /// The longest key, in bytes, that stands before its `:` without a `?`.
+    const LONGEST_KEY: usize;
+    /// What a text block or a folded line of the root is indented by.
+    const ROOT_INDENT: usize;
+
+    /// The entries in the order in which they are written.
+    fn in_order<'a>(&self, entries: &'a Object) -> Vec<(&'a String, &'a Value)>;
+
+    /// A key on one line.
+    fn key(&self, key: &str) -> String;
+
+    /// Writes anything but a list or object with something in it. Further lines start at column `indent`.
+    fn scalar(&self, yaml: &mut String, value: &Value, indent: usize);
+}
+
+/// Writes lists and objects line by line, in a style.
+pub(crate) struct Blocks<'a, S>(pub(crate) &'a S);
+
+impl<S: Style> Blocks<'_, S> {
+    pub(crate) fn document(&self, value: &Value) -> String {
+        let mut yaml = String::new();
         match value {
-            Value::Object(entries) if !entries.is_empty() => {
-                start_line(yaml, indent + 2);
-                object(yaml, entries, indent + 2);
-            }
-            // Lists stand at the level of their key, as people in the ecosystem write them.
-            Value::Array(values) if !values.is_empty() => {
-                start_line(yaml, indent);
-                list(yaml, values, indent);
-            }
+            Value::Object(entries) if !entries.is_empty() => self.object(&mut yaml, entries, 0),
+            Value::Array(values) if !values.is_empty() => self.list(&mut yaml, values, 0),
             other => {
-                yaml.push(' ');
-                scalar(yaml, other, indent + 2);
+                self.0.scalar(&mut yaml, other, S::ROOT_INDENT);
+                end_line(&mut yaml);
+            }
+        }
+        yaml
+    }
+
+    /// Writes entries; the cursor is already at column `indent` of the first line.
+    fn object(&self, yaml: &mut String, entries: &Object, indent: usize) {
+        for (index, (key, value)) in self.0.in_order(entries).into_iter().enumerate() {
+            if index > 0 {
+                yaml.extend(std::iter::repeat_n(' ', indent));
+            }
+            let quoted = self.0.key(key);
+            if quoted.len() > S::LONGEST_KEY {
+                yaml.push_str("? ");
+                yaml.push_str(&quoted);
                 yaml.push('\n');
+                yaml.extend(std::iter::repeat_n(' ', indent));
+            } else {
+                yaml.push_str(&quoted);
+            }
+            yaml.push(':');
+            match value {
+                Value::Object(entries) if !entries.is_empty() => {
+                    start_line(yaml, indent + 2);
+                    self.object(yaml, entries, indent + 2);
+                }
+                // Lists stand at the level of their key, as people in the ecosystem write them.
+                Value::Array(values) if !values.is_empty() => {
+                    start_line(yaml, indent);
+                    self.list(yaml, values, indent);
+                }
+                other => {
+                    yaml.push(' ');
+                    self.0.scalar(yaml, other, indent + 2);
+                    end_line(yaml);
+                }
             }
         }
     }
-}
 
-/// Writes elements; the cursor is already at column `indent` of the first line.
-fn list(yaml: &mut String, values: &[Value], indent: usize) {
-    for (index, value) in values.iter().enumerate() {
-        if index > 0 {
-            yaml.extend(std::iter::repeat_n(' ', indent));
-        }
-        yaml.push_str("- ");
-        match value {
-            Value::Object(entries) if !entries.is_empty() => object(yaml, entries, indent + 2),
-            Value::Array(values) if !values.is_empty() => list(yaml, values, indent + 2),
-            other => {
-                scalar(yaml, other, indent + 2);
-                yaml.push('\n');
+    /// Writes elements; the cursor is already at column `indent` of the first line.
+    fn list(&self, yaml: &mut String, values: &[Value], indent: usize) {
+        for (index, value) in values.iter().enumerate() {
+            if index > 0 {
+                yaml.extend(std::iter::repeat_n(' ', indent));
+            }
+            yaml.push_str("- ");
+            match value {
+                Value::Object(entries) if !entries.is_empty() => self.object(yaml, entries, indent + 2),
+                Value::Array(values) if !values.is_empty() => self.list(yaml, values, indent + 2),
+                other => {
+                    self.0.scalar(yaml, other, indent + 2);
+                    end_line(yaml);
+                }
             }
         }
     }
@@ -79,17 +105,39 @@ fn start_line(yaml: &mut String, indent: usize) {
     yaml.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// Writes anything that fits on one line, or a text block whose lines start at column `indent`.
-fn scalar(yaml: &mut String, value: &Value, indent: usize) {
-    match value {
-        Value::Null => yaml.push_str("null"),
-        Value::Bool(boolean) => yaml.push_str(if *boolean { "true" } else { "false" }),
-        Value::Number(number) => yaml.push_str(&number_text(number)),
-        Value::String(text) if is_plain(text) => yaml.push_str(text),
-        Value::String(text) if is_block(text) => block(yaml, text, indent),
-        Value::String(text) => yaml.push_str(&quote(text)),
-        Value::Array(_) => yaml.push_str("[]"),
-        Value::Object(_) => yaml.push_str("{}"),
+/// A text block that keeps its last line breaks has ended its line already.
+fn end_line(yaml: &mut String) {
+    if !yaml.ends_with('\n') {
+        yaml.push('\n');
+    }
+}
+
+/// Our own style: nothing that any reader could misread.
+struct Cautious;
+
+impl Style for Cautious {
+    const LONGEST_KEY: usize = LONGEST_PLAIN_KEY;
+    const ROOT_INDENT: usize = 1;
+
+    fn in_order<'a>(&self, entries: &'a Object) -> Vec<(&'a String, &'a Value)> {
+        entries.iter().collect()
+    }
+
+    fn key(&self, key: &str) -> String {
+        if is_plain(key) { key.to_owned() } else { quote(key) }
+    }
+
+    fn scalar(&self, yaml: &mut String, value: &Value, indent: usize) {
+        match value {
+            Value::Null => yaml.push_str("null"),
+            Value::Bool(boolean) => yaml.push_str(if *boolean { "true" } else { "false" }),
+            Value::Number(number) => yaml.push_str(&number_text(number)),
+            Value::String(text) if is_plain(text) => yaml.push_str(text),
+            Value::String(text) if is_block(text) => block(yaml, text, indent),
+            Value::String(text) => yaml.push_str(&quote(text)),
+            Value::Array(_) => yaml.push_str("[]"),
+            Value::Object(_) => yaml.push_str("{}"),
+        }
     }
 }
 

@@ -17,14 +17,20 @@
 //! - [`fields`], [`findings`]: reading whole documents without stopping at the first mistake.
 //! - [`decode`]: the same errors for whole `serde` types.
 //! - [`emit`]: [`to_yaml`], whose output every reader reads back to the same value.
+//! - [`original`]: the same, but exactly as the original's command line reads and writes it.
+//! - [`patch`]: operations files (`-o`), and the paths in them.
+//! - [`mod@interpolate`]: values in the places of `((variables))`.
 
 pub mod cursor;
 pub mod decode;
 pub mod emit;
 pub mod fields;
 pub mod findings;
+pub mod interpolate;
 pub mod node;
+pub mod original;
 pub mod parse;
+pub mod patch;
 pub mod scalar;
 
 pub use cursor::{At, Problem, Problems};

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use indexmap::map::Entry;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use crate::{At, Content, Node, Position, scalar};
+use crate::{At, Content, Node, Position, original, scalar};
 
 /// Levels of nesting that a document may have; JSON readers give up at about the same depth.
 const DEEPEST: usize = 100;
@@ -27,8 +27,13 @@ pub struct Document {
 impl Document {
     /// Reads the one document in `text`. No document at all is null.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
+        Self::parse_as(text, Dialect::Cautious)
+    }
+
+    pub(crate) fn parse_as(text: &str, dialect: Dialect) -> Result<Self, ParseError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut builder = Builder { text, parser: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0 };
+        let parser = Parser::new_from_str(text);
+        let mut builder = Builder { text, parser, dialect, anchors: HashMap::new(), copied: 0 };
         Ok(Self { root: builder.document()? })
     }
 
@@ -41,6 +46,15 @@ impl Document {
     pub fn node(&self) -> &Node {
         &self.root
     }
+}
+
+/// What unquoted words and keys mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// What all readers of the ecosystem agree on; the rest is text.
+    Cautious,
+    /// What the original's command line reads, down to keys that are no text.
+    Original,
 }
 
 /// a document that cannot be read
@@ -128,6 +142,7 @@ struct Anchored {
 struct Builder<'text> {
     text: &'text str,
     parser: Parser<'text, StrInput<'text>>,
+    dialect: Dialect,
     /// By the parser's number of the anchor. An anchor whose value is not complete yet is not here.
     anchors: HashMap<usize, Anchored>,
     copied: usize,
@@ -181,7 +196,7 @@ impl<'text> Builder<'text> {
         let (anchor, content) = match event {
             Event::Alias(anchor) => return self.alias(anchor, position, depth),
             Event::Scalar(text, style, anchor, tag) => {
-                (anchor, scalar_content(&text, style, tag.as_deref(), position)?)
+                (anchor, scalar_content(self.dialect, &text, style, tag.as_deref(), position)?)
             }
             Event::SequenceStart(anchor, tag) => {
                 expect_tag(tag.as_deref(), "seq", position)?;
@@ -249,11 +264,18 @@ impl<'text> Builder<'text> {
     fn key(&mut self, event: Event<'text>, position: Position) -> Result<String, ParseError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let content = scalar_content(&text, style, tag.as_deref(), position)?;
+                let content = scalar_content(self.dialect, &text, style, tag.as_deref(), position)?;
+                let typed = original::key_of(&content);
                 self.anchor(anchor, &Node { position, content })?;
-                Ok(text.into_owned())
+                match self.dialect {
+                    Dialect::Cautious => Ok(text.into_owned()),
+                    Dialect::Original => typed.ok_or(ParseError::ComplexKey { position }),
+                }
             }
             Event::Alias(anchor) => match self.alias(anchor, position, 0)?.content {
+                content if self.dialect == Dialect::Original => {
+                    original::key_of(&content).ok_or(ParseError::ComplexKey { position })
+                }
                 Content::String(text) => Ok(text),
                 Content::Boolean(boolean) => Ok(boolean.to_string()),
                 Content::Number(number) => Ok(number.to_string()),
@@ -336,7 +358,15 @@ fn expect_tag(tag: Option<&Tag>, expected: &str, position: Position) -> Result<(
     }
 }
 
+fn resolve(dialect: Dialect, text: &str) -> Content {
+    match dialect {
+        Dialect::Cautious => scalar::resolve(text),
+        Dialect::Original => original::resolve(text),
+    }
+}
+
 fn scalar_content(
+    dialect: Dialect,
     text: &str,
     style: ScalarStyle,
     tag: Option<&Tag>,
@@ -344,13 +374,13 @@ fn scalar_content(
 ) -> Result<Content, ParseError> {
     let Some(tag) = tag else {
         let plain = style == ScalarStyle::Plain;
-        return Ok(if plain { scalar::resolve(text) } else { Content::String(text.to_owned()) });
+        return Ok(if plain { resolve(dialect, text) } else { Content::String(text.to_owned()) });
     };
     // A lone `!` is the way to say "not resolved".
     if tag.handle.is_empty() && tag.suffix == "!" {
         return Ok(Content::String(text.to_owned()));
     }
-    let resolved = scalar::resolve(text);
+    let resolved = resolve(dialect, text);
     match (standard(tag), resolved) {
         (Some("str"), _) => Ok(Content::String(text.to_owned())),
         (Some("null"), Content::Null) => Ok(Content::Null),

@@ -1,5 +1,9 @@
 //! Our certificate authority: the director's server certificate, its client certificate, and one server certificate per
 //! agent. Whoever drives agents has one: the director keeps it in its state directory, a certification only in memory.
+//!
+//! [`generate`] makes the keys, certificates and passwords of documents that only define them.
+
+pub mod generate;
 
 use std::io;
 use std::net::IpAddr;

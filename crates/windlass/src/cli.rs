@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_contract::{DiskCid, Secret, VmCid};
 use windlass_director::settings::Isolation;
 
+use crate::interpolation::InterpolationArgs;
+
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100, after_help = FIRST_STEPS)]
@@ -58,13 +60,16 @@ pub(crate) struct Global {
 
 const GLOBAL: &str = "Global options";
 
-fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+pub(crate) fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     Ok(Secret::new(text))
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Change a document by operations and variables, and print it
+    #[command(alias = "int")]
+    Interpolate(InterpolateArgs),
     /// Show everything on this machine in a minute, and clean up
     Demo {
         /// Leave the director and the deployment running
@@ -105,8 +110,10 @@ pub(crate) enum Verb {
     /// Change the cloud config
     #[command(alias = "ucc")]
     UpdateCloudConfig {
-        /// YAML file
+        /// YAML file; '-' is the standard input
         file: PathBuf,
+        #[command(flatten)]
+        changes: InterpolationArgs,
         /// Name of the config
         #[arg(long, default_value = "")]
         name: String,
@@ -649,6 +656,24 @@ pub(crate) enum CertifyFormat {
     Junit,
 }
 
+/// `interpolate`.
+#[derive(Debug, Args)]
+pub(crate) struct InterpolateArgs {
+    /// Document; '-' is the standard input
+    pub(crate) manifest: PathBuf,
+    #[command(flatten)]
+    pub(crate) changes: InterpolationArgs,
+    /// Print only what this path leads to, such as /admin_password or /groups/name=web
+    #[arg(long, value_name = "OP-PATH")]
+    pub(crate) path: Option<windlass_manifest::patch::Path>,
+    /// A variable without a value is an error
+    #[arg(long)]
+    pub(crate) var_errs: bool,
+    /// A value that is not used is an error
+    #[arg(long)]
+    pub(crate) var_errs_unused: bool,
+}
+
 /// `deploy`.
 #[derive(Debug, Args)]
 pub(crate) struct DeployArgs {
@@ -662,8 +687,10 @@ pub(crate) struct DeployArgs {
 /// `plan`, and what it has in common with `deploy`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Manifest
+    /// Manifest; '-' is the standard input
     pub(crate) manifest: PathBuf,
+    #[command(flatten)]
+    pub(crate) changes: InterpolationArgs,
     /// Recreate all VMs
     #[arg(long)]
     pub(crate) recreate: bool,

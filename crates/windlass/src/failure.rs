@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::demo::DemoError;
 use crate::director_client::ClientError;
 use crate::environment::EnvironmentError;
+use crate::interpolation::InterpolationError;
 use crate::verbs::certify::CertifyFailure;
 
 /// why a verb failed
@@ -34,6 +35,8 @@ pub(crate) enum Failure {
     File { path: PathBuf, source: io::Error },
     #[error("'{}' is not valid", path.display())]
     Yaml { path: PathBuf, source: Box<dyn Error + Send + Sync> },
+    #[error(transparent)]
+    Interpolation(#[from] InterpolationError),
     #[error(transparent)]
     Cloud(#[from] windlass_contract::cpi::CpiError),
     #[error("{failed} of {found} could not be removed: {first}")]

@@ -7,6 +7,7 @@
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
 //! - [`environment`], [`director_client`], [`session`]: which director, and the conversation with it.
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
+//! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
 //! - [`scratch_cloud`], [`own_machine`], [`figures`]: what measurements have in common.
 //! - [`demo`]: the whole system in a minute.
@@ -22,6 +23,7 @@ mod failure;
 mod figures;
 mod foreground;
 mod formats;
+mod interpolation;
 mod live_tree;
 mod own_cpi;
 mod own_machine;

@@ -17,6 +17,7 @@ mod director;
 mod disks;
 mod env;
 mod instances;
+mod interpolate;
 mod leaks;
 mod local;
 mod locks;
@@ -40,9 +41,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use windlass_manifest::interpolate::Strictness;
+
 use crate::cli::{BenchVerb, Cli, CpiVerb, Global, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
+use crate::interpolation::{self, InterpolationArgs};
 use crate::own_machine;
 use crate::screen::Screen;
 use crate::session::Session;
@@ -100,6 +104,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Failure> {
     match verb {
+        Verb::Interpolate(arguments) => return interpolate::run(screen, &arguments),
         Verb::Demo { keep } => return Ok(demo::run(flags, keep).await?),
         Verb::Director(arguments) => return director::run(flags, arguments).await,
         Verb::Registry(arguments) => return registry::run(flags, arguments).await,
@@ -122,7 +127,9 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::UploadStemcell { file, fix } => upload_stemcell::run(session, &file, fix).await,
         Verb::Stemcells => stemcells::run(session).await,
         Verb::DeleteStemcell { stemcell, force } => delete_stemcell::run(session, &stemcell, force).await,
-        Verb::UpdateCloudConfig { file, name } => update_cloud_config::run(session, &file, &name).await,
+        Verb::UpdateCloudConfig { file, changes, name } => {
+            update_cloud_config::run(session, &file, &changes, &name).await
+        }
         Verb::CloudConfig { name } => cloud_config::run(session, &name).await,
         Verb::Configs => configs::run(session).await,
         Verb::Deploy(arguments) => deploy::run(session, &arguments).await,
@@ -140,7 +147,8 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::CancelTask { id } => cancel_task::run(session, id).await,
         Verb::Locks => locks::run(session).await,
         Verb::Leaks => leaks::run(session).await,
-        Verb::Demo { .. }
+        Verb::Interpolate(_)
+        | Verb::Demo { .. }
         | Verb::Director(_)
         | Verb::Registry(_)
         | Verb::Certify(_)
@@ -158,9 +166,22 @@ fn read_file(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
-/// The text of a YAML file that a user names. What is no YAML is refused here, before anything is sent.
-fn read_yaml(path: &Path) -> Result<(String, windlass_manifest::Document), Failure> {
-    let text = read_file(path)?;
+/// A document that a user names, or what comes in on `-`.
+fn read_document(path: &Path) -> Result<String, Failure> {
+    if path != Path::new("-") {
+        return read_file(path);
+    }
+    std::io::read_to_string(std::io::stdin()).map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
+/// A YAML document that a user names, with the changes that the flags make. What is no YAML is refused here, before
+/// anything is sent.
+fn read_yaml(
+    path: &Path,
+    changes: &InterpolationArgs,
+    strictness: Strictness,
+) -> Result<(String, windlass_manifest::Document), Failure> {
+    let text = interpolation::text_of(read_document(path)?, changes, strictness)?;
     let document = windlass_manifest::Document::parse(&text)
         .map_err(|error| Failure::Yaml { path: path.to_owned(), source: error.into() })?;
     Ok((text, document))

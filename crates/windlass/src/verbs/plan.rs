@@ -1,5 +1,7 @@
 //! `windlass plan`: what a deploy would do, and why.
 
+use windlass_manifest::interpolate::Strictness;
+
 use crate::cli::PlanArgs;
 use crate::director_answers::Plan;
 use crate::director_client::escape;
@@ -17,7 +19,7 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &PlanArgs) -> Resu
 /// A manifest and the deployment that it is for.
 pub(super) struct Manifest {
     pub(super) deployment: String,
-    /// As it is in the file, so that the director can name lines of it.
+    /// As it is in the file if no flag changes it, so that the director can name lines of it.
     pub(super) text: String,
 }
 
@@ -25,7 +27,7 @@ impl Manifest {
     /// Reads the manifest and tells the user which deployment it is for.
     pub(super) fn read(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<Self, Failure> {
         let path = &arguments.manifest;
-        let (text, document) = read_yaml(path)?;
+        let (text, document) = read_yaml(path, &arguments.changes, Strictness::default())?;
         let name = document.root().field("name").and_then(|name| name.string());
         let name = name.map_err(|problem| Failure::Yaml { path: path.clone(), source: problem.into() })?.to_owned();
         if let Some(flag) = session.named_deployment().filter(|flag| *flag != name) {
