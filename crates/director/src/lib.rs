@@ -6,6 +6,7 @@
 //!
 //! - [`api`]: HTTPS, as the original's clients expect it.
 //! - [`tasks`]: what the API queues and workers carry out.
+//! - [`problems`]: what cloud-check finds and what can be done about it.
 //! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
 //! - [`settings`]: what the operator set in `director.yml`.
 //! - [`recovery`]: what happens at the start after a kill.
@@ -19,6 +20,7 @@ pub mod desired;
 mod diff;
 pub mod ledger;
 pub mod plan;
+pub mod problems;
 pub mod recovery;
 pub mod settings;
 mod start;

@@ -20,7 +20,7 @@ fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
 }
 
-async fn must_exist(director: &Director, deployment: &str) -> Result<(), ApiError> {
+pub(super) async fn must_exist(director: &Director, deployment: &str) -> Result<(), ApiError> {
     director.store.deployment(deployment).await?.map(drop).ok_or_else(|| no_such_deployment(deployment))
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod info;
 mod input;
+mod problems;
 mod resources;
 mod stemcells;
 mod tasks;
@@ -73,6 +74,8 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/diff", post(deployments::diff))
         .route("/deployments/{deployment}/vms", get(deployments::vms))
         .route("/deployments/{deployment}/instances", get(deployments::instances))
+        .route("/deployments/{deployment}/problems", get(problems::list))
+        .route("/resurrection", get(problems::resurrection))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
@@ -103,6 +106,10 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}", delete(deployments::remove))
         .route("/deployments/{deployment}/jobs/{group}", put(deployments::change_group))
         .route("/deployments/{deployment}/jobs/{group}/{instance}", put(deployments::change_instance))
+        .route("/deployments/{deployment}/scans", post(problems::scan))
+        .route("/deployments/{deployment}/problems", put(problems::apply))
+        .route("/deployments/{deployment}/scan_and_fix", put(problems::scan_and_fix))
+        .route("/resurrection", put(problems::pause_resurrection))
         .route("/events", post(events::create))
         .route("/task/{id}", delete(tasks::cancel))
         .route("/tasks/cancel", post(tasks::cancel_many))

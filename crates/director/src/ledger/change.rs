@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::{
-    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk,
+    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, RebootVm,
     SetDiskMetadata, SetVmMetadata,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
@@ -47,6 +47,11 @@ pub enum Change {
         cid: VmCid,
         /// The names.
         metadata: Object,
+    },
+    /// Restart a VM.
+    RebootVm {
+        /// Its cid.
+        cid: VmCid,
     },
     /// Make a disk.
     CreateDisk {
@@ -156,6 +161,7 @@ impl Change {
             Self::CreateVm { .. } => CreateVm::NAME,
             Self::DeleteVm { .. } => DeleteVm::NAME,
             Self::SetVmMetadata { .. } => SetVmMetadata::NAME,
+            Self::RebootVm { .. } => RebootVm::NAME,
             Self::CreateDisk { .. } => CreateDisk::NAME,
             Self::AttachDisk { .. } => AttachDisk::NAME,
             Self::DetachDisk { .. } => DetachDisk::NAME,
@@ -170,7 +176,7 @@ impl Change {
             Self::CreateStemcell { stemcell, .. } => format!("stemcell {}/{}", stemcell.name, stemcell.version),
             Self::DeleteStemcell { cid, .. } => format!("stemcell {cid}"),
             Self::CreateVm { vm } => format!("a VM for instance {}", vm.instance),
-            Self::DeleteVm { cid } | Self::SetVmMetadata { cid, .. } => format!("VM {cid}"),
+            Self::DeleteVm { cid } | Self::SetVmMetadata { cid, .. } | Self::RebootVm { cid } => format!("VM {cid}"),
             Self::CreateDisk { disk, .. } => format!("a disk of {} MiB for instance {}", disk.size, disk.instance),
             Self::AttachDisk { vm, disk } | Self::DetachDisk { vm, disk } => format!("disk {disk} and VM {vm}"),
             Self::SetDiskMetadata { cid, .. } | Self::DeleteDisk { cid } => format!("disk {cid}"),
@@ -211,6 +217,10 @@ impl Change {
             }
             Self::SetVmMetadata { cid, metadata } => {
                 not_implemented_is_fine(call.send(SetVmMetadata { vm_cid: cid, metadata }).await)?
+            }
+            Self::RebootVm { cid } => {
+                call.send(RebootVm { vm_cid: cid }).await?;
+                Fact::Nothing
             }
             Self::CreateDisk { disk, near } => {
                 let NewDisk { instance, name, cpi, size, cloud_properties } = disk;

@@ -26,8 +26,8 @@ pub struct StartInstance {
     pub vm: VmRecord,
     /// What it shall be.
     pub spec: InstanceSpec,
-    /// From when on it is looked at, and until when it must run.
-    pub watch: WatchTime,
+    /// From when on it is looked at, and until when it must run; none for not waiting for that.
+    pub watch: Option<WatchTime>,
 }
 
 static STEPS: &[Step<StartInstance>] = &[
@@ -41,7 +41,7 @@ static STEPS: &[Step<StartInstance>] = &[
     Step { name: "starting jobs", is_done: |_| false, act: |op| Box::pin(start(op)), undo: None },
     Step {
         name: "executing post-start",
-        is_done: |_| false,
+        is_done: |op| op.watch.is_none(),
         act: |op| Box::pin(run_script(op, "post-start")),
         undo: None,
     },
@@ -84,7 +84,8 @@ async fn run_script(op: &mut StartInstance, name: &str) -> Result<(), StepError>
 async fn start(op: &mut StartInstance) -> Result<(), StepError> {
     let agent = op.context.agent(&op.vm);
     agent.start().await?;
-    let (first_look, last_look) = (Duration::from_millis(op.watch.min), Duration::from_millis(op.watch.max));
+    let Some(watch) = op.watch else { return Ok(()) };
+    let (first_look, last_look) = (Duration::from_millis(watch.min), Duration::from_millis(watch.max));
     let between = ((last_look - first_look) / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
     let begun = tokio::time::Instant::now();
     let mut state = agent.get_state(false).await?;

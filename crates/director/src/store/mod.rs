@@ -10,6 +10,7 @@ mod instances;
 mod intents;
 mod ledger;
 mod locks;
+mod problems;
 mod resources;
 mod stemcells;
 mod tasks;
@@ -33,6 +34,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") },
     Migration { number: 2, name: "disk names", sql: include_str!("0002_disk_names.sql") },
     Migration { number: 3, name: "events", sql: include_str!("0003_events.sql") },
+    Migration { number: 4, name: "problems", sql: include_str!("0004_problems.sql") },
 ];
 
 /// The director's records.

@@ -19,7 +19,7 @@ pub(super) struct Execution<'a> {
     director: &'a Director,
     context: Context,
     spec: Option<&'a InstanceSpec>,
-    watch: WatchTime,
+    watch: Option<WatchTime>,
     vm: Option<VmRecord>,
     disks: Vec<DiskRecord>,
 }
@@ -80,7 +80,7 @@ impl<'a> Execution<'a> {
             director,
             context,
             spec: plan.spec.as_ref(),
-            watch: UpdateSettings::default().update_watch_time,
+            watch: Some(UpdateSettings::default().update_watch_time),
             vm: current.and_then(|current| current.vm.clone()),
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
         }
@@ -88,7 +88,12 @@ impl<'a> Execution<'a> {
 
     /// Watches a start for that long.
     pub(super) fn watching(self, watch: WatchTime) -> Self {
-        Self { watch, ..self }
+        Self { watch: Some(watch), ..self }
+    }
+
+    /// Starts without waiting until everything runs.
+    pub(super) fn without_waiting(self) -> Self {
+        Self { watch: None, ..self }
     }
 
     /// Somebody else listens from now on.

@@ -188,6 +188,14 @@ impl EventPart {
         result
     }
 
+    /// Does a part's work that cannot fail.
+    pub async fn watch<T>(&self, work: impl Future<Output = T>) -> T {
+        self.note("started", 0, None);
+        let result = work.await;
+        self.note("finished", 100, None);
+        result
+    }
+
     fn note(&self, state: &str, progress: usize, data: Option<Value>) {
         let stage = &self.stage;
         let mut event = json!({

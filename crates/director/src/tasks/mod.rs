@@ -3,24 +3,30 @@
 //! A [`Job`] says what to do; [`Workers`] claim tasks from the store and run them; [`TaskLog`] writes what people read
 //! while they wait. One file per kind of job.
 
+mod apply_resolutions;
 mod delete_deployment;
 mod delete_stemcell;
 mod execute;
 mod log;
 mod prepare;
+mod scan;
+mod scan_and_fix;
 mod update_deployment;
 mod update_instance;
 mod update_stemcell;
 mod vm_stats;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use apply_resolutions::Choices;
 pub use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use prepare::{prepare, reload};
+pub use scan_and_fix::Suspects;
 pub use worker::{Finished, Workers};
 
 use crate::Director;
@@ -84,6 +90,27 @@ pub enum Job {
         /// Instances, with or without VMs, rather than VMs.
         instances: bool,
     },
+    /// Compare what agents and clouds say with the records.
+    Scan {
+        /// The deployment.
+        deployment: String,
+    },
+    /// Do what somebody chose to do about problems.
+    ApplyResolutions {
+        /// The deployment.
+        deployment: String,
+        /// What to do about each.
+        choices: Choices,
+        /// Instead of what the manifest says, by group.
+        max_in_flight: BTreeMap<String, Count>,
+    },
+    /// Look at some instances, and give new VMs to those that lost theirs.
+    ScanAndFix {
+        /// The deployment.
+        deployment: String,
+        /// Which.
+        suspects: Suspects,
+    },
 }
 
 /// How to deploy.
@@ -131,6 +158,9 @@ impl Job {
             Self::UpdateInstance { .. } => "update_instance",
             Self::DeleteDeployment { .. } => "delete_deployment",
             Self::VmStats { .. } => "vms",
+            Self::Scan { .. } => "cck_scan",
+            Self::ApplyResolutions { .. } => "cck_apply",
+            Self::ScanAndFix { .. } => "cck_scan_and_fix",
         }
     }
 
@@ -144,6 +174,9 @@ impl Job {
             Self::UpdateInstance { wish, .. } => format!("{} instance", wish.verb()),
             Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
             Self::VmStats { .. } => "retrieve vm-stats".to_owned(),
+            Self::Scan { .. } => "scan cloud".to_owned(),
+            Self::ApplyResolutions { .. } => "apply resolutions".to_owned(),
+            Self::ScanAndFix { .. } => "scan and fix".to_owned(),
         }
     }
 
@@ -154,6 +187,9 @@ impl Job {
             Self::UpdateDeployment { deployment, .. }
             | Self::UpdateInstance { deployment, .. }
             | Self::DeleteDeployment { deployment, .. }
+            | Self::Scan { deployment }
+            | Self::ApplyResolutions { deployment, .. }
+            | Self::ScanAndFix { deployment, .. }
             | Self::VmStats { deployment, .. } => Some(deployment),
         }
     }
@@ -212,6 +248,15 @@ pub enum TaskError {
     /// an instance could not be removed
     #[error("an instance could not be removed; delete-deployment --force goes on without its agent")]
     NotRemoved(#[source] Box<TaskError>),
+    /// a problem is still there
+    #[error("Error resolving problem '{problem}'")]
+    NotResolved {
+        /// Its number.
+        problem: i64,
+        /// Why.
+        #[source]
+        source: Box<TaskError>,
+    },
     /// several instances failed
     #[error("{}", .0.iter().map(explain_error).collect::<Vec<_>>().join("\n"))]
     Several(Vec<TaskError>),
@@ -245,7 +290,7 @@ impl TaskError {
         match self {
             Self::Cancelled | Self::Step(crate::steps::StepError::Cancelled) => true,
             Self::Operation(error) => matches!(error.cause, crate::steps::StepError::Cancelled),
-            Self::NotRemoved(error) => error.is_cancellation(),
+            Self::NotRemoved(error) | Self::NotResolved { source: error, .. } => error.is_cancellation(),
             Self::Several(errors) => errors.iter().all(Self::is_cancellation),
             _ => false,
         }
@@ -255,6 +300,11 @@ impl TaskError {
 /// How long a task waits for a lock that another one holds, and how often it looks.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Takes the lock of a deployment, or fails at once: what is being changed cannot be looked at.
+async fn lock_deployment_at_once(director: &Director, log: &TaskLog, deployment: &str) -> Result<(), TaskError> {
+    Ok(director.store.take_lock(&format!("deployment:{deployment}"), log.task(), &director.uuid).await?)
+}
 
 /// Takes the lock of a deployment for as long as the task runs.
 async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &str) -> Result<(), TaskError> {

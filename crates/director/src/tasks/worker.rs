@@ -169,6 +169,11 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
         Job::DeleteDeployment { deployment, force } => {
             super::delete_deployment::run(director, log, deployment, *force).await
         }
+        Job::Scan { deployment } => super::scan::run(director, log, deployment).await,
+        Job::ApplyResolutions { deployment, choices, max_in_flight } => {
+            super::apply_resolutions::run(director, log, deployment, choices, max_in_flight).await
+        }
+        Job::ScanAndFix { deployment, suspects } => super::scan_and_fix::run(director, log, deployment, suspects).await,
         Job::VmStats { deployment, instances } => {
             let lines = super::vm_stats::run(director, deployment, *instances).await?;
             log.write(OutputKind::Result, &lines);

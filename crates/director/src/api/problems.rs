@@ -1,0 +1,102 @@
+//! cloud-check and the switch of the resurrector.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::deployments::must_exist;
+use super::{ApiError, Shared, User, queue};
+use crate::desired::Count;
+use crate::tasks::{Choices, Job, Suspects, reload};
+
+pub(super) async fn scan(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    queue(&director, user, Job::Scan { deployment }).await
+}
+
+pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {
+    must_exist(&director, &deployment).await?;
+    let current = reload(&director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
+    let problems = director.store.open_problems(&deployment).await?;
+    Ok(Json(problems.iter().map(|problem| problem.shown(&current)).collect()))
+}
+
+/// The keys are numbers, but they come as text.
+#[derive(Debug, Deserialize)]
+pub(super) struct Resolutions {
+    resolutions: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    max_in_flight_overrides: BTreeMap<String, Value>,
+}
+
+pub(super) async fn apply(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+    body: String,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    let wanted: Resolutions = parse(&body)?;
+    let mut choices = Choices::new();
+    for (id, choice) in wanted.resolutions {
+        let number =
+            id.parse().map_err(|_| ApiError::bad_request(40005, format!("'{id}' is no number of a problem")))?;
+        choices.push((number, choice));
+    }
+    let mut max_in_flight = BTreeMap::new();
+    for (group, count) in wanted.max_in_flight_overrides {
+        let text = count.as_str().map_or_else(|| count.to_string(), str::to_owned);
+        let count: Count = text.parse().map_err(|error: String| {
+            ApiError::bad_request(40005, format!("'max_in_flight_overrides.{group}': {error}"))
+        })?;
+        max_in_flight.insert(group, count);
+    }
+    queue(&director, user, Job::ApplyResolutions { deployment, choices, max_in_flight }).await
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ScanAndFix {
+    jobs: Suspects,
+}
+
+pub(super) async fn scan_and_fix(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+    body: String,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    let wanted: ScanAndFix = parse(&body)?;
+    if director.store.resurrection_is_paused().await? {
+        return Err(ApiError::bad_request(410004, "Resurrection is paused; turn it on with update-resurrection on"));
+    }
+    queue(&director, user, Job::ScanAndFix { deployment, suspects: wanted.jobs }).await
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Resurrection {
+    resurrection_paused: bool,
+}
+
+pub(super) async fn pause_resurrection(State(director): Shared, body: String) -> Result<StatusCode, ApiError> {
+    let wanted: Resurrection = parse(&body)?;
+    director.store.pause_resurrection(wanted.resurrection_paused).await?;
+    Ok(StatusCode::OK)
+}
+
+pub(super) async fn resurrection(State(director): Shared) -> Result<Json<Value>, ApiError> {
+    Ok(Json(json!({"resurrection": !director.store.resurrection_is_paused().await?})))
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, ApiError> {
+    serde_json::from_str(body).map_err(|error| ApiError::bad_request(40000, format!("the request's body: {error}")))
+}

@@ -1,0 +1,115 @@
+//! Problems that cloud-check found, and which instances it leaves alone.
+
+use std::collections::BTreeSet;
+
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError, from_json, to_json};
+use crate::clock;
+use crate::problems::{OpenProblem, Problem};
+
+const PAUSED: &str = "resurrection_paused";
+const YES: &str = "yes";
+
+impl Store {
+    /// Puts what a scan found in the place of what earlier ones found: about the whole deployment, or only about these
+    /// instances.
+    pub async fn replace_problems(
+        &self,
+        deployment: &str,
+        instances: Option<&BTreeSet<String>>,
+        found: &[Problem],
+    ) -> Result<Vec<OpenProblem>, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        match instances {
+            None => {
+                sqlx::query("DELETE FROM problems WHERE deployment = $1")
+                    .bind(deployment)
+                    .execute(transaction.connection())
+                    .await?;
+            }
+            Some(instances) => {
+                for instance in instances {
+                    sqlx::query("DELETE FROM problems WHERE deployment = $1 AND resource = $2")
+                        .bind(deployment)
+                        .bind(instance.as_str())
+                        .execute(transaction.connection())
+                        .await?;
+                }
+            }
+        }
+        let mut open = Vec::new();
+        for problem in found {
+            let row = sqlx::query(
+                "INSERT INTO problems (deployment, resource, problem, found_at) VALUES ($1, $2, $3, $4) RETURNING id",
+            )
+            .bind(deployment)
+            .bind(problem.resource())
+            .bind(to_json("problems.problem", problem)?)
+            .bind(clock::now())
+            .fetch_one(transaction.connection())
+            .await?;
+            open.push(OpenProblem { id: row.try_get("id")?, problem: problem.clone() });
+        }
+        transaction.commit().await?;
+        Ok(open)
+    }
+
+    /// Problems of a deployment that nobody dealt with yet.
+    pub async fn open_problems(&self, deployment: &str) -> Result<Vec<OpenProblem>, StoreError> {
+        let rows = sqlx::query("SELECT id, problem FROM problems WHERE deployment = $1 ORDER BY id")
+            .bind(deployment)
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let problem: String = row.try_get("problem")?;
+                Ok(OpenProblem { id: row.try_get("id")?, problem: from_json("problems.problem", &problem)? })
+            })
+            .collect()
+    }
+
+    /// Somebody dealt with it; the next scan says whether it helped.
+    pub async fn close_problem(&self, id: i64) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM problems WHERE id = $1").bind(id).execute(self.database.pool()).await?;
+        Ok(())
+    }
+
+    /// Instances that nobody touches, because an operator said so.
+    pub async fn ignored_instances(&self, deployment: &str) -> Result<BTreeSet<String>, StoreError> {
+        let ids: Vec<String> = sqlx::query_scalar("SELECT id FROM instances WHERE deployment = $1 AND ignored <> 0")
+            .bind(deployment)
+            .fetch_all(self.database.pool())
+            .await?;
+        Ok(ids.into_iter().collect())
+    }
+
+    /// Whether nobody touches an instance from now on.
+    pub async fn set_ignored(&self, instance: &str, ignored: bool) -> Result<(), StoreError> {
+        sqlx::query("UPDATE instances SET ignored = $1 WHERE id = $2")
+            .bind(i64::from(ignored))
+            .bind(instance)
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+
+    /// Whether an operator told the resurrector to wait.
+    pub async fn resurrection_is_paused(&self) -> Result<bool, StoreError> {
+        let paused: Option<String> = sqlx::query_scalar("SELECT value FROM attributes WHERE name = $1")
+            .bind(PAUSED)
+            .fetch_optional(self.database.pool())
+            .await?;
+        Ok(paused.as_deref() == Some(YES))
+    }
+
+    /// Tells the resurrector to wait, or to go on.
+    pub async fn pause_resurrection(&self, paused: bool) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
+            .bind(PAUSED)
+            .bind(if paused { YES } else { "no" })
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+}

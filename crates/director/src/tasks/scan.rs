@@ -1,0 +1,207 @@
+//! cloud-check: compares what agents and clouds say with the records.
+//!
+//! Agents are asked first; a cloud is asked for a VM only when its agent does not answer, and for every disk. Where the cloud
+//! can say which disks a VM has (`get_disks`), it is asked as well: an agent may still have mounted what the cloud took away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use windlass_agent_client::Deadlines;
+use windlass_contract::cpi::Method;
+use windlass_contract::cpi::methods::{GetDisks, HasDisk, HasVm};
+use windlass_contract::{DiskCid, VmCid};
+use windlass_manifest::Document;
+
+use super::prepare::reload;
+use super::{TaskError, TaskLog, explain, lock_deployment_at_once};
+use crate::Director;
+use crate::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
+use crate::ledger::{DiskRecord, VmRecord};
+use crate::plan::{Current, CurrentInstance};
+use crate::problems::Problem;
+use crate::store::InstanceState;
+
+/// How long an agent may take; it is asked once.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Scans a whole deployment.
+pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, deployment: &str) -> Result<String, TaskError> {
+    lock_deployment_at_once(director, log, deployment).await?;
+    let scan = Scan::new(director, log, deployment).await?;
+    let (mut problems, owners) = scan.vms(|_| true).await;
+    problems.extend(scan.disks(&owners).await);
+    director.store.replace_problems(deployment, None, &problems).await?;
+    Ok("scan complete".to_owned())
+}
+
+/// A deployment that is being looked at.
+pub(super) struct Scan<'a> {
+    director: &'a Director,
+    log: &'a TaskLog,
+    pub(super) current: Current,
+    /// Instances that nobody looks at.
+    left_alone: BTreeSet<String>,
+}
+
+/// Which VMs mounted a disk, and which VM the cloud says it is attached to.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    mounted: BTreeMap<DiskCid, Vec<VmCid>>,
+    /// What VMs have, for those whose cloud can say so.
+    attached: BTreeMap<VmCid, Vec<DiskCid>>,
+}
+
+/// What was found out about one VM.
+struct Seen {
+    problem: Option<Problem>,
+    vm: Option<VmCid>,
+    mounted: Vec<DiskCid>,
+    attached: Option<Vec<DiskCid>>,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) async fn new(director: &'a Director, log: &'a TaskLog, deployment: &str) -> Result<Self, TaskError> {
+        let current = reload(director, deployment).await?;
+        let errands: BTreeSet<String> = groups_of(director, deployment)
+            .await?
+            .into_iter()
+            .filter(|group| group.lifecycle == Lifecycle::Errand)
+            .map(|group| group.name)
+            .collect();
+        let mut left_alone = director.store.ignored_instances(deployment).await?;
+        let without_vm = |instance: &&CurrentInstance| {
+            instance.record.state == InstanceState::Detached || errands.contains(&instance.record.group)
+        };
+        left_alone.extend(current.instances.iter().filter(without_vm).map(|instance| instance.record.id.clone()));
+        Ok(Self { director, log, current, left_alone })
+    }
+
+    /// Looks at the VMs of some instances.
+    pub(super) async fn vms(&self, wanted: impl Fn(&CurrentInstance) -> bool) -> (Vec<Problem>, Owners) {
+        let looked_at =
+            |instance: &&CurrentInstance| !self.left_alone.contains(&instance.record.id) && wanted(instance);
+        let instances: Vec<_> = self.current.instances.iter().filter(looked_at).collect();
+        let stage = self.log.stage(&format!("Scanning {} VMs", instances.len()), &[], 2);
+        let mut looking: Vec<BoxFuture<'_, Seen>> = Vec::new();
+        for instance in &instances {
+            looking.push(Box::pin(self.look_at_vm(instance)));
+        }
+        let looking = stream::iter(looking).buffered(self.director.settings.max_threads).collect();
+        let seen: Vec<Seen> = stage.part("Checking VM states").watch(looking).await;
+        let mut owners = Owners::default();
+        for seen in &seen {
+            let Some(vm) = &seen.vm else { continue };
+            for disk in &seen.mounted {
+                owners.mounted.entry(disk.clone()).or_default().push(vm.clone());
+            }
+            if let Some(attached) = &seen.attached {
+                owners.attached.insert(vm.clone(), attached.clone());
+            }
+        }
+        let problems: Vec<_> = seen.into_iter().filter_map(|seen| seen.problem).collect();
+        let missing = problems.iter().filter(|problem| matches!(problem, Problem::MissingVm { .. })).count();
+        let unresponsive = problems.len() - missing;
+        let ok = instances.len() - problems.len();
+        let summary = format!("{ok} OK, {unresponsive} unresponsive, {missing} missing, 0 unbound");
+        stage.part(&summary).watch(async {}).await;
+        (problems, owners)
+    }
+
+    async fn look_at_vm(&self, instance: &CurrentInstance) -> Seen {
+        let id = instance.record.id.clone();
+        let Some(vm) = &instance.vm else {
+            let problem = Some(Problem::MissingVm { instance: id });
+            return Seen { problem, vm: None, mounted: Vec::new(), attached: None };
+        };
+        let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
+        let agent = self.director.agents.of(vm).with_deadlines(deadlines);
+        match agent.get_state(false).await {
+            Ok(_) => {
+                let mounted = agent.list_disk().await.unwrap_or_else(|error| {
+                    self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));
+                    Vec::new()
+                });
+                let attached = self.ask(&vm.cpi, &GetDisks { vm_cid: vm.cid.clone() }).await;
+                Seen { problem: None, vm: Some(vm.cid.clone()), mounted, attached }
+            }
+            Err(error) => {
+                self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));
+                let exists = self.ask(&vm.cpi, &HasVm { vm_cid: vm.cid.clone() }).await != Some(false);
+                let problem = match exists {
+                    true => Problem::UnresponsiveAgent { instance: id },
+                    false => Problem::MissingVm { instance: id },
+                };
+                // One problem is enough: whether its disks are mounted can only be seen once its agent answers.
+                let mounted = instance.disks.iter().filter(|disk| is_attached_to(disk, vm));
+                let mounted = mounted.map(|disk| disk.cid.clone()).collect();
+                Seen { problem: Some(problem), vm: Some(vm.cid.clone()), mounted, attached: None }
+            }
+        }
+    }
+
+    /// Looks at the disks of all instances.
+    async fn disks(&self, owners: &Owners) -> Vec<Problem> {
+        let instances = self.current.instances.iter().filter(|instance| !self.left_alone.contains(&instance.record.id));
+        let disks: Vec<_> = instances.flat_map(|it| it.disks.iter().map(move |disk| (it, disk))).collect();
+        let stage = self.log.stage(&format!("Scanning {} persistent disks", disks.len()), &[], 2);
+        let mut looking: Vec<BoxFuture<'_, Option<Problem>>> = Vec::new();
+        for (instance, disk) in &disks {
+            looking.push(Box::pin(self.look_at_disk(instance, disk, owners)));
+        }
+        let looking = stream::iter(looking).buffered(self.director.settings.max_threads).collect();
+        let seen: Vec<Option<Problem>> = stage.part("Looking for inactive disks").watch(looking).await;
+        let problems: Vec<_> = seen.into_iter().flatten().collect();
+        let count = |kind: &str| problems.iter().filter(|problem| problem.kind() == kind).count();
+        let summary = format!(
+            "{} OK, {} missing, {} inactive, {} mount-info mismatch",
+            disks.len() - problems.len(),
+            count("missing_disk"),
+            count("inactive_disk"),
+            count("mount_info_mismatch"),
+        );
+        stage.part(&summary).watch(async {}).await;
+        problems
+    }
+
+    async fn look_at_disk(&self, instance: &CurrentInstance, disk: &DiskRecord, owners: &Owners) -> Option<Problem> {
+        let cid = disk.cid.clone();
+        if self.ask(&disk.cpi, &HasDisk { disk_cid: cid.clone() }).await == Some(false) {
+            return Some(Problem::MissingDisk { disk: cid });
+        }
+        if !disk.active {
+            return Some(Problem::InactiveDisk { disk: cid });
+        }
+        let vm = instance.vm.as_ref()?;
+        let owner_vms = owners.mounted.get(&cid).cloned().unwrap_or_default();
+        let is_detached = owners.attached.get(&vm.cid).is_some_and(|attached| !attached.contains(&cid));
+        // Agents mount only the disk without a name by themselves.
+        let is_mounted_right = !disk.name.is_empty() || owner_vms == [vm.cid.clone()];
+        let is_right = is_mounted_right && !is_detached;
+        (!is_right).then_some(Problem::MountInfoMismatch { disk: cid, owner_vms, is_detached })
+    }
+
+    /// Asks a cloud; none where it cannot say.
+    async fn ask<M: Method + Send + Sync>(&self, cpi: &str, question: &M) -> Option<M::Answer> {
+        match self.director.clouds.cpi(cpi).ok()?.call(question, None).await {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                self.log.debug(&format!("{}: {}", M::NAME, explain(&error)));
+                None
+            }
+        }
+    }
+}
+
+fn is_attached_to(disk: &DiskRecord, vm: &VmRecord) -> bool {
+    disk.vm.as_ref() == Some(&vm.cid)
+}
+
+/// The groups of the manifest that was deployed last.
+pub(super) async fn groups_of(director: &Director, deployment: &str) -> Result<Vec<InstanceGroup>, TaskError> {
+    let manifest = director.store.deployment(deployment).await?.and_then(|deployment| deployment.manifest);
+    let Some(document) = manifest.and_then(|manifest| Document::parse(&manifest).ok()) else { return Ok(Vec::new()) };
+    Ok(DeploymentManifest::read(&document, &mut Findings::new()).groups)
+}
