@@ -49,6 +49,14 @@ pub struct AgentState {
     pub other: Object,
 }
 
+impl AgentState {
+    /// How large the file system of the persistent disk is, in KiB; none from agents that do not tell, and without a disk of
+    /// its own. Only when asked for in full.
+    pub fn persistent_disk_kib(&self) -> Option<u64> {
+        self.vitals.as_ref()?.pointer("/disk/persistent/kb")?.as_str()?.parse().ok()
+    }
+}
+
 /// How long a shutting agent may take to answer.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -25,6 +25,11 @@ use crate::{platform, server};
 pub trait Temper: Debug + Send + Sync {
     /// Waits before a message is looked at. An agent whose wait never ends is silent.
     fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// How large the disk on `store` pretends to be, in KiB.
+    fn persistent_disk_kib(&self, _store: &Path) -> Option<u64> {
+        None
+    }
 }
 
 /// An agent to be run.

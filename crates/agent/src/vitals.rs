@@ -22,14 +22,14 @@ pub(crate) struct Vitals {
 }
 
 impl Vitals {
-    /// How the machine is now. What cannot be read is left out.
-    pub(crate) fn now(&self, file_systems: &[(&'static str, PathBuf)]) -> Value {
+    /// How the machine is now. What cannot be read is left out; sizes are told of file systems that are the VM's own.
+    pub(crate) fn now(&self, file_systems: &[(&'static str, PathBuf)], are_own: bool) -> Value {
         let mut vitals = Object::new();
         if let Some(cpu) = self.cpu() {
             vitals.insert("cpu".into(), cpu);
         }
         let disk: Object =
-            file_systems.iter().filter_map(|(name, path)| Some(((*name).to_owned(), usage(path)?))).collect();
+            file_systems.iter().filter_map(|(name, path)| Some(((*name).to_owned(), usage(path, are_own)?))).collect();
         vitals.insert("disk".into(), Value::Object(disk));
         if let Some(load) = load() {
             vitals.insert("load".into(), load);
@@ -87,12 +87,17 @@ fn memory() -> Option<(Value, Value)> {
     Some((memory, used(kib("SwapTotal")?, kib("SwapFree")?)))
 }
 
-fn usage(path: &PathBuf) -> Option<Value> {
+fn usage(path: &PathBuf, is_own: bool) -> Option<Value> {
     let found = rustix::fs::statvfs(path).ok()?;
-    Some(json!({
+    let mut usage = json!({
         "percent": percent(found.f_blocks.saturating_sub(found.f_bfree), found.f_blocks),
         "inode_percent": percent(found.f_files.saturating_sub(found.f_ffree), found.f_files),
-    }))
+    });
+    if is_own {
+        // Directors see by it whether a disk grew; clients ignore it.
+        usage["kb"] = (found.f_blocks.saturating_mul(found.f_frsize) / 1024).to_string().into();
+    }
+    Some(usage)
 }
 
 fn percent(used: u64, total: u64) -> String {
@@ -105,10 +110,17 @@ mod tests {
 
     #[test]
     fn numbers_are_strings_as_directors_expect_them() {
-        let vitals = Vitals::default().now(&[("system", "/".into()), ("persistent", "/nonexistent".into())]);
-        for pointer in
-            ["/cpu/sys", "/cpu/user", "/cpu/wait", "/mem/kb", "/swap/percent", "/disk/system/percent", "/load/2"]
-        {
+        let vitals = Vitals::default().now(&[("system", "/".into()), ("persistent", "/nonexistent".into())], true);
+        for pointer in [
+            "/cpu/sys",
+            "/cpu/user",
+            "/cpu/wait",
+            "/mem/kb",
+            "/swap/percent",
+            "/disk/system/percent",
+            "/disk/system/kb",
+            "/load/2",
+        ] {
             assert!(vitals.pointer(pointer).is_some_and(Value::is_string), "{pointer} in {vitals}");
         }
         assert!(vitals["uptime"]["secs"].is_u64());

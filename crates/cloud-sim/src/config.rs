@@ -35,6 +35,9 @@ pub struct SimConfig {
     /// How `update_disk` changes a disk.
     #[serde(default)]
     pub update_disk: UpdateMode,
+    /// How `resize_disk` changes a disk.
+    #[serde(default)]
+    pub resize_disk: ResizeMode,
     /// What agents are like; `cloud_properties.agent` of a VM says what is different in its own.
     #[serde(default)]
     pub agents: AgentBehaviour,
@@ -64,6 +67,19 @@ pub enum UpdateMode {
     InPlace,
     /// Another disk with the same content takes its place.
     Replace,
+}
+
+/// How `resize_disk` changes a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeMode {
+    /// It is larger then.
+    #[default]
+    Real,
+    /// It is as it was, and the answer is a success: several clouds are like that.
+    Pretended,
+    /// It is as it was, and the answer says that it cannot be done.
+    NotSupported,
 }
 
 /// Reads the configuration at `path`; without one, the simulated cloud just works.

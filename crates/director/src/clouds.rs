@@ -1,26 +1,40 @@
 //! The only place that talks to clouds: intent first, then the call, then the fact.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use windlass_contract::cpi::ErrorType;
 use windlass_contract::{ApiVersion, RequestId};
 use windlass_cpi_client::{CallError, CallObserver, Cpi};
 use windlass_durable::process::ProcessIdentity;
 
+use crate::built_in::BuiltInError;
+use crate::desired::{Configs, Findings};
+use crate::driven_cpis::{DrivenCpi, Drivers};
 use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError};
+use crate::store::ConfigRecord;
 
-/// The CPIs by name; the default one has the empty name.
+/// The CPIs. While there is no cpi config, the default one with the empty name serves everything.
 #[derive(Debug, Clone)]
 pub struct Clouds {
-    cpis: Arc<BTreeMap<String, Cpi>>,
+    default: Option<DrivenCpi>,
+    drivers: Option<Arc<Drivers>>,
+    configured: Arc<RwLock<Configured>>,
+}
+
+/// What the current cpi configs say.
+#[derive(Debug, Default)]
+struct Configured {
+    /// Their ids.
+    from: Vec<i64>,
+    cpis: Vec<DrivenCpi>,
 }
 
 /// why a change in a cloud did not come about
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// no such CPI
-    #[error("there is no CPI named '{0}'")]
+    #[error("there is no CPI named '{0}'; it must be in the cpi config, or in migrated_from of another one")]
     NoSuchCpi(String),
     /// the CPI failed
     #[error("{method} failed for {subject}")]
@@ -49,6 +63,14 @@ pub enum ChangeError {
     Ledger(#[from] LedgerError),
 }
 
+impl ChangeError {
+    /// Whether the CPI refused to make a VM and says that it may be asked again.
+    pub fn is_ok_to_retry(&self) -> bool {
+        let Self::Call { source, .. } = self else { return false };
+        source.cpi_error().is_some_and(|error| error.kind == ErrorType::VmCreationFailed && error.ok_to_retry)
+    }
+}
+
 /// Who wants a change, and hears what the CPI says meanwhile.
 #[derive(Clone, Copy)]
 pub struct OnBehalfOf<'a> {
@@ -67,19 +89,57 @@ impl std::fmt::Debug for OnBehalfOf<'_> {
 }
 
 impl Clouds {
-    /// These CPIs.
-    pub fn new(cpis: BTreeMap<String, Cpi>) -> Self {
-        Self { cpis: Arc::new(cpis) }
+    /// No CPI at all.
+    pub fn none() -> Self {
+        Self { default: None, drivers: None, configured: Arc::default() }
     }
 
-    /// Names of all CPIs.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.cpis.keys().map(String::as_str)
+    /// The default CPI of the settings, and whatever cpi configs say.
+    pub fn driven_by(drivers: Drivers) -> Result<Self, BuiltInError> {
+        let default = Some(drivers.default_cpi()?);
+        Ok(Self { default, drivers: Some(Arc::new(drivers)), configured: Arc::default() })
     }
 
-    /// A CPI by name.
-    pub fn cpi(&self, name: &str) -> Result<&Cpi, ChangeError> {
-        self.cpis.get(name).ok_or_else(|| ChangeError::NoSuchCpi(name.to_owned()))
+    /// Drives the CPIs of these cpi configs from now on. Calls that run keep theirs.
+    pub fn configure(&self, configs: &[ConfigRecord]) -> Result<(), BuiltInError> {
+        let from: Vec<i64> = configs.iter().map(|config| config.id).collect();
+        if self.configured.read().unwrap_or_else(PoisonError::into_inner).from == from {
+            return Ok(());
+        }
+        let Some(drivers) = &self.drivers else { return Ok(()) };
+        // What is wrong with one was told to whoever sent it.
+        let config = Configs::read(configs, &mut Findings::new()).cpis;
+        let cpis = drivers.configured(&config)?;
+        *self.configured.write().unwrap_or_else(PoisonError::into_inner) = Configured { from, cpis };
+        Ok(())
+    }
+
+    /// Names of the CPIs that new things are made with.
+    pub fn names(&self) -> Vec<String> {
+        let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner);
+        if configured.cpis.is_empty() {
+            return self.default.iter().map(|_| String::new()).collect();
+        }
+        configured.cpis.iter().filter_map(|driven| driven.names.first().cloned()).collect()
+    }
+
+    /// A CPI by its name, or by one that it had.
+    pub fn cpi(&self, name: &str) -> Result<Arc<Cpi>, ChangeError> {
+        self.driven(name).map(|driven| driven.cpi)
+    }
+
+    /// Whether disks of a CPI are made larger in place.
+    pub fn resizes_disks(&self, cpi: &str) -> bool {
+        self.driven(cpi).is_ok_and(|driven| driven.resizes_disks)
+    }
+
+    fn driven(&self, name: &str) -> Result<DrivenCpi, ChangeError> {
+        let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |driven: &&DrivenCpi| driven.names.iter().any(|known| known == name);
+        // Its own name first: it may be an earlier name of another one as well.
+        let now = configured.cpis.iter().find(|driven| driven.names.first().is_some_and(|known| known == name));
+        let found = now.or_else(|| configured.cpis.iter().find(is_it)).or(self.default.as_ref().filter(is_it));
+        found.cloned().ok_or_else(|| ChangeError::NoSuchCpi(name.to_owned()))
     }
 
     /// Makes a change: writes the intent down, asks the CPI, records the fact.
@@ -144,7 +204,7 @@ impl Clouds {
     async fn attempt(&self, who: OnBehalfOf<'_>, intent: &Intent) -> Result<Fact, ChangeError> {
         let cpi = self.cpi(&intent.cpi)?;
         let observer = Observer { who, id: &intent.id };
-        match intent.change.send(cpi, &intent.id, intent.stemcell_version, &observer).await {
+        match intent.change.send(&cpi, &intent.id, intent.stemcell_version, &observer).await {
             Ok(fact) => {
                 who.ledger.settle(&intent.id, &fact).await?;
                 Ok(fact)

@@ -18,6 +18,7 @@ pub mod clock;
 pub mod clouds;
 pub mod desired;
 mod diff;
+pub mod driven_cpis;
 pub mod ledger;
 pub mod plan;
 pub mod problems;
@@ -63,4 +64,22 @@ pub struct Director {
     pub workers: Workers,
     /// What the operator set.
     pub settings: Settings,
+}
+
+impl Director {
+    /// Drives the CPIs of the current cpi configs from now on.
+    pub async fn refresh_clouds(&self) -> Result<(), RefreshError> {
+        Ok(self.clouds.configure(&self.store.current_configs("cpi").await?)?)
+    }
+}
+
+/// why the CPIs of the cpi config cannot be driven
+#[derive(Debug, thiserror::Error)]
+pub enum RefreshError {
+    /// the records failed
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    /// a CPI's configuration cannot be used
+    #[error(transparent)]
+    BuiltIn(#[from] built_in::BuiltInError),
 }

@@ -1,6 +1,5 @@
 //! Starting and stopping a director.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,21 +8,22 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_contract::{Object, Secret};
-use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
+use windlass_contract::Secret;
+use windlass_cpi_client::CpiCommand;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use crate::agents::Agents;
-use crate::built_in::{self, BuiltInError};
+use crate::built_in::BuiltInError;
 use crate::clouds::Clouds;
+use crate::driven_cpis::Drivers;
 use crate::recovery::{RecoveryError, recover};
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::{Director, api};
+use crate::{Director, RefreshError, api};
 use windlass_pki::{Authority, PkiError};
 
 /// How a director is started.
@@ -74,6 +74,9 @@ pub enum StartError {
     /// the configuration of the default CPI cannot be used
     #[error(transparent)]
     BuiltIn(#[from] BuiltInError),
+    /// the CPIs of the cpi config cannot be driven
+    #[error(transparent)]
+    Refresh(#[from] RefreshError),
     /// the address cannot be listened on
     #[error("cannot listen on {address}; choose another --listen")]
     Listen {
@@ -146,27 +149,25 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let agents = Agents::new(authority, &client_identity, settings.agent_env.clone())
         .map_err(|error| StartError::Tls(error.into()))?;
 
-    let cpi = Cpi::new(
-        built_in::command(&settings.cpi, &options.own_cpi, settings.isolation, &folders)?,
-        CpiOptions {
-            director_uuid: uuid.clone(),
-            properties: Object::new(),
-            preferred_version: settings.preferred_version,
-            deadline: settings.cpi_deadline,
-        },
-    );
+    let clouds = Clouds::driven_by(Drivers {
+        own_cpi: options.own_cpi,
+        settings: settings.clone(),
+        folders: folders.clone(),
+        director_uuid: uuid.clone(),
+    })?;
     let listen = settings.listen;
     let director = Arc::new(Director {
         name: settings.name.clone(),
         uuid,
         users: Users::new(admin, settings.users.clone()),
         store: store.clone(),
-        clouds: Clouds::new(BTreeMap::from([(String::new(), cpi)])),
+        clouds,
         agents: Arc::new(agents),
         folders: folders.clone(),
         workers: Workers::default(),
         settings,
     });
+    director.refresh_clouds().await?;
     recover(&director).await?;
     director.store.add_event(&Event::director_starts(&director.name)).await?;
     empty(&folders.temporary()).map_err(unusable)?;

@@ -18,7 +18,12 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     state["agent_id"] = json!(settings.agent.agent_id);
     state["job_state"] = agent.supervisor.state().into();
     if full {
-        state["vitals"] = agent.vitals.now(&agent.platform.file_systems());
+        let platform = &agent.platform;
+        state["vitals"] = agent.vitals.now(&platform.file_systems(), platform.has_own_file_systems());
+        let simulated = agent.temper.as_ref().and_then(|temper| temper.persistent_disk_kib(&agent.base.store()));
+        if let (Some(kib), Some(persistent)) = (simulated, state.pointer_mut("/vitals/disk/persistent")) {
+            persistent["kb"] = kib.to_string().into();
+        }
     }
     if alerts {
         state["alerts"] = json!(agent.alerts.all());

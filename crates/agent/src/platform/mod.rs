@@ -98,6 +98,11 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
 
     /// The file systems whose use is told, by the names they have in vitals.
     fn file_systems(&self) -> Vec<(&'static str, PathBuf)>;
+
+    /// Whether those are the VM's own, so that their sizes mean something.
+    fn has_own_file_systems(&self) -> bool {
+        false
+    }
 }
 
 /// why the machine did not do it

@@ -13,9 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use windlass_agent::{Embedded, Ended, Temper};
 use windlass_contract::version::SettingsFrom;
+use windlass_cpi::resources::Kept;
 
 use super::AgentBehaviour;
-use crate::records::{BASE, USER_DATA, VmRecord};
+use crate::records::{BASE, DiskRecord, USER_DATA, VmRecord};
 
 /// How long an agent that cannot start waits before it tries again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
@@ -110,6 +111,13 @@ struct Simulated {
 }
 
 impl Temper for Simulated {
+    /// The store leads to the folder with the content of a disk, beside which its record is.
+    fn persistent_disk_kib(&self, store: &Path) -> Option<u64> {
+        let record = store.canonicalize().ok()?.parent()?.join(<DiskRecord as Kept>::FILE);
+        let disk: DiskRecord = serde_json::from_slice(&std::fs::read(record).ok()?).ok()?;
+        Some(disk.size_mib * 1024)
+    }
+
     fn before<'a>(&'a self, _: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {
             let AgentBehaviour { latency, silent_after_messages, silent_after, .. } = self.behaviour;

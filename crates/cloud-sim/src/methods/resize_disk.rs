@@ -6,6 +6,7 @@ use windlass_contract::cpi::{CpiError, ErrorType};
 
 use super::create_disk::check_size;
 use crate::cloud::SimCloud;
+use crate::config::ResizeMode;
 use crate::records::DiskRecord;
 
 pub(crate) fn run(cloud: &SimCloud, disk: ResizeDisk) -> Result<(), CpiError> {
@@ -16,8 +17,15 @@ pub(crate) fn run(cloud: &SimCloud, disk: ResizeDisk) -> Result<(), CpiError> {
     };
     cloud.must_be_detached(&record)?;
     let growth = growth(&record, disk.new_size)?;
-    if growth == MiB(0) {
-        return Ok(());
+    match cloud.config.resize_disk {
+        ResizeMode::NotSupported => {
+            return Err(CpiError::new(
+                ErrorType::NotSupported,
+                "this cloud's disks have the size that they were made with",
+            ));
+        }
+        ResizeMode::Real if growth > MiB(0) => {}
+        ResizeMode::Real | ResizeMode::Pretended => return Ok(()),
     }
     let _room = cloud.room_on_disks(growth)?;
     record.size_mib = disk.new_size.0;

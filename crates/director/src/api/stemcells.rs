@@ -53,7 +53,7 @@ pub(super) async fn is_needed(
             stemcell.cpi == cpi && stemcell.name == upload.stemcell.name && stemcell.version == upload.stemcell.version
         })
     };
-    let needed = director.clouds.names().any(|cpi| !has(cpi));
+    let needed = director.clouds.names().iter().any(|cpi| !has(cpi));
     Ok(Json(json!({"needed": needed})))
 }
 

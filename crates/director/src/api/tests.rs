@@ -1,6 +1,6 @@
 //! Requests to a director's routes, without a network between.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request};
@@ -45,7 +45,7 @@ impl Bench {
             uuid: "uuid".into(),
             users: Users::new(credentials("admin"), vec![reader]),
             store,
-            clouds: Clouds::new(BTreeMap::new()),
+            clouds: Clouds::none(),
             agents: Arc::new(Agents::new(authority, &client, Default::default()).unwrap()),
             folders,
             workers: Workers::default(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::{
     AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, RebootVm,
-    SetDiskMetadata, SetVmMetadata,
+    ResizeDisk, SetDiskMetadata, SetVmMetadata,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
 use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, RequestId, Secret, StemcellCid, VmCid};
@@ -81,6 +81,13 @@ pub enum Change {
         /// The names.
         metadata: Object,
     },
+    /// Make a detached disk larger.
+    ResizeDisk {
+        /// Its cid.
+        cid: DiskCid,
+        /// In MiB.
+        size: u64,
+    },
     /// Remove a disk with its data.
     DeleteDisk {
         /// Its cid.
@@ -134,6 +141,9 @@ pub struct NewVm {
     pub mbus_user: String,
     /// Credentials of the agent, also in `env`.
     pub mbus_password: Secret,
+    /// Whether it is made beside the instance's VM, to take its place later.
+    #[serde(default)]
+    pub spare: bool,
 }
 
 /// A disk to be made.
@@ -166,6 +176,7 @@ impl Change {
             Self::AttachDisk { .. } => AttachDisk::NAME,
             Self::DetachDisk { .. } => DetachDisk::NAME,
             Self::SetDiskMetadata { .. } => SetDiskMetadata::NAME,
+            Self::ResizeDisk { .. } => ResizeDisk::NAME,
             Self::DeleteDisk { .. } => DeleteDisk::NAME,
         }
     }
@@ -179,7 +190,9 @@ impl Change {
             Self::DeleteVm { cid } | Self::SetVmMetadata { cid, .. } | Self::RebootVm { cid } => format!("VM {cid}"),
             Self::CreateDisk { disk, .. } => format!("a disk of {} MiB for instance {}", disk.size, disk.instance),
             Self::AttachDisk { vm, disk } | Self::DetachDisk { vm, disk } => format!("disk {disk} and VM {vm}"),
-            Self::SetDiskMetadata { cid, .. } | Self::DeleteDisk { cid } => format!("disk {cid}"),
+            Self::SetDiskMetadata { cid, .. } | Self::ResizeDisk { cid, .. } | Self::DeleteDisk { cid } => {
+                format!("disk {cid}")
+            }
         }
     }
 
@@ -251,6 +264,11 @@ impl Change {
             }
             Self::SetDiskMetadata { cid, metadata } => {
                 not_implemented_is_fine(call.send(SetDiskMetadata { disk_cid: cid, metadata }).await)?
+            }
+            Self::ResizeDisk { cid, size } => {
+                // Only what the VM sees afterwards is a fact.
+                call.send(ResizeDisk { disk_cid: cid, new_size: MiB(size) }).await?;
+                Fact::Nothing
             }
             Self::DeleteDisk { cid } => {
                 gone_already(call.send(DeleteDisk { disk_cid: cid.clone() }).await, &ErrorType::DiskNotFound)?;
@@ -326,6 +344,7 @@ impl NewVm {
             mbus_password: self.mbus_password.clone(),
             created_at: crate::clock::now(),
             ready: false,
+            spare: self.spare,
         }
     }
 }

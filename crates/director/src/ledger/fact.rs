@@ -33,6 +33,13 @@ pub enum Fact {
         /// The VM.
         cid: VmCid,
     },
+    /// A VM that was made beside an instance's took its place; the old one belongs to no instance any more.
+    VmSwapped {
+        /// The old VM.
+        from: VmCid,
+        /// The new VM.
+        to: VmCid,
+    },
     /// A VM is gone, and so are its attachments.
     VmDeleted {
         /// The VM.
@@ -56,6 +63,20 @@ pub enum Fact {
     DiskMounted {
         /// The disk.
         disk: DiskCid,
+    },
+    /// The VM sees that the disk has this size.
+    DiskResized {
+        /// The disk.
+        disk: DiskCid,
+        /// In MiB.
+        size: u64,
+    },
+    /// The data of a disk is on another one, which is the instance's disk now.
+    DiskReplaced {
+        /// The disk that had the data.
+        old: DiskCid,
+        /// The disk that has it.
+        new: DiskCid,
     },
     /// A disk is attached to nothing.
     DiskDetached {
@@ -103,6 +124,9 @@ pub struct VmRecord {
     pub created_at: i64,
     /// Whether the agent answered and knows who it is.
     pub ready: bool,
+    /// Whether it stands beside the instance's VM, to take its place.
+    #[serde(default)]
+    pub spare: bool,
 }
 
 /// The stemcell that a VM was made from. Later calls send this version, whatever is uploaded meanwhile.

@@ -159,6 +159,13 @@ pub(super) fn obstacle(present: &CurrentInstance, fix: bool) -> Option<String> {
     ))
 }
 
+fn delete_spare(spare: &VmRecord) -> Action {
+    action(
+        What::DeleteVm { vm: spare.cid.clone() },
+        "it was made to take another VM's place, which it does not fit any more",
+    )
+}
+
 /// Where an instance is brought to.
 #[derive(Debug)]
 pub(super) struct Goal<'a> {
@@ -195,7 +202,7 @@ pub(super) fn rests(present: &CurrentInstance, state: InstanceState) -> bool {
 
 /// What brings an instance to rest.
 pub(super) fn resting(present: &CurrentInstance, state: InstanceState, drain: bool) -> Vec<Action> {
-    let mut actions = Vec::new();
+    let mut actions: Vec<Action> = present.spare.iter().map(delete_spare).collect();
     let Some(vm) = &present.vm else { return actions };
     if state == InstanceState::Detached {
         const REASON: &str = "it shall have no VM";
@@ -212,6 +219,10 @@ pub(super) fn resting(present: &CurrentInstance, state: InstanceState, drain: bo
 /// What brings an instance to its spec.
 pub(super) fn changes(present: &CurrentInstance, goal: &Goal<'_>) -> Result<Vec<Action>, String> {
     let mut actions = Vec::new();
+    let is_useful = |spare: &VmRecord| goal.swap && why_replace(goal.desired, present, spare, goal.spec).is_none();
+    if let Some(spare) = present.spare.as_ref().filter(|spare| !is_useful(spare)) {
+        actions.push(delete_spare(spare));
+    }
     match (&goal.fate, &present.vm) {
         (Fate::Dead, Some(vm)) => {
             actions.push(action(What::DeleteVm { vm: vm.cid.clone() }, UNRESPONSIVE));
@@ -331,14 +342,17 @@ fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> R
         }
         actions.extend(disk_change(disk, wanted, goal.renew_disks));
     }
+    // Before anything is mounted: an agent has room for the disk in use and the one that takes its place.
+    let mut parted = Vec::new();
     for disk in present.disks.iter().filter(|disk| !kept.contains(&&disk.cid)) {
-        let reason = if disk.active { "the instance has no such disk any more" } else { "it was never put to use" };
+        let reason = if disk.active { "the instance has no such disk any more" } else { "it is not in use" };
         if keeps_vm && disk.vm.is_some() {
-            actions.push(action(What::DetachDisk { disk: disk.cid.clone() }, reason));
+            parted.push(action(What::DetachDisk { disk: disk.cid.clone() }, reason));
         }
-        actions.push(action(What::OrphanDisk { disk: disk.cid.clone() }, reason));
+        parted.push(action(What::OrphanDisk { disk: disk.cid.clone() }, reason));
     }
-    Ok(actions)
+    parted.extend(actions);
+    Ok(parted)
 }
 
 /// A disk that only grows may be resized in place; anything else takes a new one and a copy.
@@ -369,7 +383,7 @@ fn disk_change(disk: &DiskRecord, wanted: &DiskSpec, renew: bool) -> Option<Acti
 /// The end of an instance.
 pub(super) fn removal(present: &CurrentInstance, reason: &str, options: &PlanOptions) -> InstancePlan {
     let record = &present.record;
-    let mut actions = Vec::new();
+    let mut actions: Vec<Action> = present.spare.iter().map(delete_spare).collect();
     if let Some(vm) = &present.vm {
         if vm.ready && !(options.fix && present.unresponsive) && !is_at_rest(present) {
             actions.push(stop(options.skip_drain.drains(&record.group), reason));

@@ -278,11 +278,16 @@ impl InstanceSpec {
 
     /// Addresses that the director chose, with their networks.
     pub fn reserved_addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
-        self.networks
-            .iter()
-            .filter(|(_, network)| network.kind != NetworkKind::Dynamic)
-            .filter_map(|(name, network)| Some((name.as_str(), network.ip.as_ref()?.parse().ok()?)))
+        reserved_addresses(&self.networks)
     }
+}
+
+/// Addresses that a director chose, with their networks.
+pub(crate) fn reserved_addresses(networks: &Networks) -> impl Iterator<Item = (&str, IpAddr)> {
+    networks
+        .iter()
+        .filter(|(_, network)| network.kind != NetworkKind::Dynamic)
+        .filter_map(|(name, network)| Some((name.as_str(), network.ip.as_ref()?.parse().ok()?)))
 }
 
 impl InstancePlan {
@@ -291,9 +296,10 @@ impl InstancePlan {
         format!("{}/{} ({})", self.group, self.id, self.index)
     }
 
-    /// Whether its VM is made anew without one having been there.
-    pub fn has_no_vm(&self) -> bool {
-        self.actions.first().is_some_and(|action| action.what == What::CreateVm)
+    /// Whether it begins with a new VM, without anything being done to the one that is there.
+    pub fn begins_with_new_vm(&self) -> bool {
+        let first = self.actions.first().map(|action| &action.what);
+        matches!(first, Some(What::CreateVm | What::CreateSpareVm))
     }
 }
 

@@ -48,6 +48,8 @@ pub struct CurrentInstance {
     pub record: InstanceRecord,
     /// Its VM.
     pub vm: Option<VmRecord>,
+    /// The VM that was made beside it, to take its place.
+    pub spare: Option<VmRecord>,
     /// Its disks.
     pub disks: Vec<DiskRecord>,
     /// Whether its VM should answer and does not.

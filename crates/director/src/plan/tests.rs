@@ -221,7 +221,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
         for (_, address) in spec.reserved_addresses() {
             after.addresses.insert(address, format!("{}/{}/{}", plan.deployment, instance.group, instance.id));
         }
-        after.instances.push(CurrentInstance { record, vm, disks, unresponsive: false });
+        after.instances.push(CurrentInstance { record, vm, spare: None, disks, unresponsive: false });
     }
     after
 }
@@ -255,6 +255,7 @@ fn new_vm(instance: &InstancePlan, spec: &InstanceSpec, prefix: &str) -> VmRecor
         mbus_password: Secret::new(""),
         created_at: 0,
         ready: true,
+        spare: false,
     }
 }
 

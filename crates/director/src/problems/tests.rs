@@ -30,6 +30,7 @@ fn current(vm: Option<&str>) -> Current {
         mbus_password: Secret::new(""),
         created_at: 0,
         ready: true,
+        spare: false,
     });
     let disk = DiskRecord {
         cid: DiskCid::new("disk-1").unwrap(),
@@ -43,7 +44,7 @@ fn current(vm: Option<&str>) -> Current {
         mounted: true,
         hint: None,
     };
-    let instance = CurrentInstance { vm, disks: vec![disk], unresponsive: false, record };
+    let instance = CurrentInstance { vm, spare: None, disks: vec![disk], unresponsive: false, record };
     Current { instances: vec![instance], addresses: Default::default(), calculated: Calculated::default() }
 }
 

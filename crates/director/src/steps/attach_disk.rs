@@ -1,10 +1,11 @@
 //! Attaches a disk to a VM and mounts it: the cloud says where it is, the agent is told, the agent mounts it. Without a
-//! disk, one is made first.
+//! disk, one is made first. A disk that has a name is not mounted by the agent, who only tells jobs where it is.
 
 use std::time::Duration;
 
 use windlass_agent_client::Outcome;
 use windlass_contract::DiskHint;
+use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 
 use super::{Context, Operation, Step, StepError};
 use crate::ledger::{Change, DiskRecord, Fact, NewDisk, VmRecord};
@@ -28,6 +29,10 @@ pub struct AttachDisk {
     pub hint: Option<DiskHint>,
     /// Whether the agent took the hint; otherwise it gets it with the order to mount.
     pub agent_has_hint: bool,
+    /// Other disks of the VM that have names.
+    pub named: Vec<DiskAssociation>,
+    /// Whether it is the instance's disk from then on.
+    pub takes_over: bool,
 }
 
 static STEPS: &[Step<AttachDisk>] = &[
@@ -49,11 +54,22 @@ static STEPS: &[Step<AttachDisk>] = &[
     Step { name: "naming the disk", is_done: |_| false, act: |op| Box::pin(set_metadata(op)), undo: None },
     Step {
         name: "mounting disk",
-        is_done: |_| false,
+        is_done: AttachDisk::has_name,
         act: |op| Box::pin(mount(op)),
         undo: Some(|op| Box::pin(unmount(op))),
     },
-    Step { name: "recording the disk", is_done: |_| false, act: |op| Box::pin(record_mounted(op)), undo: None },
+    Step {
+        name: "telling the agent the disk's name",
+        is_done: |op| !op.has_name(),
+        act: |op| Box::pin(associate(op)),
+        undo: None,
+    },
+    Step {
+        name: "recording the disk",
+        is_done: |op| !op.takes_over,
+        act: |op| Box::pin(record_mounted(op)),
+        undo: None,
+    },
 ];
 
 impl Operation for AttachDisk {
@@ -69,6 +85,21 @@ impl Operation for AttachDisk {
 }
 
 impl AttachDisk {
+    /// Attaches `disk`, or a new one like `spec`, which is the instance's disk from then on.
+    pub fn new(
+        context: Context,
+        vm: VmRecord,
+        spec: DiskSpec,
+        disk: Option<DiskRecord>,
+        named: Vec<DiskAssociation>,
+    ) -> Self {
+        Self { context, vm, spec, disk, hint: None, agent_has_hint: false, named, takes_over: true }
+    }
+
+    fn has_name(&self) -> bool {
+        !self.spec.name.is_empty()
+    }
+
     fn disk(&self) -> Result<&DiskRecord, StepError> {
         self.disk.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no disk", self.context.instance)))
     }
@@ -108,9 +139,15 @@ async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn tell(op: &mut AttachDisk) -> Result<(), StepError> {
-    if let Some(hint) = &op.hint {
+    let agents = &op.context.agents;
+    if let Some(hint) = &op.hint
+        && !agents.is_older_than_hints(&op.vm.agent_id)
+    {
         let outcome = op.context.agent(&op.vm).add_persistent_disk(&op.disk()?.cid, hint).await?;
         op.agent_has_hint = outcome == Outcome::Done;
+        if !op.agent_has_hint {
+            agents.note_older_than_hints(&op.vm.agent_id);
+        }
     }
     Ok(())
 }
@@ -141,6 +178,21 @@ async fn unmount(op: &mut AttachDisk) -> Result<(), StepError> {
     Ok(())
 }
 
+async fn associate(op: &mut AttachDisk) -> Result<(), StepError> {
+    let own = DiskAssociation { name: op.spec.name.clone(), cid: op.disk()?.cid.to_string() };
+    let mut disk_associations = op.named.clone();
+    disk_associations.retain(|other| other.name != own.name);
+    disk_associations.push(own);
+    let settings = UpdateSettings { disk_associations, ..UpdateSettings::default() };
+    // An agent older than the message has no names for disks.
+    let _ = op.context.agent(&op.vm).update_settings(&settings).await?;
+    Ok(())
+}
+
 async fn record_mounted(op: &mut AttachDisk) -> Result<(), StepError> {
-    Ok(op.context.ledger.record(&Fact::DiskMounted { disk: op.disk()?.cid.clone() }).await?)
+    op.context.ledger.record(&Fact::DiskMounted { disk: op.disk()?.cid.clone() }).await?;
+    if let Some(disk) = &mut op.disk {
+        (disk.active, disk.mounted, disk.vm) = (true, true, Some(op.vm.cid.clone()));
+    }
+    Ok(())
 }

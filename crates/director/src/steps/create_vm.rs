@@ -11,6 +11,8 @@ use crate::desired::canonical;
 use crate::ledger::{Change, Fact, NewVm, VmRecord};
 use crate::plan::InstanceSpec;
 
+/// How often a VM is tried to be made when the cloud says that it may be tried again.
+const CREATE_TRIES: u32 = 5;
 /// How long a VM may take to boot.
 const BOOT: Duration = Duration::from_secs(600);
 
@@ -25,6 +27,8 @@ pub struct CreateVm {
     pub disks: Vec<DiskCid>,
     /// The VM, once it exists.
     pub vm: Option<VmRecord>,
+    /// Whether it is made beside the instance's VM, to take its place later.
+    pub spare: bool,
 }
 
 static STEPS: &[Step<CreateVm>] = &[
@@ -65,7 +69,20 @@ impl CreateVm {
     }
 }
 
+/// Clouds that are short of something for a moment say so.
 async fn create(op: &mut CreateVm) -> Result<(), StepError> {
+    for attempt in 1.. {
+        match create_once(op).await {
+            Err(StepError::Cloud(error)) if attempt < CREATE_TRIES && error.is_ok_to_retry() => {
+                tracing::info!(instance = %op.context.instance, attempt, %error, "the VM was not created; trying again");
+            }
+            other => return other,
+        }
+    }
+    Ok(())
+}
+
+async fn create_once(op: &mut CreateVm) -> Result<(), StepError> {
     let agent_id = AgentId::random();
     let access = op.context.agents.access(&agent_id, &op.spec.networks)?;
     let mut env = op.spec.env.clone();
@@ -94,6 +111,7 @@ async fn create(op: &mut CreateVm) -> Result<(), StepError> {
         wanted_env: op.spec.env.clone(),
         mbus_user: access.user,
         mbus_password: access.password,
+        spare: op.spare,
     };
     let change = Change::CreateVm { vm: Box::new(vm) };
     match op.context.perform(&op.spec.cpi, op.spec.stemcell.api_version, change).await? {

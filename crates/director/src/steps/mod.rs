@@ -10,9 +10,12 @@ mod attach_disk;
 mod create_vm;
 mod delete_vm;
 mod detach_disk;
+mod migrate_disk;
+mod resize_disk;
 mod set_metadata;
 mod start_instance;
 mod stop_instance;
+mod swap_vm;
 
 use std::sync::Arc;
 
@@ -24,9 +27,12 @@ pub use attach_disk::AttachDisk;
 pub use create_vm::CreateVm;
 pub use delete_vm::DeleteVm;
 pub use detach_disk::DetachDisk;
+pub use migrate_disk::MigrateDisk;
+pub use resize_disk::ResizeDisk;
 pub use set_metadata::SetMetadata;
 pub use start_instance::StartInstance;
 pub use stop_instance::StopInstance;
+pub use swap_vm::SwapVm;
 
 use crate::agents::Agents;
 use crate::clock;
@@ -66,6 +72,9 @@ pub enum StepError {
     /// the certificates
     #[error(transparent)]
     Pki(#[from] PkiError),
+    /// an operation that is a part of this one failed
+    #[error(transparent)]
+    Part(Box<OperationError>),
     /// a record that should be there is not
     #[error("{0}")]
     Missing(String),
@@ -107,6 +116,15 @@ fn named(processes: &[String]) -> String {
 
 fn undone(failures: &[(&'static str, StepError)]) -> String {
     failures.iter().map(|(step, error)| format!("; taking back '{step}' failed, too: {error}")).collect()
+}
+
+impl From<OperationError> for StepError {
+    fn from(error: OperationError) -> Self {
+        match error.cause {
+            Self::Cancelled => Self::Cancelled,
+            _ => Self::Part(Box::new(error)),
+        }
+    }
 }
 
 /// Something that a table of steps works on.
@@ -160,6 +178,8 @@ pub trait Progress: Send + Sync + std::fmt::Debug {
     fn status(&self, status: &str);
     /// A line of the CPI's log.
     fn cpi_log(&self, line: &str);
+    /// Something that people should know.
+    fn warning(&self, message: &str);
     /// Whether the task was cancelled.
     fn is_cancelled(&self) -> bool;
 }

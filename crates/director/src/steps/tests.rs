@@ -100,6 +100,7 @@ struct Listener {
 impl Progress for Listener {
     fn status(&self, _: &str) {}
     fn cpi_log(&self, _: &str) {}
+    fn warning(&self, _: &str) {}
     fn is_cancelled(&self) -> bool {
         self.cancelled
     }
@@ -120,7 +121,7 @@ fn toy(listener: Listener) -> Toy {
     };
     let context = Context {
         ledger: Arc::new(NoLedger),
-        clouds: Clouds::new(Default::default()),
+        clouds: Clouds::none(),
         agents: Arc::new(Agents::new(authority, &client, Object::new()).unwrap()),
         progress: Arc::new(listener),
         task: None,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 
 use super::{Store, StoreError, optional_json, to_json};
-use crate::plan::InstanceSpec;
+use crate::plan::{InstanceSpec, reserved_addresses};
 
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +82,31 @@ fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
     })
 }
 
+fn holder(row: &AnyRow) -> Result<String, StoreError> {
+    let (deployment, group, id): (String, String, String) =
+        (row.try_get("deployment")?, row.try_get("instance_group")?, row.try_get("id")?);
+    Ok(format!("{deployment}/{group}/{id}"))
+}
+
+/// Addresses of a VM that a director chose.
+fn chosen_addresses(row: &AnyRow) -> Result<Vec<IpAddr>, StoreError> {
+    #[derive(Deserialize)]
+    struct Networked {
+        networks: Networks,
+    }
+    let record: String = row.try_get("record")?;
+    let Networked { networks } = super::from_json("vms.record", &record)?;
+    Ok(reserved_addresses(&networks).map(|(_, address)| address).collect())
+}
+
 impl Store {
+    /// One instance.
+    pub async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
+        let row =
+            sqlx::query("SELECT * FROM instances WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
+        row.as_ref().map(read).transpose()
+    }
+
     /// The instances of a deployment, by group and index.
     pub async fn instances(&self, deployment: &str) -> Result<Vec<InstanceRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM instances WHERE deployment = $1 ORDER BY instance_group, position")
@@ -91,22 +116,39 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Every address in use, and the `deployment/group/uuid` that holds it.
+    /// Every address in use, and the `deployment/group/uuid` or the orphaned VM that holds it. A VM holds its addresses until
+    /// it is gone, whatever its instance is being brought to.
     pub async fn addresses(&self) -> Result<BTreeMap<IpAddr, String>, StoreError> {
-        let rows = sqlx::query(
+        let mut holders = BTreeMap::new();
+        let reserved = sqlx::query(
             "SELECT a.address, i.deployment, i.instance_group, i.id FROM addresses a JOIN instances i ON i.id = a.instance",
         )
         .fetch_all(self.database.pool())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let address: String = row.try_get("address")?;
-                let (deployment, group, id): (String, String, String) =
-                    (row.try_get("deployment")?, row.try_get("instance_group")?, row.try_get("id")?);
-                let address = address.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
-                Ok((address, format!("{deployment}/{group}/{id}")))
-            })
-            .collect()
+        for row in &reserved {
+            let address: String = row.try_get("address")?;
+            let address = address.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+            holders.insert(address, holder(row)?);
+        }
+        let held = sqlx::query(
+            "SELECT v.record, i.deployment, i.instance_group, i.id FROM vms v JOIN instances i ON i.id = v.instance",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
+        for row in &held {
+            let holder = holder(row)?;
+            for address in chosen_addresses(row)? {
+                holders.entry(address).or_insert_with(|| holder.clone());
+            }
+        }
+        let orphaned = sqlx::query("SELECT cid, record FROM orphaned_vms").fetch_all(self.database.pool()).await?;
+        for row in &orphaned {
+            let cid: String = row.try_get("cid")?;
+            for address in chosen_addresses(row)? {
+                holders.entry(address).or_insert_with(|| format!("the orphaned VM {cid}"));
+            }
+        }
+        Ok(holders)
     }
 
     /// How often instances were brought to something, in all deployments. The ids of new instances are made from it, so

@@ -92,7 +92,8 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::VmCreated { vm } => {
             sqlx::query(
-                "INSERT INTO vms (cid, instance, agent_id, cpi, record, ready, created_at) VALUES ($1, $2, $3, $4, $5, 0, $6)",
+                "INSERT INTO vms (cid, instance, agent_id, cpi, record, ready, created_at, spare)
+                 VALUES ($1, $2, $3, $4, $5, 0, $6, $7)",
             )
             .bind(vm.cid.as_str())
             .bind(vm.instance.as_str())
@@ -100,14 +101,30 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
             .bind(vm.cpi.as_str())
             .bind(to_json("vms.record", vm)?)
             .bind(vm.created_at)
+            .bind(i64::from(vm.spare))
             .execute(connection)
             .await?;
         }
         Fact::VmReady { cid } => {
             sqlx::query("UPDATE vms SET ready = 1 WHERE cid = $1").bind(cid.as_str()).execute(connection).await?;
         }
+        Fact::VmSwapped { from, to } => {
+            sqlx::query(
+                "INSERT INTO orphaned_vms (cid, cpi, record, az, deployment, instance, orphaned_at)
+                 SELECT v.cid, v.cpi, v.record, i.az, i.deployment, i.instance_group || '/' || i.id, $2
+                 FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
+            )
+            .bind(from.as_str())
+            .bind(clock::now())
+            .execute(&mut *connection)
+            .await?;
+            sqlx::query("DELETE FROM vms WHERE cid = $1").bind(from.as_str()).execute(&mut *connection).await?;
+            sqlx::query("UPDATE vms SET spare = 0 WHERE cid = $1").bind(to.as_str()).execute(connection).await?;
+        }
         Fact::VmDeleted { cid } => {
-            sqlx::query("DELETE FROM vms WHERE cid = $1").bind(cid.as_str()).execute(&mut *connection).await?;
+            for statement in ["DELETE FROM vms WHERE cid = $1", "DELETE FROM orphaned_vms WHERE cid = $1"] {
+                sqlx::query(statement).bind(cid.as_str()).execute(&mut *connection).await?;
+            }
             sqlx::query("UPDATE disks SET vm = NULL, mounted = 0, hint = NULL WHERE vm = $1")
                 .bind(cid.as_str())
                 .execute(connection)
@@ -139,6 +156,23 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         Fact::DiskMounted { disk } => {
             sqlx::query("UPDATE disks SET active = 1, mounted = 1 WHERE cid = $1")
                 .bind(disk.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::DiskResized { disk, size } => {
+            sqlx::query("UPDATE disks SET size = $1 WHERE cid = $2")
+                .bind(*size as i64)
+                .bind(disk.as_str())
+                .execute(connection)
+                .await?;
+        }
+        Fact::DiskReplaced { old, new } => {
+            sqlx::query("UPDATE disks SET active = 0, mounted = 0 WHERE cid = $1")
+                .bind(old.as_str())
+                .execute(&mut *connection)
+                .await?;
+            sqlx::query("UPDATE disks SET active = 1, mounted = 1 WHERE cid = $1")
+                .bind(new.as_str())
                 .execute(connection)
                 .await?;
         }

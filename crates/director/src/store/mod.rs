@@ -26,7 +26,7 @@ pub use deployments::DeploymentRecord;
 pub use events::{Event, EventFilter, EventRecord};
 pub use instances::{InstanceRecord, InstanceState};
 pub use locks::{LockError, LockRecord};
-pub use resources::OrphanDisk;
+pub use resources::{OrphanDisk, OrphanedVm};
 pub use stemcells::StemcellRecord;
 pub use tasks::{NewTask, TaskFilter, TaskRecord, TaskState};
 
@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 2, name: "disk names", sql: include_str!("0002_disk_names.sql") },
     Migration { number: 3, name: "events", sql: include_str!("0003_events.sql") },
     Migration { number: 4, name: "problems", sql: include_str!("0004_problems.sql") },
+    Migration { number: 5, name: "spare VMs", sql: include_str!("0005_spare_vms.sql") },
 ];
 
 /// The director's records.

@@ -28,10 +28,26 @@ pub struct OrphanDisk {
     pub orphaned_at: i64,
 }
 
+/// A VM that belongs to no instance, because another one took its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrphanedVm {
+    /// All about it.
+    pub vm: VmRecord,
+    /// Where it was.
+    pub az: Option<String>,
+    /// Whose it was.
+    pub deployment: String,
+    /// `group/uuid`.
+    pub instance: String,
+    /// Unix seconds.
+    pub orphaned_at: i64,
+}
+
 fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
     let record: String = row.try_get("record")?;
     let mut record: VmRecord = from_json("vms.record", &record)?;
     record.ready = row.try_get::<i64, _>("ready")? != 0;
+    record.spare = row.try_get::<i64, _>("spare")? != 0;
     Ok(record)
 }
 
@@ -59,13 +75,49 @@ impl Store {
     /// The VMs of a deployment.
     pub async fn vms(&self, deployment: &str) -> Result<Vec<VmRecord>, StoreError> {
         let rows = sqlx::query(
-            "SELECT v.record, v.ready FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
+            "SELECT v.record, v.ready, v.spare FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
              ORDER BY v.created_at, v.cid",
         )
         .bind(deployment)
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(vm).collect()
+    }
+
+    /// The VMs of an instance.
+    pub async fn vms_of(&self, instance: &str) -> Result<Vec<VmRecord>, StoreError> {
+        let rows = sqlx::query("SELECT record, ready, spare FROM vms WHERE instance = $1 ORDER BY created_at, cid")
+            .bind(instance)
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(vm).collect()
+    }
+
+    /// The disks of an instance.
+    pub async fn disks_of(&self, instance: &str) -> Result<Vec<DiskRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM disks WHERE instance = $1 ORDER BY created_at, cid")
+            .bind(instance)
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(disk).collect()
+    }
+
+    /// VMs that belong to no instance.
+    pub async fn orphaned_vms(&self) -> Result<Vec<OrphanedVm>, StoreError> {
+        let rows =
+            sqlx::query("SELECT * FROM orphaned_vms ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
+        rows.iter()
+            .map(|row| {
+                let record: String = row.try_get("record")?;
+                Ok(OrphanedVm {
+                    vm: from_json("orphaned_vms.record", &record)?,
+                    az: row.try_get("az")?,
+                    deployment: row.try_get("deployment")?,
+                    instance: row.try_get("instance")?,
+                    orphaned_at: row.try_get("orphaned_at")?,
+                })
+            })
+            .collect()
     }
 
     /// The disks of a deployment, or of all.

@@ -11,9 +11,6 @@ use super::{OutputKind, TaskError, TaskLog, explain, lock_deployment};
 use crate::Director;
 use crate::plan::{InstancePlan, plan_deletion};
 
-/// How many instances are removed at once.
-const AT_ONCE: usize = 32;
-
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
@@ -33,7 +30,7 @@ pub(super) async fn run(
         let mut execution = Execution::new(director, log, part.clone(), deployment, instance, found);
         each.push(Box::pin(async move { part.run(remove(&mut execution, log, instance, force)).await }));
     }
-    all(each, AT_ONCE).await?;
+    all(each, director.settings.max_threads).await?;
     let left = director.store.instances(deployment).await?;
     if let Some(instance) = left.first() {
         return Err(TaskError::Input(format!("instance {} could not be removed; see the warnings", instance.name())));

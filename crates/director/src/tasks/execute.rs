@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use windlass_contract::DiskCid;
+use windlass_contract::agent::DiskAssociation;
 
 use super::{TaskError, TaskLog};
 use crate::Director;
@@ -10,8 +11,8 @@ use crate::desired::{UpdateSettings, WatchTime};
 use crate::ledger::{DiskRecord, Fact, Ledger, VmRecord};
 use crate::plan::{Action, CurrentInstance, DiskSpec, InstancePlan, InstanceSpec, What};
 use crate::steps::{
-    self, AttachDisk, Context, CreateVm, DeleteVm, DetachDisk, InstanceIdentity, Progress, SetMetadata, StartInstance,
-    StepError, StopInstance,
+    self, AttachDisk, Context, CreateVm, DeleteVm, DetachDisk, InstanceIdentity, MigrateDisk, Progress, ResizeDisk,
+    SetMetadata, StartInstance, StepError, StopInstance, SwapVm,
 };
 
 /// An instance while its plan is carried out.
@@ -21,6 +22,7 @@ pub(super) struct Execution<'a> {
     spec: Option<&'a InstanceSpec>,
     watch: Option<WatchTime>,
     vm: Option<VmRecord>,
+    spare: Option<VmRecord>,
     disks: Vec<DiskRecord>,
 }
 
@@ -31,22 +33,6 @@ pub(super) enum Failures {
     Stop,
     /// They are noted, and the work goes on.
     Note,
-}
-
-/// Why an action cannot be carried out by this director yet. Plans with such an action are refused before anything changes.
-pub(super) fn cannot_do(what: &What) -> Option<&'static str> {
-    match what {
-        What::ResizeDisk { .. } | What::MigrateDisk { .. } => {
-            Some("this director cannot change disks yet; leave size and properties as they are")
-        }
-        What::AttachDisk { name, .. } if !name.is_empty() => {
-            Some("this director cannot attach disks by name yet; use persistent_disk or persistent_disk_type")
-        }
-        What::CreateSpareVm | What::SwapVm { .. } => {
-            Some("this director cannot swap VMs yet; set update.vm_strategy to delete-create")
-        }
-        _ => None,
-    }
 }
 
 impl<'a> Execution<'a> {
@@ -82,6 +68,7 @@ impl<'a> Execution<'a> {
             spec: plan.spec.as_ref(),
             watch: Some(UpdateSettings::default().update_watch_time),
             vm: current.and_then(|current| current.vm.clone()),
+            spare: current.and_then(|current| current.spare.clone()),
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
         }
     }
@@ -123,37 +110,55 @@ impl<'a> Execution<'a> {
                 let disk = self.disk(disk)?;
                 steps::run(&mut DetachDisk { context, vm: self.vm()?, disk }).await?;
             }
-            What::DeleteVm { .. } => {
-                steps::run(&mut DeleteVm { context, vm: self.vm()? }).await?;
-                self.vm = None;
+            What::DeleteVm { vm } => {
+                let place = if self.spare.as_ref().is_some_and(|spare| spare.cid == *vm) {
+                    &mut self.spare
+                } else {
+                    &mut self.vm
+                };
+                if let Some(vm) = place.clone() {
+                    steps::run(&mut DeleteVm { context, vm }).await?;
+                    *place = None;
+                }
             }
             What::CreateVm => {
                 let disks = self.disks.iter().filter(|disk| disk.active).map(|disk| disk.cid.clone()).collect();
-                let mut operation = CreateVm { context, spec: self.spec()?.clone(), disks, vm: self.vm.take() };
+                let spec = self.spec()?.clone();
+                let mut operation = CreateVm { context, spec, disks, vm: self.vm.take(), spare: false };
                 let result = steps::run(&mut operation).await;
                 self.vm = operation.vm;
                 result?;
             }
+            What::CreateSpareVm => {
+                let spec = self.spec()?.clone();
+                let mut operation = CreateVm { context, spec, disks: Vec::new(), vm: self.spare.take(), spare: true };
+                let result = steps::run(&mut operation).await;
+                self.spare = operation.vm;
+                result?;
+            }
+            What::SwapVm { .. } => {
+                let missing = || StepError::Missing(format!("{} has no spare VM", self.context.instance));
+                let mut operation = SwapVm { context, old: self.vm()?, new: self.spare.clone().ok_or_else(missing)? };
+                steps::run(&mut operation).await?;
+                (self.vm, self.spare) = (Some(operation.new), None);
+            }
             // Made together with its attachment, so that both are one operation.
             What::CreateDisk { .. } => {}
             What::AttachDisk { disk, name } => {
-                let spec = self.disk_spec(name)?;
+                let (vm, spec) = (self.vm()?, self.disk_spec(name)?);
                 let disk = disk.as_ref().map(|cid| self.disk(cid)).transpose()?;
-                let mut operation =
-                    AttachDisk { context, vm: self.vm()?, spec, disk, hint: None, agent_has_hint: false };
+                let mut operation = AttachDisk::new(context, vm, spec, disk, self.named_disks());
                 steps::run(&mut operation).await?;
                 if let Some(attached) = operation.disk {
                     self.disks.retain(|disk| disk.cid != attached.cid);
                     self.disks.push(attached);
                 }
             }
+            What::ResizeDisk { disk, name, .. } => self.resize(disk, name).await?,
+            What::MigrateDisk { disk, name, .. } => self.migrate(disk, name).await?,
             What::SetMetadata => {
                 let disks = self.disks.iter().filter(|disk| disk.active).cloned().collect();
                 steps::run(&mut SetMetadata { context, vm: self.vm()?, disks }).await?;
-            }
-            What::ResizeDisk { .. } | What::MigrateDisk { .. } | What::CreateSpareVm | What::SwapVm { .. } => {
-                let why = cannot_do(what).unwrap_or("this director cannot do it");
-                return Err(StepError::Missing(format!("cannot {}: {why}", what.describe())).into());
             }
             What::OrphanDisk { disk } => {
                 self.director.store.record(&Fact::DiskOrphaned { disk: disk.clone() }).await?;
@@ -166,6 +171,38 @@ impl<'a> Execution<'a> {
             What::RemoveInstance => self.director.store.remove_instance(&self.context.instance.id).await?,
         }
         Ok(())
+    }
+
+    /// In place where the cloud can, and otherwise by copying.
+    async fn resize(&mut self, cid: &DiskCid, name: &str) -> Result<(), TaskError> {
+        let (disk, spec) = (self.disk(cid)?, self.disk_spec(name)?);
+        if self.context.clouds.resizes_disks(&disk.cpi) {
+            let mut operation = ResizeDisk::new(self.context.clone(), self.vm()?, disk, spec, self.named_disks());
+            steps::run(&mut operation).await?;
+            if operation.refused.is_none() {
+                self.disks.retain(|disk| disk.cid != *cid);
+                self.disks.push(operation.disk);
+                return Ok(());
+            }
+        }
+        self.migrate(cid, name).await
+    }
+
+    async fn migrate(&mut self, cid: &DiskCid, name: &str) -> Result<(), TaskError> {
+        let (old, spec) = (self.disk(cid)?, self.disk_spec(name)?);
+        let mut operation = MigrateDisk::new(self.context.clone(), self.vm()?, old, spec, self.named_disks());
+        steps::run(&mut operation).await?;
+        self.disks.retain(|disk| disk.cid != *cid);
+        self.disks.extend(operation.new);
+        Ok(())
+    }
+
+    /// Disks with names that the VM has.
+    fn named_disks(&self) -> Vec<DiskAssociation> {
+        let vm = self.vm.as_ref().map(|vm| &vm.cid);
+        let attached = self.disks.iter().filter(|disk| disk.active && vm.is_some() && disk.vm.as_ref() == vm);
+        let named = attached.filter(|disk| !disk.name.is_empty());
+        named.map(|disk| DiskAssociation { name: disk.name.clone(), cid: disk.cid.to_string() }).collect()
     }
 
     fn vm(&self) -> Result<VmRecord, StepError> {

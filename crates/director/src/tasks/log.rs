@@ -220,6 +220,10 @@ impl Progress for EventPart {
         self.stage.log.write(OutputKind::Cpi, &format!("{line}\n"));
     }
 
+    fn warning(&self, message: &str) {
+        self.stage.log.warning(message);
+    }
+
     fn is_cancelled(&self) -> bool {
         self.stage.log.is_cancelled()
     }

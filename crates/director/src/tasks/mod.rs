@@ -5,6 +5,7 @@
 
 mod apply_resolutions;
 mod delete_deployment;
+mod delete_orphaned_vms;
 mod delete_stemcell;
 mod execute;
 mod log;
@@ -83,6 +84,8 @@ pub enum Job {
         /// Go on after failures.
         force: bool,
     },
+    /// Delete VMs whose places others took.
+    DeleteOrphanedVms,
     /// Ask agents how they are.
     VmStats {
         /// The deployment.
@@ -157,6 +160,7 @@ impl Job {
             Self::UpdateDeployment { .. } => "update_deployment",
             Self::UpdateInstance { .. } => "update_instance",
             Self::DeleteDeployment { .. } => "delete_deployment",
+            Self::DeleteOrphanedVms => "delete_orphaned_vms",
             Self::VmStats { .. } => "vms",
             Self::Scan { .. } => "cck_scan",
             Self::ApplyResolutions { .. } => "cck_apply",
@@ -173,6 +177,7 @@ impl Job {
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
             Self::UpdateInstance { wish, .. } => format!("{} instance", wish.verb()),
             Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
+            Self::DeleteOrphanedVms => "delete orphaned vms".to_owned(),
             Self::VmStats { .. } => "retrieve vm-stats".to_owned(),
             Self::Scan { .. } => "scan cloud".to_owned(),
             Self::ApplyResolutions { .. } => "apply resolutions".to_owned(),
@@ -183,7 +188,7 @@ impl Job {
     /// The deployment that it is about.
     pub fn deployment(&self) -> Option<&str> {
         match self {
-            Self::UpdateStemcell { .. } | Self::DeleteStemcell { .. } => None,
+            Self::UpdateStemcell { .. } | Self::DeleteStemcell { .. } | Self::DeleteOrphanedVms => None,
             Self::UpdateDeployment { deployment, .. }
             | Self::UpdateInstance { deployment, .. }
             | Self::DeleteDeployment { deployment, .. }
@@ -224,6 +229,9 @@ pub enum TaskError {
     /// a change in a cloud failed
     #[error(transparent)]
     Change(#[from] crate::clouds::ChangeError),
+    /// the CPIs of the cpi config cannot be driven
+    #[error(transparent)]
+    Clouds(#[from] crate::RefreshError),
     /// the CPI failed
     #[error("the CPI '{cpi}' failed")]
     Cpi {

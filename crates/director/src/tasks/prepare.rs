@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_manifest::Document;
 
-use super::execute::cannot_do;
 use super::{DeployOptions, TaskError, explain, vm_stats};
 use crate::Director;
 use crate::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
 };
+use crate::ledger::{DiskRecord, VmRecord};
 use crate::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan};
-use crate::store::ConfigRecord;
+use crate::store::{ConfigRecord, InstanceRecord};
 
 /// What a deploy is about to do.
 pub(crate) struct Prepared {
@@ -66,7 +66,6 @@ pub(crate) async fn prepare(
     };
     let mut new_id = new_ids(director, deployment).await?;
     let mut plan = plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
-    refuse_what_cannot_be_done(&desired, &plan, &mut findings);
     if !findings.is_clean() {
         return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
     }
@@ -137,45 +136,32 @@ fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Fi
     }
 }
 
-/// Once per group and reason.
-fn refuse_what_cannot_be_done(desired: &Desired, plan: &Plan, findings: &mut Findings) {
-    for group in &plan.groups {
-        let Some(place) = desired.groups.iter().find(|known| known.name == group.name).map(|known| &known.place) else {
-            continue;
-        };
-        let mut said = Vec::new();
-        for instance in &group.instances {
-            for action in &instance.actions {
-                if let Some(why) = cannot_do(&action.what).filter(|why| !said.contains(why)) {
-                    said.push(why);
-                    findings.push(place.problem(format!("{}: {}: {why}", instance.label(), action.reason)));
-                }
-            }
-        }
-    }
-}
-
 /// What is, as far as the director knows.
 pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Current, TaskError> {
-    let mut vms = BTreeMap::new();
+    let mut vms: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for vm in director.store.vms(deployment).await? {
-        vms.entry(vm.instance.clone()).or_insert(vm);
+        vms.entry(vm.instance.clone()).or_default().push(vm);
     }
     let mut disks: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for disk in director.store.disks(Some(deployment)).await? {
         disks.entry(disk.instance.clone()).or_default().push(disk);
     }
-    let instances = director
-        .store
-        .instances(deployment)
-        .await?
-        .into_iter()
-        .map(|record| CurrentInstance {
-            vm: vms.remove(&record.id),
-            disks: disks.remove(&record.id).unwrap_or_default(),
-            unresponsive: false,
-            record,
-        })
-        .collect();
+    let together = |record: InstanceRecord| {
+        let (vms, disks) = (vms.remove(&record.id), disks.remove(&record.id));
+        current_instance(record, vms.unwrap_or_default(), disks.unwrap_or_default())
+    };
+    let instances = director.store.instances(deployment).await?.into_iter().map(together).collect();
     Ok(Current { instances, addresses: director.store.addresses().await?, calculated: Calculated::default() })
+}
+
+/// One instance, as far as the director knows.
+pub(crate) async fn reload_one(director: &Director, id: &str) -> Result<Option<CurrentInstance>, TaskError> {
+    let Some(record) = director.store.instance(id).await? else { return Ok(None) };
+    let (vms, disks) = (director.store.vms_of(id).await?, director.store.disks_of(id).await?);
+    Ok(Some(current_instance(record, vms, disks)))
+}
+
+fn current_instance(record: InstanceRecord, vms: Vec<VmRecord>, disks: Vec<DiskRecord>) -> CurrentInstance {
+    let (mut spares, mut vms): (Vec<_>, Vec<_>) = vms.into_iter().partition(|vm| vm.spare);
+    CurrentInstance { record, vm: vms.drain(..).next(), spare: spares.drain(..).next(), disks, unresponsive: false }
 }

@@ -8,15 +8,12 @@ use futures_util::stream::FuturesUnordered;
 
 use super::execute::{Execution, Failures};
 use super::log::EventPart;
-use super::prepare::{prepare, reload};
+use super::prepare::{prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
 use crate::desired::WatchTime;
-use crate::plan::{Action, Current, GroupPlan, InstancePlan, Plan, What};
+use crate::plan::{Action, Current, GroupPlan, InstancePlan, Plan};
 use crate::store::InstanceRecord;
-
-/// How many VMs are made or removed at once.
-const AT_ONCE: usize = 32;
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -43,7 +40,7 @@ pub(super) async fn run(
     work.create_missing_vms(&prepared.plan).await?;
     for batch in prepared.plan.batches() {
         let each = batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(work.update(group)) }).collect();
-        all(each, AT_ONCE).await?;
+        all(each, director.settings.max_threads).await?;
     }
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
     Ok(format!("/deployments/{deployment}"))
@@ -82,11 +79,11 @@ impl Work<'_> {
             let part = stage.part(&instance.label());
             each.push(Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions, None)).await }));
         }
-        all(each, AT_ONCE).await
+        all(each, self.director.settings.max_threads).await
     }
 
     async fn create_missing_vms(&self, plan: &Plan) -> Result<(), TaskError> {
-        let missing: Vec<_> = plan.instances().filter(|instance| instance.has_no_vm()).collect();
+        let missing: Vec<_> = plan.instances().filter(|instance| instance.begins_with_new_vm()).collect();
         let stage = self.log.stage("Creating missing vms", &[], missing.len());
         let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
         for instance in missing {
@@ -95,7 +92,7 @@ impl Work<'_> {
                 async move { part.run(self.execute(&part, instance, &instance.actions[..1], None)).await },
             ));
         }
-        all(each, AT_ONCE).await
+        all(each, self.director.settings.max_threads).await
     }
 
     /// Zone by zone, and canaries before the rest of the first one: if one of them fails, the others are left alone.
@@ -124,7 +121,7 @@ impl Work<'_> {
         instance: &InstancePlan,
         watch: Option<WatchTime>,
     ) -> Result<(), TaskError> {
-        let already_done = usize::from(instance.has_no_vm());
+        let already_done = usize::from(instance.begins_with_new_vm());
         self.execute(part, instance, &instance.actions[already_done..], watch).await?;
         Ok(self.director.store.finish_instance(&instance.id).await?)
     }
@@ -137,15 +134,13 @@ impl Work<'_> {
         watch: Option<WatchTime>,
     ) -> Result<(), TaskError> {
         // A VM made in an earlier stage is in the records only.
-        let made_earlier = instance.has_no_vm() && actions.first().is_none_or(|action| action.what != What::CreateVm);
         let fresh;
-        let current = if made_earlier {
-            fresh = reload(self.director, self.deployment).await?;
-            &fresh
+        let current = if instance.begins_with_new_vm() && actions.len() < instance.actions.len() {
+            fresh = reload_one(self.director, &instance.id).await?;
+            fresh.as_ref()
         } else {
-            self.current
+            self.current.instances.iter().find(|current| current.record.id == instance.id)
         };
-        let current = current.instances.iter().find(|current| current.record.id == instance.id);
         let mut execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
         if let Some(watch) = watch {
             execution = execution.watching(watch);

@@ -40,7 +40,7 @@ async fn unpack_and_create(
     stage.part("Verifying stemcell manifest").run(async { verify(&manifest) }).await?;
     let (name, version) = (&manifest.name, &manifest.version);
     let mut accepted = 0;
-    for cpi in director.clouds.names() {
+    for cpi in &director.clouds.names() {
         let suffix = if cpi.is_empty() { String::new() } else { format!(" (cpi: {cpi})") };
         let checking = stage.part(&format!("Checking if this stemcell already exists{suffix}"));
         let exists = checking.run(exists(director, cpi, &manifest)).await?;
@@ -85,9 +85,12 @@ async fn exists(director: &Director, cpi: &str, manifest: &StemcellManifest) -> 
 
 /// A side that names no formats takes or is any.
 async fn fits(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<bool, TaskError> {
-    let info = director.clouds.cpi(cpi)?.info().await;
-    let takes =
-        &info.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) })?.stemcell_formats;
+    let driven = director.clouds.cpi(cpi)?;
+    let takes = &driven
+        .info()
+        .await
+        .map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) })?
+        .stemcell_formats;
     let has = &manifest.stemcell_formats;
     Ok(has.is_empty() || takes.is_empty() || has.iter().any(|format| takes.contains(format)))
 }

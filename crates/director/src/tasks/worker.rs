@@ -154,6 +154,7 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
 }
 
 async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -> Result<String, TaskError> {
+    director.refresh_clouds().await?;
     match &task.job {
         Job::UpdateStemcell { tarball, fix } => super::update_stemcell::run(director, log, tarball, *fix).await,
         Job::DeleteStemcell { name, version, force } => {
@@ -174,6 +175,7 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
             super::apply_resolutions::run(director, log, deployment, choices, max_in_flight).await
         }
         Job::ScanAndFix { deployment, suspects } => super::scan_and_fix::run(director, log, deployment, suspects).await,
+        Job::DeleteOrphanedVms => super::delete_orphaned_vms::run(director, log).await,
         Job::VmStats { deployment, instances } => {
             let lines = super::vm_stats::run(director, deployment, *instances).await?;
             log.write(OutputKind::Result, &lines);

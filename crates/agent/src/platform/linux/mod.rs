@@ -190,6 +190,10 @@ impl Platform for Linux {
         Some(self.root.at("/var/log"))
     }
 
+    fn has_own_file_systems(&self) -> bool {
+        true
+    }
+
     fn file_systems(&self) -> Vec<(&'static str, PathBuf)> {
         let mut found = vec![("system", self.root.at("/")), ("ephemeral", self.base.data())];
         if matches!(mounts::on(&self.base.store()), Ok(Some(_))) {

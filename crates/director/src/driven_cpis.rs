@@ -1,0 +1,112 @@
+//! Which CPIs a director drives: the default one of its settings, and those of the cpi config.
+
+use std::sync::Arc;
+
+use windlass_contract::Object;
+use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
+
+use crate::built_in::{self, BuiltInError};
+use crate::desired::{CpiConfig, CpiEntry};
+use crate::settings::{CpiChoice, Settings};
+use crate::state_dir::StateDir;
+
+/// Where releases install the CPI of a type.
+fn installed(kind: &str) -> String {
+    format!("/var/vcap/jobs/{kind}_cpi/bin/cpi")
+}
+
+/// A CPI, and what the operator decided about it.
+#[derive(Debug, Clone)]
+pub struct DrivenCpi {
+    /// Its name, and the names that it had before.
+    pub names: Vec<String>,
+    /// The CPI.
+    pub cpi: Arc<Cpi>,
+    /// Whether disks are made larger in place.
+    pub resizes_disks: bool,
+}
+
+/// Makes CPIs ready to be called.
+#[derive(Debug, Clone)]
+pub struct Drivers {
+    /// Our own executable.
+    pub own_cpi: CpiCommand,
+    /// What the operator set.
+    pub settings: Settings,
+    /// Where configurations are written.
+    pub folders: StateDir,
+    /// Who asks.
+    pub director_uuid: String,
+}
+
+impl Drivers {
+    /// The CPI that serves everything while there is no cpi config.
+    pub fn default_cpi(&self) -> Result<DrivenCpi, BuiltInError> {
+        self.driven(vec![String::new()], &self.settings.cpi, Object::new())
+    }
+
+    /// The CPIs of a cpi config.
+    pub fn configured(&self, config: &CpiConfig) -> Result<Vec<DrivenCpi>, BuiltInError> {
+        config.cpis.iter().map(|entry| self.of_entry(entry)).collect()
+    }
+
+    fn of_entry(&self, entry: &CpiEntry) -> Result<DrivenCpi, BuiltInError> {
+        let path = |path: &str| CpiChoice::named(path, None, Vec::new());
+        let choice = match (&entry.exec_path, entry.kind.as_str(), &self.settings.cpi) {
+            (Some(exec), ..) => path(&exec.display().to_string()),
+            // With the configuration that the operator gave to it.
+            (None, "local", own @ CpiChoice::Local { .. }) | (None, "sim", own @ CpiChoice::Sim { .. }) => own.clone(),
+            (None, built_in @ ("local" | "sim"), _) => path(built_in),
+            (None, kind, _) => path(&installed(kind)),
+        };
+        let names = std::iter::once(&entry.name).chain(&entry.migrated_from).cloned().collect();
+        self.driven(names, &choice, entry.properties.clone())
+    }
+
+    fn driven(&self, names: Vec<String>, choice: &CpiChoice, properties: Object) -> Result<DrivenCpi, BuiltInError> {
+        let Settings { isolation, preferred_version, cpi_deadline, enable_cpi_resize_disk, .. } = &self.settings;
+        let command = built_in::command(choice, &self.own_cpi, *isolation, &self.folders)?;
+        let options = CpiOptions {
+            director_uuid: self.director_uuid.clone(),
+            properties,
+            preferred_version: *preferred_version,
+            deadline: *cpi_deadline,
+        };
+        let resizes_disks = enable_cpi_resize_disk.unwrap_or_else(|| choice.is_built_in());
+        Ok(DrivenCpi { names, cpi: Arc::new(Cpi::new(command, options)), resizes_disks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::Findings;
+    use windlass_cpi_client::Environment;
+    use windlass_manifest::Document;
+
+    fn drivers(folder: &tempfile::TempDir, settings: Settings) -> Drivers {
+        let folders = StateDir::open(&folder.path().join("state")).unwrap();
+        let own_cpi = CpiCommand { executable: "own".into(), arguments: vec![], environment: Environment::Director };
+        Drivers { own_cpi, settings, folders, director_uuid: "uuid".into() }
+    }
+
+    fn config(yaml: &str) -> CpiConfig {
+        let (mut config, mut findings) = (CpiConfig::default(), Findings::new());
+        config.read(&Document::parse(yaml).unwrap(), &mut findings);
+        assert!(findings.is_clean(), "{findings}");
+        config
+    }
+
+    /// Clouds of others that say they resized a disk may have done nothing.
+    #[test]
+    fn disks_are_resized_in_place_by_built_in_clouds_unless_the_operator_decides() {
+        let folder = tempfile::tempdir().unwrap();
+        let several = config("cpis: [{name: a, type: sim}, {name: b, type: aws, migrated_from: [{name: ''}]}]\n");
+        for (decided, expected) in [(None, [true, false]), (Some(true), [true, true]), (Some(false), [false, false])] {
+            let settings = Settings { enable_cpi_resize_disk: decided, ..Settings::default() };
+            let driven = drivers(&folder, settings).configured(&several).unwrap();
+            assert_eq!(driven.iter().map(|driven| driven.resizes_disks).collect::<Vec<_>>(), expected);
+            assert_eq!(driven[1].names, ["b", ""]);
+        }
+    }
+}
