@@ -16,7 +16,7 @@ impl StateDir {
     pub fn open(root: &Path) -> io::Result<Self> {
         file::create_private_dir(root)?;
         let dir = Self { root: root.canonicalize()? };
-        for folder in [dir.tasks(), dir.temporary(), dir.pki(), dir.cloud(), dir.root.join("cpi")] {
+        for folder in [dir.tasks(), dir.blobs(), dir.temporary(), dir.pki(), dir.cloud(), dir.root.join("cpi")] {
             file::create_private_dir(&folder)?;
         }
         Ok(dir)
@@ -35,6 +35,11 @@ impl StateDir {
     /// Outputs of tasks.
     pub fn tasks(&self) -> PathBuf {
         self.root.join("tasks")
+    }
+
+    /// What tasks made for operators to fetch, such as logs.
+    pub fn blobs(&self) -> PathBuf {
+        self.root.join("blobs")
     }
 
     /// Uploads and unpacked archives; emptied at each start.

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::desired::Count;
 use crate::diff;
 use crate::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
+use crate::store::{InstanceRecord, InstanceState};
 use crate::tasks::{DeployOptions, Job, explain, prepare, reload};
 
 fn no_such_deployment(name: &str) -> ApiError {
@@ -22,6 +23,25 @@ fn no_such_deployment(name: &str) -> ApiError {
 
 pub(super) async fn must_exist(director: &Director, deployment: &str) -> Result<(), ApiError> {
     director.store.deployment(deployment).await?.map(drop).ok_or_else(|| no_such_deployment(deployment))
+}
+
+/// The instances that are selected; at least one, unless all of a deployment are.
+pub(super) async fn must_include(
+    director: &Director,
+    deployment: &str,
+    selection: &Selection,
+) -> Result<Vec<InstanceRecord>, ApiError> {
+    must_exist(director, deployment).await?;
+    let mut instances = director.store.instances(deployment).await?;
+    instances.retain(|instance| selection.includes(instance));
+    if instances.is_empty() && *selection != Selection::default() {
+        let group = selection.group.as_deref().unwrap_or("*");
+        let what =
+            selection.instance.as_ref().map_or_else(|| group.to_owned(), |instance| format!("{group}/{instance}"));
+        let reason = format!("Instance '{what}' doesn't exist in deployment '{deployment}'");
+        return Err(ApiError::not_found(70001, reason));
+    }
+    Ok(instances)
 }
 
 pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
@@ -246,7 +266,7 @@ fn brief(instance: &CurrentInstance, is_instance: bool) -> Value {
     });
     if let Some(brief) = brief.as_object_mut() {
         if is_instance {
-            brief.insert("expects_vm".into(), json!(true));
+            brief.insert("expects_vm".into(), json!(record.state != InstanceState::Detached));
         } else {
             brief.insert("active".into(), json!(true));
             brief.insert("permanent_nats_credentials".into(), json!(false));
@@ -287,7 +307,7 @@ async fn change(
         let reason = format!("'{state}' is no state; use started, stopped, detached, restart or recreate");
         ApiError::bad_request(140008, reason)
     })?;
-    let selection = Selection { group: (group != "*").then(|| group.clone()), instance };
+    let selection = Selection { group: (group != "*").then_some(group), instance };
     let record = director.store.deployment(&deployment).await?.ok_or_else(|| no_such_deployment(&deployment))?;
     let manifest = record.manifest.ok_or_else(|| {
         ApiError::bad_request(
@@ -295,14 +315,7 @@ async fn change(
             format!("deployment '{deployment}' was never deployed successfully; deploy it first"),
         )
     })?;
-    let instances = director.store.instances(&deployment).await?;
-    if !instances.iter().any(|found| selection.includes(found)) && selection != Selection::default() {
-        let what = selection.instance.map_or_else(|| group.clone(), |instance| format!("{group}/{instance}"));
-        return Err(ApiError::not_found(
-            70001,
-            format!("Instance '{what}' doesn't exist in deployment '{deployment}'"),
-        ));
-    }
+    must_include(director, &deployment, &selection).await?;
     let options = DeployOptions {
         change_state: Some(StateChange { selection, wish }),
         // The configs of the last deploy, so that nothing else changes by the way.

@@ -19,7 +19,7 @@ pub(super) async fn info(State(director): Shared, headers: HeaderMap) -> Json<Va
         "user_authentication": {"type": "basic", "options": {}},
         "features": {
             "local_dns": {"status": false, "extras": {"domain_name": "bosh"}},
-            "snapshots": {"status": false},
+            "snapshots": {"status": director.settings.takes_snapshots()},
             "config_server": {"status": false, "extras": {"urls": []}},
         },
     }))

@@ -4,15 +4,20 @@
 //! becomes a task: the answer is `302` to `/tasks/N`. Paths below `/windlass` are ours and unknown to the original.
 
 mod auth;
+mod clean_up;
 mod configs;
 mod connections;
 mod deployments;
+mod disks;
 mod error;
 mod events;
 mod info;
 mod input;
+mod instances;
 mod problems;
+mod releases;
 mod resources;
+mod snapshots;
 mod stemcells;
 mod tasks;
 #[cfg(test)]
@@ -62,7 +67,11 @@ fn for_readers() -> Router<Arc<Director>> {
     let cpi_configs = kind_to_read("/cpi_configs", "/cpi_configs/diff", Kind::CPI);
     Router::new()
         .route("/stemcells", get(stemcells::list))
-        .route("/releases", get(async || axum::Json(serde_json::json!([]))))
+        .route("/releases", get(releases::nothing))
+        .route("/releases/{name}", get(releases::missing))
+        .route("/packages/matches", post(releases::nothing))
+        .route("/packages/matches_compiled", post(releases::nothing))
+        .route("/networks", get(releases::nothing))
         .route("/configs", get(configs::list))
         .route("/configs/diff", post(configs::compare))
         .route("/configs/{id}", get(configs::show))
@@ -76,6 +85,9 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/instances", get(deployments::instances))
         .route("/deployments/{deployment}/problems", get(problems::list))
         .route("/resurrection", get(problems::resurrection))
+        .route("/deployments/{deployment}/snapshots", get(snapshots::list))
+        .route("/deployments/{deployment}/errands", get(releases::nothing_in))
+        .route("/deployments/{deployment}/variables", get(releases::nothing_in))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
@@ -83,7 +95,9 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/events", get(events::list))
         .route("/events/{id}", get(events::show))
         .route("/locks", get(resources::locks))
-        .route("/disks", get(resources::orphan_disks))
+        .route("/disks", get(disks::orphans))
+        .route("/orphaned_vms", get(resources::orphaned_vms))
+        .route("/cleanup/dryrun", get(clean_up::dry_run))
         .route("/windlass/plan", post(deployments::plan))
         .route("/windlass/disks", get(resources::disks))
         .route("/windlass/leaks", get(resources::leaks))
@@ -93,7 +107,10 @@ fn for_readers() -> Router<Arc<Director>> {
 /// What changes something, or may show secrets.
 fn for_admins() -> Router<Arc<Director>> {
     // Streamed to disk, so there is no limit but that of the disk.
-    let uploads = Router::new().route("/stemcells", post(stemcells::upload)).layer(DefaultBodyLimit::disable());
+    let uploads = Router::new()
+        .route("/stemcells", post(stemcells::upload))
+        .route("/releases", post(releases::refuse))
+        .layer(DefaultBodyLimit::disable());
     Router::new()
         .route("/stemcell_uploads", post(stemcells::is_needed))
         .route("/stemcells/{name}/{version}", delete(stemcells::remove))
@@ -110,6 +127,22 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/problems", put(problems::apply))
         .route("/deployments/{deployment}/scan_and_fix", put(problems::scan_and_fix))
         .route("/resurrection", put(problems::pause_resurrection))
+        .route("/deployments/{deployment}/jobs/{group}/{instance}/logs", get(instances::logs))
+        .route("/deployments/{deployment}/jobs/{group}/{instance}/snapshots", post(snapshots::take_of_instance))
+        .route("/deployments/{deployment}/instance_groups/{group}/{instance}/actions/{action}", post(instances::act))
+        .route("/deployments/{deployment}/instance_groups/{group}/{instance}/ignore", put(instances::ignore))
+        .route("/deployments/{deployment}/snapshots", post(snapshots::take).delete(snapshots::remove_all))
+        .route("/deployments/{deployment}/snapshots/{cid}", delete(snapshots::remove))
+        .route("/deployments/{deployment}/ssh", post(instances::ssh))
+        .route("/deployments/{deployment}/errands/{errand}/runs", post(releases::refuse_errand))
+        .route("/releases/{name}", delete(releases::missing))
+        .route("/releases/export", post(releases::refuse))
+        .route("/networks/{name}", delete(releases::no_network))
+        .route("/disks/{cid}", delete(disks::remove))
+        .route("/disks/{cid}/attachments", put(disks::attach))
+        .route("/vms/{cid}", delete(resources::remove_vm))
+        .route("/cleanup", post(clean_up::run))
+        .route("/resources/{id}", get(resources::blob))
         .route("/events", post(events::create))
         .route("/task/{id}", delete(tasks::cancel))
         .route("/tasks/cancel", post(tasks::cancel_many))

@@ -1,12 +1,20 @@
-//! What the director holds: locks, disks, possible leaks.
+//! What the director holds: locks, disks, blobs, possible leaks.
 
-use axum::Json;
-use axum::extract::State;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde_json::{Value, json};
+use tokio_util::io::ReaderStream;
+use windlass_contract::VmCid;
 
-use super::{ApiError, Shared};
+use super::{ApiError, Shared, User, queue};
+use crate::agents::addresses;
 use crate::clock;
 use crate::ledger::Ledger;
+use crate::store::OrphanedVm;
+use crate::tasks::Job;
 
 /// Strings where one would expect numbers: clients insist.
 pub(super) async fn locks(State(director): Shared) -> Result<Json<Value>, ApiError> {
@@ -25,20 +33,36 @@ pub(super) async fn locks(State(director): Shared) -> Result<Json<Value>, ApiErr
     ))
 }
 
-pub(super) async fn orphan_disks(State(director): Shared) -> Result<Json<Value>, ApiError> {
-    let disks = director.store.orphan_disks().await?;
-    Ok(Json(
-        disks
-            .into_iter()
-            .map(|disk| {
-                json!({
-                    "disk_cid": disk.cid, "size": disk.size, "az": disk.az, "deployment_name": disk.deployment,
-                    "instance_name": disk.instance, "cloud_properties": disk.cloud_properties,
-                    "orphaned_at": clock::utc(disk.orphaned_at),
-                })
-            })
-            .collect(),
-    ))
+/// A blob that a task made. Its name is a UUID, so no other file is ever served.
+pub(super) async fn blob(State(director): Shared, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let missing = || ApiError::not_found(20001, format!("Resource '{id}' not found"));
+    let name = uuid::Uuid::try_parse(&id).map_err(|_| missing())?.to_string();
+    let file = tokio::fs::File::open(director.folders.blobs().join(name)).await.map_err(|_| missing())?;
+    let length = file.metadata().await.map_err(|error| ApiError::internal(&error))?.len();
+    let kind = [(header::CONTENT_TYPE, "application/x-gzip")];
+    let length = [(header::CONTENT_LENGTH, length)];
+    Ok((kind, length, Body::from_stream(ReaderStream::new(file))).into_response())
+}
+
+pub(super) fn shown_vm(orphan: &OrphanedVm) -> Value {
+    json!({
+        "az": orphan.az, "cid": orphan.vm.cid, "deployment_name": orphan.deployment, "instance_name": orphan.instance,
+        "ip_addresses": addresses(&orphan.vm.networks), "orphaned_at": clock::utc(orphan.orphaned_at),
+    })
+}
+
+pub(super) async fn orphaned_vms(State(director): Shared) -> Result<Json<Value>, ApiError> {
+    Ok(Json(director.store.orphaned_vms().await?.iter().map(shown_vm).collect()))
+}
+
+/// Deletes a VM by its cid, whoever it belongs to.
+pub(super) async fn remove_vm(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(cid): Path<String>,
+) -> Result<Response, ApiError> {
+    let vm = VmCid::new(cid).map_err(|error| ApiError::bad_request(40005, error.to_string()))?;
+    queue(&director, user, Job::DeleteVm { vm }).await
 }
 
 /// Disks that belong to instances, with where their VMs find them.

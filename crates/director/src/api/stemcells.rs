@@ -10,25 +10,22 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::input::{JsonBody, Parameters};
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, LARGEST_DOCUMENT, Shared, User, queue};
 use crate::Director;
+use crate::store::StemcellRecord;
 use crate::tasks::Job;
 
+pub(super) fn shown(stemcell: &StemcellRecord) -> Value {
+    let deployments: Vec<_> = stemcell.deployments.iter().map(|name| json!({"name": name})).collect();
+    json!({
+        "name": stemcell.name, "operating_system": stemcell.operating_system, "version": stemcell.version,
+        "cid": stemcell.cid, "cpi": stemcell.cpi, "deployments": deployments,
+        "api_version": stemcell.api_version, "id": stemcell.id,
+    })
+}
+
 pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiError> {
-    let stemcells = director.store.stemcells().await?;
-    Ok(Json(
-        stemcells
-            .into_iter()
-            .map(|stemcell| {
-                let deployments: Vec<_> = stemcell.deployments.iter().map(|name| json!({"name": name})).collect();
-                json!({
-                    "name": stemcell.name, "operating_system": stemcell.operating_system, "version": stemcell.version,
-                    "cid": stemcell.cid, "cpi": stemcell.cpi, "deployments": deployments,
-                    "api_version": stemcell.api_version, "id": stemcell.id,
-                })
-            })
-            .collect(),
-    ))
+    Ok(Json(director.store.stemcells().await?.iter().map(shown).collect()))
 }
 
 #[derive(Deserialize)]
@@ -64,13 +61,36 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Response, ApiError> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind != "application/x-compressed" {
-        let reason = "this director takes stemcells as files only; download it and give its path to upload-stemcell";
-        return Err(ApiError::bad_request(50000, reason));
-    }
-    let tarball = receive(&director, request).await?;
     let fix = query.is_set("fix");
-    queue(&director, user, Job::UpdateStemcell { tarball, fix }).await
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "application/x-compressed" => {
+            let tarball = receive(&director, request).await?;
+            queue(&director, user, Job::UpdateStemcell { tarball, fix }).await
+        }
+        "application/json" => {
+            let body = axum::body::to_bytes(request.into_body(), LARGEST_DOCUMENT).await;
+            let body = body.map_err(|_| ApiError::bad_request(50000, "the request is too large or broke off"))?;
+            let remote: Remote = serde_json::from_slice(&body)
+                .map_err(|error| ApiError::bad_request(40000, format!("the body's JSON: {error}")))?;
+            if !remote.location.starts_with("http://") && !remote.location.starts_with("https://") {
+                let reason = format!("'{}' is no URL that begins with https:// or http://", remote.location);
+                return Err(ApiError::bad_request(50000, reason));
+            }
+            queue(&director, user, Job::DownloadStemcell { location: remote.location, sha1: remote.sha1, fix }).await
+        }
+        other => {
+            let reason =
+                format!("a stemcell comes as application/x-compressed, or as JSON with its location, not as '{other}'");
+            Err(ApiError::bad_request(50000, reason))
+        }
+    }
+}
+
+/// A stemcell that the director fetches itself.
+#[derive(Deserialize)]
+struct Remote {
+    location: String,
+    sha1: Option<String>,
 }
 
 /// Streams the body to a file of ours.

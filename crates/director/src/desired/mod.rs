@@ -29,7 +29,7 @@ pub use instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, Migra
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
 pub use resolve::{Desired, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
 pub use runtime_config::{Addon, Candidate, RuntimeConfig};
-pub use stemcells::{Family, StemcellChoice, StemcellReference};
+pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
 pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};
 pub use variables::refuse_unfilled;
 pub(crate) use windlass_manifest::fields;

@@ -86,7 +86,7 @@ impl StemcellReference {
             .iter()
             .filter(of_family)
             .filter(fits)
-            .max_by(|one, other| Version::of(&one.version).cmp(&Version::of(&other.version)));
+            .max_by(|one, other| compare_versions(&one.version, &other.version));
         let Some(best) = best else {
             let have: Vec<_> = uploaded.iter().map(describe).collect();
             let have = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
@@ -121,6 +121,11 @@ fn describe(stemcell: &StemcellRecord) -> String {
 
 fn begins_with(version: &str, prefix: &str) -> bool {
     version.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '+', '_']))
+}
+
+/// The order of two versions, older first.
+pub fn compare_versions(one: &str, other: &str) -> std::cmp::Ordering {
+    Version::of(one).cmp(&Version::of(other))
 }
 
 /// Versions in their order: `release[-pre][+post]`, numbers by value, a pre-release before its release.

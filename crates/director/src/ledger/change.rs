@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::{
-    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteStemcell, DeleteVm, DetachDisk, RebootVm,
-    ResizeDisk, SetDiskMetadata, SetVmMetadata,
+    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk,
+    RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
-use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, RequestId, Secret, StemcellCid, VmCid};
+use windlass_contract::{
+    AgentId, ApiVersion, DiskCid, MiB, Networks, Object, RequestId, Secret, SnapshotCid, StemcellCid, VmCid,
+};
 use windlass_cpi_client::{CallError, CallObserver, Cpi};
 
-use super::{DiskRecord, Fact, StemcellOfVm, VmRecord};
+use super::{DiskRecord, Fact, SnapshotRecord, StemcellOfVm, VmRecord};
 
 /// A change in a cloud. It is stored with its intent, so that it can be repeated exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,6 +94,22 @@ pub enum Change {
     DeleteDisk {
         /// Its cid.
         cid: DiskCid,
+    },
+    /// Take a snapshot of a disk.
+    SnapshotDisk {
+        /// The disk.
+        disk: DiskCid,
+        /// Its CPI.
+        cpi: String,
+        /// Whether nothing writes to it meanwhile.
+        clean: bool,
+        /// What the cloud shows about it.
+        metadata: Object,
+    },
+    /// Remove a snapshot.
+    DeleteSnapshot {
+        /// Its cid.
+        cid: SnapshotCid,
     },
 }
 
@@ -178,6 +196,8 @@ impl Change {
             Self::SetDiskMetadata { .. } => SetDiskMetadata::NAME,
             Self::ResizeDisk { .. } => ResizeDisk::NAME,
             Self::DeleteDisk { .. } => DeleteDisk::NAME,
+            Self::SnapshotDisk { .. } => SnapshotDisk::NAME,
+            Self::DeleteSnapshot { .. } => DeleteSnapshot::NAME,
         }
     }
 
@@ -193,12 +213,17 @@ impl Change {
             Self::SetDiskMetadata { cid, .. } | Self::ResizeDisk { cid, .. } | Self::DeleteDisk { cid } => {
                 format!("disk {cid}")
             }
+            Self::SnapshotDisk { disk, .. } => format!("a snapshot of disk {disk}"),
+            Self::DeleteSnapshot { cid } => format!("snapshot {cid}"),
         }
     }
 
     /// Whether doing it a second time does no harm, whatever the CPI remembers.
     pub fn is_repeatable(&self) -> bool {
-        !matches!(self, Self::CreateStemcell { .. } | Self::CreateVm { .. } | Self::CreateDisk { .. })
+        !matches!(
+            self,
+            Self::CreateStemcell { .. } | Self::CreateVm { .. } | Self::CreateDisk { .. } | Self::SnapshotDisk { .. }
+        )
     }
 
     /// Asks the CPI, and says what is true then.
@@ -273,6 +298,15 @@ impl Change {
             Self::DeleteDisk { cid } => {
                 gone_already(call.send(DeleteDisk { disk_cid: cid.clone() }).await, &ErrorType::DiskNotFound)?;
                 Fact::DiskDeleted { disk: cid }
+            }
+            Self::SnapshotDisk { disk, cpi, clean, metadata } => {
+                let cid = call.send(SnapshotDisk { disk_cid: disk.clone(), metadata }).await?;
+                let created_at = crate::clock::now();
+                Fact::SnapshotTaken { snapshot: SnapshotRecord { cid, disk, cpi, clean, created_at } }
+            }
+            Self::DeleteSnapshot { cid } => {
+                call.send(DeleteSnapshot { snapshot_cid: cid.clone() }).await?;
+                Fact::SnapshotDeleted { cid }
             }
         })
     }

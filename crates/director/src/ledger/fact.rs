@@ -1,7 +1,9 @@
 //! What is true once a cloud or an agent confirmed it.
 
 use serde::{Deserialize, Serialize};
-use windlass_contract::{AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, Secret, StemcellCid, VmCid};
+use windlass_contract::{
+    AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
+};
 
 use super::NewStemcell;
 
@@ -93,6 +95,21 @@ pub enum Fact {
         /// The disk.
         disk: DiskCid,
     },
+    /// An orphaned disk, or one that only the cloud knew, is an instance's disk now.
+    DiskAdopted {
+        /// All about it.
+        disk: DiskRecord,
+    },
+    /// A snapshot exists.
+    SnapshotTaken {
+        /// All about it.
+        snapshot: SnapshotRecord,
+    },
+    /// A snapshot is gone.
+    SnapshotDeleted {
+        /// The snapshot.
+        cid: SnapshotCid,
+    },
     /// Something that leaves no record, such as metadata.
     Nothing,
 }
@@ -164,4 +181,19 @@ pub struct DiskRecord {
     pub mounted: bool,
     /// Where that VM finds it. Shown to people; never used in place of calling `attach_disk`.
     pub hint: Option<DiskHint>,
+}
+
+/// A snapshot of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// Its cid.
+    pub cid: SnapshotCid,
+    /// The disk.
+    pub disk: DiskCid,
+    /// The CPI that has both.
+    pub cpi: String,
+    /// Whether nothing wrote to the disk meanwhile.
+    pub clean: bool,
+    /// Unix seconds.
+    pub created_at: i64,
 }

@@ -39,7 +39,8 @@ pub(super) fn place<'a>(
 ) -> Result<Placement<'a>, String> {
     present.sort_by_key(|present| {
         let record = &present.instance.record;
-        (record.group != group.name, record.index, record.id.clone())
+        // Those that are left alone stay.
+        (!record.ignored, record.group != group.name, record.index, record.id.clone())
     });
     let mut table = Table::new(group, &present, new_id);
     let mut claims = Claims::of(group, NetworkKind::Manual);

@@ -123,7 +123,7 @@ pub fn plan(
         }
     }
     for instance in current.instances.iter().filter(|instance| !wanted.contains(instance.record.group.as_str())) {
-        if let Some(message) = obstacle(instance, options.fix) {
+        if let Some(message) = protected(instance).or_else(|| obstacle(instance, options.fix)) {
             planner.findings.say(message);
         }
         removed.push(removal(instance, "its group is not in the manifest", options));
@@ -153,7 +153,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn remove(&mut self, group: &DesiredGroup, instance: &CurrentInstance, reason: &str) -> InstancePlan {
-        if let Some(message) = obstacle(instance, self.options.fix) {
+        if let Some(message) = protected(instance).or_else(|| obstacle(instance, self.options.fix)) {
             self.problem(group, message);
         }
         removal(instance, reason, self.options)
@@ -232,6 +232,12 @@ impl<'a> Planner<'a, '_> {
         let state = wish.map_or(before, Wish::state);
         let (id, index, az) = (seat.id.clone(), seat.index, seat.zone.az.clone());
         let (spec, actions) = match seat.present {
+            Some(present) if present.record.ignored => {
+                if let Some(message) = protected(present).filter(|_| wish.is_some()) {
+                    self.problem(group, message);
+                }
+                (present.record.spec.clone(), Vec::new())
+            }
             Some(present) if rests(present, state) => self.resting(group, present, state),
             _ => self.updated(group, seat, state, wish)?,
         };
@@ -341,6 +347,12 @@ impl<'a> Planner<'a, '_> {
             tags: group.tags.clone(),
         })
     }
+}
+
+/// Why an instance cannot be changed that the operator wants to be left alone.
+fn protected(instance: &CurrentInstance) -> Option<String> {
+    let name = instance.record.name();
+    instance.record.ignored.then(|| format!("{name} is ignored, so its state is not changed; unignore it first"))
 }
 
 /// Exactly one instance is updated first. Whoever was that stays it.

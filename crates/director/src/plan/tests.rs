@@ -157,6 +157,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
             state: instance.state,
             spec: Some(spec.clone()),
             converged: true,
+            ignored: false,
         };
         let mut vm = present.and_then(|present| present.vm.clone());
         let mut spare = None;

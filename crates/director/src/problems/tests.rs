@@ -16,6 +16,7 @@ fn current(vm: Option<&str>) -> Current {
         state: InstanceState::Started,
         spec: None,
         converged: true,
+        ignored: false,
     };
     let vm = vm.map(|cid| VmRecord {
         cid: VmCid::new(cid).unwrap(),

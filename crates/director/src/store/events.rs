@@ -209,6 +209,8 @@ fn words(change: &Change) -> Option<(&'static str, &'static str, Option<String>,
         Change::DeleteVm { cid } => ("delete", "vm", Some(cid.to_string()), Owner::OfVm(cid.as_str())),
         Change::CreateDisk { disk, .. } => ("create", "disk", None, Owner::Instance(&disk.instance)),
         Change::DeleteDisk { cid } => ("delete", "disk", Some(cid.to_string()), Owner::OfDisk(cid.as_str())),
+        Change::SnapshotDisk { disk, .. } => ("create", "snapshot", None, Owner::OfDisk(disk.as_str())),
+        Change::DeleteSnapshot { cid } => ("delete", "snapshot", Some(cid.to_string()), Owner::Nobody),
         _ => return None,
     })
 }
@@ -285,6 +287,7 @@ pub(super) fn made(fact: &Fact) -> Option<&str> {
         Fact::StemcellCreated { cid, .. } => Some(cid.as_str()),
         Fact::VmCreated { vm } => Some(vm.cid.as_str()),
         Fact::DiskCreated { disk } => Some(disk.cid.as_str()),
+        Fact::SnapshotTaken { snapshot } => Some(snapshot.cid.as_str()),
         _ => None,
     }
 }
@@ -355,6 +358,7 @@ mod tests {
             state: InstanceState::Started,
             spec: None,
             converged: false,
+            ignored: false,
         }
     }
 

@@ -32,6 +32,8 @@ pub struct InstanceRecord {
     pub spec: Option<InstanceSpec>,
     /// Whether it got there.
     pub converged: bool,
+    /// Whether the operator wants it to be left alone; changed by [`Store::set_ignored`] only.
+    pub ignored: bool,
 }
 
 impl InstanceRecord {
@@ -79,6 +81,7 @@ fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
         state: super::from_json("state", &format!("\"{state}\""))?,
         spec: optional_json(row, "spec")?,
         converged: row.try_get::<i64, _>("converged")? != 0,
+        ignored: row.try_get::<i64, _>("ignored")? != 0,
     })
 }
 

@@ -201,6 +201,37 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
                 .await?;
             sqlx::query("DELETE FROM disks WHERE cid = $1").bind(disk.as_str()).execute(connection).await?;
         }
+        Fact::DiskAdopted { disk } => {
+            sqlx::query("DELETE FROM orphan_disks WHERE cid = $1")
+                .bind(disk.cid.as_str())
+                .execute(&mut *connection)
+                .await?;
+            sqlx::query(
+                "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at, name)
+                 VALUES ($1, $2, $3, $4, $5, 1, $6, $7)",
+            )
+            .bind(disk.cid.as_str())
+            .bind(disk.instance.as_str())
+            .bind(disk.cpi.as_str())
+            .bind(disk.size as i64)
+            .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
+            .bind(clock::now())
+            .bind(disk.name.as_str())
+            .execute(connection)
+            .await?;
+        }
+        Fact::SnapshotTaken { snapshot } => {
+            sqlx::query("INSERT INTO snapshots (cid, disk, clean, created_at) VALUES ($1, $2, $3, $4)")
+                .bind(snapshot.cid.as_str())
+                .bind(snapshot.disk.as_str())
+                .bind(i64::from(snapshot.clean))
+                .bind(snapshot.created_at)
+                .execute(connection)
+                .await?;
+        }
+        Fact::SnapshotDeleted { cid } => {
+            sqlx::query("DELETE FROM snapshots WHERE cid = $1").bind(cid.as_str()).execute(connection).await?;
+        }
         Fact::Nothing => {}
     }
     Ok(())

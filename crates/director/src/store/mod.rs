@@ -12,6 +12,7 @@ mod ledger;
 mod locks;
 mod problems;
 mod resources;
+mod snapshots;
 mod stemcells;
 mod tasks;
 
@@ -27,6 +28,7 @@ pub use events::{Event, EventFilter, EventRecord};
 pub use instances::{InstanceRecord, InstanceState};
 pub use locks::{LockError, LockRecord};
 pub use resources::{OrphanDisk, OrphanedVm};
+pub use snapshots::InstanceSnapshot;
 pub use stemcells::StemcellRecord;
 pub use tasks::{NewTask, TaskFilter, TaskRecord, TaskState};
 
@@ -36,6 +38,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 3, name: "events", sql: include_str!("0003_events.sql") },
     Migration { number: 4, name: "problems", sql: include_str!("0004_problems.sql") },
     Migration { number: 5, name: "spare VMs", sql: include_str!("0005_spare_vms.sql") },
+    Migration { number: 6, name: "snapshots", sql: include_str!("0006_snapshots.sql") },
 ];
 
 /// The director's records.

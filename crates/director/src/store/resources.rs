@@ -120,6 +120,32 @@ impl Store {
             .collect()
     }
 
+    /// A VM by its cid, with its deployment.
+    pub async fn vm(&self, cid: &VmCid) -> Result<Option<(String, VmRecord)>, StoreError> {
+        let row = sqlx::query(
+            "SELECT v.record, v.ready, v.spare, i.deployment FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
+        )
+        .bind(cid.as_str())
+        .fetch_optional(self.database.pool())
+        .await?;
+        row.map(|row| Ok((row.try_get("deployment")?, vm(&row)?))).transpose()
+    }
+
+    /// A disk of an instance by its cid, with the instance's deployment.
+    pub async fn disk(&self, cid: &DiskCid) -> Result<Option<(String, DiskRecord)>, StoreError> {
+        let row =
+            sqlx::query("SELECT d.*, i.deployment FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1")
+                .bind(cid.as_str())
+                .fetch_optional(self.database.pool())
+                .await?;
+        row.map(|row| Ok((row.try_get("deployment")?, disk(&row)?))).transpose()
+    }
+
+    /// A disk that belongs to no instance.
+    pub async fn orphan_disk(&self, cid: &DiskCid) -> Result<Option<OrphanDisk>, StoreError> {
+        Ok(self.orphan_disks().await?.into_iter().find(|disk| disk.cid == *cid))
+    }
+
     /// The disks of a deployment, or of all.
     pub async fn disks(&self, deployment: Option<&str>) -> Result<Vec<DiskRecord>, StoreError> {
         let rows = sqlx::query(

@@ -19,6 +19,12 @@ pub(super) async fn run(
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
     let current = reload(director, deployment).await?;
+    if current.instances.iter().any(|instance| instance.record.ignored) {
+        let reason = format!(
+            "You are trying to delete deployment '{deployment}', which contains ignored instance(s). Operation not allowed."
+        );
+        return Err(TaskError::refused(190021, reason));
+    }
     let plan = plan_deletion(deployment, &current);
     director.store.save_plan(log.task(), &plan).await?;
     log.write(OutputKind::Debug, &plan.describe());

@@ -18,7 +18,7 @@ pub(super) async fn run(director: &Director, log: &TaskLog) -> Result<String, Ta
 /// Deletes all of them; says how many there were. Those whose deletion fails stay on record, and the next try finds them.
 pub(super) async fn delete(director: &Director, log: &TaskLog) -> Result<usize, TaskError> {
     let orphans = director.store.orphaned_vms().await?;
-    let stage = log.stage("Deleting orphaned VMs", &[], orphans.len());
+    let stage = log.stage("Deleting orphaned vms", &[], orphans.len());
     let each: Vec<BoxFuture<'_, _>> = orphans
         .iter()
         .map(|orphan| -> BoxFuture<'_, _> { Box::pin(delete_one(director, log, &stage, orphan)) })

@@ -24,7 +24,8 @@ pub(super) async fn run(
         .collect();
     let users: Vec<_> = stemcells.iter().flat_map(|stemcell| stemcell.deployments.clone()).collect();
     if !users.is_empty() {
-        return Err(TaskError::Input(format!("stemcell {name}/{version} is in use by {}", users.join(", "))));
+        let reason = format!("Stemcell '{name}/{version}' is still in use by: {}", users.join(", "));
+        return Err(TaskError::refused(50004, reason));
     }
     let stage = log.stage("Deleting stemcell from cloud", &[], stemcells.len());
     for stemcell in stemcells {
@@ -34,7 +35,7 @@ pub(super) async fn run(
     Ok(format!("/stemcells/{name}/{version}"))
 }
 
-async fn remove(
+pub(super) async fn remove(
     director: &Director,
     log: &TaskLog,
     part: &EventPart,

@@ -4,14 +4,24 @@
 //! while they wait. One file per kind of job.
 
 mod apply_resolutions;
+mod attach_disk;
+mod clean_up;
 mod delete_deployment;
+mod delete_orphan_disks;
 mod delete_orphaned_vms;
 mod delete_stemcell;
+mod delete_vm;
+mod digest;
+mod download;
 mod execute;
+mod fetch_logs;
 mod log;
+mod orphan_disk;
 mod prepare;
 mod scan;
 mod scan_and_fix;
+mod snapshots;
+mod ssh;
 mod update_deployment;
 mod update_instance;
 mod update_stemcell;
@@ -23,11 +33,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use windlass_contract::{DiskCid, SnapshotCid, VmCid};
 
 pub use apply_resolutions::Choices;
+pub use clean_up::CleanUp;
+pub(crate) use clean_up::{Rubbish, find as find_rubbish};
+pub use digest::DigestError;
+pub use download::DownloadError;
+pub use fetch_logs::LogsError;
 pub use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use prepare::{prepare, reload};
 pub use scan_and_fix::Suspects;
+pub use ssh::{SshRequest, SshTarget};
 pub use worker::{Finished, Workers};
 
 use crate::Director;
@@ -43,6 +60,15 @@ pub enum Job {
     UpdateStemcell {
         /// The tarball; the task removes it.
         tarball: PathBuf,
+        /// Make it anew in the clouds even if it is there.
+        fix: bool,
+    },
+    /// Fetch a stemcell and take it into the clouds.
+    DownloadStemcell {
+        /// Where from.
+        location: String,
+        /// What its digest must be.
+        sha1: Option<String>,
         /// Make it anew in the clouds even if it is there.
         fix: bool,
     },
@@ -114,6 +140,66 @@ pub enum Job {
         /// Which.
         suspects: Suspects,
     },
+    /// Put a disk in the place of an instance's disk.
+    AttachDisk {
+        /// The deployment.
+        deployment: String,
+        /// The one instance.
+        instance: Selection,
+        /// The disk.
+        disk: DiskCid,
+        /// Take size and properties of a disk that only the cloud knows from the one before.
+        copy_properties: bool,
+    },
+    /// Take a disk away from its instance; its data is kept.
+    OrphanDisk {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// Delete orphaned disks with their data.
+    DeleteOrphanDisks {
+        /// The disks.
+        disks: Vec<DiskCid>,
+    },
+    /// Take snapshots of disks.
+    TakeSnapshots {
+        /// The deployment.
+        deployment: String,
+        /// Of these instances.
+        instances: Selection,
+    },
+    /// Delete snapshots.
+    DeleteSnapshots {
+        /// The deployment.
+        deployment: String,
+        /// Only this one.
+        snapshot: Option<SnapshotCid>,
+    },
+    /// Delete what nobody uses.
+    CleanUp(CleanUp),
+    /// Delete a VM, whoever it belongs to.
+    DeleteVm {
+        /// The VM.
+        vm: VmCid,
+    },
+    /// Fetch logs from agents.
+    FetchLogs {
+        /// The deployment.
+        deployment: String,
+        /// Of these instances.
+        instances: Selection,
+        /// `job`, `agent`, `system`, or several with commas between them.
+        kind: String,
+        /// Patterns of file names.
+        filters: Vec<String>,
+    },
+    /// Let a person into VMs, or forget them again.
+    Ssh {
+        /// The deployment.
+        deployment: String,
+        /// Whom, and where.
+        request: SshRequest,
+    },
 }
 
 /// How to deploy.
@@ -155,7 +241,7 @@ impl Job {
     /// The type, as lists of tasks filter by it.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::UpdateStemcell { .. } => "update_stemcell",
+            Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "update_stemcell",
             Self::DeleteStemcell { .. } => "delete_stemcell",
             Self::UpdateDeployment { .. } => "update_deployment",
             Self::UpdateInstance { .. } => "update_instance",
@@ -165,13 +251,23 @@ impl Job {
             Self::Scan { .. } => "cck_scan",
             Self::ApplyResolutions { .. } => "cck_apply",
             Self::ScanAndFix { .. } => "cck_scan_and_fix",
+            Self::AttachDisk { .. } => "attach_disk",
+            Self::OrphanDisk { .. } => "orphan_disk",
+            Self::DeleteOrphanDisks { .. } => "delete_orphan_disks",
+            Self::TakeSnapshots { instances, .. } if *instances == Selection::default() => "snapshot_deployment",
+            Self::TakeSnapshots { .. } => "create_snapshot",
+            Self::DeleteSnapshots { .. } => "delete_snapshot",
+            Self::CleanUp(_) => "cleanup_artifacts",
+            Self::DeleteVm { .. } => "delete_vm",
+            Self::FetchLogs { .. } => "fetch_logs",
+            Self::Ssh { .. } => "ssh",
         }
     }
 
     /// For people, in the words that clients look for.
     pub fn description(&self) -> String {
         match self {
-            Self::UpdateStemcell { .. } => "create stemcell".to_owned(),
+            Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "create stemcell".to_owned(),
             Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
             Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
@@ -182,20 +278,49 @@ impl Job {
             Self::Scan { .. } => "scan cloud".to_owned(),
             Self::ApplyResolutions { .. } => "apply resolutions".to_owned(),
             Self::ScanAndFix { .. } => "scan and fix".to_owned(),
+            Self::AttachDisk { instance, disk, .. } => {
+                let (group, id) = (instance.group.as_deref(), instance.instance.as_deref());
+                format!("attach disk '{disk}' to '{}/{}'", group.unwrap_or("*"), id.unwrap_or("*"))
+            }
+            Self::OrphanDisk { .. } => "orphan disk".to_owned(),
+            Self::DeleteOrphanDisks { .. } => "delete orphan disks".to_owned(),
+            Self::TakeSnapshots { instances, .. } if *instances == Selection::default() => {
+                "snapshot deployment".to_owned()
+            }
+            Self::TakeSnapshots { .. } => "create snapshot".to_owned(),
+            Self::DeleteSnapshots { snapshot: Some(_), .. } => "delete snapshot".to_owned(),
+            Self::DeleteSnapshots { snapshot: None, .. } => "delete deployment snapshots".to_owned(),
+            Self::CleanUp(CleanUp { remove_all: true, .. }) => "clean up all".to_owned(),
+            Self::CleanUp(_) => "clean up".to_owned(),
+            Self::DeleteVm { vm } => format!("delete vm {vm}"),
+            Self::FetchLogs { .. } => "fetch logs".to_owned(),
+            Self::Ssh { request, .. } => format!("ssh: {}: {}", request.command, request.target.describe()),
         }
     }
 
     /// The deployment that it is about.
     pub fn deployment(&self) -> Option<&str> {
         match self {
-            Self::UpdateStemcell { .. } | Self::DeleteStemcell { .. } | Self::DeleteOrphanedVms => None,
+            Self::UpdateStemcell { .. }
+            | Self::DownloadStemcell { .. }
+            | Self::DeleteStemcell { .. }
+            | Self::OrphanDisk { .. }
+            | Self::DeleteOrphanDisks { .. }
+            | Self::CleanUp(_)
+            | Self::DeleteVm { .. }
+            | Self::DeleteOrphanedVms => None,
             Self::UpdateDeployment { deployment, .. }
             | Self::UpdateInstance { deployment, .. }
             | Self::DeleteDeployment { deployment, .. }
             | Self::Scan { deployment }
             | Self::ApplyResolutions { deployment, .. }
             | Self::ScanAndFix { deployment, .. }
-            | Self::VmStats { deployment, .. } => Some(deployment),
+            | Self::VmStats { deployment, .. }
+            | Self::AttachDisk { deployment, .. }
+            | Self::TakeSnapshots { deployment, .. }
+            | Self::DeleteSnapshots { deployment, .. }
+            | Self::FetchLogs { deployment, .. }
+            | Self::Ssh { deployment, .. } => Some(deployment),
         }
     }
 }
@@ -220,6 +345,23 @@ pub enum TaskError {
     /// the documents are wrong
     #[error("{0}")]
     Input(String),
+    /// the request cannot be met, for a reason that the original has a number for
+    #[error("{message}")]
+    Refused {
+        /// The number.
+        code: u32,
+        /// The reason.
+        message: String,
+    },
+    /// logs were not fetched
+    #[error(transparent)]
+    Logs(#[from] fetch_logs::LogsError),
+    /// a file was not fetched
+    #[error(transparent)]
+    Download(#[from] download::DownloadError),
+    /// a file is not what it should be
+    #[error(transparent)]
+    Digest(#[from] digest::DigestError),
     /// an operation failed
     #[error(transparent)]
     Operation(Box<crate::steps::OperationError>),
@@ -284,10 +426,18 @@ fn explain_error(error: &TaskError) -> String {
 }
 
 impl TaskError {
+    fn refused(code: u32, message: impl Into<String>) -> Self {
+        Self::Refused { code, message: message.into() }
+    }
+
     /// The code that the original has for this kind of error.
     fn code(&self) -> u32 {
         match self {
             Self::Input(_) => 40000,
+            Self::Refused { code, .. } => *code,
+            Self::Download(_) => 100002,
+            Self::Digest(_) => 50007,
+            Self::Logs(_) => 450001,
             Self::Stemcell(_) => 50000,
             Self::Cancelled => 10001,
             _ => 100,

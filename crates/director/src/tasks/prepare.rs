@@ -70,6 +70,9 @@ pub(crate) async fn prepare(
         return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
     }
     plan.warnings = told(findings.warnings(), options);
+    if current.instances.iter().any(|instance| instance.record.ignored) {
+        plan.warnings.push("You have ignored instances. They will not be changed.".to_owned());
+    }
     Ok(Prepared { plan, stemcells: desired.stemcells, configs: used.iter().map(|config| config.id).collect() })
 }
 

@@ -59,6 +59,7 @@ fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
             state: instance.state,
             spec: instance.spec.clone(),
             converged: instance.actions.is_empty(),
+            ignored: false,
         })
         .collect()
 }

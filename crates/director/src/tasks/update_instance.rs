@@ -20,6 +20,10 @@ pub(super) async fn run(
     let current = reload(director, deployment).await?;
     let found = current.instances.iter().find(|instance| selection.includes(&instance.record));
     let present = found.ok_or_else(|| TaskError::Input(format!("the instance is not in deployment '{deployment}'")))?;
+    if present.record.ignored {
+        let name = present.record.name();
+        return Err(TaskError::refused(190020, format!("{name} is ignored; unignore it first")));
+    }
     if present.record.spec.is_none() {
         return Err(TaskError::Input(format!("{} was never deployed; deploy it first", present.record.name())));
     }

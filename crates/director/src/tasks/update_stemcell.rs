@@ -2,39 +2,78 @@
 
 use std::path::{Path, PathBuf};
 
+use windlass_contract::StemcellCid;
 use windlass_contract::stemcell::StemcellManifest;
 
-use super::{TaskError, TaskLog};
+use super::digest::verify as verify_digest;
+use super::download::download;
+use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
 use crate::clouds::OnBehalfOf;
 use crate::ledger::{Change, Fact, NewStemcell};
 use crate::steps::Progress;
 
+/// Takes a tarball that was uploaded.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
-    let result = upload(director, log, tarball, fix).await;
-    if let Err(error) = windlass_durable::file::remove_file(tarball) {
-        log.warning(&format!("cannot remove {}: {error}", tarball.display()));
+    let stage = log.stage("Update stemcell", &[], 5);
+    let result = upload(director, log, &stage, tarball, fix).await;
+    remove(log, windlass_durable::file::remove_file(tarball), tarball);
+    result
+}
+
+/// Fetches a tarball from where the operator says.
+pub(super) async fn run_remote(
+    director: &Director,
+    log: &TaskLog,
+    (location, digest): (&str, Option<&str>),
+    fix: bool,
+) -> Result<String, TaskError> {
+    let stage = log.stage("Update stemcell", &[], if digest.is_some() { 7 } else { 6 });
+    let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
+    let result = async {
+        stage.part("Downloading remote stemcell").run(download(location, &tarball)).await?;
+        if let Some(digest) = digest {
+            let (path, digest) = (tarball.clone(), digest.to_owned());
+            let verifying = tokio::task::spawn_blocking(move || verify_digest(&path, &digest));
+            let verifying =
+                async { verifying.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::from) };
+            stage.part("Verifying remote stemcell").run(verifying).await?;
+        }
+        upload(director, log, &stage, &tarball, fix).await
+    }
+    .await;
+    if tarball.exists() {
+        remove(log, windlass_durable::file::remove_file(&tarball), &tarball);
     }
     result
 }
 
-async fn upload(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
-    let unpacked = director.folders.temporary().join(format!("stemcell-{}", log.task()));
-    let result = unpack_and_create(director, log, tarball, &unpacked, fix).await;
-    if let Err(error) = windlass_durable::file::remove_tree(&unpacked) {
-        log.warning(&format!("cannot remove {}: {error}", unpacked.display()));
+fn remove(log: &TaskLog, removed: std::io::Result<()>, path: &Path) {
+    if let Err(error) = removed {
+        log.warning(&format!("cannot remove {}: {error}", path.display()));
     }
+}
+
+async fn upload(
+    director: &Director,
+    log: &TaskLog,
+    stage: &EventStage,
+    tarball: &Path,
+    fix: bool,
+) -> Result<String, TaskError> {
+    let unpacked = director.folders.temporary().join(format!("stemcell-{}", log.task()));
+    let result = unpack_and_create(director, log, stage, (tarball, &unpacked), fix).await;
+    remove(log, windlass_durable::file::remove_tree(&unpacked), &unpacked);
     result
 }
 
 async fn unpack_and_create(
     director: &Director,
     log: &TaskLog,
-    tarball: &Path,
-    unpacked: &Path,
+    stage: &EventStage,
+    (tarball, unpacked): (&Path, &Path),
     fix: bool,
 ) -> Result<String, TaskError> {
-    let stage = log.stage("Update stemcell", &[], 5);
     let extracting = stage.part("Extracting stemcell archive");
     let manifest = extracting.run(unpack(tarball.to_owned(), unpacked.to_owned())).await?;
     stage.part("Verifying stemcell manifest").run(async { verify(&manifest) }).await?;
@@ -48,8 +87,11 @@ async fn unpack_and_create(
             continue;
         }
         accepted += 1;
-        if exists && !fix {
-            log.warning(&format!("stemcell {name}/{version} already exists{suffix}; it was not uploaded again"));
+        if let Some(cid) = exists.filter(|_| !fix) {
+            let nothing = || async { Ok::<_, TaskError>(()) };
+            let skipped = format!("{suffix} (already exists, skipped)");
+            stage.part(&format!("Uploading stemcell {name}/{version} to the cloud{skipped}")).run(nothing()).await?;
+            stage.part(&format!("Save stemcell {name}/{version} ({cid}){skipped}")).run(nothing()).await?;
             continue;
         }
         let part = stage.part(&format!("Uploading stemcell {name}/{version} to the cloud{suffix}"));
@@ -64,7 +106,7 @@ async fn unpack_and_create(
     }
     if accepted == 0 {
         let formats = manifest.stemcell_formats.join(", ");
-        return Err(TaskError::Input(format!("no CPI takes stemcells of format {formats}")));
+        return Err(TaskError::refused(50008, format!("no CPI takes stemcells of format {formats}")));
     }
     Ok(format!("/stemcells/{name}/{version}"))
 }
@@ -77,10 +119,11 @@ async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, Tas
     unpacked.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::Stemcell)
 }
 
-async fn exists(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<bool, TaskError> {
+async fn exists(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<Option<StemcellCid>, TaskError> {
     let stemcells = director.store.stemcells().await?;
     let mut same = stemcells.into_iter().filter(|stemcell| stemcell.cpi == cpi);
-    Ok(same.any(|stemcell| stemcell.name == manifest.name && stemcell.version == manifest.version))
+    let found = same.find(|stemcell| stemcell.name == manifest.name && stemcell.version == manifest.version);
+    Ok(found.map(|stemcell| stemcell.cid))
 }
 
 /// A side that names no formats takes or is any.

@@ -37,7 +37,7 @@ pub(super) async fn run(director: &Director, deployment: &str, instances: bool) 
 pub(super) async fn find_unresponsive(director: &Director, current: &mut Current) {
     let mut asking: Vec<BoxFuture<'_, bool>> = Vec::new();
     for instance in &current.instances {
-        let expected = instance.vm.as_ref().is_some_and(|vm| vm.ready);
+        let expected = !instance.record.ignored && instance.vm.as_ref().is_some_and(|vm| vm.ready);
         asking.push(Box::pin(async move { expected && ask(director, instance).await.is_none() }));
     }
     let silent: Vec<bool> = stream::iter(asking).buffered(AT_ONCE).collect().await;
@@ -80,7 +80,7 @@ fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> Value {
         "az": record.az,
         "id": record.id,
         "bootstrap": record.bootstrap,
-        "ignore": false,
+        "ignore": instance.record.ignored,
         "stemcell": vm.map(|vm| json!({
             "name": vm.stemcell.name, "version": vm.stemcell.version, "api_version": vm.stemcell.api_version,
         })),

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Job, OutputKind, TaskError, TaskLog, explain};
 use crate::Director;
+use crate::plan::Selection;
 use crate::store::{Event, TaskRecord, TaskState};
 
 /// How often a worker looks for tasks that another director queued.
@@ -157,6 +158,9 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
     director.refresh_clouds().await?;
     match &task.job {
         Job::UpdateStemcell { tarball, fix } => super::update_stemcell::run(director, log, tarball, *fix).await,
+        Job::DownloadStemcell { location, sha1, fix } => {
+            super::update_stemcell::run_remote(director, log, (location, sha1.as_deref()), *fix).await
+        }
         Job::DeleteStemcell { name, version, force } => {
             super::delete_stemcell::run(director, log, name, version, *force).await
         }
@@ -181,5 +185,26 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
             log.write(OutputKind::Result, &lines);
             Ok(String::new())
         }
+        Job::AttachDisk { deployment, instance, disk, copy_properties } => {
+            super::attach_disk::run(director, log, deployment, instance, (disk, *copy_properties)).await
+        }
+        Job::OrphanDisk { disk } => super::orphan_disk::run(director, log, disk).await,
+        Job::DeleteOrphanDisks { disks } => super::delete_orphan_disks::run(director, log, disks).await,
+        Job::TakeSnapshots { deployment, instances } => {
+            let taken = super::snapshots::take(director, log, deployment, instances).await?;
+            Ok(match *instances == Selection::default() {
+                true => format!("snapshots of deployment '{deployment}' created"),
+                false => format!("snapshot(s) {} created", taken.join(", ")),
+            })
+        }
+        Job::DeleteSnapshots { deployment, snapshot } => {
+            super::snapshots::delete(director, log, deployment, snapshot.as_ref()).await
+        }
+        Job::CleanUp(how) => super::clean_up::run(director, log, *how).await,
+        Job::DeleteVm { vm } => super::delete_vm::run(director, log, vm).await,
+        Job::FetchLogs { deployment, instances, kind, filters } => {
+            super::fetch_logs::run(director, log, deployment, instances, (kind, filters)).await
+        }
+        Job::Ssh { deployment, request } => super::ssh::run(director, log, &task.user, deployment, request).await,
     }
 }

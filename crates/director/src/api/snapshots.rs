@@ -1,0 +1,71 @@
+//! Snapshots of the disks of a deployment.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+
+use super::deployments::{must_exist, must_include};
+use super::{ApiError, Shared, User, queue};
+use crate::clock;
+use crate::plan::Selection;
+use crate::tasks::Job;
+
+pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {
+    must_exist(&director, &deployment).await?;
+    let snapshots = director.store.snapshots(&deployment).await?;
+    Ok(Json(
+        snapshots
+            .into_iter()
+            .map(|found| {
+                json!({
+                    "job": found.group, "index": found.index, "uuid": found.instance,
+                    "snapshot_cid": found.snapshot.cid, "created_at": clock::utc(found.snapshot.created_at),
+                    "clean": found.snapshot.clean,
+                })
+            })
+            .collect(),
+    ))
+}
+
+pub(super) async fn take(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    queue(&director, user, Job::TakeSnapshots { deployment, instances: Selection::default() }).await
+}
+
+pub(super) async fn take_of_instance(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path((deployment, group, instance)): Path<(String, String, String)>,
+) -> Result<Response, ApiError> {
+    let instances = Selection { group: Some(group), instance: Some(instance) };
+    must_include(&director, &deployment, &instances).await?;
+    queue(&director, user, Job::TakeSnapshots { deployment, instances }).await
+}
+
+pub(super) async fn remove_all(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(deployment): Path<String>,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    queue(&director, user, Job::DeleteSnapshots { deployment, snapshot: None }).await
+}
+
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path((deployment, cid)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    must_exist(&director, &deployment).await?;
+    let found = director.store.snapshots(&deployment).await?.into_iter().map(|found| found.snapshot.cid);
+    let snapshot = found.into_iter().find(|found| found.as_str() == cid);
+    let missing =
+        || ApiError::not_found(70008, format!("Snapshot '{cid}' does not exist in deployment '{deployment}'"));
+    let snapshot = Some(snapshot.ok_or_else(missing)?);
+    queue(&director, user, Job::DeleteSnapshots { deployment, snapshot }).await
+}

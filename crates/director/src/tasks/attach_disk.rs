@@ -1,0 +1,153 @@
+//! Puts a disk in the place of an instance's disk: an orphaned one, or one that only the cloud knows.
+
+use std::sync::Arc;
+
+use windlass_contract::cpi::methods::HasDisk;
+use windlass_contract::{DiskCid, Object};
+
+use super::execute::{Execution, Failures};
+use super::prepare::reload;
+use super::update_deployment::one_or_several;
+use super::{TaskError, TaskLog, lock_deployment};
+use crate::Director;
+use crate::ledger::{DiskRecord, Fact, Ledger};
+use crate::plan::{Action, CurrentInstance, DiskSpec, InstancePlan, Selection, What};
+use crate::store::InstanceState;
+
+const REFUSED: u32 = 520003;
+const REASON: &str = "another disk is attached";
+
+pub(super) async fn run(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    deployment: &str,
+    selection: &Selection,
+    (disk, copy_properties): (&DiskCid, bool),
+) -> Result<String, TaskError> {
+    lock_deployment(director, log, deployment).await?;
+    let present = find(director, deployment, selection).await?;
+    let name = present.record.name();
+    if present.record.ignored {
+        return Err(TaskError::refused(REFUSED, format!("{name} is ignored; unignore it first")));
+    }
+    if present.record.state == InstanceState::Started {
+        let reason = format!("Instance '{name}' in deployment '{deployment}' must be in 'bosh stopped' state");
+        return Err(TaskError::refused(REFUSED, reason));
+    }
+    let old: Vec<_> = present.disks.iter().filter(|old| old.name.is_empty() && old.cid != *disk).cloned().collect();
+    let new = adoptable(director, &present, disk, old.iter().find(|old| old.active && copy_properties)).await?;
+
+    let stage = log.stage("Attaching disk", &[], 1);
+    let part = stage.part(&format!("{disk} to {name}"));
+    part.run(async {
+        let spec = DiskSpec { name: String::new(), size: new.size, cloud_properties: new.cloud_properties.clone() };
+        let plan = plan(&present, spec);
+        let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(&present));
+        let mut actions = Vec::new();
+        for old in &old {
+            let attached = present.vm.as_ref().is_some_and(|vm| old.vm.as_ref() == Some(&vm.cid));
+            actions.extend(attached.then(|| act(What::DetachDisk { disk: old.cid.clone() })));
+            actions.push(act(What::OrphanDisk { disk: old.cid.clone() }));
+        }
+        execution.run(&actions, Failures::Stop).await.map_err(one_or_several)?;
+        if !present.disks.iter().any(|own| own.cid == *disk) {
+            director.store.record(&Fact::DiskAdopted { disk: new }).await?;
+        }
+        // Without a VM it is attached when the instance is started.
+        if present.vm.as_ref().is_some_and(|vm| vm.ready) {
+            let present = find(director, deployment, selection).await?;
+            let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(&present));
+            let attach = act(What::AttachDisk { disk: Some(disk.clone()), name: String::new() });
+            execution.run(&[attach], Failures::Stop).await.map_err(one_or_several)?;
+        }
+        Ok::<_, TaskError>(())
+    })
+    .await?;
+    Ok(format!("attached disk '{disk}' to '{name}' in deployment '{deployment}'"))
+}
+
+async fn find(director: &Director, deployment: &str, selection: &Selection) -> Result<CurrentInstance, TaskError> {
+    let current = reload(director, deployment).await?;
+    let found = current.instances.into_iter().find(|instance| selection.includes(&instance.record));
+    found.ok_or_else(|| {
+        let wanted = format!("{}/{}", text(&selection.group), text(&selection.instance));
+        TaskError::refused(70001, format!("Instance '{wanted}' doesn't exist in deployment '{deployment}'"))
+    })
+}
+
+fn text(word: &Option<String>) -> &str {
+    word.as_deref().unwrap_or("*")
+}
+
+/// The disk as a record of the instance. One that nobody here knows must be in the cloud; its size is unknown, so the next
+/// deploy migrates it to one of the size that is wanted.
+async fn adoptable(
+    director: &Director,
+    present: &CurrentInstance,
+    cid: &DiskCid,
+    like: Option<&DiskRecord>,
+) -> Result<DiskRecord, TaskError> {
+    let (size, cloud_properties, cpi) = match director.store.orphan_disk(cid).await? {
+        Some(orphan) => (orphan.size, orphan.cloud_properties, orphan.cpi),
+        None => match director.store.disk(cid).await? {
+            Some((_, own)) if own.instance == present.record.id => (own.size, own.cloud_properties, own.cpi),
+            Some((deployment, _)) => {
+                let reason =
+                    format!("Disk '{cid}' belongs to an instance of deployment '{deployment}'; orphan it first");
+                return Err(TaskError::refused(REFUSED, reason));
+            }
+            None => {
+                let cpi = present.record.spec.as_ref().map(|spec| spec.cpi.clone()).unwrap_or_default();
+                if !exists(director, &cpi, cid).await? {
+                    return Err(TaskError::refused(REFUSED, format!("Disk '{cid}' does not exist in the cloud")));
+                }
+                let (size, cloud_properties) =
+                    like.map_or_else(|| (1, Object::new()), |like| (like.size, like.cloud_properties.clone()));
+                (size, cloud_properties, cpi)
+            }
+        },
+    };
+    Ok(DiskRecord {
+        cid: cid.clone(),
+        instance: present.record.id.clone(),
+        name: String::new(),
+        cpi,
+        size,
+        cloud_properties,
+        active: true,
+        vm: None,
+        mounted: false,
+        hint: None,
+    })
+}
+
+/// A CPI that cannot say is believed.
+async fn exists(director: &Director, cpi: &str, cid: &DiskCid) -> Result<bool, TaskError> {
+    match director.clouds.cpi(cpi)?.call(&HasDisk { disk_cid: cid.clone() }, None).await {
+        Err(error) if error.cpi_error().is_some_and(|error| error.is_not_implemented()) => Ok(true),
+        other => other.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) }),
+    }
+}
+
+fn act(what: What) -> Action {
+    Action { what, reason: REASON.to_owned() }
+}
+
+/// The instance as it is, with another disk.
+fn plan(present: &CurrentInstance, disk: DiskSpec) -> InstancePlan {
+    let record = &present.record;
+    let mut spec = record.spec.clone();
+    if let Some(spec) = &mut spec {
+        spec.disks = vec![disk];
+    }
+    InstancePlan {
+        id: record.id.clone(),
+        group: record.group.clone(),
+        index: record.index,
+        az: record.az.clone(),
+        bootstrap: record.bootstrap,
+        state: record.state,
+        spec,
+        actions: Vec::new(),
+    }
+}

@@ -1,0 +1,150 @@
+//! Fetches logs from agents: each packs its own; those of several are packed once more.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::json;
+use windlass_agent_client::CallError;
+use windlass_durable::file;
+
+use super::digest::{self, DigestError};
+use super::prepare::reload;
+use super::update_deployment::all;
+use super::{TaskError, TaskLog};
+use crate::Director;
+use crate::clock;
+use crate::ledger::VmRecord;
+use crate::plan::{CurrentInstance, Selection};
+use crate::store::InstanceRecord;
+
+/// How many agents are asked at once.
+const AT_ONCE: usize = 32;
+/// How long logs are kept for operators to fetch.
+const KEPT: Duration = Duration::from_secs(10 * 24 * 60 * 60);
+
+/// why logs were not fetched
+#[derive(Debug, thiserror::Error)]
+pub enum LogsError {
+    /// the agent failed
+    #[error(transparent)]
+    Agent(#[from] CallError),
+    /// the agent answered something else
+    #[error("the agent's answer to fetch_logs names no blob")]
+    Answer(#[source] serde_json::Error),
+    /// the agent lost it
+    #[error("the agent packed its logs as blob {0}, but does not have it")]
+    Missing(String),
+    /// the logs changed on their way
+    #[error("the logs are damaged")]
+    Damaged(#[from] DigestError),
+    /// the logs cannot be kept
+    #[error("the logs cannot be written")]
+    Write(#[from] io::Error),
+}
+
+/// What agents answer.
+#[derive(Debug, Deserialize)]
+struct Packed {
+    blobstore_id: String,
+    sha1: String,
+}
+
+/// Gives the id of the blob that has the logs.
+pub(super) async fn run(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    selection: &Selection,
+    (kind, filters): (&str, &[String]),
+) -> Result<String, TaskError> {
+    remove_old(&director.folders.blobs(), SystemTime::now() - KEPT).map_err(LogsError::from)?;
+    let current = reload(director, deployment).await?;
+    let chosen: Vec<_> = current.instances.iter().filter_map(|instance| with_vm(instance, selection)).collect();
+    if chosen.is_empty() {
+        let reason = format!("no instance with a VM in deployment '{deployment}' is meant; see instances");
+        return Err(TaskError::refused(70001, reason));
+    }
+    let time = clock::rfc3339(clock::now()).replace([':', '-'], "");
+    let file_name = |record: &InstanceRecord| format!("{}.{}.{time}.tgz", record.group, record.id);
+    let folder = director.folders.temporary().join(format!("logs-{}", log.task()));
+    file::create_private_dir(&folder).map_err(LogsError::from)?;
+    let result = async {
+        let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
+        for (record, vm) in &chosen {
+            let stage = log.stage(&format!("Fetching logs for {} ({})", record.name(), record.index), &[], 1);
+            let part = stage.part("Finding and packing log files");
+            let into = folder.join(file_name(record));
+            each.push(Box::pin(async move { Ok(part.run(fetch(director, vm, (kind, filters), &into)).await?) }));
+        }
+        all(each, AT_ONCE).await?;
+        let blob = uuid::Uuid::new_v4().to_string();
+        let target = director.folders.blobs().join(&blob);
+        match chosen.as_slice() {
+            [(record, _)] => file::rename(&folder.join(file_name(record)), &target).map_err(LogsError::from)?,
+            _ => {
+                let stage = log.stage("Fetching group of logs", &[], 1);
+                let (from, into) = (folder.clone(), folder.join(".together"));
+                let packing = async { pack(from, into.clone()).await.and_then(|()| file::rename(&into, &target)) };
+                stage.part("Packing log files together").run(packing).await.map_err(LogsError::from)?;
+            }
+        }
+        Ok(blob)
+    }
+    .await;
+    if let Err(error) = file::remove_tree(&folder) {
+        log.warning(&format!("cannot remove {}: {error}", folder.display()));
+    }
+    result
+}
+
+fn with_vm<'c>(instance: &'c CurrentInstance, selection: &Selection) -> Option<(&'c InstanceRecord, &'c VmRecord)> {
+    let vm = instance.vm.as_ref().filter(|vm| vm.ready && selection.includes(&instance.record))?;
+    Some((&instance.record, vm))
+}
+
+async fn fetch(
+    director: &Director,
+    vm: &VmRecord,
+    (kind, filters): (&str, &[String]),
+    into: &Path,
+) -> Result<(), LogsError> {
+    let agent = director.agents.of(vm);
+    let answer = agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await?;
+    let packed: Packed = serde_json::from_value(answer).map_err(LogsError::Answer)?;
+    if !agent.get_blob(&packed.blobstore_id, into).await? {
+        return Err(LogsError::Missing(packed.blobstore_id));
+    }
+    let into = into.to_owned();
+    let verified = tokio::task::spawn_blocking(move || digest::verify(&into, &packed.sha1)).await;
+    Ok(verified.map_err(io::Error::other)??)
+}
+
+/// Packs the files of a folder, from file to file.
+async fn pack(folder: PathBuf, into: PathBuf) -> io::Result<()> {
+    let packed = tokio::task::spawn_blocking(move || {
+        let names = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+        let mut names = names?;
+        names.sort();
+        let compressed = flate2::write::GzEncoder::new(File::create_new(&into)?, flate2::Compression::fast());
+        let mut archive = tar::Builder::new(compressed);
+        for name in names {
+            archive.append_path_with_name(folder.join(&name), &name)?;
+        }
+        archive.into_inner()?.finish()?.sync_all()
+    });
+    packed.await.map_err(io::Error::other)?
+}
+
+fn remove_old(folder: &Path, before: SystemTime) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.metadata()?.modified()? < before {
+            file::remove_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Takes a disk away from its instance; its data is kept.
+//!
+//! The original does this to the disk of a running instance as well and leaves it mounted there, so that the next deploy but
+//! one fails. Here an instance is stopped first.
+
+use std::sync::Arc;
+
+use windlass_contract::DiskCid;
+
+use super::execute::{Execution, Failures};
+use super::log::EventPart;
+use super::prepare::reload;
+use super::update_deployment::one_or_several;
+use super::{TaskError, TaskLog, lock_deployment};
+use crate::Director;
+use crate::ledger::DiskRecord;
+use crate::plan::{Action, InstancePlan, What};
+use crate::store::InstanceState;
+
+pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, cid: &DiskCid) -> Result<String, TaskError> {
+    let stage = log.stage("Orphan disk", &[], 1);
+    let part = stage.part(cid.as_str());
+    part.run(async {
+        match director.store.disk(cid).await? {
+            Some((deployment, disk)) => orphan(director, log, &part, &deployment, &disk).await,
+            None => {
+                log.warning(&format!("Disk {cid} does not exist. Orphaning is skipped"));
+                Ok(())
+            }
+        }
+    })
+    .await?;
+    Ok(format!("disk {cid} orphaned"))
+}
+
+async fn orphan(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    part: &Arc<EventPart>,
+    deployment: &str,
+    disk: &DiskRecord,
+) -> Result<(), TaskError> {
+    lock_deployment(director, log, deployment).await?;
+    let current = reload(director, deployment).await?;
+    let Some(present) = current.instances.iter().find(|present| present.record.id == disk.instance) else {
+        return Err(TaskError::refused(520001, format!("disk {} has no instance", disk.cid)));
+    };
+    let record = &present.record;
+    let vm = present.vm.as_ref().filter(|vm| disk.vm.as_ref() == Some(&vm.cid));
+    if vm.is_some() && disk.active && record.state == InstanceState::Started {
+        let name = record.name();
+        let reason = format!("disk {} is in use by {name}; stop it first, then orphan the disk", disk.cid);
+        return Err(TaskError::refused(520001, reason));
+    }
+    let mut actions = Vec::new();
+    let act = |what: What| Action { what, reason: "it was asked for".to_owned() };
+    actions.extend(vm.map(|_| act(What::DetachDisk { disk: disk.cid.clone() })));
+    actions.push(act(What::OrphanDisk { disk: disk.cid.clone() }));
+    let plan = InstancePlan {
+        id: record.id.clone(),
+        group: record.group.clone(),
+        index: record.index,
+        az: record.az.clone(),
+        bootstrap: record.bootstrap,
+        state: record.state,
+        spec: record.spec.clone(),
+        actions: Vec::new(),
+    };
+    let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(present));
+    execution.run(&actions, Failures::Stop).await.map_err(one_or_several)
+}

@@ -1,0 +1,123 @@
+//! Takes and deletes snapshots of disks.
+
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use windlass_contract::cpi::ErrorType;
+use windlass_contract::{Object, SnapshotCid};
+
+use super::prepare::reload;
+use super::update_deployment::all;
+use super::{TaskError, TaskLog, explain};
+use crate::Director;
+use crate::clouds::{ChangeError, OnBehalfOf};
+use crate::ledger::{Change, DiskRecord, Fact};
+use crate::plan::{CurrentInstance, Selection};
+use crate::store::InstanceState;
+use crate::tasks::OutputKind;
+
+/// How many disks are worked on at once.
+const AT_ONCE: usize = 32;
+
+/// Takes a snapshot of every disk of the selected instances; gives their cids.
+pub(super) async fn take(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    selection: &Selection,
+) -> Result<Vec<String>, TaskError> {
+    if !director.settings.takes_snapshots() {
+        log.warning("snapshots are switched off; set enable_snapshots in director.yml");
+        return Ok(Vec::new());
+    }
+    let current = reload(director, deployment).await?;
+    let taken = std::sync::Mutex::new(Vec::new());
+    let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
+    for instance in current.instances.iter().filter(|instance| selection.includes(&instance.record)) {
+        for disk in instance.disks.iter().filter(|disk| disk.active) {
+            let taken = &taken;
+            each.push(Box::pin(async move {
+                let cid = take_one(director, log, deployment, instance, disk).await?;
+                taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(cid);
+                Ok(())
+            }));
+        }
+    }
+    all(each, AT_ONCE).await?;
+    Ok(taken.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// None where the cloud takes no snapshots.
+async fn take_one(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    instance: &CurrentInstance,
+    disk: &DiskRecord,
+) -> Result<Option<String>, TaskError> {
+    let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));
+    let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
+    let change = Change::SnapshotDisk {
+        disk: disk.cid.clone(),
+        cpi: disk.cpi.clone(),
+        clean: instance.record.state != InstanceState::Started,
+        metadata: metadata(director, deployment, instance),
+    };
+    match director.clouds.perform(who, &disk.cpi, None, change).await {
+        Ok(Fact::SnapshotTaken { snapshot }) => Ok(Some(snapshot.cid.to_string())),
+        Ok(_) => Ok(None),
+        Err(ChangeError::Call { source, .. })
+            if source
+                .cpi_error()
+                .is_some_and(|error| error.is_not_implemented() || error.kind == ErrorType::NotSupported) =>
+        {
+            log.warning(&format!("disk {}: its cloud takes no snapshots: {}", disk.cid, explain(&*source)));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the cloud shows about a snapshot.
+fn metadata(director: &Director, deployment: &str, instance: &CurrentInstance) -> Object {
+    let record = &instance.record;
+    let mut metadata = record.spec.as_ref().map(|spec| spec.tags.clone()).unwrap_or_default();
+    let agent = instance.vm.as_ref().map(|vm| vm.agent_id.to_string());
+    for (key, value) in [
+        ("deployment", json!(deployment)),
+        ("job", json!(record.group)),
+        ("index", json!(record.index)),
+        ("director_name", json!(director.name)),
+        ("director_uuid", json!(director.uuid)),
+        ("agent_id", json!(agent)),
+        ("instance_id", json!(record.id)),
+    ] {
+        metadata.insert(key.to_owned(), value);
+    }
+    metadata
+}
+
+/// Deletes the snapshots of a deployment, or one of them.
+pub(super) async fn delete(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    only: Option<&SnapshotCid>,
+) -> Result<String, TaskError> {
+    let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));
+    let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
+    let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
+    for found in director.store.snapshots(deployment).await? {
+        let snapshot = found.snapshot;
+        if only.is_none_or(|only| *only == snapshot.cid) {
+            each.push(Box::pin(async move {
+                let change = Change::DeleteSnapshot { cid: snapshot.cid };
+                Ok(director.clouds.perform(who, &snapshot.cpi, None, change).await.map(drop)?)
+            }));
+        }
+    }
+    all(each, AT_ONCE).await?;
+    Ok(match only {
+        Some(cid) => format!("snapshot(s) {cid} deleted"),
+        None => format!("snapshots of deployment '{deployment}' deleted"),
+    })
+}

@@ -1,0 +1,118 @@
+//! Asks agents to let a person in, and to forget them again.
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use windlass_contract::Object;
+
+use super::prepare::reload;
+use super::{OutputKind, TaskError, TaskLog, explain};
+use crate::Director;
+use crate::store::{Event, InstanceRecord};
+
+/// How many agents are asked at once.
+const AT_ONCE: usize = 32;
+
+/// Whom to let in where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshRequest {
+    /// `setup` or `cleanup`.
+    pub command: String,
+    /// To which instances.
+    pub target: SshTarget,
+    /// A user and a public key, or which users to forget.
+    pub params: Object,
+}
+
+/// Some instances; one is meant if its uuid or its index is named, or nothing is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshTarget {
+    /// Their group; none for all.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// Their uuids.
+    #[serde(default)]
+    pub ids: Vec<String>,
+    /// Their indices, or uuids once more.
+    #[serde(default)]
+    pub indexes: Vec<Value>,
+}
+
+impl SshTarget {
+    fn includes(&self, record: &InstanceRecord) -> bool {
+        let group = self.job.as_ref().is_none_or(|job| job.is_empty() || *job == record.group);
+        let index = record.index.to_string();
+        let named = |word: &str| word == record.id || word == index;
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let all = self.ids.is_empty() && self.indexes.is_empty();
+        group && (all || self.ids.iter().any(|id| named(id)) || self.indexes.iter().any(|value| named(&text(value))))
+    }
+
+    /// For people and logs.
+    pub(super) fn describe(&self) -> String {
+        let instances = if self.ids.is_empty() { "*".to_owned() } else { self.ids.join(",") };
+        format!("{}/{instances}", self.job.as_deref().unwrap_or("*"))
+    }
+}
+
+pub(super) async fn run(
+    director: &Director,
+    log: &TaskLog,
+    user: &str,
+    deployment: &str,
+    request: &SshRequest,
+) -> Result<String, TaskError> {
+    let current = reload(director, deployment).await?;
+    let chosen: Vec<_> =
+        current.instances.iter().filter(|one| one.vm.is_some() && request.target.includes(&one.record)).collect();
+    if chosen.is_empty() {
+        let what = request.target.describe();
+        let reason = format!("No instance with a VM in deployment '{deployment}' matched filter {what}");
+        return Err(TaskError::refused(100, reason));
+    }
+    let mut asking: Vec<BoxFuture<'_, Result<Value, TaskError>>> = Vec::new();
+    for instance in chosen {
+        asking.push(Box::pin(async move {
+            let record = &instance.record;
+            let event = Event {
+                task: Some(log.task()),
+                deployment: Some(deployment.to_owned()),
+                instance: Some(record.name()),
+                ..Event::new(user, &format!("{} ssh", request.command), "instance", Some(&record.name()))
+            };
+            let event = director.store.add_event(&event).await?;
+            let answer = match &instance.vm {
+                Some(vm) => ask(director, vm, request).await,
+                None => json!({}),
+            };
+            let error = answer.get("error").and_then(Value::as_str);
+            director.store.end_event(event, error).await?;
+            Ok(complete(answer, record))
+        }));
+    }
+    let answers: Vec<_> = stream::iter(asking).buffered(AT_ONCE).collect().await;
+    let answers = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    log.write(OutputKind::Result, &format!("{}\n", Value::Array(answers)));
+    Ok(String::new())
+}
+
+/// An agent that fails does not keep the others: clients look at each answer's status.
+async fn ask(director: &Director, vm: &crate::ledger::VmRecord, request: &SshRequest) -> Value {
+    let arguments = vec![json!(request.command), Value::Object(request.params.clone())];
+    match director.agents.of(vm).call("ssh", arguments).await {
+        Ok(answer) => answer,
+        Err(error) => json!({"command": request.command, "status": "failed", "error": explain(&error)}),
+    }
+}
+
+fn complete(answer: Value, record: &InstanceRecord) -> Value {
+    let mut answer = match answer {
+        Value::Object(answer) => answer,
+        other => Object::from_iter([("status".to_owned(), other)]),
+    };
+    answer.insert("id".into(), json!(record.id));
+    answer.insert("index".into(), json!(record.index));
+    answer.insert("job".into(), json!(record.group));
+    answer.into()
+}
