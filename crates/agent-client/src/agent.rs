@@ -90,8 +90,13 @@ impl AgentClient {
 
     /// A handle on one agent; nothing is dialled before the first message.
     pub fn agent(&self, endpoint: AgentEndpoint) -> Agent {
+        let dns_name = endpoint.agent_id.dns_name();
+        self.agent_named(endpoint, dns_name)
+    }
+
+    /// The same for an agent whose certificate was made by somebody else, for another name or an address.
+    pub fn agent_named(&self, endpoint: AgentEndpoint, dns_name: String) -> Agent {
         let AgentEndpoint { agent_id, addresses, port, user, password } = endpoint;
-        let dns_name = agent_id.dns_name();
         let addresses: Vec<SocketAddr> = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
         let address = match addresses.as_slice() {
             [] => "no address".to_owned(),

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use windlass_agent_client::{AGENT_PORT, Agent, AgentAccess, AgentClient, AgentEndpoint, ClientTls, TlsError};
-use windlass_contract::{AgentId, Networks, Object};
+use windlass_contract::settings::BoshEnv;
+use windlass_contract::{AgentId, Networks, Object, Secret};
 use windlass_pki::{Authority, Identity, PkiError};
 
 use crate::ledger::VmRecord;
@@ -14,10 +15,34 @@ use crate::ledger::VmRecord;
 #[derive(Debug)]
 pub struct Agents {
     client: AgentClient,
-    authority: Authority,
+    way: Way,
     env: Object,
     /// Those that answered `unknown message` to a hint.
     older_than_hints: Mutex<BTreeSet<AgentId>>,
+}
+
+/// How agents get their certificates and passwords.
+#[derive(Debug)]
+enum Way {
+    /// Each has its own, from us.
+    Ours(Authority),
+    /// The operator decided it, for the one agent that there is.
+    Given(GivenAgent),
+}
+
+/// Where an agent is that its operator gave a certificate and a password.
+#[derive(Debug, Clone)]
+pub struct GivenAgent {
+    /// What its certificate names: a name or an address.
+    pub name: String,
+    /// Tried in turn.
+    pub addresses: Vec<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// The user in its URL.
+    pub user: String,
+    /// The password in its URL.
+    pub password: Secret,
 }
 
 impl Agents {
@@ -25,7 +50,18 @@ impl Agents {
     /// of every VM.
     pub fn new(authority: Authority, client: &Identity, env: Object) -> Result<Self, TlsError> {
         let client = AgentClient::new(ClientTls::new(&authority, client))?;
-        Ok(Self { client, authority, env, older_than_hints: Mutex::default() })
+        Ok(Self { client, way: Way::Ours(authority), env, older_than_hints: Mutex::default() })
+    }
+
+    /// Talks to the one agent that its operator gave a certificate, issued by the CA in this PEM, and a password.
+    pub fn given(ca_pem: &str, agent: GivenAgent) -> Result<Self, TlsError> {
+        let tls = ClientTls {
+            ca_pem: ca_pem.to_owned(),
+            client_certificate_pem: String::new(),
+            client_key_pem: Secret::new(""),
+        };
+        let (client, way) = (AgentClient::new(tls)?, Way::Given(agent));
+        Ok(Self { client, way, env: Object::new(), older_than_hints: Mutex::default() })
     }
 
     /// What the operator wants in `env.bosh` of every VM.
@@ -35,7 +71,13 @@ impl Agents {
 
     /// What a new agent is given: an address to listen on, a certificate, a password of its own.
     pub fn access(&self, agent_id: &AgentId, networks: &Networks) -> Result<AgentAccess, PkiError> {
-        AgentAccess::new(&self.authority, agent_id, &addresses(networks))
+        match &self.way {
+            Way::Ours(authority) => AgentAccess::new(authority, agent_id, &addresses(networks)),
+            // What it needs is in its VM's env already.
+            Way::Given(GivenAgent { user, password, .. }) => {
+                Ok(AgentAccess { env: BoshEnv::default(), user: user.clone(), password: password.clone() })
+            }
+        }
     }
 
     /// Whether an agent is known not to understand hints.
@@ -50,13 +92,20 @@ impl Agents {
 
     /// The agent of a VM.
     pub fn of(&self, vm: &VmRecord) -> Agent {
-        self.client.agent(AgentEndpoint {
-            agent_id: vm.agent_id.clone(),
-            addresses: addresses(&vm.networks),
-            port: AGENT_PORT,
-            user: vm.mbus_user.clone(),
-            password: vm.mbus_password.clone(),
-        })
+        let agent_id = vm.agent_id.clone();
+        match &self.way {
+            Way::Ours(_) => self.client.agent(AgentEndpoint {
+                agent_id,
+                addresses: addresses(&vm.networks),
+                port: AGENT_PORT,
+                user: vm.mbus_user.clone(),
+                password: vm.mbus_password.clone(),
+            }),
+            Way::Given(given) => {
+                let GivenAgent { name, addresses, port, user, password } = given.clone();
+                self.client.agent_named(AgentEndpoint { agent_id, addresses, port, user, password }, name)
+            }
+        }
     }
 }
 

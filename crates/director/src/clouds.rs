@@ -94,6 +94,12 @@ impl Clouds {
         Self { default: None, drivers: None, configured: Arc::default() }
     }
 
+    /// One CPI, with the empty name.
+    pub fn only(cpi: Cpi, resizes_disks: bool) -> Self {
+        let driven = DrivenCpi { names: vec![String::new()], cpi: Arc::new(cpi), resizes_disks };
+        Self { default: Some(driven), ..Self::none() }
+    }
+
     /// The default CPI of the settings, and whatever cpi configs say.
     pub fn driven_by(drivers: Drivers) -> Result<Self, BuiltInError> {
         let default = Some(drivers.default_cpi()?);

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use windlass_durable::process::ProcessIdentity;
 
 use crate::Director;
-use crate::clouds::OnBehalfOf;
+use crate::clouds::{Clouds, OnBehalfOf};
 use crate::ledger::{Change, Intent, Ledger, LedgerError};
 use crate::store::{StoreError, TaskState};
 use crate::tasks::{TaskLog, explain};
@@ -29,11 +29,7 @@ pub enum RecoveryError {
 
 /// Settles what an earlier run left open. Tasks begin only after this.
 pub async fn recover(director: &Director) -> Result<(), RecoveryError> {
-    for intent in director.store.open_intents().await? {
-        if intent.doubt.is_none() {
-            recover_intent(director, &intent).await;
-        }
-    }
+    settle_intents(&director.clouds, &director.store).await?;
     for task in director.store.interrupted_tasks().await? {
         let message = "the director was stopped while it worked on this task; what it had begun in the clouds was \
                        settled at its start. Run the command again to finish.";
@@ -47,7 +43,17 @@ pub async fn recover(director: &Director) -> Result<(), RecoveryError> {
     Ok(())
 }
 
-async fn recover_intent(director: &Director, intent: &Intent) {
+/// Settles the changes that an earlier run began and did not hear the end of.
+pub async fn settle_intents(clouds: &Clouds, ledger: &dyn Ledger) -> Result<(), LedgerError> {
+    for intent in ledger.open_intents().await? {
+        if intent.doubt.is_none() {
+            settle(clouds, ledger, &intent).await;
+        }
+    }
+    Ok(())
+}
+
+async fn settle(clouds: &Clouds, ledger: &dyn Ledger, intent: &Intent) {
     let (method, subject) = (intent.change.method(), intent.change.subject());
     tracing::warn!(method, subject, request = %intent.id, "an earlier run did not hear the end of this");
     if let Some(child) = intent.child {
@@ -57,8 +63,8 @@ async fn recover_intent(director: &Director, intent: &Intent) {
         tracing::warn!(image = %image.display(), "the image of this stemcell is gone; upload it again");
     }
     let log = |line: &str| tracing::debug!(line, "cpi");
-    let who = OnBehalfOf { ledger: &director.store, task: intent.task, log: &log };
-    match director.clouds.resolve(who, intent).await {
+    let who = OnBehalfOf { ledger, task: intent.task, log: &log };
+    match clouds.resolve(who, intent).await {
         Ok(_) => tracing::info!(method, subject, "settled"),
         Err(error) => tracing::warn!(method, subject, error = explain(&error), "not settled"),
     }

@@ -110,6 +110,11 @@ pub enum Fact {
         /// The snapshot.
         cid: SnapshotCid,
     },
+    /// An instance has neither VM nor disk any more, and nobody wants it.
+    InstanceRemoved {
+        /// Its id.
+        instance: String,
+    },
     /// Something that leaves no record, such as metadata.
     Nothing,
 }

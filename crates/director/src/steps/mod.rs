@@ -4,7 +4,7 @@
 //! fails, those that ran are undone from the last to the first; failures of undoing are kept beside the first error.
 //! Because of the checks, an operation that was interrupted is simply run again.
 //!
-//! One file per operation: the table first, then the functions.
+//! One file per operation: the table first, then the functions. [`Work`] carries out a plan's actions with them.
 
 mod attach_disk;
 mod create_vm;
@@ -16,6 +16,7 @@ mod set_metadata;
 mod start_instance;
 mod stop_instance;
 mod swap_vm;
+mod work;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub use set_metadata::SetMetadata;
 pub use start_instance::StartInstance;
 pub use stop_instance::StopInstance;
 pub use swap_vm::SwapVm;
+pub use work::{Work, WorkError};
 
 use crate::agents::Agents;
 use crate::clock;

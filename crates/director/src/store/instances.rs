@@ -222,12 +222,4 @@ impl Store {
         sqlx::query("UPDATE instances SET converged = 1 WHERE id = $1").bind(id).execute(self.database.pool()).await?;
         Ok(())
     }
-
-    /// Removes an instance that has no VM and no disk any more.
-    pub async fn remove_instance(&self, id: &str) -> Result<(), StoreError> {
-        let mut transaction = self.database.begin().await?;
-        sqlx::query("DELETE FROM addresses WHERE instance = $1").bind(id).execute(transaction.connection()).await?;
-        sqlx::query("DELETE FROM instances WHERE id = $1").bind(id).execute(transaction.connection()).await?;
-        Ok(transaction.commit().await?)
-    }
 }

@@ -232,6 +232,13 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         Fact::SnapshotDeleted { cid } => {
             sqlx::query("DELETE FROM snapshots WHERE cid = $1").bind(cid.as_str()).execute(connection).await?;
         }
+        Fact::InstanceRemoved { instance } => {
+            sqlx::query("DELETE FROM addresses WHERE instance = $1")
+                .bind(instance.as_str())
+                .execute(&mut *connection)
+                .await?;
+            sqlx::query("DELETE FROM instances WHERE id = $1").bind(instance.as_str()).execute(connection).await?;
+        }
         Fact::Nothing => {}
     }
     Ok(())

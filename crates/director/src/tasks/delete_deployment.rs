@@ -47,7 +47,7 @@ pub(super) async fn run(
 }
 
 async fn remove(
-    execution: &mut Execution<'_>,
+    execution: &mut Execution,
     log: &TaskLog,
     instance: &InstancePlan,
     force: bool,

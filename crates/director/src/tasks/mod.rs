@@ -421,6 +421,15 @@ impl From<crate::steps::OperationError> for TaskError {
     }
 }
 
+impl From<crate::steps::WorkError> for TaskError {
+    fn from(error: crate::steps::WorkError) -> Self {
+        match error {
+            crate::steps::WorkError::Operation(error) => Self::Operation(error),
+            crate::steps::WorkError::Step(error) => Self::Step(error),
+        }
+    }
+}
+
 fn explain_error(error: &TaskError) -> String {
     explain(error)
 }

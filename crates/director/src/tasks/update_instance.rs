@@ -35,7 +35,7 @@ pub(super) async fn run(
     let instance = &plan.removed[0];
     director.store.begin_state(&instance.id, instance.state).await?;
     let stage = log.open_stage(&format!("Updating instance {}", instance.label()));
-    let mut execution: Option<Execution<'_>> = None;
+    let mut execution: Option<Execution> = None;
     for actions in instance.actions.chunk_by(|one, next| label(one) == label(next)) {
         let part = stage.part(label(&actions[0]));
         let execution = execution
