@@ -143,6 +143,7 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/vms/{cid}", delete(resources::remove_vm))
         .route("/cleanup", post(clean_up::run))
         .route("/resources/{id}", get(resources::blob))
+        .route("/deployments/{deployment}/jobs/{group}/{instance}/resurrection", put(problems::resurrection_of_one))
         .route("/events", post(events::create))
         .route("/task/{id}", delete(tasks::cancel))
         .route("/tasks/cancel", post(tasks::cancel_many))

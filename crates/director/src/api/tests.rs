@@ -50,6 +50,7 @@ impl Bench {
             folders,
             workers: Workers::default(),
             settings: Default::default(),
+            health: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }
     }

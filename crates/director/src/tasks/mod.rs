@@ -43,6 +43,7 @@ pub use download::DownloadError;
 pub use fetch_logs::LogsError;
 pub use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use prepare::{prepare, reload};
+pub(crate) use scan::instances_with_vms;
 pub use scan_and_fix::Suspects;
 pub use ssh::{SshRequest, SshTarget};
 pub use worker::{Finished, Workers};
