@@ -21,6 +21,7 @@ pub mod desired;
 mod diff;
 pub mod driven_cpis;
 pub mod ledger;
+pub mod metrics;
 pub mod plan;
 pub mod problems;
 pub mod recovery;
@@ -39,6 +40,7 @@ pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::agents::Agents;
 use crate::clouds::Clouds;
+use crate::metrics::Metrics;
 use crate::resurrector::HealthRecord;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -69,6 +71,8 @@ pub struct Director {
     pub settings: Settings,
     /// How instances were when they were last asked.
     pub health: HealthRecord,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Director {

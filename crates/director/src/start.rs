@@ -17,6 +17,7 @@ use crate::agents::Agents;
 use crate::built_in::BuiltInError;
 use crate::clouds::Clouds;
 use crate::driven_cpis::Drivers;
+use crate::metrics::Metrics;
 use crate::recovery::{RecoveryError, recover};
 use crate::resurrector::{self, HealthRecord};
 use crate::settings::Settings;
@@ -152,11 +153,13 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let agents = Agents::new(authority, &client_identity, settings.agent_env.clone())
         .map_err(|error| StartError::Tls(error.into()))?;
 
+    let metrics = Arc::new(Metrics::default());
     let clouds = Clouds::driven_by(Drivers {
         own_cpi: options.own_cpi,
         settings: settings.clone(),
         folders: folders.clone(),
         director_uuid: uuid.clone(),
+        metrics: metrics.clone(),
     })?;
     let listen = settings.listen;
     let director = Arc::new(Director {
@@ -170,6 +173,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         workers: Workers::default(),
         settings,
         health: HealthRecord::default(),
+        metrics,
     });
     director.refresh_clouds().await?;
     recover(&director).await?;

@@ -23,6 +23,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
+mod watching;
 
 use std::sync::Arc;
 
@@ -55,8 +56,10 @@ pub fn router(director: Arc<Director>) -> Router {
         .merge(readers)
         .merge(admins)
         .route("/info", get(info::info))
+        .route("/health", get(watching::health))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(axum::middleware::from_fn_with_state(director.clone(), watching::count))
         .with_state(director)
 }
 
@@ -88,6 +91,7 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/snapshots", get(snapshots::list))
         .route("/deployments/{deployment}/errands", get(releases::nothing_in))
         .route("/deployments/{deployment}/variables", get(releases::nothing_in))
+        .route("/metrics", get(watching::metrics))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))

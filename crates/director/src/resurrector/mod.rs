@@ -114,6 +114,7 @@ async fn round(director: &Director, pulses: &mut BTreeMap<String, Pulses>) -> Re
         }
     }
     director.health.replace(health);
+    director.metrics.round_done();
     Ok(())
 }
 

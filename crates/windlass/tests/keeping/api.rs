@@ -57,6 +57,13 @@ impl Api {
         text
     }
 
+    /// The value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.text("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+        line.parse().unwrap()
+    }
+
     pub(crate) fn get(&self, path: &str) -> Value {
         serde_json::from_str(&self.text(path)).unwrap()
     }
