@@ -193,12 +193,11 @@ fn is_attached_to(disk: &DiskRecord, vm: &VmRecord) -> bool {
 async fn left_alone(director: &Director, deployment: &str, current: &Current) -> Result<BTreeSet<String>, TaskError> {
     let groups = groups_of(director, deployment).await?.into_iter();
     let errands: Vec<_> = groups.filter(|group| group.lifecycle == Lifecycle::Errand).map(|group| group.name).collect();
-    let mut left_alone = director.store.ignored_instances(deployment).await?;
-    let without_vm = |instance: &&CurrentInstance| {
-        instance.record.state == InstanceState::Detached || errands.contains(&instance.record.group)
+    let is_left_alone = |instance: &&CurrentInstance| {
+        let record = &instance.record;
+        record.ignored || record.state == InstanceState::Detached || errands.contains(&record.group)
     };
-    left_alone.extend(current.instances.iter().filter(without_vm).map(|instance| instance.record.id.clone()));
-    Ok(left_alone)
+    Ok(current.instances.iter().filter(is_left_alone).map(|instance| instance.record.id.clone()).collect())
 }
 
 /// Instances that should have a VM with an agent that answers.
