@@ -15,6 +15,7 @@ mod digest;
 mod download;
 mod execute;
 mod fetch_logs;
+mod instance_event;
 mod log;
 mod orphan_disk;
 mod prepare;

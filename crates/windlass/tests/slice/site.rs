@@ -123,6 +123,8 @@ impl Site {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log")).unwrap();
         let mut command = Command::new(WINDLASS);
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
+        // The networks of these tests are of the loopback interface, which only processes share with the machine.
+        command.args(["--isolation", "process"]);
         command.args(self.db.iter().flat_map(|url| ["--db", url]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         if let Some(point) = kill_at {
