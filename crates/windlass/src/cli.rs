@@ -1,5 +1,8 @@
 //! Every verb and flag of the command line.
 
+mod remote;
+mod slug;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,6 +11,8 @@ use windlass_contract::{DiskCid, Secret, VmCid};
 use windlass_director::settings::Isolation;
 
 use crate::interpolation::InterpolationArgs;
+pub(crate) use remote::*;
+pub(crate) use slug::{Instance, Selection, Slug, selected_path};
 
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
@@ -44,18 +49,24 @@ pub(crate) struct Global {
     /// State directory of the director on this machine
     #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Ask nothing
+    /// Ask nothing [env: BOSH_NON_INTERACTIVE]
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) non_interactive: bool,
     /// Print JSON
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
-    /// Print as on a terminal
+    /// Print as on a terminal [env: BOSH_TTY]
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) tty: bool,
     /// No colours
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) no_color: bool,
+    /// Show only this column of tables; may be repeated
+    #[arg(long = "column", global = true, value_name = "NAME", help_heading = GLOBAL)]
+    pub(crate) columns: Vec<String>,
+    /// Deployments to ask at once
+    #[arg(long, global = true, value_name = "N", default_value_t = 5, help_heading = GLOBAL, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) parallel: u16,
 }
 
 const GLOBAL: &str = "Global options";
@@ -85,111 +96,15 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Stemcell(StemcellVerb),
 
-    /// Show the director
-    #[command(alias = "environment")]
-    Env,
-    /// Upload a stemcell
-    UploadStemcell {
-        /// Tarball
-        file: PathBuf,
-        /// Replace the one with the same name and version
-        #[arg(long)]
-        fix: bool,
-    },
-    /// List stemcells
-    #[command(alias = "ss")]
-    Stemcells,
-    /// Delete a stemcell
-    DeleteStemcell {
-        /// NAME/VERSION
-        stemcell: Slug,
-        /// Ignore errors of the cloud
-        #[arg(long)]
-        force: bool,
-    },
-    /// Change the cloud config
-    #[command(alias = "ucc")]
-    UpdateCloudConfig {
-        /// YAML file; '-' is the standard input
-        file: PathBuf,
-        #[command(flatten)]
-        changes: InterpolationArgs,
-        /// Name of the config
-        #[arg(long, default_value = "")]
-        name: String,
-    },
-    /// Print the cloud config
-    #[command(alias = "cc")]
-    CloudConfig {
-        /// Name of the config
-        #[arg(long, default_value = "")]
-        name: String,
-    },
-    /// List the active configs
-    #[command(alias = "cs")]
-    Configs,
-    /// Bring a deployment to what a manifest says
-    Deploy(DeployArgs),
-    /// Show what 'deploy' would do, and why
-    Plan(PlanArgs),
-    /// List deployments
-    #[command(aliases = ["ds", "deps"])]
-    Deployments,
-    /// Print the manifest of a deployment
-    #[command(alias = "man")]
-    Manifest,
-    /// List VMs
-    Vms,
-    /// List instances
-    #[command(alias = "is")]
-    Instances {
-        /// Also show state, VM, disks and agent
-        #[arg(short = 'i', long)]
-        details: bool,
-    },
-    /// List disks with their hints, or orphans
-    Disks {
-        /// Only disks that no instance uses any more
-        #[arg(long)]
-        orphaned: bool,
-    },
-    /// Recreate VMs; their disks are carried over
-    Recreate {
-        /// GROUP or GROUP/ID; everything if absent
-        #[arg(value_name = "GROUP[/ID]")]
-        instances: Option<String>,
-        /// Also those whose agent does not answer
-        #[arg(long)]
-        fix: bool,
-    },
-    /// Delete a deployment; its disks become orphans
-    #[command(alias = "deld")]
-    DeleteDeployment {
-        /// Ignore errors of the cloud and of agents
-        #[arg(long)]
-        force: bool,
-    },
-    /// List running tasks, or recent ones
-    #[command(alias = "ts")]
-    Tasks {
-        /// Also those that ended; the last N
-        #[arg(short, long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
-        recent: Option<u32>,
-    },
-    /// Follow a task, or show one that ended
-    #[command(alias = "t")]
-    Task(TaskArgs),
-    /// Cancel a task at its next checkpoint
-    #[command(alias = "ct")]
-    CancelTask {
-        /// Number of the task
-        id: u64,
-    },
-    /// List locks
-    Locks,
-    /// List what the clouds may hold that nothing owns
-    Leaks,
+    #[command(flatten)]
+    Remote(RemoteVerb),
 
+    /// Print a script that lets a shell complete words
+    #[command(after_help = COMPLETION_HELP)]
+    Completion {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
     /// Measure
     #[command(subcommand)]
     Bench(BenchVerb),
@@ -254,6 +169,8 @@ fn isolation(word: &str) -> Result<Isolation, String> {
     let found = Isolation::WORDS.iter().find(|(known, _)| *known == word).map(|(_, isolation)| *isolation);
     found.ok_or_else(|| "expected auto, container or process".to_owned())
 }
+
+const COMPLETION_HELP: &str = "For example: 'windlass completion bash > /etc/bash_completion.d/windlass'";
 
 const REGISTRY_HELP: &str = "Who may write is said by lines USER:PASSWORD, in the variable WINDLASS_REGISTRY_CREDENTIALS or \
 in a file; if neither is given, a password is made up and kept in DIR/registry/credentials. CPIs write with the first line; \
@@ -674,76 +591,6 @@ pub(crate) struct InterpolateArgs {
     pub(crate) var_errs_unused: bool,
 }
 
-/// `deploy`.
-#[derive(Debug, Args)]
-pub(crate) struct DeployArgs {
-    #[command(flatten)]
-    pub(crate) plan: PlanArgs,
-    /// Show the plan and stop
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// `plan`, and what it has in common with `deploy`.
-#[derive(Debug, Args)]
-pub(crate) struct PlanArgs {
-    /// Manifest; '-' is the standard input
-    pub(crate) manifest: PathBuf,
-    #[command(flatten)]
-    pub(crate) changes: InterpolationArgs,
-    /// Recreate all VMs
-    #[arg(long)]
-    pub(crate) recreate: bool,
-    /// Recreate VMs whose agent does not answer
-    #[arg(long)]
-    pub(crate) fix: bool,
-}
-
-/// `task`.
-#[derive(Debug, Args)]
-pub(crate) struct TaskArgs {
-    /// Number of the task; the running one if absent
-    pub(crate) id: Option<u64>,
-    /// Print its events as they are
-    #[arg(long, group = "output")]
-    pub(crate) event: bool,
-    /// Print the director's log of it
-    #[arg(long, group = "output")]
-    pub(crate) debug: bool,
-    /// Print what the CPI said
-    #[arg(long, group = "output")]
-    pub(crate) cpi: bool,
-    /// Print its result
-    #[arg(long, group = "output")]
-    pub(crate) result: bool,
-}
-
-/// NAME/VERSION.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slug {
-    pub(crate) name: String,
-    pub(crate) version: String,
-}
-
-impl std::str::FromStr for Slug {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((name, version)) if !name.is_empty() && !version.is_empty() => {
-                Ok(Self { name: name.to_owned(), version: version.to_owned() })
-            }
-            _ => Err("expected NAME/VERSION, as 'windlass stemcells' lists them"),
-        }
-    }
-}
-
-impl std::fmt::Display for Slug {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.name, self.version)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -768,7 +615,7 @@ mod tests {
     #[test]
     fn recent_is_30_unless_said_otherwise() {
         let recent = |words: &[&str]| match Cli::parse_from(words).verb {
-            Verb::Tasks { recent } => recent,
+            Verb::Remote(RemoteVerb::Tasks(arguments)) => arguments.recent,
             other => panic!("{other:?}"),
         };
         assert_eq!(recent(&["windlass", "tasks"]), None);
@@ -780,12 +627,5 @@ mod tests {
     fn a_password_does_not_reach_the_debug_form_of_the_command_line() {
         let cli = Cli::parse_from(["windlass", "--client-secret", "hunter2", "env"]);
         assert!(!format!("{cli:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_stemcell_is_named_with_its_version() {
-        assert_eq!("a/1.2".parse(), Ok(Slug { name: "a".into(), version: "1.2".into() }));
-        assert!("a".parse::<Slug>().is_err());
-        assert!("a/".parse::<Slug>().is_err());
     }
 }

@@ -1,9 +1,13 @@
 //! What the director answers. Only what we show is read; `null` stands for "unknown" nearly everywhere.
 
+mod instance;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+pub(crate) use instance::*;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Info {
@@ -85,6 +89,9 @@ pub(crate) struct Diff {
     /// Pins the configs that the difference was made with.
     pub(crate) context: Option<Value>,
     pub(crate) error: Option<String>,
+    /// What a config was compared with.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) from: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,6 +111,213 @@ pub(crate) struct Config {
     pub(crate) created_at: String,
     #[serde(default)]
     pub(crate) current: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) content: String,
+}
+
+/// Another change of a config came first.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ConfigConflict {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) latest_id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) expected_latest_id: String,
+}
+
+/// A config that a deployment uses.
+#[derive(Debug, Deserialize)]
+pub(crate) struct DeploymentConfig {
+    pub(crate) config: UsedConfig,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct UsedConfig {
+    pub(crate) id: u64,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Certificate {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) certificate_path: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) expiry: String,
+    #[serde(default)]
+    pub(crate) days_left: i64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Release {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) release_versions: Vec<ReleaseVersion>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ReleaseVersion {
+    pub(crate) version: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) commit_hash: String,
+    #[serde(default)]
+    pub(crate) uncommitted_changes: bool,
+    #[serde(default)]
+    pub(crate) currently_deployed: bool,
+}
+
+/// Something that only has a name.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Variable {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) id: String,
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Snapshot {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) job: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) index: u64,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) uuid: String,
+    pub(crate) snapshot_cid: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) created_at: String,
+    #[serde(default)]
+    pub(crate) clean: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct OrphanedVm {
+    pub(crate) cid: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) deployment_name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) instance_name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) az: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) ip_addresses: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) orphaned_at: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Network {
+    pub(crate) name: String,
+    #[serde(default, rename = "type", deserialize_with = "or_default")]
+    pub(crate) kind: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) created_at: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) orphaned_at: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RecordedEvent {
+    pub(crate) id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) parent_id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) timestamp: i64,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) user: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) action: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) object_type: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) object_name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) task: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) deployment: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) instance: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) error: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) context: BTreeMap<String, Value>,
+}
+
+/// Something that is wrong with a deployment.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CloudProblem {
+    pub(crate) id: u64,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) description: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) resolutions: Vec<Resolution>,
+}
+
+/// A way to repair it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Resolution {
+    pub(crate) name: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) plan: String,
+}
+
+/// What a clean-up would remove.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CleanUpPlan {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) releases: Vec<CleanableRelease>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) stemcells: Vec<Versioned>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) compiled_packages: Vec<CompiledPackage>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) exported_releases: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) dns_blobs: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) orphaned_disks: Vec<OrphanedDisk>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) orphaned_vms: Vec<OrphanedVm>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CleanableRelease {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) versions: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CompiledPackage {
+    #[serde(alias = "package_name")]
+    pub(crate) name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) stemcell_os: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) stemcell_version: String,
+}
+
+/// An instance that lets a user in.
+#[derive(Debug, Deserialize)]
+pub(crate) struct SshHost {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) status: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) ip: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) host_public_key: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) job: String,
+    pub(crate) gateway_host: Option<String>,
+    pub(crate) gateway_user: Option<String>,
 }
 
 /// What a deploy would do, in words.
@@ -132,52 +346,6 @@ pub(crate) struct Versioned {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) manifest: Option<String>,
-}
-
-/// One line of the result of a `vms` or `instances` task.
-#[derive(Debug, Deserialize)]
-pub(crate) struct InstanceInfo {
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) job_name: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) id: String,
-    pub(crate) index: Option<u64>,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) job_state: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) state: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) az: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) ips: Vec<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) vm_cid: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) vm_type: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) disk_cids: Vec<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) agent_id: String,
-    pub(crate) active: Option<bool>,
-    #[serde(default)]
-    pub(crate) bootstrap: bool,
-    #[serde(default)]
-    pub(crate) ignore: bool,
-    pub(crate) stemcell: Option<Versioned>,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) processes: Vec<Value>,
-}
-
-impl InstanceInfo {
-    /// `db/3f…`.
-    pub(crate) fn slug(&self) -> String {
-        format!("{}/{}", self.job_name, self.id)
-    }
-
-    /// As the original shows it: a VM on which nothing is to run is not "running".
-    pub(crate) fn process_state(&self) -> String {
-        if self.job_state == "running" && self.processes.is_empty() { String::new() } else { self.job_state.clone() }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -240,20 +408,4 @@ pub(crate) struct Leak {
 
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_instance_without_a_vm_is_read() {
-        let line = r#"{"vm_cid":null,"active":null,"disk_cids":[],"ips":[],"agent_id":null,"job_name":"smoke","index":0,
-            "job_state":null,"state":"started","vm_type":null,"az":"z1","id":"04","bootstrap":true,"ignore":false,
-            "stemcell":null,"processes":null}"#;
-        let instance: InstanceInfo = serde_json::from_str(line).unwrap();
-        assert_eq!(instance.slug(), "smoke/04");
-        assert_eq!(instance.vm_cid, "");
-        assert_eq!(instance.process_state(), "");
-    }
 }

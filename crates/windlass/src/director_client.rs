@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RANGE};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION, RANGE};
 use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -54,7 +54,39 @@ pub(crate) enum ClientError {
 #[error("{0}")]
 pub(crate) struct Cause(String);
 
+/// An answer as it came.
+#[derive(Debug)]
+pub(crate) struct RawAnswer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl RawAnswer {
+    /// The body, if the director did what was asked.
+    pub(crate) fn accepted(self) -> Result<Vec<u8>, ClientError> {
+        if self.status.is_success() {
+            return Ok(self.body);
+        }
+        Err(refusal(self.status, &String::from_utf8_lossy(&self.body)))
+    }
+}
+
+fn refusal(status: StatusCode, body: &str) -> ClientError {
+    let described = serde_json::from_str::<Value>(body).ok();
+    let described = described.as_ref().and_then(|body| body.get("description")?.as_str());
+    ClientError::Refused { status, message: described.unwrap_or(body.trim()).to_owned() }
+}
+
 impl ClientError {
+    /// The status with which the director refused.
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
     /// For JSON that came in another way than as an answer.
     pub(crate) fn from_json(error: serde_json::Error) -> Self {
         Self::Answer(Cause(error.to_string()))
@@ -78,6 +110,12 @@ const SILENCE: Duration = Duration::from_secs(300);
 
 /// Everything except what RFC 3986 leaves alone.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'*');
+
+/// A query with its `?`, escaped; nothing if there is nothing to ask.
+pub(crate) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let pairs: Vec<_> = pairs.into_iter().map(|(name, value)| format!("{}={}", escape(name), escape(&value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
 
 /// A path or a value of a query, escaped.
 pub(crate) fn escape(text: &str) -> String {
@@ -132,6 +170,16 @@ impl DirectorClient {
         self.send(Method::POST, path, |request| as_yaml(request, yaml)).await.map(|_| ())
     }
 
+    /// A PUT of JSON whose answer says nothing.
+    pub(crate) async fn put_json(&self, path: &str, body: &Value) -> Result<(), ClientError> {
+        self.send(Method::PUT, path, |request| request.json(body)).await.map(|_| ())
+    }
+
+    /// A POST of JSON that may begin a task, for which nobody waits.
+    pub(crate) async fn send_json(&self, path: &str, body: &Value) -> Result<(), ClientError> {
+        self.send(Method::POST, path, |request| request.json(body)).await.map(|_| ())
+    }
+
     /// A DELETE whose answer says nothing.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ClientError> {
         self.send(Method::DELETE, path, |request| request).await.map(|_| ())
@@ -141,6 +189,42 @@ impl DirectorClient {
     pub(crate) async fn begin(&self, method: Method, path: &str, yaml: Option<&str>) -> Result<u64, ClientError> {
         let with_body = |request| yaml.into_iter().fold(request, as_yaml);
         task_of(&self.send(method, path, with_body).await?)
+    }
+
+    /// The number of the task that a call with JSON begins.
+    pub(crate) async fn begin_json(&self, method: Method, path: &str, body: &Value) -> Result<u64, ClientError> {
+        task_of(&self.send(method, path, |request| request.json(body)).await?)
+    }
+
+    /// Whatever a request is answered with, whether that is good or not.
+    pub(crate) async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Option<Vec<u8>>,
+    ) -> Result<RawAnswer, ClientError> {
+        let mut request = self.request(method, path).headers(headers.clone());
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        kill_point("before the director is called");
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        kill_point("after the director was called");
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?.into();
+        Ok(RawAnswer { status, headers, body })
+    }
+
+    /// Writes what a GET answers to a file.
+    pub(crate) async fn download(&self, path: &str, file: &mut std::fs::File) -> Result<(), ClientError> {
+        use std::io::Write;
+        let mut response = self.send(Method::GET, path, |request| request).await?;
+        let lost = |source: std::io::Error| ClientError::File { path: path.to_owned(), source };
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            file.write_all(&chunk).map_err(lost)?;
+        }
+        file.sync_all().map_err(lost)
     }
 
     /// The number of the task that takes an uploaded file. `progress` hears how many bytes are sent.
@@ -219,10 +303,7 @@ impl DirectorClient {
         if status == StatusCode::UNAUTHORIZED {
             return Err(ClientError::Unauthorized { url: self.url.clone() });
         }
-        let body = response.text().await.unwrap_or_default();
-        let described = serde_json::from_str::<Value>(&body).ok();
-        let described = described.as_ref().and_then(|body| body.get("description")?.as_str());
-        Err(ClientError::Refused { status, message: described.unwrap_or(body.trim()).to_owned() })
+        Err(refusal(status, &response.text().await.unwrap_or_default()))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {

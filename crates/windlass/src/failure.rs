@@ -25,8 +25,48 @@ pub(crate) enum Failure {
     NoDeployment,
     #[error("the manifest is for deployment '{manifest}', not '{flag}'; leave out -d or give another manifest")]
     OtherDeployment { manifest: String, flag: String },
-    #[error("no cloud config; 'windlass update-cloud-config FILE' makes one")]
-    NoCloudConfig,
+    #[error("no {kind} config; 'windlass update-{kind}-config FILE' makes one")]
+    NoConfig { kind: &'static str },
+    #[error("no config of type '{kind}' and name '{name}'; 'windlass configs' lists them")]
+    NoSuchConfig { kind: String, name: String },
+    #[error(
+        "another change of the config came first: its latest number is '{latest}', not '{expected}'; look at it and try again"
+    )]
+    ConfigChanged { latest: String, expected: String },
+    #[error("no deployment '{0}'; 'windlass deployments' lists them")]
+    NoSuchDeployment(String),
+    #[error("no instance '{instance}' in deployment '{deployment}'; 'windlass instances' lists them")]
+    NoSuchInstance { instance: String, deployment: String },
+    #[error("no table has a column '{0}'; without --column all are shown")]
+    NoColumn(String),
+    #[error("--no-converge touches one instance, so name it: GROUP/ID")]
+    NoConvergeNeedsInstance,
+    #[error("{0} problem(s) found")]
+    Problems(usize),
+    #[error("that is none of the choices; nothing was changed")]
+    NoChoice,
+    #[error("there is nobody to ask for a resolution: give --auto, --resolution or --report")]
+    NobodyToAsk,
+    #[error("only orphaned networks can be listed: give --orphaned")]
+    OnlyOrphanedNetworks,
+    #[error(
+        "stopped waiting; task {task} goes on: 'windlass task {task}' follows it, 'windlass cancel-task {task}' ends it"
+    )]
+    Interrupted { task: u64 },
+    #[error("cannot write '{}'", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("the header '{0}' is not of the form NAME: VALUE")]
+    Header(String),
+    #[error("the director answered {0}")]
+    CurlStatus(reqwest::StatusCode),
+    #[error("no instance could be prepared for ssh: {0}")]
+    SshSetup(String),
+    #[error("a shell needs one instance, but {0} match; name one as GROUP/ID, or give a command with -c")]
+    SshSeveral(usize),
+    #[error("the command failed on {failed} of {all} instances")]
+    SshCommand { failed: usize, all: usize },
+    #[error("cannot make a key for ssh")]
+    SshKey(#[source] Box<dyn Error + Send + Sync>),
     #[error("deployment '{0}' has no manifest: no deploy of it has succeeded yet")]
     NoManifest(String),
     #[error("no task is running; 'windlass tasks --recent' lists those that ended")]

@@ -1,6 +1,7 @@
 //! Times and sizes as the original prints them.
 
 use time::format_description::BorrowedFormatItem;
+use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
@@ -20,10 +21,11 @@ pub(crate) fn clock(unix: i64) -> String {
     OffsetDateTime::from_unix_timestamp(unix).ok().and_then(|time| time.format(CLOCK).ok()).unwrap_or_default()
 }
 
-/// The director's `2026-11-15 19:20:53 UTC` as a date; what is in no such form is kept as it is.
+/// The director's `2026-11-15 19:20:53 UTC` or `2026-11-15T19:20:53Z` as a date; what is in no such form is kept as it is.
 pub(crate) fn date_of_director(text: &str) -> String {
-    match PrimitiveDateTime::parse(text, DIRECTOR) {
-        Ok(time) => date(time.assume_utc().unix_timestamp()),
+    let written = PrimitiveDateTime::parse(text, DIRECTOR).map(PrimitiveDateTime::assume_utc);
+    match written.or_else(|_| OffsetDateTime::parse(text, &Rfc3339)) {
+        Ok(time) => date(time.unix_timestamp()),
         Err(_) => text.to_owned(),
     }
 }
@@ -47,6 +49,28 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// `1.0 GB`, in powers of ten.
+pub(crate) fn size_si(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0 && value < 9.95);
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// An object in a cell: YAML, and nothing if it is empty.
+pub(crate) fn yaml_cell(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::Object(entries) if entries.is_empty() => String::new(),
+        value => windlass_manifest::original::to_yaml(value).trim_end().to_owned(),
+    }
+}
+
 /// The same for a size that the director counts in MiB.
 pub(crate) fn size_mib(mib: u64) -> String {
     size(mib.saturating_mul(1024 * 1024))
@@ -61,10 +85,13 @@ mod tests {
         assert_eq!(date(1794770131), "Sun Nov 15 19:15:31 UTC 2026");
         assert_eq!(clock(1794770131), "19:15:31");
         assert_eq!(date_of_director("2026-11-15 19:18:19 UTC"), "Sun Nov 15 19:18:19 UTC 2026");
+        assert_eq!(date_of_director("2026-11-15T19:18:19Z"), "Sun Nov 15 19:18:19 UTC 2026");
         assert_eq!(date_of_director("yesterday"), "yesterday");
         assert_eq!(duration(3671), "01:01:11");
         assert_eq!(size_mib(1024), "1.0 GiB");
         assert_eq!(size_mib(64), "64 MiB");
         assert_eq!(size(500), "500 B");
+        assert_eq!(size_si(2_048_000), "2.0 MB");
+        assert_eq!(size_si(12_000_000), "12 MB");
     }
 }

@@ -30,6 +30,12 @@ pub(crate) struct Screen {
     /// Whether something was printed that a paragraph is set off from.
     begun: bool,
     document: Document,
+    /// Whether there is a table that the next is set off from.
+    tabled: bool,
+    /// What is shown of tables; everything if empty.
+    columns: Vec<String>,
+    /// Whether columns were asked for that no table had.
+    found_no_column: bool,
     /// The first failure to print; the rest would fail, too.
     broken: Option<io::Error>,
 }
@@ -54,7 +60,7 @@ impl Screen {
     /// The standard output.
     pub(crate) fn new(flags: &Global) -> Self {
         let terminal = io::stdout().is_terminal();
-        let reader = match (flags.json, terminal || flags.tty) {
+        let reader = match (flags.json, terminal || flags.tty || is_set("BOSH_TTY")) {
             (true, _) => Reader::Json,
             (false, true) => Reader::Person,
             (false, false) => Reader::Script,
@@ -64,10 +70,13 @@ impl Screen {
             reader,
             live: person && terminal,
             colours: person && terminal && !flags.no_color && std::env::var_os("NO_COLOR").is_none(),
-            asks: person && !flags.non_interactive,
+            asks: person && !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
             confirms_success: true,
             begun: false,
             document: Document::default(),
+            tabled: false,
+            columns: flags.columns.clone(),
+            found_no_column: false,
             broken: None,
         }
     }
@@ -160,14 +169,49 @@ impl Screen {
 
     /// Prints a table.
     pub(crate) fn table(&mut self, table: &Table) {
+        let chosen = (!self.columns.is_empty()).then(|| table.with_columns(&self.columns));
+        if chosen.as_ref().is_some_and(|table| table.header.is_empty()) {
+            self.found_no_column = true;
+            return;
+        }
+        let table = chosen.as_ref().unwrap_or(table);
         match self.reader {
             Reader::Person => {
                 let text = table.for_people(|header| self.paint(Paint::Bold, header));
                 self.paragraph(text.trim_end_matches('\n'));
             }
-            Reader::Script => self.print(&table.for_scripts()),
+            Reader::Script => {
+                let gap = if self.tabled { "\n" } else { "" };
+                self.print(&format!("{gap}{}", table.for_scripts()));
+                self.tabled = true;
+            }
             Reader::Json => self.document.tables.push(table.to_json()),
         }
+    }
+
+    /// Fails if a table had none of the columns that were asked for.
+    pub(crate) fn check_columns(&self) -> Result<(), crate::failure::Failure> {
+        match self.found_no_column {
+            true => Err(crate::failure::Failure::NoColumn(self.columns.join("', '"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether somebody is there to answer.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks
+    }
+
+    /// Lets a person choose one of several; none if what is typed is no choice.
+    pub(crate) fn choice(&mut self, question: &str, options: &[String]) -> Option<usize> {
+        let listed: Vec<_> =
+            options.iter().enumerate().map(|(index, option)| format!("{}: {option}", index + 1)).collect();
+        self.paragraph(&format!("{question}\n\n{}", listed.join("\n")));
+        self.print("\n? ");
+        let mut answer = String::new();
+        let _ = io::stdin().read_line(&mut answer);
+        let chosen: usize = answer.trim().parse().ok()?;
+        chosen.checked_sub(1).filter(|index| *index < options.len())
     }
 
     /// Asks a person whether to go on. Nobody else is asked: scripts say what they mean.
@@ -231,6 +275,11 @@ impl Screen {
         }
         self.begun = true;
     }
+}
+
+/// Variables that switch something on.
+fn is_set(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| matches!(value.as_str(), "1" | "true" | "yes"))
 }
 
 impl Document {

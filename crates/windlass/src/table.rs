@@ -14,55 +14,89 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
     /// Stand below it, for people and in JSON.
     pub(crate) notes: Vec<&'static str>,
-    /// For people, one line per column: for a table with one row.
+    /// JSON has a list of notes even if there are none.
+    pub(crate) lists_notes: bool,
+    /// One line per column instead of one per row: for single things.
     pub(crate) transpose: bool,
+    /// How many things the rows are about, if not one each.
+    pub(crate) counted: Option<usize>,
 }
 
 impl Table {
-    /// For people. The header is `heading` of each column's padded name.
+    /// The same table with only these columns, by the keys that they have in JSON or by their titles.
+    pub(crate) fn with_columns(&self, columns: &[String]) -> Self {
+        let shown: Vec<usize> = columns
+            .iter()
+            .filter_map(|column| {
+                (0..self.header.len()).find(|index| key(self.header[*index], *index) == key(column, 0))
+            })
+            .collect();
+        let rows = self.rows.iter();
+        Self {
+            header: shown.iter().map(|index| self.header[*index]).collect(),
+            rows: rows.map(|row| shown.iter().map(|index| row[*index].clone()).collect()).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// For people. The header is `heading` of each of its lines.
     pub(crate) fn for_people(&self, heading: impl Fn(&str) -> String) -> String {
         let mut text = self.title.iter().map(|title| format!("{title}\n\n")).collect::<String>();
-        if self.transpose {
-            let row = self.rows.first().cloned().unwrap_or_default();
-            let rows: Vec<_> = self.header.iter().zip(row).map(|(name, cell)| vec![(*name).to_owned(), cell]).collect();
-            text.push_str(&lay_out(&rows, "  "));
-        } else {
-            let mut rows = vec![self.header.iter().map(|name| (*name).to_owned()).collect()];
-            rows.extend(self.rows.iter().cloned());
-            for index in (2..rows.len()).rev() {
-                if rows[index][0] == rows[index - 1][0] {
-                    rows[index][0] = "~".into();
-                }
+        let mut rows = self.rows.clone();
+        for index in (1..rows.len()).rev() {
+            if !self.transpose && rows[index].first() == rows[index - 1].first() {
+                rows[index][0] = "~".into();
             }
+        }
+        if self.transpose {
+            text.push_str(&lay_out(&self.transposed(), "  "));
+        } else {
+            rows.insert(0, self.header.iter().map(|name| (*name).to_owned()).collect());
             let laid_out = lay_out(&rows, "  ");
-            let (header, body) = laid_out.split_once('\n').unwrap_or_default();
-            text.push_str(&format!("{}\n{body}", heading(header)));
+            let height = self.header.iter().map(|name| name.lines().count()).max().unwrap_or(0);
+            for (index, line) in laid_out.lines().enumerate() {
+                let line = if index < height { heading(line) } else { line.to_owned() };
+                text.push_str(&line);
+                text.push('\n');
+            }
         }
         if !self.notes.is_empty() {
             text.push_str(&format!("\n{}\n", self.notes.join("\n")));
         }
-        if !self.content.is_empty() {
-            text.push_str(&format!("\n{} {}\n", self.rows.len(), self.content));
+        if !self.content.is_empty() && !self.header.is_empty() {
+            text.push_str(&format!("\n{} {}\n", self.counted.unwrap_or(self.rows.len()), self.content));
         }
         text
+    }
+
+    /// Name and value in each row, with an empty row between things.
+    fn transposed(&self) -> Vec<Vec<String>> {
+        let mut lines = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            if index > 0 {
+                lines.push(vec![" ".to_owned(), " ".to_owned()]);
+            }
+            lines.extend(self.header.iter().zip(row).map(|(name, cell)| vec![(*name).to_owned(), cell.clone()]));
+        }
+        lines
     }
 
     /// For scripts.
     pub(crate) fn for_scripts(&self) -> String {
         if self.transpose {
-            let cells: Vec<_> = self.rows.iter().flatten().map(|cell| vec![cell.clone()]).collect();
-            return lay_out(&cells, "\t");
+            let values: Vec<_> = self.transposed().into_iter().map(|mut line| line.split_off(1)).collect();
+            return lay_out(&values, "\t");
         }
         lay_out(&self.rows, "\t")
     }
 
     /// As it stands in the `Tables` of a JSON document.
     pub(crate) fn to_json(&self) -> Value {
-        let keys: Vec<_> = self.header.iter().map(|name| key(name)).collect();
+        let keys: Vec<_> = self.header.iter().enumerate().map(|(index, name)| key(name, index)).collect();
         let header = keys.iter().zip(&self.header).map(|(key, name)| (key.as_str(), json!(name)));
         let rows =
             self.rows.iter().map(|row| object(keys.iter().zip(row).map(|(key, cell)| (key.as_str(), json!(cell)))));
-        let notes = if self.notes.is_empty() { Value::Null } else { json!(self.notes) };
+        let notes = if self.notes.is_empty() && !self.lists_notes { Value::Null } else { json!(self.notes) };
         json!({"Content": self.content, "Header": object(header), "Rows": rows.collect::<Vec<_>>(), "Notes": notes})
     }
 }
@@ -74,11 +108,12 @@ fn object<'a>(entries: impl Iterator<Item = (&'a str, Value)>) -> Value {
     Value::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>())
 }
 
-/// `Release(s)` becomes `release_s`.
-fn key(name: &str) -> String {
+/// `Release(s)` becomes `release_s`, and what has no letters the column's number.
+fn key(name: &str, index: usize) -> String {
     let name = name.to_lowercase();
     let words = name.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join("_")
+    let key = words.collect::<Vec<_>>().join("_");
+    if key.is_empty() { index.to_string() } else { key }
 }
 
 /// Columns of equal width, except the last; every cell is followed by the separator.
@@ -107,7 +142,7 @@ fn lay_out(rows: &[Vec<String>], separator: &str) -> String {
 }
 
 fn lines_of(cell: &str) -> Vec<&str> {
-    if cell.is_empty() { vec!["-"] } else { cell.lines().collect() }
+    if cell.is_empty() { vec!["-"] } else { cell.split('\n').collect() }
 }
 
 #[cfg(test)]
@@ -160,6 +195,20 @@ mod tests {
         let expected = "Name      TestDirector  \nFeatures  local_dns: enabled  \n          snapshots: enabled  \n";
         assert_eq!(table.for_people(str::to_owned), expected);
         assert_eq!(table.for_scripts(), "TestDirector\t\nlocal_dns: enabled\t\nsnapshots: enabled\t\n");
+    }
+
+    #[test]
+    fn columns_are_chosen_by_name_and_several_things_are_set_apart() {
+        let table = stemcells().with_columns(&["CID".into(), "os".into(), "nope".into()]);
+        assert_eq!(table.for_scripts(), "896ab86a\ttoronto-os\t\n0c524570\ttoronto-os\t\n");
+        let results = Table {
+            header: vec!["Instance", "Exit Code"],
+            rows: vec![row(&["web/1", "0"]), row(&["web/2", "1"])],
+            transpose: true,
+            ..Table::default()
+        };
+        let expected = "Instance   web/1  \nExit Code  0  \n              \nInstance   web/2  \nExit Code  1  \n";
+        assert_eq!(results.for_people(str::to_owned), expected);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use crate::director_answers::Task;
 use crate::event_log::{EventLines, EventReader};
 use crate::failure::Failure;
@@ -17,6 +19,7 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
     session.screen.begin_line(&format!("Task {task}"));
     let mut view = View::new(task, session.screen.is_live());
     let mut output = Output::new(task, "event");
+    let mut patience = Patience::new();
     let ended = loop {
         // The state first: what is written before the end is then in the output.
         let now = look(session, task, doing).await?;
@@ -25,7 +28,10 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
         if !now.is_running() {
             break now;
         }
-        tokio::time::sleep(BETWEEN_LOOKS).await;
+        if let Err(interrupted) = patience.wait(task).await {
+            view.leave();
+            return Err(interrupted);
+        }
     };
     view.end(session, &ended.state);
     if ended.state == "done" {
@@ -34,9 +40,32 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
     Err(Failure::Task { doing: doing.to_owned(), task, state: ended.state })
 }
 
+/// How long a user waits: until the end, or until Ctrl-C.
+struct Patience(Option<Signal>);
+
+impl Patience {
+    /// From here on, Ctrl-C does not end the program by itself.
+    fn new() -> Self {
+        Self(signal(SignalKind::interrupt()).ok())
+    }
+
+    /// Waits a little; fails if the user does not want to wait any more.
+    async fn wait(&mut self, task: u64) -> Result<(), Failure> {
+        let Some(interrupts) = &mut self.0 else {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+            return Ok(());
+        };
+        match tokio::time::timeout(BETWEEN_LOOKS, interrupts.recv()).await {
+            Ok(Some(())) => Err(Failure::Interrupted { task }),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Follows a task and prints its output as it is. Fails if the task does.
 pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str, doing: &str) -> Result<(), Failure> {
     let mut output = Output::new(task, kind);
+    let mut patience = Patience::new();
     let ended = loop {
         let now = look(session, task, doing).await?;
         let bytes = output.next(session, doing).await?;
@@ -46,7 +75,7 @@ pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str,
         if !now.is_running() {
             break now;
         }
-        tokio::time::sleep(BETWEEN_LOOKS).await;
+        patience.wait(task).await?;
     };
     if ended.state == "done" {
         return Ok(());
@@ -116,6 +145,13 @@ impl View {
                 Some(tree) => tree.show(&event),
                 None => pieces.iter().for_each(|piece| session.screen.piece(piece)),
             }
+        }
+    }
+
+    /// Leaves the terminal in order while the task goes on.
+    fn leave(self) {
+        if let Some(tree) = self.tree {
+            tree.end();
         }
     }
 

@@ -220,6 +220,20 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    /// The plans for a deployment with the tasks that carried them out, newest first.
+    pub async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, Plan)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT tasks.*, plans.plan FROM plans JOIN tasks ON tasks.id = plans.task
+             WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2",
+        )
+        .bind(deployment)
+        .bind(i64::from(most))
+        .fetch_all(self.database.pool())
+        .await?;
+        let both = |row| Ok((read(row)?, from_json("plans.plan", &row.try_get::<String, _>("plan")?)?));
+        rows.iter().map(both).collect()
+    }
+
     /// The plan of a task.
     pub async fn plan(&self, task: i64) -> Result<Option<Plan>, StoreError> {
         let row = sqlx::query("SELECT plan FROM plans WHERE task = $1")

@@ -83,7 +83,7 @@ pub(crate) fn text_of(
     flags: &InterpolationArgs,
     strictness: Strictness,
 ) -> Result<String, InterpolationError> {
-    if flags.is_empty() && !strictness.missing {
+    if flags.is_empty() && !strictness.missing && !strictness.unused {
         return Ok(text);
     }
     Ok(original::to_yaml(&Interpolation::read(flags)?.apply(&text, strictness)?))

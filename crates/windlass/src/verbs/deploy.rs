@@ -5,16 +5,15 @@ use reqwest::Method;
 use crate::cli::DeployArgs;
 use crate::diff_view;
 use crate::director_answers::Diff;
-use crate::director_client::escape;
+use crate::director_client::{escape, query};
 use crate::failure::Failure;
-use crate::session::{Session, While};
-use crate::task_view;
+use crate::session::{Call, Session, While};
 use crate::verbs::plan::{self, Manifest};
 
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Result<(), Failure> {
     let manifest = Manifest::read(session, &arguments.plan)?;
     let name = &manifest.deployment;
-    let path = format!("/deployments/{}/diff?redact=true", escape(name));
+    let path = format!("/deployments/{}/diff?redact={}", escape(name), !arguments.no_redact);
     let diff = session.director.post_yaml::<Diff>(&path, &manifest.text).await;
     let diff = diff.while_(format!("comparing deployment '{name}'"))?;
     diff_view::show(session.screen, &diff.diff);
@@ -31,12 +30,11 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
     session.confirm()?;
 
     let doing = format!("updating deployment '{name}'");
+    let mut asked = arguments.plan.query();
     // As it is in the file, so that problems are told with their lines.
-    let mut query = vec!["verbatim=true".to_owned()];
-    query.extend(arguments.plan.recreate.then(|| "recreate=true".to_owned()));
-    query.extend(arguments.plan.fix.then(|| "fix=true".to_owned()));
-    query.extend(diff.context.map(|context| format!("context={}", escape(&context.to_string()))));
-    let path = format!("/deployments?{}", query.join("&"));
-    let task = session.director.begin(Method::POST, &path, Some(&manifest.text)).await.while_(&doing)?;
-    task_view::follow(session, task, &doing).await
+    asked.extend(manifest.verbatim.then(|| ("verbatim", "true".to_owned())));
+    asked.extend((!arguments.skip_drain.is_empty()).then(|| ("skip_drain", arguments.skip_drain.join(","))));
+    asked.extend(diff.context.map(|context| ("context", context.to_string())));
+    let path = format!("/deployments{}", query(asked));
+    session.carry_out(Call::new(Method::POST, path).with_yaml(&manifest.text), &doing).await.map(|_| ())
 }

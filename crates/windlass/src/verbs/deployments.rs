@@ -25,6 +25,6 @@ fn table(mut deployments: Vec<Deployment>) -> Table {
     }
 }
 
-fn slugs(of: Vec<Versioned>) -> String {
+pub(super) fn slugs(of: Vec<Versioned>) -> String {
     of.into_iter().map(|thing| format!("{}/{}", thing.name, thing.version)).collect::<Vec<_>>().join("\n")
 }

@@ -9,8 +9,9 @@ use crate::session::{Session, While};
 use crate::table::Table;
 
 pub(crate) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+    let deployment = session.existing_deployment().await?;
     let mut disks: Vec<Disk> = session.director.get("/windlass/disks").await.while_("listing disks")?;
-    disks.retain(|disk| session.named_deployment().is_none_or(|name| name == disk.deployment));
+    disks.retain(|disk| deployment.is_none_or(|name| name == disk.deployment));
     session.screen.table(&table(disks));
     Ok(())
 }

@@ -1,14 +1,30 @@
 //! `windlass env`: which director this is.
 
-use crate::director_answers::Info;
+use crate::director_answers::{Certificate, Info};
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;
 
-pub(crate) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+pub(crate) async fn run(session: &mut Session<'_>, details: bool) -> Result<(), Failure> {
     let info: Info = session.director.get("/info").await.while_("asking the director who it is")?;
     session.screen.table(&table(info));
+    if details {
+        let certificates = session.director.get("/director/certificate_expiry").await;
+        session.screen.table(&expiry(certificates.while_("asking when certificates expire")?));
+    }
     Ok(())
+}
+
+fn expiry(certificates: Vec<Certificate>) -> Table {
+    let row = |certificate: Certificate| {
+        vec![certificate.certificate_path, certificate.expiry, certificate.days_left.to_string()]
+    };
+    Table {
+        title: Some("CERTIFICATE EXPIRY DATE INFORMATION".to_owned()),
+        header: vec!["Certificate", "Expiry Date (UTC)", "Days Left"],
+        rows: certificates.into_iter().map(row).collect(),
+        ..Table::default()
+    }
 }
 
 fn table(info: Info) -> Table {

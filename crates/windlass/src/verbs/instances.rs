@@ -2,23 +2,45 @@
 
 use reqwest::Method;
 
+use crate::cli::InstancesArgs;
 use crate::director_answers::{Deployment, InstanceInfo};
 use crate::director_client::{ClientError, escape};
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;
 use crate::task_view;
+use crate::verbs::instance_table::Columns;
 
-pub(crate) async fn run(session: &mut Session<'_>, details: bool) -> Result<(), Failure> {
-    for deployment in deployments_to_list(session).await? {
-        let found = ask(session, &deployment, "instances").await?;
-        session.screen.table(&table(&deployment, found, details));
+pub(crate) async fn run(session: &mut Session<'_>, arguments: &InstancesArgs) -> Result<(), Failure> {
+    for (deployment, found) in ask_all(session, "instances").await? {
+        session.screen.table(&table(&deployment, found, arguments));
     }
     Ok(())
 }
 
-/// The named deployment, or all.
-pub(super) async fn deployments_to_list(session: &Session<'_>) -> Result<Vec<String>, Failure> {
+/// What the `vms` or `instances` tasks of the named deployment find, or those of all. Several are asked at once.
+pub(super) async fn ask_all(
+    session: &mut Session<'_>,
+    what: &str,
+) -> Result<Vec<(String, Vec<InstanceInfo>)>, Failure> {
+    let mut found = Vec::new();
+    for names in deployments_to_list(session).await?.chunks(session.parallel) {
+        let mut tasks = Vec::new();
+        for name in names {
+            let doing = format!("listing the {what} of deployment '{name}'");
+            let path = format!("/deployments/{}/{what}?format=full", escape(name));
+            let task = session.director.begin(Method::GET, &path, None).await.while_(&doing)?;
+            tasks.push((name.clone(), task, doing));
+        }
+        for (name, task, doing) in tasks {
+            task_view::follow(session, task, &doing).await?;
+            found.push((name, read(&task_view::result(session, task, &doing).await?).while_(&doing)?));
+        }
+    }
+    Ok(found)
+}
+
+async fn deployments_to_list(session: &Session<'_>) -> Result<Vec<String>, Failure> {
     if let Some(name) = session.named_deployment() {
         return Ok(vec![name.to_owned()]);
     }
@@ -28,51 +50,36 @@ pub(super) async fn deployments_to_list(session: &Session<'_>) -> Result<Vec<Str
     Ok(all.into_iter().map(|deployment| deployment.name).collect())
 }
 
-/// What a `vms` or `instances` task finds.
-pub(super) async fn ask(session: &mut Session<'_>, deployment: &str, what: &str) -> Result<Vec<InstanceInfo>, Failure> {
-    let doing = format!("listing the {what} of deployment '{deployment}'");
-    let path = format!("/deployments/{}/{what}?format=full", escape(deployment));
-    let task = session.director.begin(Method::GET, &path, None).await.while_(&doing)?;
-    task_view::follow(session, task, &doing).await?;
-    let result = task_view::result(session, task, &doing).await?;
+/// One JSON object per line.
+fn read(result: &str) -> Result<Vec<InstanceInfo>, ClientError> {
     let lines = result.lines().filter(|line| !line.trim().is_empty());
-    let found = lines.map(|line| serde_json::from_str(line).map_err(ClientError::from_json));
-    found.collect::<Result<_, _>>().while_(&doing)
+    lines.map(|line| serde_json::from_str(line).map_err(ClientError::from_json)).collect()
 }
 
-fn table(deployment: &str, mut instances: Vec<InstanceInfo>, details: bool) -> Table {
+fn table(deployment: &str, mut instances: Vec<InstanceInfo>, arguments: &InstancesArgs) -> Table {
     instances.sort_by_key(InstanceInfo::slug);
-    let row = |instance: InstanceInfo| {
-        let mut row = vec![
-            instance.slug(),
-            instance.process_state(),
-            instance.az,
-            instance.ips.join("\n"),
-            deployment.to_owned(),
-        ];
-        if details {
-            row.extend([
-                instance.state,
-                instance.vm_cid,
-                instance.vm_type,
-                instance.disk_cids.join("\n"),
-                instance.agent_id,
-                instance.index.map(|index| index.to_string()).unwrap_or_default(),
-                instance.bootstrap.to_string(),
-                instance.ignore.to_string(),
-            ]);
-        }
-        row
+    instances.retain(|instance| !(arguments.failing && instance.is_running()));
+    let columns = Columns {
+        processes: arguments.ps,
+        deployment: true,
+        details: arguments.details,
+        vitals: arguments.vitals,
+        ..Columns::default()
     };
-    let mut header = vec!["Instance", "Process State", "AZ", "IPs", "Deployment"];
-    if details {
-        header.extend(["State", "VM CID", "VM Type", "Disk CIDs", "Agent ID", "Index", "Bootstrap", "Ignore"]);
+    let mut rows = Vec::new();
+    for instance in &instances {
+        rows.push(columns.instance(deployment, instance));
+        let mut processes: Vec<_> = instance.processes.iter().filter(|_| arguments.ps).collect();
+        processes.retain(|process| !(arguments.failing && process.state == "running"));
+        processes.sort_by(|a, b| a.name.cmp(&b.name));
+        rows.extend(processes.into_iter().map(|process| columns.process(instance.slug(), process)));
     }
     Table {
         content: "instances",
         title: Some(format!("Deployment '{deployment}'")),
-        header,
-        rows: instances.into_iter().map(row).collect(),
+        header: columns.header(),
+        rows,
+        counted: Some(instances.len()),
         ..Table::default()
     }
 }
@@ -81,12 +88,45 @@ fn table(deployment: &str, mut instances: Vec<InstanceInfo>, details: bool) -> T
 mod tests {
     use super::*;
 
+    const DETACHED: &str = r#"{"vm_cid":null,"active":null,"disk_cids":["6b60"],"ips":[],"agent_id":null,"job_name":"web","index":0,"job_state":null,"state":"detached","vm_type":"small","az":"z1","id":"3298","bootstrap":true,"ignore":false,"stemcell":null,"processes":[]}"#;
+    const FAILING: &str = r#"{"vm_cid":"vm-1","active":true,"vm_created_at":"2026-11-15T19:15:31Z","cloud_properties":{"b":1,"a":[2]},"disk_cids":[],"ips":["10.0.0.2"],"agent_id":"a","job_name":"db","index":0,"job_state":"failing","state":"started","vm_type":"small","az":"z1","id":"1","bootstrap":true,"ignore":false,"stemcell":{"name":"s","version":"1","api_version":3},"vitals":{"cpu":{"sys":"0.1","user":"0.2","wait":"0.0"},"mem":{"kb":"2048","percent":"3"},"swap":{"kb":"0","percent":"0"},"load":["0.1","0.2","0.3"],"uptime":{"secs":90061},"disk":{"system":{"percent":"2","inode_percent":"1"},"ephemeral":{},"persistent":{"percent":"5","inode_percent":"4"}}},"processes":[{"name":"z","state":"running","uptime":{"secs":9},"mem":{"kb":12000,"percent":0.15},"cpu":{"total":0.2}},{"name":"a","state":"failing","uptime":{},"mem":{},"cpu":{}}]}"#;
+
+    fn shown(line: &str, flags: &str) -> Table {
+        let has = |flag: &str| flags.contains(flag);
+        let arguments = InstancesArgs { details: has("i"), vitals: has("v"), ps: has("p"), failing: has("f") };
+        table("shop", read(line).unwrap(), &arguments)
+    }
+
     #[test]
     fn details_are_those_of_the_original() {
-        let line = r#"{"vm_cid":null,"active":null,"disk_cids":["6b60"],"ips":[],"agent_id":null,"job_name":"web","index":0,"job_state":null,"state":"detached","vm_type":"small","az":"z1","id":"3298","bootstrap":true,"ignore":false,"stemcell":null,"processes":[]}"#;
-        let found = || vec![serde_json::from_str(line).unwrap()];
-        assert_eq!(table("shop", found(), false).for_scripts(), "web/3298\t-\tz1\t-\tshop\t\n");
+        assert_eq!(shown(DETACHED, "").for_scripts(), "web/3298\t-\tz1\t-\tshop\t\n");
         let expected = "web/3298\t-\tz1\t-\tshop\tdetached\t-\tsmall\t6b60\t-\t0\ttrue\tfalse\t\n";
-        assert_eq!(table("shop", found(), true).for_scripts(), expected);
+        assert_eq!(shown(DETACHED, "i").for_scripts(), expected);
+    }
+
+    #[test]
+    fn processes_stand_below_their_instance_and_are_not_counted() {
+        let table = shown(FAILING, "p");
+        let expected = "db/1\t-\tfailing\tz1\t10.0.0.2\tshop\t\ndb/1\ta\tfailing\t- \t-       \t-\t\ndb/1\tz\trunning\t- \t-       \t-\t\n";
+        assert_eq!(table.for_scripts(), expected);
+        assert!(table.for_people(str::to_owned).ends_with("\n1 instances\n"));
+        assert_eq!(shown(FAILING, "pf").rows.len(), 2);
+        assert_eq!(shown(FAILING, "f").rows.len(), 1);
+    }
+
+    #[test]
+    fn vitals_are_those_of_the_original() {
+        let table = shown(FAILING, "v");
+        let cells = table.rows[0].join("|");
+        let expected = "db/1|failing|z1|10.0.0.2|shop|Sun Nov 15 19:15:31 UTC 2026|1d 1h 1m 1s|0.1, 0.2, 0.3||0.2%|0.1%|0.0%|3% (2.0 MB)|0% (0 B)|2% (1i%)||5% (4i%)";
+        assert_eq!(cells, expected);
+        let json = table.to_json().to_string();
+        assert!(json.contains("\"load_1m_5m_15m\":\"Load\\n(1m, 5m, 15m)\""), "{json}");
+        let process = Columns { processes: true, vitals: true, ..Columns::default() };
+        let info = &read(FAILING).unwrap()[0];
+        assert_eq!(
+            process.process("db/1".into(), &info.processes[0]).join("|"),
+            "db/1|z|running||||0d 0h 0m 9s||0.2%||||0.1% (12 MB)||||"
+        );
     }
 }

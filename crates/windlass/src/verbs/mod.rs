@@ -1,5 +1,6 @@
-//! One file per verb.
+//! One file per verb, or per few that belong together.
 
+mod attach_disk;
 mod bench_agent;
 mod bench_cpi_call;
 mod bench_kills;
@@ -7,33 +8,54 @@ mod bench_local;
 mod bench_registry;
 mod cancel_task;
 pub(crate) mod certify;
-mod cloud_config;
+mod change_instances;
+mod clean_up;
+mod cloud_check;
+mod completion;
+mod config;
+mod config_kinds;
 mod configs;
+mod curl;
 mod delete_deployment;
+mod delete_disk;
 mod delete_stemcell;
+mod delete_vm;
 mod deploy;
+mod deployment;
 mod deployments;
 mod director;
 mod disks;
 mod env;
+mod errands;
+mod events;
+mod explain;
+mod ignore;
+mod instance_table;
 mod instances;
 mod interpolate;
 mod leaks;
 mod local;
 mod locks;
+mod logs;
 mod manifest;
+mod networks;
+mod orphaned_vms;
 mod plan;
-mod recreate;
 mod registry;
+mod releases;
+mod remote;
 mod sim;
+mod snapshots;
+mod ssh;
 pub(crate) mod stemcell_build;
 mod stemcell_inspect;
 mod stemcell_repack;
 mod stemcells;
 mod task;
 mod tasks;
-mod update_cloud_config;
+mod update_resurrection;
 mod upload_stemcell;
+mod variables;
 mod vms;
 
 use std::ffi::OsString;
@@ -104,60 +126,31 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Failure> {
     match verb {
-        Verb::Interpolate(arguments) => return interpolate::run(screen, &arguments),
-        Verb::Demo { keep } => return Ok(demo::run(flags, keep).await?),
-        Verb::Director(arguments) => return director::run(flags, arguments).await,
-        Verb::Registry(arguments) => return registry::run(flags, arguments).await,
-        Verb::Certify(arguments) => return certify::run(flags, arguments).await,
-        Verb::Stemcell(StemcellVerb::Build(arguments)) => return stemcell_build::run(screen, arguments),
-        Verb::Stemcell(StemcellVerb::Inspect { file }) => return stemcell_inspect::run(screen, &file),
-        Verb::Stemcell(StemcellVerb::Repack(arguments)) => return stemcell_repack::run(screen, arguments),
-        Verb::Local(verb) => return local::run(screen, flags, verb),
-        Verb::Sim(SimArgs { verb: Some(verb), .. }) => return sim::look(screen, verb),
-        Verb::Bench(BenchVerb::Agent(arguments)) => return bench_agent::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::CpiCall(arguments)) => return bench_cpi_call::run(screen, &arguments),
-        Verb::Bench(BenchVerb::Local(arguments)) => return bench_local::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::Kills(arguments)) => return bench_kills::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::Registry(arguments)) => return bench_registry::run(screen, &arguments).await,
-        _ => {}
-    }
-    let session = &mut Session::open(flags, screen)?;
-    match verb {
-        Verb::Env => env::run(session).await,
-        Verb::UploadStemcell { file, fix } => upload_stemcell::run(session, &file, fix).await,
-        Verb::Stemcells => stemcells::run(session).await,
-        Verb::DeleteStemcell { stemcell, force } => delete_stemcell::run(session, &stemcell, force).await,
-        Verb::UpdateCloudConfig { file, changes, name } => {
-            update_cloud_config::run(session, &file, &changes, &name).await
+        Verb::Completion { shell } => {
+            completion::run(screen, shell);
+            Ok(())
         }
-        Verb::CloudConfig { name } => cloud_config::run(session, &name).await,
-        Verb::Configs => configs::run(session).await,
-        Verb::Deploy(arguments) => deploy::run(session, &arguments).await,
-        Verb::Plan(arguments) => plan::run(session, &arguments).await,
-        Verb::Deployments => deployments::run(session).await,
-        Verb::Manifest => manifest::run(session).await,
-        Verb::Vms => vms::run(session).await,
-        Verb::Instances { details } => instances::run(session, details).await,
-        Verb::Disks { orphaned: true } => disks::run_orphaned(session).await,
-        Verb::Disks { orphaned: false } => disks::run(session).await,
-        Verb::Recreate { instances, fix } => recreate::run(session, instances.as_deref(), fix).await,
-        Verb::DeleteDeployment { force } => delete_deployment::run(session, force).await,
-        Verb::Tasks { recent } => tasks::run(session, recent).await,
-        Verb::Task(arguments) => task::run(session, &arguments).await,
-        Verb::CancelTask { id } => cancel_task::run(session, id).await,
-        Verb::Locks => locks::run(session).await,
-        Verb::Leaks => leaks::run(session).await,
-        Verb::Interpolate(_)
-        | Verb::Demo { .. }
-        | Verb::Director(_)
-        | Verb::Registry(_)
-        | Verb::Certify(_)
-        | Verb::Stemcell(_)
-        | Verb::Bench(_)
-        | Verb::Cpi(_)
-        | Verb::Local(_)
-        | Verb::Sim(_)
-        | Verb::Agent { .. } => Ok(()),
+        Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
+        Verb::Demo { keep } => Ok(demo::run(flags, keep).await?),
+        Verb::Director(arguments) => director::run(flags, arguments).await,
+        Verb::Registry(arguments) => registry::run(flags, arguments).await,
+        Verb::Certify(arguments) => certify::run(flags, arguments).await,
+        Verb::Stemcell(StemcellVerb::Build(arguments)) => stemcell_build::run(screen, arguments),
+        Verb::Stemcell(StemcellVerb::Inspect { file }) => stemcell_inspect::run(screen, &file),
+        Verb::Stemcell(StemcellVerb::Repack(arguments)) => stemcell_repack::run(screen, arguments),
+        Verb::Local(verb) => local::run(screen, flags, verb),
+        Verb::Sim(SimArgs { verb: Some(verb), .. }) => sim::look(screen, verb),
+        Verb::Bench(BenchVerb::Agent(arguments)) => bench_agent::run(screen, &arguments).await,
+        Verb::Bench(BenchVerb::CpiCall(arguments)) => bench_cpi_call::run(screen, &arguments),
+        Verb::Bench(BenchVerb::Local(arguments)) => bench_local::run(screen, &arguments).await,
+        Verb::Bench(BenchVerb::Kills(arguments)) => bench_kills::run(screen, &arguments).await,
+        Verb::Bench(BenchVerb::Registry(arguments)) => bench_registry::run(screen, &arguments).await,
+        Verb::Remote(verb) => {
+            remote::run(&mut Session::open(flags, screen)?, verb).await?;
+            screen.check_columns()
+        }
+        // These never come here.
+        Verb::Cpi(_) | Verb::Sim(_) | Verb::Agent { .. } => Ok(()),
     }
 }
 

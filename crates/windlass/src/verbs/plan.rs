@@ -1,10 +1,8 @@
 //! `windlass plan`: what a deploy would do, and why.
 
-use windlass_manifest::interpolate::Strictness;
-
 use crate::cli::PlanArgs;
 use crate::director_answers::Plan;
-use crate::director_client::escape;
+use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::verbs::read_yaml;
@@ -21,28 +19,32 @@ pub(super) struct Manifest {
     pub(super) deployment: String,
     /// As it is in the file if no flag changes it, so that the director can name lines of it.
     pub(super) text: String,
+    /// Whether it is as it is in the file.
+    pub(super) verbatim: bool,
 }
 
 impl Manifest {
     /// Reads the manifest and tells the user which deployment it is for.
     pub(super) fn read(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<Self, Failure> {
         let path = &arguments.manifest;
-        let (text, document) = read_yaml(path, &arguments.changes, Strictness::default())?;
+        let (text, document) = read_yaml(path, &arguments.changes, arguments.strictness())?;
         let name = document.root().field("name").and_then(|name| name.string());
         let name = name.map_err(|problem| Failure::Yaml { path: path.clone(), source: problem.into() })?.to_owned();
         if let Some(flag) = session.named_deployment().filter(|flag| *flag != name) {
             return Err(Failure::OtherDeployment { manifest: name, flag: flag.to_owned() });
         }
         session.screen.line(&format!("Using deployment '{name}'"));
-        Ok(Self { deployment: name, text })
+        let verbatim = arguments.changes.is_empty() && !arguments.var_errs;
+        Ok(Self { deployment: name, text, verbatim })
     }
 }
 
 /// The plan in words.
 pub(super) async fn ask(session: &Session<'_>, manifest: &Manifest, arguments: &PlanArgs) -> Result<String, Failure> {
     let name = &manifest.deployment;
-    let (recreate, fix) = (arguments.recreate, arguments.fix);
-    let path = format!("/windlass/plan?deployment={}&recreate={recreate}&fix={fix}", escape(name));
+    let mut asked = vec![("deployment", name.clone())];
+    asked.extend(arguments.query());
+    let path = format!("/windlass/plan{}", query(asked));
     let answer = session.director.post_yaml::<Plan>(&path, &manifest.text).await;
     Ok(answer.while_(format!("planning deployment '{name}'"))?.text)
 }

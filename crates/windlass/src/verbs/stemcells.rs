@@ -30,7 +30,7 @@ fn table(mut stemcells: Vec<Stemcell>) -> Table {
 }
 
 /// Part by part: numbers as numbers, the rest as text.
-fn compare_versions(a: &str, b: &str) -> Ordering {
+pub(super) fn compare_versions(a: &str, b: &str) -> Ordering {
     let mut parts = (a.split(['.', '-', '+']), b.split(['.', '-', '+']));
     loop {
         let order = match (parts.0.next(), parts.1.next()) {

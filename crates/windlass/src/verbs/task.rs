@@ -2,6 +2,7 @@
 
 use crate::cli::TaskArgs;
 use crate::director_answers::Task;
+use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::task_view;
@@ -9,7 +10,7 @@ use crate::task_view;
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &TaskArgs) -> Result<(), Failure> {
     let id = match arguments.id {
         Some(id) => id,
-        None => running(session).await?,
+        None => running(session, arguments.all).await?,
     };
     let doing = format!("reading task {id}");
     let outputs =
@@ -20,8 +21,11 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &TaskArgs) -> Resu
     }
 }
 
-async fn running(session: &Session<'_>) -> Result<u64, Failure> {
-    let path = "/tasks?state=processing,cancelling,queued&verbose=1";
-    let tasks: Vec<Task> = session.director.get(path).await.while_("looking for a running task")?;
+async fn running(session: &Session<'_>, all: bool) -> Result<u64, Failure> {
+    let mut asked = vec![("state", "processing,cancelling,queued".to_owned())];
+    asked.push(("verbose", if all { "2" } else { "1" }.to_owned()));
+    asked.extend(session.named_deployment().map(|name| ("deployment", name.to_owned())));
+    let tasks: Vec<Task> =
+        session.director.get(&format!("/tasks{}", query(asked))).await.while_("looking for a running task")?;
     tasks.first().map(|task| task.id).ok_or(Failure::NoTask)
 }

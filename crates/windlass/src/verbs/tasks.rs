@@ -1,5 +1,6 @@
 //! `windlass tasks`: what the director is doing, or did.
 
+use crate::cli::TasksArgs;
 use crate::director_answers::Task;
 use crate::director_client::escape;
 use crate::failure::Failure;
@@ -7,9 +8,10 @@ use crate::formats;
 use crate::session::{Session, While};
 use crate::table::Table;
 
-pub(crate) async fn run(session: &mut Session<'_>, recent: Option<u32>) -> Result<(), Failure> {
-    let mut path = match recent {
-        Some(limit) => format!("/tasks?limit={limit}&verbose=1"),
+pub(crate) async fn run(session: &mut Session<'_>, arguments: &TasksArgs) -> Result<(), Failure> {
+    let verbose = if arguments.all { 2 } else { 1 };
+    let mut path = match arguments.recent {
+        Some(limit) => format!("/tasks?limit={limit}&verbose={verbose}"),
         None => "/tasks?state=processing,cancelling,queued&verbose=2".to_owned(),
     };
     if let Some(name) = session.named_deployment() {

@@ -3,26 +3,59 @@
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use reqwest::Method;
 use serde_json::json;
 
+use crate::cli::UploadStemcellArgs;
 use crate::director_answers::Needed;
 use crate::failure::Failure;
-use crate::session::{Session, While};
+use crate::session::{Call, Session, While};
 use crate::task_view;
 
-pub(crate) async fn run(session: &mut Session<'_>, file: &Path, fix: bool) -> Result<(), Failure> {
+pub(crate) async fn run(session: &mut Session<'_>, arguments: &UploadStemcellArgs) -> Result<(), Failure> {
+    let source = &arguments.source;
+    if source.starts_with("http://") || source.starts_with("https://") {
+        return fetch(session, arguments).await;
+    }
+    send(session, Path::new(source.strip_prefix("file://").unwrap_or(source)), arguments.fix).await
+}
+
+/// The director fetches it.
+async fn fetch(session: &mut Session<'_>, arguments: &UploadStemcellArgs) -> Result<(), Failure> {
+    let named = arguments.name.as_deref().zip(arguments.stemcell_version.as_deref());
+    if let Some((name, version)) = named.filter(|_| !arguments.fix)
+        && !is_needed(session, name, version).await?
+    {
+        return Ok(());
+    }
+    let path = if arguments.fix { "/stemcells?fix=true" } else { "/stemcells" };
+    let mut body = json!({"location": arguments.source});
+    if let (Some(sha1), Some(body)) = (&arguments.sha1, body.as_object_mut()) {
+        body.insert("sha1".to_owned(), json!(sha1));
+    }
+    let doing = format!("uploading stemcell '{}'", arguments.source);
+    session.carry_out(Call::new(Method::POST, path).with_json(body), &doing).await.map(|_| ())
+}
+
+/// Whether a stemcell is missing; otherwise the user is told.
+async fn is_needed(session: &mut Session<'_>, name: &str, version: &str) -> Result<bool, Failure> {
+    let question = json!({"stemcell": {"name": name, "version": version}});
+    let answer = session.director.post_json::<Needed>("/stemcell_uploads", &question).await;
+    let needed = answer.while_(format!("checking whether stemcell '{name}/{version}' is there"))?.needed;
+    if !needed {
+        session.screen.line(&format!("Stemcell '{name}/{version}' already exists."));
+    }
+    Ok(needed)
+}
+
+async fn send(session: &mut Session<'_>, file: &Path, fix: bool) -> Result<(), Failure> {
     let bar = progress_bar(session.screen.is_live());
     let stemcell = windlass_stemcell::inspect(file, bar.reporter());
     bar.clear();
     let stemcell = stemcell?;
     let (name, version) = (&stemcell.manifest.name, &stemcell.manifest.version);
-    if !fix {
-        let question = json!({"stemcell": {"name": name, "version": version}});
-        let answer = session.director.post_json::<Needed>("/stemcell_uploads", &question).await;
-        if !answer.while_(format!("checking whether stemcell '{name}/{version}' is there"))?.needed {
-            session.screen.line(&format!("Stemcell '{name}/{version}' already exists."));
-            return Ok(());
-        }
+    if !fix && !is_needed(session, name, version).await? {
+        return Ok(());
     }
     let doing = format!("uploading stemcell '{name}/{version}'");
     let bar = progress_bar(session.screen.is_live());

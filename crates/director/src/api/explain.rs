@@ -1,0 +1,124 @@
+//! Why an instance is as it is: what was done to it, for what reason, and how that went.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::deployments::must_include;
+use super::{ApiError, Shared};
+use crate::Director;
+use crate::agents::addresses;
+use crate::plan::{InstancePlan, Selection};
+use crate::store::TaskRecord;
+use crate::tasks::{OutputKind, reload_one};
+
+/// How many plans are looked through, from the newest on.
+const PLANS: u32 = 50;
+/// How many of them are told.
+const TOLD: usize = 5;
+
+pub(super) async fn show(
+    State(director): Shared,
+    Path((deployment, group, id)): Path<(String, String, String)>,
+) -> Result<Json<Value>, ApiError> {
+    let selection = Selection { group: Some(group), instance: Some(id) };
+    let found = must_include(&director, &deployment, &selection).await?;
+    // Where something was found it is one: a group has each index and uuid once.
+    let id = found.into_iter().next().map(|record| record.id).unwrap_or_default();
+    let current = reload_one(&director, &id).await.map_err(|error| ApiError::internal(&error))?;
+    let gone = || ApiError::not_found(70001, format!("Instance '{id}' doesn't exist in deployment '{deployment}'"));
+    let current = current.ok_or_else(gone)?;
+    let mut plans = Vec::new();
+    for (task, plan) in director.store.plans_of(&deployment, PLANS).await? {
+        let all = plan.removed.iter().chain(plan.groups.iter().flat_map(|group| &group.instances));
+        if let Some(part) = all.into_iter().find(|part| part.id == id && !part.actions.is_empty()) {
+            plans.push(told(&director, &task, part).await);
+        }
+        if plans.len() == TOLD {
+            break;
+        }
+    }
+    let record = &current.record;
+    let vm = current.vm.as_ref().map(|vm| {
+        json!({
+            "cid": vm.cid, "agent_id": vm.agent_id, "cpi": vm.cpi, "created_at": vm.created_at, "ready": vm.ready,
+            "stemcell": format!("{}/{}", vm.stemcell.name, vm.stemcell.version), "ips": addresses(&vm.networks),
+            "cloud_properties": vm.cloud_properties,
+        })
+    });
+    let disk = |disk: &crate::ledger::DiskRecord| {
+        json!({
+            "cid": disk.cid, "name": disk.name, "size": disk.size, "vm_cid": disk.vm, "mounted": disk.mounted,
+            "active": disk.active, "hint": disk.hint,
+        })
+    };
+    Ok(Json(json!({
+        "instance": record.name(), "index": record.index, "az": record.az, "state": record.state,
+        "converged": record.converged, "ignored": record.ignored, "vm": vm,
+        "disks": current.disks.iter().map(disk).collect::<Vec<_>>(), "plans": plans,
+    })))
+}
+
+/// What a task was to do to an instance, and what it wrote about that.
+async fn told(director: &Director, task: &TaskRecord, part: &InstancePlan) -> Value {
+    let actions: Vec<_> =
+        part.actions.iter().map(|action| json!({"action": action.what.describe(), "reason": action.reason})).collect();
+    // A log may have been removed with age; the plan is there all the same.
+    let path = OutputKind::Event.path(&director.folders.tasks(), task.id);
+    let log = tokio::fs::read_to_string(path).await.unwrap_or_default();
+    json!({
+        "task": task.id, "description": task.description, "state": task.state.as_str(), "started_at": task.started_at,
+        "finished_at": task.finished_at, "actions": actions, "timeline": timeline(&log, &part.label()),
+    })
+}
+
+#[derive(Deserialize)]
+struct Line {
+    time: i64,
+    #[serde(default)]
+    stage: String,
+    #[serde(default)]
+    task: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    data: LineData,
+}
+
+#[derive(Default, Deserialize)]
+struct LineData {
+    status: Option<String>,
+    error: Option<String>,
+}
+
+/// The moments in a task's log that are about one instance, which the log calls `label`, perhaps with `(canary)` behind it.
+fn timeline(log: &str, label: &str) -> Vec<Value> {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    lines
+        .filter(|line| line.task.starts_with(label))
+        .map(|line| {
+            let said = line.data.error.map(|error| format!("failed: {error}")).or(line.data.status);
+            json!({"time": line.time, "stage": line.stage, "what": said.unwrap_or(line.state)})
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_moments_of_the_instance_are_told() {
+        let log = r#"{"time":1,"stage":"Preparing deployment","tags":[],"total":1,"task":"Preparing deployment","index":1,"state":"started","progress":0}
+{"time":2,"stage":"Creating missing vms","tags":[],"total":2,"task":"db/a (0)","index":1,"state":"started","progress":0}
+{"time":2,"stage":"Creating missing vms","tags":[],"total":2,"task":"db/b (1)","index":2,"state":"started","progress":0}
+{"time":3,"stage":"Creating missing vms","tags":[],"total":2,"task":"db/a (0)","index":1,"state":"in_progress","progress":50,"data":{"status":"waiting for the agent"}}
+{"time":4,"stage":"Creating missing vms","tags":[],"total":2,"task":"db/a (0)","index":1,"state":"finished","progress":100}
+{"time":5,"stage":"Updating instance","tags":["db"],"total":2,"task":"db/a (0) (canary)","index":1,"state":"failed","progress":100,"data":{"error":"no"}}
+{"time":5,"error":{"code":100,"message":"no"}}
+"#;
+        let told: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment["what"].clone()).collect();
+        assert_eq!(told, ["started", "waiting for the agent", "finished", "failed: no"]);
+    }
+}

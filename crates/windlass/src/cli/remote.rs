@@ -1,0 +1,695 @@
+//! The verbs that are a conversation with a director, with the names, aliases and flags of the original.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use windlass_manifest::interpolate::Strictness;
+
+use super::slug::{Instance, Selection, Slug};
+use crate::interpolation::InterpolationArgs;
+
+/// What to ask of a director.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RemoteVerb {
+    /// Show the director
+    #[command(alias = "environment")]
+    Env {
+        /// Also show when its certificates expire
+        #[arg(long)]
+        details: bool,
+    },
+
+    /// Upload a stemcell
+    #[command(alias = "us")]
+    UploadStemcell(UploadStemcellArgs),
+    /// List stemcells
+    #[command(alias = "ss")]
+    Stemcells,
+    /// Delete a stemcell
+    #[command(alias = "dels")]
+    DeleteStemcell {
+        /// NAME/VERSION
+        stemcell: Slug,
+        /// Ignore errors of the cloud
+        #[arg(long)]
+        force: bool,
+    },
+    /// List releases
+    #[command(alias = "rs")]
+    Releases,
+
+    /// Change the cloud config
+    #[command(alias = "ucc")]
+    UpdateCloudConfig(UpdateNamedConfigArgs),
+    /// Print the cloud config
+    #[command(alias = "cc")]
+    CloudConfig(NameArgs),
+    /// Change the runtime config
+    #[command(alias = "urc")]
+    UpdateRuntimeConfig {
+        #[command(flatten)]
+        config: UpdateNamedConfigArgs,
+        /// Show secrets in the difference
+        #[arg(long)]
+        no_redact: bool,
+    },
+    /// Print the runtime config
+    #[command(alias = "rc")]
+    RuntimeConfig(NameArgs),
+    /// Change the CPI config
+    UpdateCpiConfig {
+        #[command(flatten)]
+        config: DocumentArgs,
+        /// Show secrets in the difference
+        #[arg(long)]
+        no_redact: bool,
+    },
+    /// Print the CPI config
+    CpiConfig,
+    /// List configs
+    #[command(alias = "cs")]
+    Configs(ConfigsArgs),
+    /// Show a config, by its id or by type and name
+    #[command(alias = "c")]
+    Config(OneConfigArgs),
+    /// Change a config
+    #[command(alias = "uc")]
+    UpdateConfig(UpdateConfigArgs),
+    /// Delete a config, by its id or by type and name
+    #[command(alias = "dc")]
+    DeleteConfig(OneConfigArgs),
+    /// Compare two configs, by id or by content
+    DiffConfig(DiffConfigArgs),
+
+    /// Bring a deployment to what a manifest says
+    #[command(alias = "d")]
+    Deploy(DeployArgs),
+    /// Show what 'deploy' would do, and why
+    Plan(PlanArgs),
+    /// List deployments
+    #[command(aliases = ["ds", "deps"])]
+    Deployments,
+    /// Show a deployment
+    #[command(alias = "dep")]
+    Deployment,
+    /// Print the manifest of a deployment
+    #[command(alias = "man")]
+    Manifest,
+    /// Delete a deployment; its disks become orphans
+    #[command(alias = "deld")]
+    DeleteDeployment {
+        /// Ignore errors of the cloud and of agents
+        #[arg(long)]
+        force: bool,
+    },
+    /// List the variables of a deployment that the director knows
+    #[command(alias = "vars")]
+    Variables,
+
+    /// List VMs
+    Vms(VmsArgs),
+    /// List instances
+    #[command(alias = "is")]
+    Instances(InstancesArgs),
+    /// Tell why an instance is as it is: the plan that made it, its way to life, its disks
+    Explain {
+        /// GROUP/ID
+        instance: Instance,
+    },
+    /// Start instances
+    Start(ChangeArgs),
+    /// Stop instances; with --hard their VMs are deleted, and their disks kept
+    Stop {
+        #[command(flatten)]
+        change: ChangeArgs,
+        /// Stop processes only; that is the default
+        #[arg(long, conflicts_with = "hard")]
+        soft: bool,
+        /// Delete VMs, and keep their disks
+        #[arg(long)]
+        hard: bool,
+        #[command(flatten)]
+        drain: DrainArgs,
+    },
+    /// Restart the processes of instances
+    Restart {
+        #[command(flatten)]
+        change: ChangeArgs,
+        #[command(flatten)]
+        drain: DrainArgs,
+    },
+    /// Recreate VMs; their disks are carried over
+    Recreate(RecreateArgs),
+    /// Find what is wrong with a deployment, and repair it
+    #[command(aliases = ["cck", "cloudcheck"])]
+    CloudCheck(CloudCheckArgs),
+    /// Leave an instance alone from now on
+    Ignore {
+        /// GROUP/ID
+        instance: Instance,
+    },
+    /// Care for an ignored instance again
+    Unignore {
+        /// GROUP/ID
+        instance: Instance,
+    },
+    /// Switch the resurrector on or off
+    UpdateResurrection {
+        /// on or off
+        #[arg(value_parser = on_or_off, value_name = "on|off", action = clap::ArgAction::Set)]
+        enabled: bool,
+    },
+    /// Delete a VM; its instance stays and can be recreated
+    DeleteVm {
+        /// VM
+        cid: String,
+    },
+    /// List VMs that were replaced and are not deleted yet
+    OrphanedVms,
+    /// Fetch the logs of instances
+    Logs(LogsArgs),
+    /// Open a shell on an instance, or run a command on instances
+    Ssh(SshArgs),
+    /// List errands
+    #[command(alias = "es")]
+    Errands,
+
+    /// List disks with their hints, or orphans
+    Disks {
+        /// Only disks that no instance uses any more
+        #[arg(short, long)]
+        orphaned: bool,
+    },
+    /// Give a disk to a stopped instance; the one it had becomes an orphan
+    AttachDisk {
+        /// GROUP/ID
+        instance: Instance,
+        /// Disk
+        disk_cid: String,
+        /// Properties of the disk from now on; 'copy' takes those of the disk before it
+        #[arg(long, value_name = "PROPERTIES")]
+        disk_properties: Option<String>,
+    },
+    /// Take a disk from its instance and keep it as an orphan
+    OrphanDisk {
+        /// Disk
+        cid: String,
+    },
+    /// Delete an orphaned disk
+    DeleteDisk {
+        /// Disk
+        cid: String,
+    },
+    /// List orphaned networks
+    Networks {
+        /// Only networks that no deployment uses any more; there are no others to list
+        #[arg(short, long)]
+        orphaned: bool,
+    },
+    /// List snapshots
+    Snapshots,
+    /// Take snapshots of the disks of an instance, or of all
+    TakeSnapshot {
+        /// GROUP/ID; all instances if absent
+        instance: Option<Instance>,
+    },
+    /// Delete a snapshot
+    DeleteSnapshot {
+        /// Snapshot
+        cid: String,
+    },
+    /// Delete all snapshots of a deployment
+    DeleteSnapshots,
+
+    /// List running tasks, or recent ones
+    #[command(alias = "ts")]
+    Tasks(TasksArgs),
+    /// Follow a task, or show one that ended
+    #[command(alias = "t")]
+    Task(TaskArgs),
+    /// Cancel a task at its next checkpoint
+    #[command(alias = "ct")]
+    CancelTask {
+        /// Number of the task
+        id: u64,
+    },
+    /// Cancel tasks at their next checkpoints
+    #[command(alias = "cts")]
+    CancelTasks {
+        /// Only of these types, such as update_deployment
+        #[arg(short, long = "type", value_name = "TYPE")]
+        types: Vec<String>,
+        /// In these states: queued (the default), processing
+        #[arg(short, long = "state", value_name = "STATE")]
+        states: Vec<String>,
+    },
+    /// List what was done, by whom
+    Events(EventsArgs),
+    /// Show one event
+    Event {
+        /// Number of the event
+        id: String,
+    },
+    /// List locks
+    Locks,
+    /// Remove what nothing uses
+    CleanUp(CleanUpArgs),
+    /// List what the clouds may hold that nothing owns
+    Leaks,
+    /// Send a request to the director
+    Curl(CurlArgs),
+}
+
+fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" | "yes" | "enable" | "true" => Ok(true),
+        "off" | "no" | "disable" | "false" => Ok(false),
+        _ => Err("expected 'on' or 'off'"),
+    }
+}
+
+/// `upload-stemcell`.
+#[derive(Debug, Args)]
+pub(crate) struct UploadStemcellArgs {
+    /// Tarball, or http(s):// URL that the director fetches
+    pub(crate) source: String,
+    /// Replace the one with the same name and version
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With a URL: do nothing if a stemcell of this name is there
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// With a URL: in this version
+    #[arg(long = "version", value_name = "VERSION")]
+    pub(crate) stemcell_version: Option<String>,
+    /// With a URL: digest of the tarball
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) sha1: Option<String>,
+}
+
+/// A document that is sent.
+#[derive(Debug, Args)]
+pub(crate) struct DocumentArgs {
+    /// YAML file; '-' is the standard input
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) changes: InterpolationArgs,
+}
+
+/// `update-cloud-config`, `update-runtime-config`.
+#[derive(Debug, Args)]
+pub(crate) struct UpdateNamedConfigArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+    #[command(flatten)]
+    pub(crate) name: NameArgs,
+}
+
+/// `cloud-config`, `runtime-config`.
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Name of the config
+    #[arg(long, default_value = "")]
+    pub(crate) name: String,
+}
+
+/// `configs`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigsArgs {
+    /// Only of this name
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Only of this type, such as cloud
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
+    /// Also older versions, N of each
+    #[arg(short, long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", default_value_t = 1)]
+    pub(crate) recent: u32,
+}
+
+/// `config`, `delete-config`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct OneConfigArgs {
+    /// Number of the config
+    #[arg(conflicts_with_all = ["kind", "name"])]
+    pub(crate) id: Option<String>,
+    /// Type of the config
+    #[arg(long = "type", value_name = "TYPE", requires = "name")]
+    pub(crate) kind: Option<String>,
+    /// Name of the config
+    #[arg(long, requires = "kind")]
+    pub(crate) name: Option<String>,
+}
+
+/// `update-config`.
+#[derive(Debug, Args)]
+pub(crate) struct UpdateConfigArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+    /// Type of the config, such as cloud, runtime or cpi
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) kind: String,
+    /// Name of the config
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Only if this is the number of the current one; the one that was compared with if absent
+    #[arg(long, value_name = "ID")]
+    pub(crate) expected_latest_id: Option<String>,
+}
+
+/// `diff-config`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffConfigArgs {
+    /// Number of the first config
+    #[arg(long, value_name = "ID", required_unless_present = "from_content", conflicts_with = "from_content")]
+    pub(crate) from_id: Option<String>,
+    /// Number of the second config
+    #[arg(long, value_name = "ID", required_unless_present = "to_content", conflicts_with = "to_content")]
+    pub(crate) to_id: Option<String>,
+    /// File with the first config
+    #[arg(long, value_name = "PATH")]
+    pub(crate) from_content: Option<PathBuf>,
+    /// File with the second config
+    #[arg(long, value_name = "PATH")]
+    pub(crate) to_content: Option<PathBuf>,
+}
+
+/// `deploy`.
+#[derive(Debug, Args)]
+pub(crate) struct DeployArgs {
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Show the plan and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Show secrets in the difference
+    #[arg(long)]
+    pub(crate) no_redact: bool,
+    /// Do not drain, on all instances or only on those of a group; may be repeated
+    #[arg(long, value_name = "GROUP[/ID]", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    pub(crate) skip_drain: Vec<String>,
+}
+
+/// `plan`, and what it has in common with `deploy`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Manifest; '-' is the standard input
+    pub(crate) manifest: PathBuf,
+    #[command(flatten)]
+    pub(crate) changes: InterpolationArgs,
+    /// A variable without a value is an error, before anything is sent
+    #[arg(long)]
+    pub(crate) var_errs: bool,
+    /// A value that is not used is an error, before anything is sent
+    #[arg(long)]
+    pub(crate) var_errs_unused: bool,
+    /// Recreate all VMs
+    #[arg(long)]
+    pub(crate) recreate: bool,
+    /// Recreate all disks; what is on them is copied
+    #[arg(long)]
+    pub(crate) recreate_persistent_disks: bool,
+    /// Recreate VMs that were made before this time, such as 2026-11-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) recreate_vms_created_before: Option<String>,
+    /// Recreate VMs whose agent does not answer
+    #[arg(long)]
+    pub(crate) fix: bool,
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+}
+
+impl PlanArgs {
+    /// What is a mistake in the manifest.
+    pub(crate) fn strictness(&self) -> Strictness {
+        Strictness { missing: self.var_errs, unused: self.var_errs_unused }
+    }
+
+    /// What of it the director is told, with `deploy` and with `plan`.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let mut query = Vec::new();
+        let switches = [
+            ("recreate", self.recreate || self.recreate_vms_created_before.is_some()),
+            ("recreate_persistent_disks", self.recreate_persistent_disks),
+            ("fix", self.fix),
+        ];
+        query.extend(switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| (name, "true".to_owned())));
+        query.extend(self.recreate_vms_created_before.clone().map(|time| ("recreate_vms_created_before", time)));
+        query.extend(self.pace.query());
+        query
+    }
+}
+
+/// How many at once, instead of what the manifest says.
+#[derive(Debug, Args)]
+pub(crate) struct PaceArgs {
+    /// Instances to try first: a number or a percentage
+    #[arg(long, value_name = "N")]
+    pub(crate) canaries: Option<String>,
+    /// Instances at once: a number or a percentage
+    #[arg(long, value_name = "N")]
+    pub(crate) max_in_flight: Option<String>,
+}
+
+impl PaceArgs {
+    /// What of it the director is told.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let canaries = self.canaries.clone().map(|canaries| ("canaries", canaries));
+        canaries.into_iter().chain(self.max_in_flight.clone().map(|most| ("max_in_flight", most))).collect()
+    }
+}
+
+/// `vms`.
+#[derive(Debug, Args)]
+pub(crate) struct VmsArgs {
+    /// Also show load, memory and disks
+    #[arg(long)]
+    pub(crate) vitals: bool,
+    /// Also show what the cloud was asked for
+    #[arg(long)]
+    pub(crate) cloud_properties: bool,
+}
+
+/// `instances`.
+#[derive(Debug, Args)]
+pub(crate) struct InstancesArgs {
+    /// Also show state, VM, disks and agent
+    #[arg(short = 'i', long)]
+    pub(crate) details: bool,
+    /// Also show load, memory and disks
+    #[arg(long)]
+    pub(crate) vitals: bool,
+    /// Also show processes
+    #[arg(short, long)]
+    pub(crate) ps: bool,
+    /// Only those where something fails
+    #[arg(short, long)]
+    pub(crate) failing: bool,
+}
+
+/// What `start`, `stop`, `restart` and `recreate` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeArgs {
+    /// GROUP or GROUP/ID; everything if absent
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Option<Selection>,
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+    /// Bring the whole deployment to its manifest on the way; that is the default
+    #[arg(long)]
+    pub(crate) converge: bool,
+    /// Touch nothing but the one instance
+    #[arg(long, conflicts_with_all = ["converge", "canaries", "max_in_flight"])]
+    pub(crate) no_converge: bool,
+}
+
+/// Whether to drain.
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// Do not drain
+    #[arg(long)]
+    pub(crate) skip_drain: bool,
+}
+
+/// `recreate`.
+#[derive(Debug, Args)]
+pub(crate) struct RecreateArgs {
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    #[command(flatten)]
+    pub(crate) drain: DrainArgs,
+    /// Also those whose agent does not answer
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Only VMs that were made before this time, such as 2026-11-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) vms_created_before: Option<String>,
+    /// Only show what would happen
+    #[arg(long, conflicts_with = "no_converge")]
+    pub(crate) dry_run: bool,
+}
+
+/// `cloud-check`.
+#[derive(Debug, Args)]
+pub(crate) struct CloudCheckArgs {
+    /// Repair everything in the usual way
+    #[arg(short, long, conflicts_with_all = ["report", "resolutions"])]
+    pub(crate) auto: bool,
+    /// Repair in this way whatever can be, such as recreate_vm, and leave the rest; may be repeated
+    #[arg(long = "resolution", value_name = "RESOLUTION")]
+    pub(crate) resolutions: Vec<String>,
+    /// Only list what is wrong
+    #[arg(short, long, conflicts_with = "resolutions")]
+    pub(crate) report: bool,
+}
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// GROUP or GROUP/ID; everything if absent
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Option<Selection>,
+    /// Folder to write to
+    #[arg(long, default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// Only of these jobs, separated by commas
+    #[arg(long = "only", value_name = "FILTER")]
+    pub(crate) filters: Vec<String>,
+    /// Only the agent's
+    #[arg(long, group = "kind_of_logs")]
+    pub(crate) agent: bool,
+    /// Only the system's
+    #[arg(long, group = "kind_of_logs")]
+    pub(crate) system: bool,
+    /// The agent's, the system's and those of jobs
+    #[arg(long, group = "kind_of_logs")]
+    pub(crate) all_logs: bool,
+}
+
+/// `ssh`.
+#[derive(Debug, Args)]
+pub(crate) struct SshArgs {
+    /// GROUP or GROUP/ID; everything if absent
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Option<Selection>,
+    /// Run this instead of a shell
+    #[arg(short, long, value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
+    /// Options for the ssh program, separated by spaces
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) opts: Option<String>,
+    /// Collect what commands print into a table
+    #[arg(short, long, requires = "command")]
+    pub(crate) results: bool,
+    /// Jump host [env: BOSH_GW_HOST]
+    #[arg(long, env = "BOSH_GW_HOST", hide_env = true, value_name = "HOST")]
+    pub(crate) gw_host: Option<String>,
+    /// User on the jump host [env: BOSH_GW_USER]
+    #[arg(long, env = "BOSH_GW_USER", hide_env = true, value_name = "NAME")]
+    pub(crate) gw_user: Option<String>,
+    /// Key for the jump host [env: BOSH_GW_PRIVATE_KEY]
+    #[arg(long, env = "BOSH_GW_PRIVATE_KEY", hide_env = true, value_name = "FILE")]
+    pub(crate) gw_private_key: Option<PathBuf>,
+    /// Use no jump host, even if one is named
+    #[arg(long)]
+    pub(crate) gw_disable: bool,
+}
+
+/// `tasks`.
+#[derive(Debug, Args)]
+pub(crate) struct TasksArgs {
+    /// Also those that ended; the last N
+    #[arg(short, long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+    pub(crate) recent: Option<u32>,
+    /// Of every type, also those that only look
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
+
+/// `task`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    /// Number of the task; the running one if absent
+    pub(crate) id: Option<u64>,
+    /// Print its events as they are
+    #[arg(long, group = "output")]
+    pub(crate) event: bool,
+    /// Print the director's log of it
+    #[arg(long, group = "output")]
+    pub(crate) debug: bool,
+    /// Print what the CPI said
+    #[arg(long, group = "output")]
+    pub(crate) cpi: bool,
+    /// Print its result
+    #[arg(long, group = "output")]
+    pub(crate) result: bool,
+    /// Without a number: of every type, also those that only look
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
+
+/// `events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Before the event of this number
+    #[arg(long, value_name = "ID")]
+    pub(crate) before_id: Option<String>,
+    /// Before this time, such as '2026-11-16 10:00:00'
+    #[arg(long, value_name = "TIME")]
+    pub(crate) before: Option<String>,
+    /// After this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) after: Option<String>,
+    /// Of this task
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<String>,
+    /// Of this instance
+    #[arg(long, value_name = "GROUP/ID")]
+    pub(crate) instance: Option<String>,
+    /// By this user
+    #[arg(long, value_name = "NAME")]
+    pub(crate) event_user: Option<String>,
+    /// Of this action
+    #[arg(long)]
+    pub(crate) action: Option<String>,
+    /// About this type of thing
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) object_type: Option<String>,
+    /// About the thing of this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) object_name: Option<String>,
+}
+
+/// `clean-up`.
+#[derive(Debug, Args)]
+pub(crate) struct CleanUpArgs {
+    /// Everything that nothing uses, orphaned disks too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only show what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Keep orphaned disks, even with --all
+    #[arg(long)]
+    pub(crate) keep_orphaned_disks: bool,
+}
+
+/// `curl`.
+#[derive(Debug, Args)]
+pub(crate) struct CurlArgs {
+    /// Path, with its query
+    pub(crate) path: String,
+    /// Method
+    #[arg(short = 'X', long, default_value = "GET")]
+    pub(crate) method: String,
+    /// Header, as 'NAME: VALUE'; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
+    pub(crate) headers: Vec<String>,
+    /// File with the body
+    #[arg(long, value_name = "PATH")]
+    pub(crate) body: Option<PathBuf>,
+    /// Also print the headers of the answer
+    #[arg(short = 'i', long)]
+    pub(crate) show_headers: bool,
+}

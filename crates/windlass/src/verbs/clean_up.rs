@@ -1,0 +1,53 @@
+//! `windlass clean-up`: what nothing uses goes.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::cli::CleanUpArgs;
+use crate::director_answers::CleanUpPlan;
+use crate::failure::Failure;
+use crate::session::{Call, Session, While};
+use crate::table::Table;
+
+pub(super) async fn run(session: &mut Session<'_>, arguments: &CleanUpArgs) -> Result<(), Failure> {
+    let (all, keep) = (arguments.all, arguments.keep_orphaned_disks);
+    if arguments.dry_run {
+        let path = format!("/cleanup/dryrun?remove_all={all}&keep_orphaned_disks={keep}");
+        let plan: CleanUpPlan = session.director.get(&path).await.while_("looking for what nothing uses")?;
+        for table in tables(plan) {
+            session.screen.table(&table);
+        }
+        return Ok(());
+    }
+    session.confirm()?;
+    let config = json!({"config": {"remove_all": all, "keep_orphaned_disks": keep}});
+    let call = Call::new(Method::POST, "/cleanup").with_json(config);
+    session.carry_out(call, "cleaning up").await.map(|_| ())
+}
+
+fn tables(plan: CleanUpPlan) -> [Table; 7] {
+    let releases = plan.releases.into_iter();
+    let releases = releases
+        .flat_map(|release| release.versions.into_iter().map(move |version| vec![release.name.clone(), version]));
+    let stemcells = plan.stemcells.into_iter().map(|stemcell| vec![stemcell.name, stemcell.version]);
+    let packages = plan.compiled_packages.into_iter();
+    let packages = packages.map(|package| vec![package.name, package.stemcell_os, package.stemcell_version]);
+    let disks = plan.orphaned_disks.into_iter();
+    let disks = disks.map(|disk| vec![disk.disk_cid, disk.deployment_name, disk.instance_name, disk.size.to_string()]);
+    let vms = plan.orphaned_vms.into_iter().map(|vm| vec![vm.cid, vm.deployment_name, vm.instance_name]);
+    let blobs = |ids: Vec<String>| ids.into_iter().map(|id| vec![id]).collect();
+    [
+        listed("Unused Releases", &["Name", "Version"], releases.collect()),
+        listed("Unused Stemcells", &["Name", "Version"], stemcells.collect()),
+        listed("Unused Compiled Packages", &["Name", "Stemcell OS", "Stemcell Version"], packages.collect()),
+        listed("Exported Releases", &["Blob ID"], blobs(plan.exported_releases)),
+        listed("Stale DNS Record Blobs", &["Blob ID"], blobs(plan.dns_blobs)),
+        listed("Orphaned Disks", &["Disk CID", "Deployment", "Instance", "Size (mb)"], disks.collect()),
+        listed("Orphaned VMs", &["VM CID", "Deployment", "Instance"], vms.collect()),
+    ]
+}
+
+fn listed(title: &str, header: &[&'static str], mut rows: Vec<Vec<String>>) -> Table {
+    rows.sort_by(|a, b| a[0].cmp(&b[0]));
+    Table { title: Some(title.to_owned()), header: header.to_vec(), rows, ..Table::default() }
+}
