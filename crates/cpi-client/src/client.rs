@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -38,6 +39,12 @@ pub trait CallObserver: Sync {
 
     /// A line that the CPI wrote to stderr, as it comes, then the lines of its answer's `log`; without credentials.
     fn stderr_line(&self, line: &str);
+}
+
+/// Somebody who measures all calls to a CPI.
+pub trait CallMeter: std::fmt::Debug + Send + Sync {
+    /// A call ended after so long.
+    fn called(&self, method: &str, took: Duration, succeeded: bool);
 }
 
 /// Nobody watches.
@@ -86,6 +93,7 @@ pub struct Cpi {
     command: CpiCommand,
     options: CpiOptions,
     negotiated: OnceCell<Negotiated>,
+    meter: Option<Arc<dyn CallMeter>>,
 }
 
 /// What the caller itself says in a context.
@@ -99,7 +107,12 @@ impl Cpi {
                 tracing::warn!("the CPI's property '{key}' is not sent: the context's own value has that name");
             }
         }
-        Self { command, options, negotiated: OnceCell::new() }
+        Self { command, options, negotiated: OnceCell::new(), meter: None }
+    }
+
+    /// The same, with all calls measured.
+    pub fn measured_by(self, meter: Arc<dyn CallMeter>) -> Self {
+        Self { meter: Some(meter), ..self }
     }
 
     /// What the CPI can do, and the version that both sides speak. Asked once.
@@ -174,8 +187,17 @@ impl Cpi {
         Request { method: M::NAME.to_owned(), arguments, context: context.with_stemcell(stemcell_version), api_version }
     }
 
-    /// One process, one request, one result.
     async fn exchange(&self, request: &Request, observer: &impl CallObserver) -> Result<Value, CallError> {
+        let begun = Instant::now();
+        let result = self.run(request, observer).await;
+        if let Some(meter) = &self.meter {
+            meter.called(&request.method, begun.elapsed(), result.is_ok());
+        }
+        result
+    }
+
+    /// One process, one request, one result.
+    async fn run(&self, request: &Request, observer: &impl CallObserver) -> Result<Value, CallError> {
         let method = &request.method;
         let command = self.command.build()?;
         let scrubber = Scrubber::of(request);

@@ -27,7 +27,7 @@ pub mod negotiation;
 pub mod redaction;
 pub mod response;
 
-pub use client::{CallObserver, Cpi, CpiOptions, PreparedCall, WrongMethod};
+pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall, WrongMethod};
 pub use command::{CpiCommand, Environment};
 pub use error::CallError;
 pub use negotiation::Negotiated;

@@ -7,6 +7,7 @@ use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
 
 use crate::built_in::{self, BuiltInError};
 use crate::desired::{CpiConfig, CpiEntry};
+use crate::metrics::Metrics;
 use crate::settings::{CpiChoice, Settings};
 use crate::state_dir::StateDir;
 
@@ -37,6 +38,8 @@ pub struct Drivers {
     pub folders: StateDir,
     /// Who asks.
     pub director_uuid: String,
+    /// Where calls are counted.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Drivers {
@@ -73,7 +76,8 @@ impl Drivers {
             deadline: *cpi_deadline,
         };
         let resizes_disks = enable_cpi_resize_disk.unwrap_or_else(|| choice.is_built_in());
-        Ok(DrivenCpi { names, cpi: Arc::new(Cpi::new(command, options)), resizes_disks })
+        let meter = self.metrics.meter(names.first().map(String::as_str).unwrap_or_default());
+        Ok(DrivenCpi { names, cpi: Arc::new(Cpi::new(command, options).measured_by(meter)), resizes_disks })
     }
 }
 
@@ -87,7 +91,7 @@ mod tests {
     fn drivers(folder: &tempfile::TempDir, settings: Settings) -> Drivers {
         let folders = StateDir::open(&folder.path().join("state")).unwrap();
         let own_cpi = CpiCommand { executable: "own".into(), arguments: vec![], environment: Environment::Director };
-        Drivers { own_cpi, settings, folders, director_uuid: "uuid".into() }
+        Drivers { own_cpi, settings, folders, director_uuid: "uuid".into(), metrics: Default::default() }
     }
 
     fn config(yaml: &str) -> CpiConfig {

@@ -8,6 +8,7 @@
 //! - [`tasks`]: what the API queues and workers carry out.
 //! - [`problems`]: what cloud-check finds and what can be done about it.
 //! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
+//! - [`resurrector`]: has VMs that were lost made anew.
 //! - [`settings`]: what the operator set in `director.yml`.
 //! - [`recovery`]: what happens at the start after a kill.
 
@@ -20,9 +21,11 @@ pub mod desired;
 mod diff;
 pub mod driven_cpis;
 pub mod ledger;
+pub mod metrics;
 pub mod plan;
 pub mod problems;
 pub mod recovery;
+pub mod resurrector;
 pub mod settings;
 mod start;
 pub mod state_dir;
@@ -37,6 +40,8 @@ pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::agents::Agents;
 use crate::clouds::Clouds;
+use crate::metrics::Metrics;
+use crate::resurrector::HealthRecord;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::store::Store;
@@ -64,6 +69,10 @@ pub struct Director {
     pub workers: Workers,
     /// What the operator set.
     pub settings: Settings,
+    /// How instances were when they were last asked.
+    pub health: HealthRecord,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Director {

@@ -17,7 +17,9 @@ use crate::agents::Agents;
 use crate::built_in::BuiltInError;
 use crate::clouds::Clouds;
 use crate::driven_cpis::Drivers;
+use crate::metrics::Metrics;
 use crate::recovery::{RecoveryError, recover};
+use crate::resurrector::{self, HealthRecord};
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
@@ -98,6 +100,7 @@ pub struct Running {
     env_sh: PathBuf,
     stop_workers: watch::Sender<bool>,
     workers: JoinHandle<Finished>,
+    resurrector: JoinHandle<()>,
     stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
     store: Store,
@@ -118,6 +121,7 @@ impl Running {
     /// Stops cleanly: no new tasks are begun, running ones finish, and whoever follows them sees their end.
     pub async fn stop(self) {
         let _ = self.stop_workers.send(true);
+        let _ = self.resurrector.await;
         if let Ok(Finished::SomeTasks) = self.workers.await {
             tokio::time::sleep(FAREWELL).await;
         }
@@ -149,11 +153,13 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let agents = Agents::new(authority, &client_identity, settings.agent_env.clone())
         .map_err(|error| StartError::Tls(error.into()))?;
 
+    let metrics = Arc::new(Metrics::default());
     let clouds = Clouds::driven_by(Drivers {
         own_cpi: options.own_cpi,
         settings: settings.clone(),
         folders: folders.clone(),
         director_uuid: uuid.clone(),
+        metrics: metrics.clone(),
     })?;
     let listen = settings.listen;
     let director = Arc::new(Director {
@@ -166,6 +172,8 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         folders: folders.clone(),
         workers: Workers::default(),
         settings,
+        health: HealthRecord::default(),
+        metrics,
     });
     director.refresh_clouds().await?;
     recover(&director).await?;
@@ -178,9 +186,20 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let (stop_workers, workers_stop) = watch::channel(false);
     let (stop_server, server_stops) = watch::channel(false);
     let workers = tokio::spawn(Workers::run(director.clone(), until(workers_stop)));
+    let resurrector = tokio::spawn(resurrector::run(director.clone(), until(stop_workers.subscribe())));
     let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
     write_env_sh(&director, address).map_err(unusable)?;
-    Ok(Running { address, env_sh: folders.env_sh(), stop_workers, workers, stop_server, server, store, _lock: lock })
+    Ok(Running {
+        address,
+        env_sh: folders.env_sh(),
+        stop_workers,
+        workers,
+        resurrector,
+        stop_server,
+        server,
+        store,
+        _lock: lock,
+    })
 }
 
 async fn until(mut stopping: watch::Receiver<bool>) {

@@ -24,6 +24,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
+mod watching;
 
 use std::sync::Arc;
 
@@ -56,8 +57,10 @@ pub fn router(director: Arc<Director>) -> Router {
         .merge(readers)
         .merge(admins)
         .route("/info", get(info::info))
+        .route("/health", get(watching::health))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(axum::middleware::from_fn_with_state(director.clone(), watching::count))
         .with_state(director)
 }
 
@@ -89,6 +92,7 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/snapshots", get(snapshots::list))
         .route("/deployments/{deployment}/errands", get(releases::nothing_in))
         .route("/deployments/{deployment}/variables", get(releases::nothing_in))
+        .route("/metrics", get(watching::metrics))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
@@ -145,6 +149,7 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/vms/{cid}", delete(resources::remove_vm))
         .route("/cleanup", post(clean_up::run))
         .route("/resources/{id}", get(resources::blob))
+        .route("/deployments/{deployment}/jobs/{group}/{instance}/resurrection", put(problems::resurrection_of_one))
         .route("/events", post(events::create))
         .route("/task/{id}", delete(tasks::cancel))
         .route("/tasks/cancel", post(tasks::cancel_many))

@@ -97,6 +97,14 @@ pub(super) async fn resurrection(State(director): Shared) -> Result<Json<Value>,
     Ok(Json(json!({"resurrection": !director.store.resurrection_is_paused().await?})))
 }
 
+/// The original gave this up for configs as well.
+pub(super) async fn resurrection_of_one() -> (StatusCode, &'static str) {
+    (
+        StatusCode::GONE,
+        "This endpoint has been removed. Please use the resurrection config, with update-config --type resurrection",
+    )
+}
+
 fn parse<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, ApiError> {
     serde_json::from_str(body).map_err(|error| ApiError::bad_request(40000, format!("the request's body: {error}")))
 }

@@ -20,7 +20,7 @@ use crate::tasks::Workers;
 use crate::users::{Account, Credentials, Role, Users};
 
 /// Needs no credentials.
-const OPEN: [&str; 1] = ["/info"];
+const OPEN: [&str; 2] = ["/health", "/info"];
 
 /// A director without clouds and workers: what it is asked for is answered or queued.
 pub(super) struct Bench {
@@ -50,6 +50,8 @@ impl Bench {
             folders,
             workers: Workers::default(),
             settings: Default::default(),
+            health: Default::default(),
+            metrics: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }
     }

@@ -142,6 +142,27 @@ impl Store {
         Ok(row.try_get("id")?)
     }
 
+    /// Notes that a task does something to an instance.
+    pub async fn begin_instance_event(
+        &self,
+        task: i64,
+        action: &str,
+        deployment: &str,
+        instance: &str,
+    ) -> Result<i64, StoreError> {
+        let user: Option<String> = sqlx::query_scalar("SELECT username FROM tasks WHERE id = $1")
+            .bind(task)
+            .fetch_optional(self.database.pool())
+            .await?;
+        let event = Event {
+            task: Some(task),
+            deployment: Some(deployment.to_owned()),
+            instance: Some(instance.to_owned()),
+            ..Event::new(user.as_deref().unwrap_or(DIRECTOR), action, "instance", Some(instance))
+        };
+        self.add_event(&event).await
+    }
+
     /// Notes how something ended.
     pub async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
@@ -316,7 +337,8 @@ pub(super) async fn locks_change(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, context)
-         SELECT $1, COALESCE(t.username, $5), $2, 'lock', 'lock:' || l.name, l.task, t.deployment, '{}'
+         SELECT $1, COALESCE(t.username, $5), $2, 'lock', 'lock:' || l.name, l.task,
+            CASE WHEN l.name LIKE 'deployment:%' THEN SUBSTR(l.name, 12) ELSE t.deployment END, '{}'
          FROM locks l LEFT JOIN tasks t ON t.id = l.task WHERE l.task = $3 AND ($4 = '' OR l.name = $4)",
     )
     .bind(clock::now())

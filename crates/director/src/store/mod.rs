@@ -4,6 +4,7 @@
 //! intents live here as well, so that several directors can share one database.
 
 mod configs;
+mod counts;
 mod deployments;
 mod events;
 mod instances;
@@ -23,6 +24,7 @@ use windlass_database::sqlx::{self, Row};
 use windlass_database::{Database, Migration, OpenError};
 
 pub use configs::{AddConfig, ConfigRecord};
+pub use counts::Counts;
 pub use deployments::DeploymentRecord;
 pub use events::{Event, EventFilter, EventRecord};
 pub use instances::{InstanceRecord, InstanceState};

@@ -1,4 +1,4 @@
-//! Problems that cloud-check found, and which instances it leaves alone.
+//! Problems that cloud-check found, which instances it leaves alone, and whether the resurrector waits.
 
 use std::collections::BTreeSet;
 
@@ -73,15 +73,6 @@ impl Store {
     pub async fn close_problem(&self, id: i64) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM problems WHERE id = $1").bind(id).execute(self.database.pool()).await?;
         Ok(())
-    }
-
-    /// Instances that nobody touches, because an operator said so.
-    pub async fn ignored_instances(&self, deployment: &str) -> Result<BTreeSet<String>, StoreError> {
-        let ids: Vec<String> = sqlx::query_scalar("SELECT id FROM instances WHERE deployment = $1 AND ignored <> 0")
-            .bind(deployment)
-            .fetch_all(self.database.pool())
-            .await?;
-        Ok(ids.into_iter().collect())
     }
 
     /// Whether nobody touches an instance from now on.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::execute::{Execution, Failures};
+use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::{all, one_or_several};
 use super::{OutputKind, TaskError, TaskLog, explain, lock_deployment};
@@ -34,7 +35,10 @@ pub(super) async fn run(
         let part = stage.part(&instance.label());
         let found = current.instances.iter().find(|found| found.record.id == instance.id);
         let mut execution = Execution::new(director, log, part.clone(), deployment, instance, found);
-        each.push(Box::pin(async move { part.run(remove(&mut execution, log, instance, force)).await }));
+        each.push(Box::pin(async move {
+            let work = remove(&mut execution, log, instance, force);
+            part.run(with_event(director, log, deployment, instance, work)).await
+        }));
     }
     all(each, director.settings.max_threads).await?;
     let left = director.store.instances(deployment).await?;

@@ -65,17 +65,7 @@ struct Seen {
 impl<'a> Scan<'a> {
     pub(super) async fn new(director: &'a Director, log: &'a TaskLog, deployment: &str) -> Result<Self, TaskError> {
         let current = reload(director, deployment).await?;
-        let errands: BTreeSet<String> = groups_of(director, deployment)
-            .await?
-            .into_iter()
-            .filter(|group| group.lifecycle == Lifecycle::Errand)
-            .map(|group| group.name)
-            .collect();
-        let mut left_alone = director.store.ignored_instances(deployment).await?;
-        let without_vm = |instance: &&CurrentInstance| {
-            instance.record.state == InstanceState::Detached || errands.contains(&instance.record.group)
-        };
-        left_alone.extend(current.instances.iter().filter(without_vm).map(|instance| instance.record.id.clone()));
+        let left_alone = left_alone(director, deployment, &current).await?;
         Ok(Self { director, log, current, left_alone })
     }
 
@@ -197,6 +187,27 @@ impl<'a> Scan<'a> {
 
 fn is_attached_to(disk: &DiskRecord, vm: &VmRecord) -> bool {
     disk.vm.as_ref() == Some(&vm.cid)
+}
+
+/// Instances of which nobody expects a VM, or which nobody touches.
+async fn left_alone(director: &Director, deployment: &str, current: &Current) -> Result<BTreeSet<String>, TaskError> {
+    let groups = groups_of(director, deployment).await?.into_iter();
+    let errands: Vec<_> = groups.filter(|group| group.lifecycle == Lifecycle::Errand).map(|group| group.name).collect();
+    let is_left_alone = |instance: &&CurrentInstance| {
+        let record = &instance.record;
+        record.ignored || record.state == InstanceState::Detached || errands.contains(&record.group)
+    };
+    Ok(current.instances.iter().filter(is_left_alone).map(|instance| instance.record.id.clone()).collect())
+}
+
+/// Instances that should have a VM with an agent that answers.
+pub(crate) async fn instances_with_vms(
+    director: &Director,
+    deployment: &str,
+) -> Result<Vec<CurrentInstance>, TaskError> {
+    let current = reload(director, deployment).await?;
+    let left_alone = left_alone(director, deployment, &current).await?;
+    Ok(current.instances.into_iter().filter(|instance| !left_alone.contains(&instance.record.id)).collect())
 }
 
 /// The groups of the manifest that was deployed last.

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 
 use super::execute::{Execution, Failures};
+use super::instance_event::with_event;
 use super::log::EventPart;
 use super::prepare::{prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
@@ -78,7 +79,10 @@ impl Work<'_> {
         let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
         for instance in removed {
             let part = stage.part(&instance.label());
-            each.push(Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions, None)).await }));
+            each.push(Box::pin(async move {
+                let work = self.execute(&part, instance, &instance.actions, None);
+                part.run(with_event(self.director, self.log, self.deployment, instance, work)).await
+            }));
         }
         all(each, self.director.settings.max_threads).await
     }
@@ -108,7 +112,10 @@ impl Work<'_> {
                 let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
                 for instance in batch {
                     let part = stage.part(&format!("{}{suffix}", instance.label()));
-                    each.push(Box::pin(async move { part.run(self.update_one(&part, instance, watch)).await }));
+                    each.push(Box::pin(async move {
+                        let work = self.update_one(&part, instance, watch);
+                        part.run(with_event(self.director, self.log, self.deployment, instance, work)).await
+                    }));
                 }
                 all(each, group.max_in_flight).await?;
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::execute::{Execution, Failures};
+use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
 use super::{OutputKind, TaskError, TaskLog, lock_deployment};
@@ -35,15 +36,20 @@ pub(super) async fn run(
     let instance = &plan.removed[0];
     director.store.begin_state(&instance.id, instance.state).await?;
     let stage = log.open_stage(&format!("Updating instance {}", instance.label()));
-    let mut execution: Option<Execution> = None;
-    for actions in instance.actions.chunk_by(|one, next| label(one) == label(next)) {
-        let part = stage.part(label(&actions[0]));
-        let execution = execution
-            .get_or_insert_with(|| Execution::new(director, log, part.clone(), deployment, instance, Some(present)));
-        execution.report_to(part.clone());
-        let work = async { execution.run(actions, Failures::Stop).await.map_err(one_or_several) };
-        part.run(work).await?;
-    }
+    let work = async {
+        let mut execution: Option<Execution> = None;
+        for actions in instance.actions.chunk_by(|one, next| label(one) == label(next)) {
+            let part = stage.part(label(&actions[0]));
+            let execution = execution.get_or_insert_with(|| {
+                Execution::new(director, log, part.clone(), deployment, instance, Some(present))
+            });
+            execution.report_to(part.clone());
+            let work = async { execution.run(actions, Failures::Stop).await.map_err(one_or_several) };
+            part.run(work).await?;
+        }
+        Ok(())
+    };
+    with_event(director, log, deployment, instance, work).await?;
     director.store.finish_instance(&instance.id).await?;
     Ok(present.record.name())
 }

@@ -52,8 +52,21 @@ impl Site {
         Self::start_with_database(None)
     }
 
+    /// A site whose director has settings, and whose stemcell and cloud config are uploaded.
+    pub(crate) fn ready_with_settings(settings: &str) -> Self {
+        Self::start_with(None, Some(settings)).with_stemcell()
+    }
+
     fn start_with_database(db: Option<String>) -> Self {
+        Self::start_with(db, None)
+    }
+
+    fn start_with(db: Option<String>, settings: Option<&str>) -> Self {
         let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, db, network: Network::claim() };
+        if let Some(settings) = settings {
+            fs::create_dir(site.state_dir()).unwrap();
+            fs::write(site.state_dir().join("director.yml"), settings).unwrap();
+        }
         site.write_documents(1);
         site.start_director(None);
         site
@@ -65,13 +78,16 @@ impl Site {
     }
 
     pub(crate) fn ready_to_deploy_with_database(db: Option<String>) -> Self {
-        let site = Self::start_with_database(db);
-        let stemcell = site.file("stemcell.tgz");
+        Self::start_with_database(db).with_stemcell()
+    }
+
+    fn with_stemcell(self) -> Self {
+        let stemcell = self.file("stemcell.tgz");
         let stemcell = stemcell.to_str().unwrap();
-        site.ok(&["stemcell", "build", "--output", stemcell]);
-        site.ok(&["upload-stemcell", stemcell]);
-        site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
-        site
+        self.ok(&["stemcell", "build", "--output", stemcell]);
+        self.ok(&["upload-stemcell", stemcell]);
+        self.ok(&["-n", "update-cloud-config", self.file("cloud-config.yml").to_str().unwrap()]);
+        self
     }
 
     /// A file or folder beside the state directory.
@@ -107,6 +123,8 @@ impl Site {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log")).unwrap();
         let mut command = Command::new(WINDLASS);
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
+        // The networks of these tests are of the loopback interface, which only processes share with the machine.
+        command.args(["--isolation", "process"]);
         command.args(self.db.iter().flat_map(|url| ["--db", url]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         if let Some(point) = kill_at {

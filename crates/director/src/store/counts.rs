@@ -1,0 +1,54 @@
+//! How much there is of everything.
+
+use std::collections::BTreeMap;
+
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError};
+
+/// How much there is of everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tasks by state.
+    pub tasks: BTreeMap<String, i64>,
+    /// Deployments.
+    pub deployments: i64,
+    /// VMs.
+    pub vms: i64,
+    /// Disks of instances.
+    pub disks: i64,
+    /// Disks of nobody.
+    pub orphan_disks: i64,
+    /// Open problems.
+    pub problems: i64,
+    /// Changes of which nobody knows whether they happened.
+    pub doubts: i64,
+}
+
+impl Store {
+    /// Counts everything.
+    pub async fn counts(&self) -> Result<Counts, StoreError> {
+        let pool = self.database.pool();
+        let rows = sqlx::query("SELECT state, COUNT(*) AS number FROM tasks GROUP BY state").fetch_all(pool).await?;
+        let mut counts = Counts::default();
+        for row in rows {
+            counts.tasks.insert(row.try_get("state")?, row.try_get("number")?);
+        }
+        for (count, query) in [
+            (&mut counts.deployments, "SELECT COUNT(*) FROM deployments"),
+            (&mut counts.vms, "SELECT COUNT(*) FROM vms"),
+            (&mut counts.disks, "SELECT COUNT(*) FROM disks"),
+            (&mut counts.orphan_disks, "SELECT COUNT(*) FROM orphan_disks"),
+            (&mut counts.problems, "SELECT COUNT(*) FROM problems"),
+            (&mut counts.doubts, "SELECT COUNT(*) FROM intents WHERE doubt IS NOT NULL"),
+        ] {
+            *count = sqlx::query_scalar(query).fetch_one(pool).await?;
+        }
+        Ok(counts)
+    }
+
+    /// Whether the database answers.
+    pub async fn answers(&self) -> bool {
+        sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM attributes").fetch_one(self.database.pool()).await.is_ok()
+    }
+}

@@ -1,0 +1,45 @@
+//! What happens to an instance as a whole, for the list of events.
+
+use super::{TaskError, TaskLog, explain};
+use crate::Director;
+use crate::plan::{InstancePlan, What};
+use crate::store::InstanceState;
+
+/// Does something to an instance, and leaves an event of its beginning and one of its end.
+pub(super) async fn with_event<T>(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    plan: &InstancePlan,
+    work: impl Future<Output = Result<T, TaskError>>,
+) -> Result<T, TaskError> {
+    let instance = format!("{}/{}", plan.group, plan.id);
+    let begun = director.store.begin_instance_event(log.task(), verb(plan), deployment, &instance).await?;
+    let result = work.await;
+    let reason = result.as_ref().err().map(|error| explain(error));
+    director.store.end_event(begun, reason.as_deref()).await?;
+    result
+}
+
+fn verb(plan: &InstancePlan) -> &'static str {
+    let does = |is_it: fn(&What) -> bool| plan.actions.iter().any(|action| is_it(&action.what));
+    let creates = does(|what| matches!(what, What::CreateVm | What::CreateSpareVm));
+    let parts = does(|what| matches!(what, What::DeleteVm { .. } | What::SwapVm { .. }));
+    let (stops, starts) = (does(|what| matches!(what, What::Stop { .. })), does(|what| *what == What::Start));
+    let changes_disks = does(|what| matches!(what, What::ResizeDisk { .. } | What::MigrateDisk { .. }));
+    if does(|what| *what == What::RemoveInstance) {
+        "delete"
+    } else if creates && parts {
+        "recreate"
+    } else if creates {
+        "create"
+    } else if plan.state != InstanceState::Started {
+        "stop"
+    } else if stops && starts && !changes_disks {
+        "restart"
+    } else if starts && !stops {
+        "start"
+    } else {
+        "update"
+    }
+}
