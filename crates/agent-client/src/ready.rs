@@ -12,7 +12,9 @@ const PING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the wait goes on while the other side is there and one of us takes the other for somebody else: an address
 /// may still belong to the VM before, but not for long.
 const MISTRUST_PATIENCE: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// The pause between two pings is a twentieth of the time that went by, so that little of it is lost, within these limits.
+const PAUSE_SHARE: u32 = 20;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// the agent did not get ready
@@ -37,8 +39,8 @@ impl Agent {
     pub async fn wait_until_ready(&self, deadline: Duration) -> Result<(), NotReady> {
         let started = Instant::now();
         let mut mistrusted_since: Option<Instant> = None;
-        let mut pause = FIRST_PAUSE;
         loop {
+            let pause = (started.elapsed() / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             let left = deadline.saturating_sub(started.elapsed());
             let error = match self.ping_within(PING_PATIENCE.min(left.max(LONGEST_PAUSE))).await {
                 Ok(()) => return Ok(()),
@@ -56,7 +58,6 @@ impl Agent {
                 });
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }

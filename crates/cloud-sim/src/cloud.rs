@@ -1,7 +1,7 @@
 //! The cloud, and which file serves which method.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::faults::Faults;
 use crate::methods;
 use crate::records::{DISKS, DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
+/// What was called, if that is noted.
+pub const CALL_LOG: &str = "calls.log";
 /// How long a call waits for another one that makes the same kind of thing.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -144,10 +146,23 @@ impl SimCloud {
 
     /// One call of a method, as slow and as faulty as the configuration says.
     async fn simulate<T>(&self, method: &str, effect: impl FnOnce() -> Result<T, CpiError>) -> Result<T, CpiError> {
+        if self.config.log_calls {
+            self.note_call(method)?;
+        }
         if let Some(milliseconds) = self.config.latency.get(method) {
             tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
         }
         self.faults.meet(method, effect).await
+    }
+}
+
+impl SimCloud {
+    fn note_call(&self, method: &str) -> Result<(), CpiError> {
+        let path = self.config.state_dir()?.join(CALL_LOG);
+        let noted = file::create_private_dir(&self.config.state_dir()?)
+            .and_then(|()| fs::OpenOptions::new().create(true).append(true).open(&path))
+            .and_then(|mut log| log.write_all(format!("{method}\n").as_bytes()));
+        noted.map_err(|error| CpiError::cloud(format!("cannot write {}: {error}", path.display())))
     }
 }
 

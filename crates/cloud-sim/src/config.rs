@@ -41,6 +41,9 @@ pub struct SimConfig {
     /// What agents are like; `cloud_properties.agent` of a VM says what is different in its own.
     #[serde(default)]
     pub agents: AgentBehaviour,
+    /// Whether every call is noted in `calls.log`, one line with the method's name.
+    #[serde(default)]
+    pub log_calls: bool,
     /// The executable that hosts the agents (`sim-host`); normally `windlass` beside the one that serves the call.
     #[serde(default)]
     pub windlass: Option<PathBuf>,

@@ -13,6 +13,7 @@
 //! networks/net-…/    network.json
 //! addresses/         which VM has which address
 //! calls/             how often a method with faults was called
+//! calls.log          every call, if that is configured
 //! requests/          what the SDK remembers
 //! locks/             one per resource that is being changed
 //! host.*             the process that hosts the agents

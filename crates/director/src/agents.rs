@@ -1,6 +1,6 @@
 //! The only place that talks to agents.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +19,12 @@ pub struct Agents {
     env: Object,
     /// Those that answered `unknown message` to a hint.
     older_than_hints: Mutex<BTreeSet<AgentId>>,
+    /// The handles used last, so that the steps of an operation share a connection.
+    recent: Mutex<VecDeque<(VmRecord, Agent)>>,
 }
+
+/// How many agents are talked to at the same time, at most; with more, connections are made anew.
+const RECENT: usize = 128;
 
 /// How agents get their certificates and passwords.
 #[derive(Debug)]
@@ -50,7 +55,13 @@ impl Agents {
     /// of every VM.
     pub fn new(authority: Authority, client: &Identity, env: Object) -> Result<Self, TlsError> {
         let client = AgentClient::new(ClientTls::new(&authority, client))?;
-        Ok(Self { client, way: Way::Ours(authority), env, older_than_hints: Mutex::default() })
+        Ok(Self {
+            client,
+            way: Way::Ours(authority),
+            env,
+            older_than_hints: Mutex::default(),
+            recent: Mutex::default(),
+        })
     }
 
     /// Talks to the one agent that its operator gave a certificate, issued by the CA in this PEM, and a password.
@@ -61,7 +72,7 @@ impl Agents {
             client_key_pem: Secret::new(""),
         };
         let (client, way) = (AgentClient::new(tls)?, Way::Given(agent));
-        Ok(Self { client, way, env: Object::new(), older_than_hints: Mutex::default() })
+        Ok(Self { client, way, env: Object::new(), older_than_hints: Mutex::default(), recent: Mutex::default() })
     }
 
     /// What the operator wants in `env.bosh` of every VM.
@@ -92,6 +103,21 @@ impl Agents {
 
     /// The agent of a VM.
     pub fn of(&self, vm: &VmRecord) -> Agent {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |known: &VmRecord| {
+            (&known.agent_id, &known.mbus_user, &known.mbus_password, &known.networks)
+                == (&vm.agent_id, &vm.mbus_user, &vm.mbus_password, &vm.networks)
+        };
+        let agent = match recent.iter().position(|(known, _)| is_it(known)).and_then(|place| recent.remove(place)) {
+            Some((_, agent)) => agent,
+            None => self.handle(vm),
+        };
+        recent.truncate(RECENT - 1);
+        recent.push_front((vm.clone(), agent.clone()));
+        agent
+    }
+
+    fn handle(&self, vm: &VmRecord) -> Agent {
         let agent_id = vm.agent_id.clone();
         match &self.way {
             Way::Ours(_) => self.client.agent(AgentEndpoint {

@@ -169,21 +169,43 @@ impl Clouds {
         who.ledger.open_intent(&intent).await?;
         match self.attempt(who, &intent).await {
             Err(ChangeError::Call { source, .. }) if source.effect_is_unknown() => self.resolve(who, &intent).await,
-            other => other,
+            // It may have been made before it failed, and only its maker can find it.
+            Err(ChangeError::Call { .. }) if !intent.change.is_repeatable() && self.replays(&intent).await => {
+                self.resolve(who, &intent).await
+            }
+            other => self.end_if_refused(who, &intent, other).await,
+        }
+    }
+
+    /// A refusal ends the intent.
+    async fn end_if_refused(
+        &self,
+        who: OnBehalfOf<'_>,
+        intent: &Intent,
+        answer: Result<Fact, ChangeError>,
+    ) -> Result<Fact, ChangeError> {
+        if let Err(ChangeError::Call { source, .. }) = &answer {
+            who.ledger.abandon(&intent.id, &source.to_string()).await?;
+        }
+        answer
+    }
+
+    async fn replays(&self, intent: &Intent) -> bool {
+        match self.cpi(&intent.cpi) {
+            Ok(cpi) => cpi.info().await.is_ok_and(windlass_contract::cpi::CpiInfo::replays),
+            Err(_) => false,
         }
     }
 
     /// Finds out how an intent ended that nobody settled: repeats it where that does no harm, and otherwise leaves it
     /// on record.
     pub async fn resolve(&self, who: OnBehalfOf<'_>, intent: &Intent) -> Result<Fact, ChangeError> {
-        let cpi = self.cpi(&intent.cpi)?;
-        let replays = cpi.info().await.is_ok_and(windlass_contract::cpi::CpiInfo::replays);
-        if intent.change.is_repeatable() || replays {
+        if intent.change.is_repeatable() || self.replays(intent).await {
             match self.attempt(who, intent).await {
                 Err(ChangeError::Call { source, .. }) if source.effect_is_unknown() => {
                     self.doubt(who, intent, *source).await
                 }
-                other => other,
+                other => self.end_if_refused(who, intent, other).await,
             }
         } else {
             let cause = CallError::InvalidAnswer {
@@ -206,7 +228,7 @@ impl Clouds {
         })
     }
 
-    /// Asks the CPI once. A refusal ends the intent; an unknown outcome leaves it open.
+    /// Asks the CPI once. Whatever it is but a success leaves the intent open.
     async fn attempt(&self, who: OnBehalfOf<'_>, intent: &Intent) -> Result<Fact, ChangeError> {
         let cpi = self.cpi(&intent.cpi)?;
         let observer = Observer { who, id: &intent.id };

@@ -10,6 +10,9 @@ pub fn kill_point(name: &'static str) {
     let _ = name;
 }
 
+/// Whether this build has the hook.
+pub const HAS_KILL_POINTS: bool = cfg!(feature = "kill-points");
+
 /// The variable that says at which point to die, counted from 1.
 pub const KILL_AT: &str = "WINDLASS_KILL_AT";
 

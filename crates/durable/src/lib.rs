@@ -13,4 +13,4 @@ pub mod lock;
 pub mod process;
 pub mod state_dir;
 
-pub use kill_point::kill_point;
+pub use kill_point::{HAS_KILL_POINTS, kill_point};

@@ -302,6 +302,8 @@ pub(crate) enum BenchVerb {
     Local(BenchLocalArgs),
     /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
     Kills(BenchKillsArgs),
+    /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
+    Deploy(BenchDeployArgs),
 }
 
 /// `cpi …`.
@@ -469,12 +471,32 @@ pub(crate) struct BenchLocalArgs {
 /// `bench kills`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchKillsArgs {
-    /// Only these methods, such as attach_disk
+    /// Only these methods of the embedded cloud, such as attach_disk, or only 'director'
     #[arg(value_name = "METHOD")]
     pub(crate) methods: Vec<String>,
     /// Kill at every Nth step only
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub(crate) every: usize,
+}
+
+/// `bench deploy`. The defaults are those of every figure that is quoted.
+#[derive(Debug, Args)]
+pub(crate) struct BenchDeployArgs {
+    /// How many instances; several numbers are measured one after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1000], value_parser = at_least_one)]
+    pub(crate) instances: Vec<usize>,
+    /// Milliseconds that create_vm takes
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) create_vm: u64,
+    /// Milliseconds that every other CPI call takes
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) call: u64,
+    /// Milliseconds from the creation of a VM to its agent's first answer
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) agent: u64,
+    /// How many at a time
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one)]
+    pub(crate) parallel: usize,
 }
 
 /// `bench cpi-call`.

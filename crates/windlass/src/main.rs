@@ -9,7 +9,7 @@
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
-//! - [`scratch_cloud`], [`own_machine`], [`figures`]: what measurements have in common.
+//! - [`scratch_cloud`], [`scratch_director`], [`loopback_net`], [`own_machine`], [`figures`]: what measurements have in common.
 //! - [`demo`]: the whole system in a minute.
 
 mod cli;
@@ -25,9 +25,11 @@ mod foreground;
 mod formats;
 mod interpolation;
 mod live_tree;
+mod loopback_net;
 mod own_cpi;
 mod own_machine;
 mod scratch_cloud;
+mod scratch_director;
 mod screen;
 mod session;
 mod table;

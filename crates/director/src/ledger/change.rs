@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::{
     AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk,
-    RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
+    HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
 use windlass_contract::{
@@ -250,7 +250,8 @@ impl Change {
                 Fact::VmCreated { vm: Box::new(vm.created(created)) }
             }
             Self::DeleteVm { cid } => {
-                gone_already(call.send(DeleteVm { vm_cid: cid.clone() }).await, &ErrorType::VmNotFound)?;
+                let answer = gone_already(call.send(DeleteVm { vm_cid: cid.clone() }).await, &ErrorType::VmNotFound);
+                call.unless_gone(answer, HasVm { vm_cid: cid.clone() }).await?;
                 Fact::VmDeleted { cid }
             }
             Self::SetVmMetadata { cid, metadata } => {
@@ -296,7 +297,9 @@ impl Change {
                 Fact::Nothing
             }
             Self::DeleteDisk { cid } => {
-                gone_already(call.send(DeleteDisk { disk_cid: cid.clone() }).await, &ErrorType::DiskNotFound)?;
+                let answer =
+                    gone_already(call.send(DeleteDisk { disk_cid: cid.clone() }).await, &ErrorType::DiskNotFound);
+                call.unless_gone(answer, HasDisk { disk_cid: cid.clone() }).await?;
                 Fact::DiskDeleted { disk: cid }
             }
             Self::SnapshotDisk { disk, cpi, clean, metadata } => {
@@ -323,6 +326,21 @@ impl<O: CallObserver> Call<'_, O> {
     async fn send<M: Method + Send + Sync>(&self, method: M) -> Result<M::Answer, CallError> {
         let prepared = self.cpi.prepare(&method, self.stemcell_version, self.id.clone()).await?;
         self.cpi.send(prepared, self.observer).await
+    }
+
+    /// What the cloud failed to remove and does not have was removed before the failure.
+    async fn unless_gone<M: Method<Answer = bool>>(
+        &self,
+        answer: Result<(), CallError>,
+        has: M,
+    ) -> Result<(), CallError> {
+        match answer {
+            Err(error) if error.cpi_error().is_some() => match self.cpi.call(&has, self.stemcell_version).await {
+                Ok(false) => Ok(()),
+                _ => Err(error),
+            },
+            other => other,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn run(director: &Director, deployment: &str, instances: bool) 
     let mut asking: Vec<BoxFuture<'_, String>> = Vec::new();
     for instance in current.instances.iter().filter(|instance| instances || instance.vm.is_some()) {
         asking.push(Box::pin(async move {
-            let state = ask(director, instance).await;
+            let state = ask(director, instance, true).await;
             format!("{}\n", line(instance, state.as_ref()))
         }));
     }
@@ -38,7 +38,7 @@ pub(super) async fn find_unresponsive(director: &Director, current: &mut Current
     let mut asking: Vec<BoxFuture<'_, bool>> = Vec::new();
     for instance in &current.instances {
         let expected = !instance.record.ignored && instance.vm.as_ref().is_some_and(|vm| vm.ready);
-        asking.push(Box::pin(async move { expected && ask(director, instance).await.is_none() }));
+        asking.push(Box::pin(async move { expected && ask(director, instance, false).await.is_none() }));
     }
     let silent: Vec<bool> = stream::iter(asking).buffered(AT_ONCE).collect().await;
     for (instance, silent) in current.instances.iter_mut().zip(silent) {
@@ -46,10 +46,10 @@ pub(super) async fn find_unresponsive(director: &Director, current: &mut Current
     }
 }
 
-async fn ask(director: &Director, instance: &CurrentInstance) -> Option<AgentState> {
+async fn ask(director: &Director, instance: &CurrentInstance, full: bool) -> Option<AgentState> {
     let agent = director.agents.of(instance.vm.as_ref()?);
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
-    agent.with_deadlines(deadlines).get_state(true).await.ok()
+    agent.with_deadlines(deadlines).get_state(full).await.ok()
 }
 
 /// The types matter: clients refuse a number where they expect a string.

@@ -4,7 +4,6 @@
 //! clears it away again, whatever happens meanwhile.
 
 mod local_director;
-mod loopback_net;
 mod story;
 
 use std::io::{self, Write};
@@ -21,8 +20,8 @@ use windlass_durable::{file, kill_point};
 use crate::cli::Global;
 use crate::environment::{self, Environment, EnvironmentError};
 use crate::failure::chain;
+use crate::loopback_net::LoopbackNet;
 use local_director::LocalDirector;
-use loopback_net::LoopbackNet;
 
 /// why the demo failed
 #[derive(Debug, thiserror::Error)]

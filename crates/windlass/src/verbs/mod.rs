@@ -3,6 +3,7 @@
 mod attach_disk;
 mod bench_agent;
 mod bench_cpi_call;
+mod bench_deploy;
 mod bench_kills;
 mod bench_local;
 mod bench_registry;
@@ -88,7 +89,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         }
         _ => {}
     }
-    if let Verb::Bench(BenchVerb::Local(_) | BenchVerb::Kills(_)) = cli.verb {
+    if let Verb::Bench(BenchVerb::Local(_) | BenchVerb::Kills(_) | BenchVerb::Deploy(_)) = cli.verb {
         match own_machine::enter() {
             Ok(None) => {}
             Ok(Some(ended)) => return ended,
@@ -143,6 +144,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Bench(BenchVerb::Agent(arguments)) => bench_agent::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::CpiCall(arguments)) => bench_cpi_call::run(screen, &arguments),
         Verb::Bench(BenchVerb::Local(arguments)) => bench_local::run(screen, &arguments).await,
+        Verb::Bench(BenchVerb::Deploy(arguments)) => bench_deploy::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::Kills(arguments)) => bench_kills::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::Registry(arguments)) => bench_registry::run(screen, &arguments).await,
         Verb::Remote(verb) => {

@@ -1,13 +1,17 @@
-//! `windlass bench kills`: the CPI of the embedded cloud killed at each of its steps, in every method that changes something.
+//! `windlass bench kills`: the director, and the CPI of the embedded cloud, killed at each of their steps. What the director
+//! goes through is in [`director`]. The CPI of the embedded cloud is killed in every method that changes
+//! something.
 //! After each kill the call is repeated, as a director does; then the cloud must hold exactly what it should, explain all of
 //! it, and have the data of its disks. In the end nothing of it may be left on the machine.
 
+mod director;
 mod machine;
 mod scene;
 
 use std::io;
 
 use windlass_cloud_local::{Isolation, own_machine};
+use windlass_durable::HAS_KILL_POINTS;
 
 use crate::cli::BenchKillsArgs;
 use crate::failure::Failure;
@@ -15,17 +19,34 @@ use crate::foreground::Stop;
 use crate::scratch_cloud::{ScratchCloud, request, result};
 use crate::screen::Screen;
 use crate::table::Table;
+use director::{Counts, Operation};
 use machine::Watch;
 use scene::{METHODS, Scene};
 
 pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Result<(), Failure> {
-    if !cfg!(feature = "kill-points") {
+    if !HAS_KILL_POINTS {
         return Err(Failure::NoKillPoints);
     }
-    if let Some(unknown) = arguments.methods.iter().find(|method| !METHODS.contains(&method.as_str())) {
-        return Err(Failure::NoSuchMethod { unknown: unknown.clone(), known: METHODS.join(", ") });
+    let known = |name: &str| name == DIRECTOR || METHODS.contains(&name);
+    if let Some(unknown) = arguments.methods.iter().find(|method| !known(method)) {
+        return Err(Failure::NoSuchMethod {
+            unknown: unknown.clone(),
+            known: format!("{DIRECTOR}, {}", METHODS.join(", ")),
+        });
     }
     let mut stop = Stop::listen()?;
+    let (director, methods): (Vec<_>, Vec<_>) = arguments.methods.iter().partition(|name| *name == DIRECTOR);
+    if arguments.methods.is_empty() || !director.is_empty() {
+        let swept = tokio::select! {
+            swept = sweep_director(screen, arguments.every as u64) => swept,
+            () = stop.wanted() => Err(io::Error::other("stopped")),
+        };
+        let swept = swept.map_err(|source| Failure::Bench { doing: "sweep the director", source })?;
+        screen.table(&director_table(&swept));
+    }
+    if !director.is_empty() && methods.is_empty() {
+        return Ok(());
+    }
     let mut rows = Vec::new();
     for isolation in [Isolation::Container, Isolation::Process] {
         if isolation == Isolation::Container && !own_machine::is_inside() {
@@ -44,6 +65,37 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Resu
     }
     screen.table(&table(rows, own_machine::is_inside()));
     Ok(())
+}
+
+/// What stands for all that a director does.
+const DIRECTOR: &str = "director";
+
+async fn sweep_director(screen: &mut Screen, every: u64) -> io::Result<Vec<(&'static str, Counts)>> {
+    let mut scene = director::Scene::new().await?;
+    let mut all = Vec::new();
+    for (operation, name) in Operation::ALL {
+        let kills = scene.kill_everywhere(operation, every).await?;
+        let (before, after) = scene.fail_everywhere(operation, every).await?;
+        screen.line(&format!("{name}: killed {kills} times, the CPI failed {before} times before and {after} after"));
+        all.push((name, Counts { kills, before, after }));
+    }
+    Ok(all)
+}
+
+fn director_table(swept: &[(&'static str, Counts)]) -> Table {
+    let row = |(name, counts): &(&'static str, Counts)| {
+        let numbers = [counts.kills, counts.before, counts.after].map(|count| count.to_string());
+        std::iter::once((*name).to_owned()).chain(numbers).collect()
+    };
+    Table {
+        title: Some(format!("{} kills of the director", swept.iter().map(|(_, counts)| counts.kills).sum::<u64>())),
+        header: vec!["Operation", "Kills", "CPI failed before", "CPI failed after"],
+        rows: swept.iter().map(row).collect(),
+        notes: vec![
+            "After each the operator tried again; nothing was lost or left over, and the deployment converged.",
+        ],
+        ..Table::default()
+    }
 }
 
 fn failed(source: io::Error) -> Failure {

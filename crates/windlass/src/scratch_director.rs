@@ -1,0 +1,215 @@
+//! A director with a simulated cloud in a folder of its own, for measurements and sweeps: a process as a user would start it,
+//! spoken to by the verbs that a user would type.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+use windlass_cloud_sim::Inventory;
+use windlass_durable::kill_point::KILL_AT;
+use windlass_durable::process::ProcessIdentity;
+
+/// How long a director may take to answer, or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a verb may take.
+const VERB_PATIENCE: Duration = Duration::from_secs(3600);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// The director. Dropped, it leaves no process and no file behind.
+#[derive(Debug)]
+pub(crate) struct ScratchDirector {
+    folder: tempfile::TempDir,
+    windlass: PathBuf,
+    child: Option<Child>,
+}
+
+impl ScratchDirector {
+    /// A director that does not run yet; `sim` is what its cloud is like.
+    pub(crate) fn new(sim: &Value) -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let director = Self { folder, windlass: std::env::current_exe()?, child: None };
+        fs::write(director.file("cpi.json"), director.cpi_config(sim).to_string())?;
+        Ok(director)
+    }
+
+    fn cpi_config(&self, sim: &Value) -> Value {
+        let mut sim = sim.clone();
+        sim["state_dir"] = json!(self.cloud());
+        json!({"cloud": {"plugin": "sim", "properties": {"sim": sim}}})
+    }
+
+    /// A file beside the state directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file beside the state directory, and gives its path.
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<String> {
+        let path = self.file(name);
+        fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.file("state")
+    }
+
+    /// Where the cloud keeps everything.
+    pub(crate) fn cloud(&self) -> PathBuf {
+        self.file("cloud")
+    }
+
+    /// Makes the cloud another one from the next call on.
+    pub(crate) fn change_cloud(&self, sim: &Value) -> io::Result<()> {
+        let path = self.state_dir().join("cpi/sim.json");
+        windlass_durable::file::write_json(&path, &self.cpi_config(sim), windlass_durable::file::PRIVATE)
+    }
+
+    /// What there really is in the cloud, whatever the director believes.
+    pub(crate) fn inventory(&self) -> io::Result<Inventory> {
+        windlass_cloud_sim::status(Some(&self.file("cpi.json"))).map_err(io::Error::other)
+    }
+
+    /// The director's process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
+    /// Starts the director, to be killed at that point of its work, and waits until it answers or is dead.
+    pub(crate) async fn start(&mut self, kill_at: Option<u64>) -> io::Result<()> {
+        let env_sh = self.state_dir().join("env.sh");
+        windlass_durable::file::remove_file(&env_sh)?;
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log"))?;
+        let mut command = Command::new(&self.windlass);
+        command.arg("--state-dir").arg(self.state_dir()).args(["director", "--listen", "127.0.0.1:0", "--cpi", "sim"]);
+        command.arg("--cpi-config").arg(self.file("cpi.json"));
+        // What a measurement sets beyond the flags.
+        let settings = self.file("director.yml");
+        if settings.exists() {
+            command.arg("--config").arg(settings);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
+        command.envs(kill_at.map(|point| (KILL_AT, point.to_string())));
+        self.child = Some(command.spawn()?);
+        let deadline = Instant::now() + PATIENCE;
+        while !env_sh.exists() && self.runs()? {
+            if Instant::now() > deadline {
+                return Err(self.failed("the director does not start"));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Whether the director has not ended.
+    pub(crate) fn runs(&mut self) -> io::Result<bool> {
+        match &mut self.child {
+            Some(child) => Ok(child.try_wait()?.is_none()),
+            None => Ok(false),
+        }
+    }
+
+    /// Ends the director as a power cut would.
+    pub(crate) async fn kill(&mut self) -> io::Result<()> {
+        match self.child.take() {
+            Some(mut child) => child.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    fn failed(&self, what: &str) -> io::Error {
+        let log = fs::read_to_string(self.file("director.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+        io::Error::other(format!("{what}; the director's log ends with:\n{tail}"))
+    }
+
+    fn verb(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.windlass);
+        for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET", "BOSH_DEPLOYMENT"] {
+            command.env_remove(name);
+        }
+        command.arg("--state-dir").arg(self.state_dir()).arg("-n").args(arguments).stdin(Stdio::null());
+        command.kill_on_drop(true);
+        command
+    }
+
+    /// Runs a verb, however it ends.
+    pub(crate) async fn attempt(&self, arguments: &[&str]) -> io::Result<Output> {
+        let ended = tokio::time::timeout(VERB_PATIENCE, self.verb(arguments).output()).await;
+        ended.map_err(|_| self.failed(&format!("{arguments:?} does not end")))?
+    }
+
+    /// Runs a verb that must succeed, and gives what it printed.
+    pub(crate) async fn ok(&self, arguments: &[&str]) -> io::Result<String> {
+        let output = self.attempt(arguments).await?;
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if !output.status.success() {
+            let (stdout, stderr) = (said(&output.stdout), said(&output.stderr));
+            return Err(self.failed(&format!("{arguments:?} failed: {stdout}{stderr}")));
+        }
+        Ok(said(&output.stdout))
+    }
+
+    /// Runs a verb until it ends or the director does. True if the verb succeeded.
+    pub(crate) async fn ok_while_alive(&mut self, arguments: &[&str]) -> io::Result<bool> {
+        let mut verb = self.verb(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = verb.try_wait()? {
+                return Ok(status.success());
+            }
+            if !self.runs()? {
+                verb.kill().await?;
+                return Ok(false);
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(&format!("{arguments:?} does not end")));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The rows of a verb that lists things.
+    pub(crate) async fn rows(&self, arguments: &[&str]) -> io::Result<Vec<Value>> {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+        let printed: Value = serde_json::from_str(&self.ok(&arguments).await?)?;
+        let rows = printed.pointer("/Tables/0/Rows").and_then(Value::as_array);
+        rows.cloned().ok_or_else(|| io::Error::other(format!("{arguments:?} printed no table")))
+    }
+
+    /// Uploads a stemcell without an image, which is all that the simulated cloud needs, and a cloud config.
+    pub(crate) async fn prepare(&self, cloud_config: &str) -> io::Result<()> {
+        let path = |name: &str| self.file(name).display().to_string();
+        let (built, empty) = (path("built.tgz"), path("stemcell.tgz"));
+        self.ok(&["stemcell", "build", "--output", &built]).await?;
+        self.ok(&["stemcell", "repack", "--empty-image", &built, &empty]).await?;
+        self.ok(&["upload-stemcell", &empty]).await?;
+        let cloud_config = self.write("cloud-config.yml", cloud_config)?;
+        self.ok(&["update-cloud-config", &cloud_config]).await.map(drop)
+    }
+}
+
+impl Drop for ScratchDirector {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.start_kill();
+        }
+        end_host(&self.cloud());
+    }
+}
+
+/// Ends the process that hosts the agents.
+fn end_host(cloud: &Path) {
+    let process = fs::read(cloud.join("host.json")).ok();
+    let process: Option<ProcessIdentity> = process.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if let Some(process) = process {
+        let _ = process.signal(Signal::KILL);
+    }
+}

@@ -1,0 +1,282 @@
+//! The director killed at each of its steps, and its CPI failing in each of its calls before and after the effect. After each
+//! the operator tries again; then the simulated cloud must hold exactly what the director knows of, and the data of the disk.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use serde_json::{Value, json};
+
+use crate::loopback_net::LoopbackNet;
+use crate::scratch_director::ScratchDirector;
+
+/// What an operator does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Deploy for the first time.
+    Deploy,
+    /// Make the disk larger in place.
+    Resize,
+    /// Copy the disk to another kind of disk.
+    Migrate,
+    /// Make the VM anew.
+    Recreate,
+    /// Delete the deployment.
+    Delete,
+}
+
+impl Operation {
+    pub(super) const ALL: [(Self, &'static str); 5] = [
+        (Self::Deploy, "deploy"),
+        (Self::Resize, "resize"),
+        (Self::Migrate, "migrate"),
+        (Self::Recreate, "recreate"),
+        (Self::Delete, "delete"),
+    ];
+
+    /// The verb.
+    fn verb(self, scene: &Scene) -> Vec<&str> {
+        let words = match self {
+            Self::Deploy => vec!["deploy", &scene.small],
+            Self::Resize => vec!["deploy", &scene.large],
+            Self::Migrate => vec!["deploy", &scene.other],
+            Self::Recreate => vec!["recreate", "db"],
+            Self::Delete => vec!["delete-deployment"],
+        };
+        ["-d", "example"].into_iter().chain(words).collect()
+    }
+
+    /// What the disk is afterwards.
+    fn disk(self) -> (u64, Value) {
+        match self {
+            Self::Resize => (128, json!({})),
+            Self::Migrate => (64, json!({"type": "other"})),
+            _ => (64, json!({})),
+        }
+    }
+}
+
+/// What was done to an operation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// How often the director was killed.
+    pub(super) kills: u64,
+    /// How often its CPI failed before the effect of a call.
+    pub(super) before: u64,
+    /// How often its CPI failed after the effect of a call.
+    pub(super) after: u64,
+}
+
+/// A director with one instance.
+#[derive(Debug)]
+pub(super) struct Scene {
+    director: ScratchDirector,
+    _net: LoopbackNet,
+    small: String,
+    large: String,
+    other: String,
+}
+
+/// What runs on the instance would miss it.
+const PRECIOUS: &str = "precious";
+
+/// The methods that the director changes its cloud with.
+const METHODS: [&str; 8] = [
+    "create_vm",
+    "set_vm_metadata",
+    "create_disk",
+    "attach_disk",
+    "set_disk_metadata",
+    "detach_disk",
+    "resize_disk",
+    "delete_vm",
+];
+
+fn manifest(disk_type: &str) -> String {
+    format!(
+        "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+         instance_groups:\n- {{name: db, instances: 1, azs: [z1], vm_type: small, stemcell: default, \
+         persistent_disk_type: {disk_type}, networks: [{{name: default}}]}}\n"
+    )
+}
+
+impl Scene {
+    pub(super) async fn new() -> io::Result<Self> {
+        let net = LoopbackNet::claim()?;
+        let prefix = &net.prefix;
+        let mut director = ScratchDirector::new(&json!({}))?;
+        director.start(None).await?;
+        director
+            .prepare(&format!(
+                "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types:\n- {{name: small, disk_size: 64}}\n\
+                 - {{name: large, disk_size: 128}}\n- {{name: other, disk_size: 64, cloud_properties: {{type: other}}}}\n\
+                 networks: [{{name: default, subnets: [{{range: {prefix}0/24, gateway: {prefix}1, azs: [z1]}}]}}]\n"
+            ))
+            .await?;
+        let [small, large, other] = ["small", "large", "other"].map(|name| {
+            let path = director.write(&format!("{name}.yml"), &manifest(name));
+            path.unwrap_or_default()
+        });
+        Ok(Self { director, _net: net, small, large, other })
+    }
+
+    /// Brings the deployment to where an operation begins.
+    async fn set(&self, operation: Operation) -> io::Result<()> {
+        if operation == Operation::Deploy {
+            self.director.ok(&["-d", "example", "delete-deployment"]).await?;
+            return Ok(());
+        }
+        self.director.ok(&["-d", "example", "deploy", &self.small]).await?;
+        let inventory = self.director.inventory()?;
+        let disk = inventory.disks.iter().find(|disk| disk.attached_to.is_some());
+        let disk = disk.ok_or_else(|| io::Error::other("no disk is attached at the start"))?;
+        let content = self.director.cloud().join("disks").join(disk.cid.as_str()).join("content");
+        fs::write(content.join(PRECIOUS), disk.cid.as_str())
+    }
+
+    /// Kills the director at point 1, 1 + every, … until it survives.
+    pub(super) async fn kill_everywhere(&mut self, operation: Operation, every: u64) -> io::Result<u64> {
+        for kills in 0.. {
+            let point = 1 + kills * every;
+            self.set(operation).await?;
+            self.director.kill().await?;
+            self.director.start(Some(point)).await?;
+            let verb: Vec<String> = operation.verb(self).into_iter().map(str::to_owned).collect();
+            let words: Vec<&str> = verb.iter().map(String::as_str).collect();
+            let survived = self.director.ok_while_alive(&words).await?;
+            self.director.kill().await?;
+            self.director.start(None).await?;
+            let at = |error: io::Error| {
+                io::Error::other(format!("{operation:?}, the director killed at point {point}: {error}"))
+            };
+            self.try_again(operation, &words, survived).await.map_err(at)?;
+            if survived {
+                return Ok(kills);
+            }
+        }
+        Err(io::Error::other("there is no end of points"))
+    }
+
+    /// Has every so many of the calls fail, before their effect and after it.
+    pub(super) async fn fail_everywhere(&self, operation: Operation, every: u64) -> io::Result<(u64, u64)> {
+        // There are far fewer calls than points to be killed at; odd, so that both kinds come.
+        let every = every.min(3);
+        let (mut counts, mut number) = ((0, 0), 0);
+        for (method, calls) in self.count_calls(operation).await? {
+            for nth in 1..=calls {
+                for fault in ["fail", "fail_after"] {
+                    number += 1;
+                    if number % every != 0 {
+                        continue;
+                    }
+                    self.fail_once(operation, method, nth, fault).await?;
+                    match fault {
+                        "fail" => counts.0 += 1,
+                        _ => counts.1 += 1,
+                    }
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// How often an operation calls each method.
+    async fn count_calls(&self, operation: Operation) -> io::Result<Vec<(&'static str, u64)>> {
+        // Calls are counted where there are faults; this one never comes.
+        let never = |method| json!({"method": method, "nth": u64::MAX, "fault": "fail"});
+        self.set(operation).await?;
+        self.forget_calls()?;
+        self.director.change_cloud(&json!({"faults": METHODS.map(never)}))?;
+        self.director.ok(&operation.verb(self)).await?;
+        self.director.change_cloud(&json!({}))?;
+        Ok(METHODS.map(|method| (method, self.calls(method))).to_vec())
+    }
+
+    fn calls(&self, method: &str) -> u64 {
+        let path = self.director.cloud().join("calls").join(method);
+        fs::read_to_string(path).unwrap_or_default().trim().parse().unwrap_or(0)
+    }
+
+    fn forget_calls(&self) -> io::Result<()> {
+        windlass_durable::file::remove_tree(&self.director.cloud().join("calls"))
+    }
+
+    async fn fail_once(&self, operation: Operation, method: &str, nth: u64, fault: &str) -> io::Result<()> {
+        self.set(operation).await?;
+        self.forget_calls()?;
+        self.director.change_cloud(&json!({"faults": [{"method": method, "nth": nth, "fault": fault}]}))?;
+        let verb = operation.verb(self);
+        let succeeded = self.director.attempt(&verb).await?.status.success();
+        self.director.change_cloud(&json!({}))?;
+        let at = |error: io::Error| {
+            io::Error::other(format!("{operation:?}, call {nth} of {method} with '{fault}': {error}"))
+        };
+        require(self.calls(method) >= nth, "the call did not come").map_err(at)?;
+        self.try_again(operation, &verb, succeeded).await.map_err(at)
+    }
+
+    /// What the operator does after a failure, and what must be true then.
+    async fn try_again(&self, operation: Operation, verb: &[&str], succeeded: bool) -> io::Result<()> {
+        if !succeeded {
+            self.director.ok(verb).await?;
+        }
+        self.check(operation).await
+    }
+
+    async fn check(&self, operation: Operation) -> io::Result<()> {
+        let cids = |rows: &[Value], column: &str| -> BTreeSet<String> {
+            rows.iter().filter_map(|row| row[column].as_str()).map(str::to_owned).collect()
+        };
+        let inventory = self.director.inventory()?;
+        let gone = operation == Operation::Delete;
+        let known_vms = match gone {
+            true => BTreeSet::new(),
+            false => cids(&self.director.rows(&["-d", "example", "vms"]).await?, "vm_cid"),
+        };
+        let vms: BTreeSet<String> = inventory.vms.iter().map(|vm| vm.cid.to_string()).collect();
+        require_same("VMs", &vms, &known_vms)?;
+        require(vms.len() == usize::from(!gone), "there is not exactly one VM")?;
+        let owned = self.director.rows(&["disks"]).await?;
+        let orphans = cids(&self.director.rows(&["disks", "--orphaned"]).await?, "disk_cid");
+        let known_disks = cids(&owned, "disk_cid").union(&orphans).cloned().collect();
+        let disks: BTreeSet<String> = inventory.disks.iter().map(|disk| disk.cid.to_string()).collect();
+        require_same("disks", &disks, &known_disks)?;
+        require(self.director.rows(&["leaks"]).await?.is_empty(), "there are possible leaks")?;
+        let attached: Vec<_> = inventory.disks.iter().filter(|disk| disk.attached_to.is_some()).collect();
+        if gone {
+            return require(attached.is_empty() && owned.is_empty(), "a disk is not an orphan");
+        }
+        let [disk] = attached.as_slice() else {
+            return Err(io::Error::other(format!("{} disks are attached", attached.len())));
+        };
+        let (size, properties) = operation.disk();
+        require(
+            disk.size_mib == size && json!(disk.cloud_properties) == properties,
+            "the disk is not what it shall be",
+        )?;
+        let vm = &inventory.vms[0];
+        let store = self.director.cloud().join("vms").join(vm.cid.as_str()).join("base/store");
+        let content = self.director.cloud().join("disks").join(disk.cid.as_str()).join("content");
+        require(store.canonicalize().ok() == content.canonicalize().ok(), "the disk is not mounted")?;
+        if operation != Operation::Deploy {
+            require(content.join(PRECIOUS).is_file(), "the data is lost")?;
+        }
+        let wanted = match operation {
+            Operation::Resize => &self.large,
+            Operation::Migrate => &self.other,
+            _ => &self.small,
+        };
+        let plan = self.director.ok(&["-d", "example", "plan", wanted]).await?;
+        require(plan.contains("nothing to do"), &format!("the deployment has not converged: {plan}"))
+    }
+}
+
+fn require(holds: bool, otherwise: &str) -> io::Result<()> {
+    if holds { Ok(()) } else { Err(io::Error::other(otherwise.to_owned())) }
+}
+
+fn require_same(what: &str, cloud: &BTreeSet<String>, director: &BTreeSet<String>) -> io::Result<()> {
+    let same = cloud == director;
+    require(same, &format!("the cloud has the {what} {cloud:?}, and the director knows {director:?}"))
+}

@@ -1,0 +1,247 @@
+//! A director with a simulated cloud for a test, in a network that nobody else uses.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
+/// Far more than any step takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A director with its state directory. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct Site {
+    folder: tempfile::TempDir,
+    director: Option<Child>,
+    /// `127.a.b`.
+    pub(crate) prefix: String,
+    _claim: UnixListener,
+}
+
+/// A group of one manifest.
+pub(crate) const GROUP: &str = "{name: db, instances: 1, azs: [z1], vm_type: small, stemcell: default, \
+     networks: [{name: default}], persistent_disk_type: disk}";
+
+impl Site {
+    /// A director whose cloud is as `properties` of `cpi.json` say, with what its `director.yml` says.
+    pub(crate) fn start(properties: Value, settings: &str) -> Self {
+        let (prefix, claim) = claim();
+        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, prefix, _claim: claim };
+        fs::create_dir(site.state_dir()).unwrap();
+        fs::write(site.state_dir().join("director.yml"), settings).unwrap();
+        site.change_cpi(&site.file("cpi.json"), properties);
+        site.start_director();
+        site
+    }
+
+    /// A site whose stemcell and cloud config are uploaded.
+    pub(crate) fn ready(properties: Value) -> Self {
+        let site = Self::start(properties, "{}\n");
+        site.upload_stemcell("2");
+        site.update_cloud_config("{}", "{}");
+        site
+    }
+
+    fn start_director(&mut self) {
+        let log = fs::File::create(self.file("director.log")).unwrap();
+        let mut command = Command::new(WINDLASS);
+        command.arg("director").arg("--state-dir").arg(self.state_dir()).args([
+            "--listen",
+            "127.0.0.1:0",
+            "--cpi",
+            "sim",
+        ]);
+        command.arg("--cpi-config").arg(self.file("cpi.json"));
+        self.director =
+            Some(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+        let deadline = Instant::now() + PATIENCE;
+        while !self.state_dir().join("env.sh").exists() {
+            assert!(Instant::now() < deadline, "the director does not start:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn change_cpi(&self, path: &Path, mut properties: Value) {
+        properties["sim"]["state_dir"] = json!(self.cloud());
+        fs::write(path, json!({"cloud": {"plugin": "sim", "properties": properties}}).to_string()).unwrap();
+    }
+
+    /// Makes the cloud another one from the next call on; calls are counted from 1 again.
+    pub(crate) fn change_cloud(&self, properties: Value) {
+        let _ = fs::remove_dir_all(self.cloud().join("calls"));
+        self.change_cpi(&self.state_dir().join("cpi/sim.json"), properties);
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        let path = self.file(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.file("state")
+    }
+
+    pub(crate) fn cloud(&self) -> PathBuf {
+        self.file("cloud")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("director.log")).unwrap_or_default()
+    }
+
+    /// Uploads a stemcell of this version of the contract.
+    pub(crate) fn upload_stemcell(&self, api_version: &str) {
+        let (built, empty) = (self.file("built.tgz"), self.file("stemcell.tgz"));
+        let (built, empty) = (built.to_str().unwrap(), empty.to_str().unwrap());
+        self.ok(&["stemcell", "build", "--api-version", api_version, "--output", built]);
+        self.ok(&["stemcell", "repack", "--empty-image", built, empty]);
+        self.ok(&["upload-stemcell", empty]);
+    }
+
+    /// A cloud config whose two zones have these keys on top of their names.
+    pub(crate) fn update_cloud_config(&self, first: &str, second: &str) {
+        let prefix = &self.prefix;
+        let zone = |name: &str, more: &str| {
+            let more = more.trim_matches(['{', '}']);
+            format!("{{name: {name}{}{more}}}", if more.is_empty() { "" } else { ", " })
+        };
+        let path = self.write(
+            "cloud-config.yml",
+            &format!(
+                "azs: [{}, {}]\nvm_types: [{{name: small}}, {{name: large, cloud_properties: {{ram: 2}}}}]\ndisk_types:\n\
+                 - {{name: disk, disk_size: 64}}\n- {{name: larger, disk_size: 128}}\n- {{name: largest, disk_size: 256}}\n\
+                 - {{name: huge, disk_size: 512}}\nnetworks:\n- name: default\n  subnets:\n\
+                 \x20 - {{range: {prefix}.0/24, gateway: {prefix}.1, azs: [z1, z2]}}\n",
+                zone("z1", first),
+                zone("z2", second),
+            ),
+        );
+        self.ok(&["-n", "update-cloud-config", &path]);
+    }
+
+    /// A manifest with these groups.
+    pub(crate) fn manifest(&self, groups: &[&str]) -> String {
+        let groups: String = groups.iter().map(|group| format!("- {group}\n")).collect();
+        self.write(
+            "manifest.yml",
+            &format!(
+                "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+                 update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+                 instance_groups:\n{groups}"
+            ),
+        )
+    }
+
+    /// Deploys these groups, and gives what was printed.
+    pub(crate) fn deploy(&self, groups: &[&str]) -> String {
+        self.ok(&["-n", "-d", "example", "deploy", &self.manifest(groups)])
+    }
+
+    /// Deploys these groups, which must fail, and gives what was said.
+    pub(crate) fn deploy_fails(&self, groups: &[&str]) -> String {
+        let arguments = ["-n", "-d", "example", "deploy", &self.manifest(groups)];
+        let output = self.windlass(&arguments);
+        assert!(!output.status.success(), "should fail: {output:?}");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    pub(crate) fn windlass(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(WINDLASS);
+        for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET", "BOSH_DEPLOYMENT"] {
+            command.env_remove(name);
+        }
+        command.arg("--state-dir").arg(self.state_dir()).args(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs a verb that must succeed, and gives what it printed.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.windlass(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The rows of a verb that lists things.
+    pub(crate) fn rows(&self, arguments: &[&str]) -> Vec<Value> {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+        let printed: Value = serde_json::from_str(&self.ok(&arguments)).unwrap();
+        printed["Tables"][0]["Rows"].as_array().unwrap().clone()
+    }
+
+    /// Cids in the cloud: what really is there, whatever the director believes.
+    pub(crate) fn in_cloud(&self, kind: &str) -> Vec<String> {
+        in_folder(&self.cloud(), kind)
+    }
+
+    /// The one disk that is attached, and its content.
+    pub(crate) fn attached_disk(&self) -> (String, Value, PathBuf) {
+        let attached: Vec<_> = self
+            .in_cloud("disks")
+            .into_iter()
+            .filter_map(|cid| {
+                let folder = self.cloud().join("disks").join(&cid);
+                let record: Value = serde_json::from_slice(&fs::read(folder.join("disk.json")).unwrap()).unwrap();
+                let vm = record["attached_to"].as_str()?;
+                let is_there = self.cloud().join("vms").join(vm).exists();
+                is_there.then(|| (cid, record.clone(), folder.join("content")))
+            })
+            .collect();
+        assert_eq!(attached.len(), 1, "{attached:?}");
+        attached.into_iter().next().unwrap()
+    }
+
+    /// Where the VM has its persistent disk.
+    pub(crate) fn store(&self, vm: &str) -> PathBuf {
+        self.cloud().join("vms").join(vm).join("base/store")
+    }
+}
+
+/// Cids in the folder of a cloud.
+pub(crate) fn in_folder(cloud: &Path, kind: &str) -> Vec<String> {
+    let entries = fs::read_dir(cloud.join(kind)).into_iter().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    names
+}
+
+/// Ends the process that hosts the agents of a cloud.
+pub(crate) fn end_host(cloud: &Path) {
+    let process = fs::read(cloud.join("host.json")).ok();
+    let process: Option<Value> = process.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if let Some(pid) = process.and_then(|process| process["pid"].as_u64()) {
+        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+    }
+}
+
+fn claim() -> (String, UnixListener) {
+    for second in 100..=250 {
+        for third in 0..=255 {
+            let prefix = format!("127.{second}.{third}");
+            let address = SocketAddr::from_abstract_name(format!("windlass-test-network-{prefix}")).unwrap();
+            if let Ok(claim) = UnixListener::bind_addr(&address) {
+                return (prefix, claim);
+            }
+        }
+    }
+    panic!("no free loopback network");
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(mut director) = self.director.take() {
+            let _ = director.kill();
+            let _ = director.wait();
+        }
+        end_host(&self.cloud());
+    }
+}
