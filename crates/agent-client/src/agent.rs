@@ -176,6 +176,7 @@ impl Agent {
         arguments: Vec<Value>,
         patience: Duration,
     ) -> Result<Answer, CallError> {
+        tracing::debug!(agent = %self.shared.id, method, "asking the agent");
         let message = self.message(method, arguments)?;
         let request = || self.request(Method::POST, "/agent", message.clone());
         let exchange = async {

@@ -118,10 +118,6 @@ pub(super) async fn remove(
     Path((name, version)): Path<(String, String)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
-    let stemcells = director.store.stemcells().await?;
-    if !stemcells.iter().any(|stemcell| stemcell.name == name && stemcell.version == version) {
-        return Err(ApiError::not_found(50003, format!("Stemcell '{name}/{version}' doesn't exist")));
-    }
     let force = query.is_set("force");
     queue(&director, user, Job::DeleteStemcell { name, version, force }).await
 }

@@ -22,6 +22,9 @@ pub(super) async fn run(
         .into_iter()
         .filter(|stemcell| stemcell.name == name && stemcell.version == version)
         .collect();
+    if stemcells.is_empty() {
+        return Err(TaskError::refused(50003, format!("Stemcell '{name}/{version}' doesn't exist")));
+    }
     let users: Vec<_> = stemcells.iter().flat_map(|stemcell| stemcell.deployments.clone()).collect();
     if !users.is_empty() {
         let reason = format!("Stemcell '{name}/{version}' is still in use by: {}", users.join(", "));

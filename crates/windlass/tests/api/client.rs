@@ -73,12 +73,49 @@ impl Client {
 
     /// Sends a request with a body of the given type.
     pub(crate) fn send(&self, method: &str, path: &str, kind: &str, body: impl Into<reqwest::Body>) -> Answer {
-        let request = self
-            .http
-            .request(Method::from_bytes(method.as_bytes()).unwrap(), format!("{}{path}", self.url))
-            .basic_auth(&self.user.0, Some(&self.user.1))
-            .header("content-type", kind)
-            .body(body);
+        self.answer(self.request(method, path, kind, body).basic_auth(&self.user.0, Some(&self.user.1)))
+    }
+
+    /// The same for a part of what is there.
+    #[allow(dead_code, reason = "not every test asks for parts")]
+    pub(crate) fn send_ranged(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: String,
+        range: Option<&str>,
+    ) -> Answer {
+        let mut request = self.request(method, path, kind, body).basic_auth(&self.user.0, Some(&self.user.1));
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        self.answer(request)
+    }
+
+    /// The same as somebody else, or as nobody.
+    #[allow(dead_code, reason = "not every test asks as nobody")]
+    pub(crate) fn send_as(
+        &self,
+        user: Option<(&str, &str)>,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: String,
+    ) -> Answer {
+        let request = self.request(method, path, kind, body);
+        self.answer(match user {
+            Some((name, password)) => request.basic_auth(name, Some(password)),
+            None => request,
+        })
+    }
+
+    fn request(&self, method: &str, path: &str, kind: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        self.http.request(method, format!("{}{path}", self.url)).header("content-type", kind).body(body)
+    }
+
+    fn answer(&self, request: reqwest::RequestBuilder) -> Answer {
         self.runtime.block_on(async {
             let answer = request.send().await.unwrap();
             let (status, headers) = (answer.status(), answer.headers().clone());
@@ -126,6 +163,7 @@ impl Client {
         task.result
     }
 
+    #[allow(dead_code, reason = "not every test makes tasks fail")]
     /// A task that must fail; gives the code and the words of its last line.
     pub(crate) fn fails(&self, method: &str, path: &str, body: &str) -> (u64, String) {
         let task = self.task(method, path, "application/json", body.to_owned());

@@ -25,13 +25,14 @@ pub(crate) struct Site {
 
 /// A /24 of the loopback network, claimed for as long as this lives.
 #[derive(Debug)]
-struct Network {
-    prefix: String,
+pub(crate) struct Network {
+    /// The first three numbers of its addresses.
+    pub(crate) prefix: String,
     _claim: UnixListener,
 }
 
 impl Network {
-    fn claim() -> Self {
+    pub(crate) fn claim() -> Self {
         for second in 100..=250 {
             for third in 0..=255 {
                 let prefix = format!("127.{second}.{third}");
@@ -50,6 +51,11 @@ impl Site {
     /// A site whose director runs.
     pub(crate) fn start() -> Self {
         Self::start_with_database(None)
+    }
+
+    /// A site whose director has settings.
+    pub(crate) fn start_with_settings(settings: &str) -> Self {
+        Self::start_with(None, Some(settings))
     }
 
     /// A site whose director has settings, and whose stemcell and cloud config are uploaded.
@@ -125,6 +131,7 @@ impl Site {
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
         // The networks of these tests are of the loopback interface, which only processes share with the machine.
         command.args(["--isolation", "process"]);
+        command.env("RUST_LOG", "info,windlass_cpi_client=debug,windlass_agent_client=debug");
         command.args(self.db.iter().flat_map(|url| ["--db", url]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         if let Some(point) = kill_at {
