@@ -14,16 +14,20 @@ pub fn to_yaml(value: &Value) -> String {
 
 /// How scalars and keys look in block style; what is around them is the same for all.
 pub(crate) trait Style {
-    /// The longest key, in bytes, that stands before its `:` without a `?`.
-    const LONGEST_KEY: usize;
     /// What a text block or a folded line of the root is indented by.
     const ROOT_INDENT: usize;
 
     /// The entries in the order in which they are written.
     fn in_order<'a>(&self, entries: &'a Object) -> Vec<(&'a String, &'a Value)>;
 
-    /// A key on one line.
+    /// A key before its `:`.
     fn key(&self, key: &str) -> String;
+
+    /// Whether a key needs a `?` before it, and a line of its own for the `:`.
+    fn is_explicit(&self, key: &str) -> bool;
+
+    /// Writes such a key. Further lines start at column `indent`.
+    fn explicit_key(&self, yaml: &mut String, key: &str, indent: usize);
 
     /// Writes anything but a list or object with something in it. Further lines start at column `indent`.
     fn scalar(&self, yaml: &mut String, value: &Value, indent: usize);
@@ -52,15 +56,16 @@ impl<S: Style> Blocks<'_, S> {
             if index > 0 {
                 yaml.extend(std::iter::repeat_n(' ', indent));
             }
-            let quoted = self.0.key(key);
-            if quoted.len() > S::LONGEST_KEY {
+            if self.0.is_explicit(key) {
                 yaml.push_str("? ");
-                yaml.push_str(&quoted);
-                yaml.push('\n');
+                self.0.explicit_key(yaml, key, indent + 2);
+                end_line(yaml);
                 yaml.extend(std::iter::repeat_n(' ', indent));
-            } else {
-                yaml.push_str(&quoted);
+                yaml.push_str(": ");
+                self.beside(yaml, value, indent);
+                continue;
             }
+            yaml.push_str(&self.0.key(key));
             yaml.push(':');
             match value {
                 Value::Object(entries) if !entries.is_empty() => {
@@ -88,13 +93,18 @@ impl<S: Style> Blocks<'_, S> {
                 yaml.extend(std::iter::repeat_n(' ', indent));
             }
             yaml.push_str("- ");
-            match value {
-                Value::Object(entries) if !entries.is_empty() => self.object(yaml, entries, indent + 2),
-                Value::Array(values) if !values.is_empty() => self.list(yaml, values, indent + 2),
-                other => {
-                    self.0.scalar(yaml, other, indent + 2);
-                    end_line(yaml);
-                }
+            self.beside(yaml, value, indent);
+        }
+    }
+
+    /// Writes what stands behind two letters on the same line.
+    fn beside(&self, yaml: &mut String, value: &Value, indent: usize) {
+        match value {
+            Value::Object(entries) if !entries.is_empty() => self.object(yaml, entries, indent + 2),
+            Value::Array(values) if !values.is_empty() => self.list(yaml, values, indent + 2),
+            other => {
+                self.0.scalar(yaml, other, indent + 2);
+                end_line(yaml);
             }
         }
     }
@@ -116,7 +126,6 @@ fn end_line(yaml: &mut String) {
 struct Cautious;
 
 impl Style for Cautious {
-    const LONGEST_KEY: usize = LONGEST_PLAIN_KEY;
     const ROOT_INDENT: usize = 1;
 
     fn in_order<'a>(&self, entries: &'a Object) -> Vec<(&'a String, &'a Value)> {
@@ -125,6 +134,14 @@ impl Style for Cautious {
 
     fn key(&self, key: &str) -> String {
         if is_plain(key) { key.to_owned() } else { quote(key) }
+    }
+
+    fn is_explicit(&self, key: &str) -> bool {
+        self.key(key).len() > LONGEST_PLAIN_KEY
+    }
+
+    fn explicit_key(&self, yaml: &mut String, key: &str, _indent: usize) {
+        yaml.push_str(&self.key(key));
     }
 
     fn scalar(&self, yaml: &mut String, value: &Value, indent: usize) {

@@ -54,6 +54,7 @@ mod tests {
             "a: ' lead'\nb: 'trail '\nc: 'x: y'\nd: 'x #y'\ne: '#x'\nf: '@x'\ng: '- x'\nh: -x\ni: '''q'\nj: a'b\n",
             "a: \"tab\\there\"\nb: \"\\U0001F600\"\nc: é\nd: \"\\x01\"\ne: \"a\\r\"\n",
             "a: |\n  x\n  y\nb: |-\n  x\n  y\nc: |+\n  x\n\nd: |2-\n    x\n  y\ne: \"x \\ny\"\n",
+            "? |-\n  a\n  b\n: - 1\n  - 2\n? \"c\\r\"\n: d: e\n  f: g\nh: 1\n",
             "a: ((b))\nb: '((c)): d'\nc: '!x'\nd: '*x'\ne: x,y\nf: '[x'\ng: x[y\nh: '{x'\n",
         ] {
             assert_eq!(to_yaml(&parse(text).unwrap()), text);

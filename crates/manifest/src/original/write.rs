@@ -6,6 +6,9 @@ use super::{key, order, scalar};
 use crate::Object;
 use crate::emit::{Blocks, Style};
 
+/// A key with more bytes does not stand before its `:`.
+const LONGEST_KEY: usize = 128;
+
 /// Where lines are broken, if there is a space to break them at.
 const WIDTH: usize = 80;
 
@@ -17,7 +20,6 @@ pub fn to_yaml(value: &Value) -> String {
 struct Original;
 
 impl Style for Original {
-    const LONGEST_KEY: usize = 128;
     const ROOT_INDENT: usize = 2;
 
     fn in_order<'a>(&self, entries: &'a Object) -> Vec<(&'a String, &'a Value)> {
@@ -39,20 +41,33 @@ impl Style for Original {
         text
     }
 
+    fn is_explicit(&self, key: &str) -> bool {
+        key.len() > LONGEST_KEY || key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
+    }
+
+    fn explicit_key(&self, yaml: &mut String, key: &str, indent: usize) {
+        text(yaml, key, indent);
+    }
+
     fn scalar(&self, yaml: &mut String, value: &Value, indent: usize) {
         match value {
             Value::Null => yaml.push_str("null"),
             Value::Bool(boolean) => yaml.push_str(if *boolean { "true" } else { "false" }),
             Value::Number(number) => yaml.push_str(&scalar::number_text(number)),
-            Value::String(text) => match Quoting::of(text) {
-                Quoting::Plain => folded(yaml, text, indent, |_, _| true),
-                Quoting::Single => single_quoted(yaml, text, Some(indent)),
-                Quoting::Double => double_quoted(yaml, text, Some(indent)),
-                Quoting::Literal => literal(yaml, text, indent),
-            },
+            Value::String(value) => text(yaml, value, indent),
             Value::Array(_) => yaml.push_str("[]"),
             Value::Object(_) => yaml.push_str("{}"),
         }
+    }
+}
+
+/// Writes text in the way that fits it.
+fn text(yaml: &mut String, text: &str, indent: usize) {
+    match Quoting::of(text) {
+        Quoting::Plain => folded(yaml, text, indent, |_, _| true),
+        Quoting::Single => single_quoted(yaml, text, Some(indent)),
+        Quoting::Double => double_quoted(yaml, text, Some(indent)),
+        Quoting::Literal => literal(yaml, text, indent),
     }
 }
 
