@@ -14,6 +14,9 @@ pub(crate) struct Event {
     pub(crate) stage: String,
     #[serde(default)]
     pub(crate) tags: Option<Vec<String>>,
+    /// How many tasks the stage has, if anybody knows.
+    #[serde(default)]
+    pub(crate) total: Option<u64>,
     #[serde(default)]
     pub(crate) task: String,
     #[serde(default)]

@@ -1,4 +1,5 @@
-//! The stages of a task on a terminal: what ended stays, what runs turns, with what it is doing now.
+//! The stages of a task on a terminal: what ended stays, what runs turns, with what it is doing now, and a bar below it tells
+//! how far a stage of several tasks is.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use crate::formats;
 pub(crate) struct LiveTree {
     multi: MultiProgress,
     running: HashMap<Key, (ProgressBar, i64)>,
+    /// How far stages of several tasks are, by their titles.
+    bars: HashMap<String, ProgressBar>,
     /// The stage that stands above the last line.
     stage: String,
 }
@@ -20,7 +23,7 @@ impl LiveTree {
     /// Draws on the standard output.
     pub(crate) fn new() -> Self {
         let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        Self { multi, running: HashMap::new(), stage: String::new() }
+        Self { multi, running: HashMap::new(), bars: HashMap::new(), stage: String::new() }
     }
 
     /// Takes in one event.
@@ -34,7 +37,10 @@ impl LiveTree {
         let key = event.key();
         match event.state {
             Some(State::Started) => {
-                let bar = self.multi.add(ProgressBar::new_spinner().with_style(style()));
+                self.count(event);
+                let spinner = ProgressBar::new_spinner().with_style(style(TURNING));
+                // Above the bars, which stay last.
+                let bar = self.multi.insert_from_back(self.bars.len(), spinner);
                 bar.set_prefix(event.task.clone());
                 bar.enable_steady_tick(Duration::from_millis(100));
                 if event.stage_title() != self.stage {
@@ -59,6 +65,7 @@ impl LiveTree {
                     self.stage = event.stage_title();
                     self.keep(&self.stage.clone());
                 }
+                self.count(event);
                 let took = formats::duration(event.time - began);
                 let mark = if event.state == Some(State::Failed) { "✗" } else { "✓" };
                 self.keep(&format!("  {mark} {} ({took})", event.task));
@@ -70,9 +77,25 @@ impl LiveTree {
         }
     }
 
+    /// A stage of several tasks has a bar until all of them ended.
+    fn count(&mut self, event: &Event) {
+        let Some(total) = event.total.filter(|total| *total > 1) else { return };
+        let title = event.stage_title();
+        let bar = self.bars.entry(title.clone()).or_insert_with(|| {
+            self.multi.add(ProgressBar::new(total).with_style(style(COUNTING)).with_message(title.clone()))
+        });
+        if matches!(event.state, Some(State::Finished | State::Failed)) {
+            bar.inc(1);
+        }
+        if bar.position() >= total {
+            bar.finish_and_clear();
+            self.bars.remove(&title);
+        }
+    }
+
     /// Leaves what ended on the terminal, and clears the rest away.
     pub(crate) fn end(self) {
-        for (bar, _) in self.running.into_values() {
+        for bar in self.running.into_values().map(|(bar, _)| bar).chain(self.bars.into_values()) {
             bar.finish_and_clear();
         }
         let _ = self.multi.clear();
@@ -83,7 +106,36 @@ impl LiveTree {
     }
 }
 
-fn style() -> ProgressStyle {
-    let bare = ProgressStyle::default_spinner();
-    bare.clone().template("  {spinner} {elapsed} {prefix} {wide_msg}").unwrap_or(bare)
+const TURNING: &str = "  {spinner} {elapsed} {prefix} {wide_msg}";
+const COUNTING: &str = "  {bar:30} {pos} of {len}  {wide_msg}";
+
+fn style(template: &str) -> ProgressStyle {
+    let bare = ProgressStyle::default_bar();
+    bare.clone().template(template).unwrap_or(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(task: u32, state: &str) -> Event {
+        let line = format!(
+            r#"{{"time":1,"stage":"Creating missing vms","tags":[],"total":2,"task":"db/{task}","index":1,"state":"{state}"}}"#
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn a_stage_has_a_bar_until_all_of_it_ended() {
+        let multi = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
+        let mut tree = LiveTree { multi, ..LiveTree::new() };
+        let position = |tree: &LiveTree| tree.bars.values().next().map(ProgressBar::position);
+        tree.show(&event(1, "started"));
+        tree.show(&event(2, "started"));
+        assert_eq!((position(&tree), tree.running.len()), (Some(0), 2));
+        tree.show(&event(2, "failed"));
+        assert_eq!((position(&tree), tree.running.len()), (Some(1), 1));
+        tree.show(&event(1, "finished"));
+        assert_eq!((position(&tree), tree.running.len()), (None, 0));
+    }
 }

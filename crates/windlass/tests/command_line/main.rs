@@ -8,10 +8,11 @@
 mod site;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use site::Site;
 
@@ -204,6 +205,50 @@ fn breaking_off_the_waiting_does_not_end_the_task() {
     }
     // Following it again shows its end.
     site.ok(&["task", &task]);
+}
+
+/// Takes a VM away behind the director's back.
+fn lose_vm(site: &Site, vm: &str) {
+    let mut cpi = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    cpi.args(["cpi", "local", "--config"]).arg(site.state_dir().join("cpi/local.json"));
+    let mut cpi = cpi.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let request =
+        json!({"method": "delete_vm", "arguments": [vm], "context": {"director_uuid": "x"}, "api_version": 2});
+    cpi.stdin.take().unwrap().write_all(request.to_string().as_bytes()).unwrap();
+    let answer: Value = serde_json::from_slice(&cpi.wait_with_output().unwrap().stdout).unwrap();
+    assert!(answer["error"].is_null(), "{answer}");
+}
+
+/// Types answers to the questions of a verb, and gives what was printed.
+fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
+    let mut verb = site.verb(&[&["--tty", "--no-color"], &words(line)[..]].concat());
+    let mut verb = verb.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    verb.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
+    let ended = verb.wait_with_output().unwrap();
+    let printed = [ended.stdout, ended.stderr].concat();
+    (ended.status.success(), String::from_utf8(printed).unwrap())
+}
+
+/// Somebody who repairs a deployment by hand would get something else than they chose.
+#[test]
+fn a_person_chooses_how_to_repair() {
+    let site = Site::ready_to_deploy();
+    site.ok(&["update-resurrection", "off"]);
+    site.deploy();
+    lose_vm(&site, &cell(&site, "-d example vms", "vm_cid"));
+    let nobody = site.fails(&words("-n -d example cloud-check"));
+    assert!(nobody.contains("--resolution"), "{nobody}");
+    let report = site.fails(&words("-n -d example cloud-check --report"));
+    assert!(report.contains("1 problem(s) found"), "{report}");
+    let (_, refused) = answer(&site, "-d example cloud-check", "9\n");
+    assert!(refused.contains("none of the choices"), "{refused}");
+    let (went, declined) = answer(&site, "-d example cloud-check", "3\nn\n");
+    assert!(!went && declined.contains("3: Recreate VM and wait"), "{declined}");
+    assert!(site.in_cloud("vms").is_empty(), "nothing was agreed to");
+    let (went, repaired) = answer(&site, "-d example cloud-check", "3\ny\n");
+    assert!(went && repaired.contains("Succeeded"), "{repaired}");
+    assert_eq!(site.in_cloud("vms").len(), 1);
+    site.ok(&words("-n -d example cloud-check --report"));
 }
 
 /// A shell that completes words is what an operator types with all day.
