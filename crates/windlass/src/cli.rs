@@ -81,6 +81,15 @@ pub(crate) enum Verb {
     /// Change a document by operations and variables, and print it
     #[command(alias = "int")]
     Interpolate(InterpolateArgs),
+    /// Create or update one VM from a manifest and a state file, without a director
+    #[command(after_help = ENV_HELP)]
+    CreateEnv(CreateEnvArgs),
+    /// Delete what create-env made, with its disks
+    DeleteEnv(DeleteEnvArgs),
+    /// Stop what runs on the VM of create-env
+    StopEnv(StopEnvArgs),
+    /// Start what runs on the VM of create-env
+    StartEnv(StartEnvArgs),
     /// Show everything on this machine in a minute, and clean up
     Demo {
         /// Leave the director and the deployment running
@@ -650,4 +659,63 @@ mod tests {
         let cli = Cli::parse_from(["windlass", "--client-secret", "hunter2", "env"]);
         assert!(!format!("{cli:?}").contains("hunter2"));
     }
+}
+
+const ENV_HELP: &str = "cloud_provider.cpi names the CPI: 'local' for the embedded cloud, or {exec: '/path/to/cpi -configPath \
+{config}'} for any CPI executable. The state file is the original's; an environment made by one can be updated and deleted by the \
+other.";
+
+/// What all runs on an environment take.
+#[derive(Debug, Args)]
+pub(crate) struct EnvArgs {
+    /// Manifest
+    pub(crate) manifest: PathBuf,
+    /// State file [default: MANIFEST-state.json beside the manifest]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) state: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) changes: InterpolationArgs,
+}
+
+/// `create-env`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateEnvArgs {
+    #[command(flatten)]
+    pub(crate) env: EnvArgs,
+    /// Make a new VM even if nothing changed
+    #[arg(long)]
+    pub(crate) recreate: bool,
+    /// Move the data to a new disk even if nothing changed
+    #[arg(long)]
+    pub(crate) recreate_persistent_disks: bool,
+    /// Stop without draining
+    #[arg(long)]
+    pub(crate) skip_drain: bool,
+}
+
+/// `delete-env`.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteEnvArgs {
+    #[command(flatten)]
+    pub(crate) env: EnvArgs,
+    /// Stop without draining
+    #[arg(long)]
+    pub(crate) skip_drain: bool,
+}
+
+/// `stop-env`.
+#[derive(Debug, Args)]
+pub(crate) struct StopEnvArgs {
+    #[command(flatten)]
+    pub(crate) env: EnvArgs,
+    /// Stop without draining
+    #[arg(long)]
+    pub(crate) skip_drain: bool,
+}
+
+/// `start-env`.
+#[derive(Debug, Args)]
+pub(crate) struct StartEnvArgs {
+    #[command(flatten)]
+    pub(crate) env: EnvArgs,
 }

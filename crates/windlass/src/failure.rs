@@ -117,6 +117,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Certify(#[from] CertifyFailure),
     #[error(transparent)]
+    Env(Box<windlass_create_env::EnvError>),
+    #[error("interrupted; what a CPI is still doing will be settled by the next run")]
+    Interrupted,
+    #[error(transparent)]
     Demo(#[from] DemoError),
 }
 

@@ -154,6 +154,7 @@ pub(crate) async fn run<S: Operation>(scene: &mut S) -> Result<(), OperationErro
             false => (step.act)(scene).await,
         };
         if let Err(cause) = result {
+            scene.context().progress.failed(step.name);
             let undo_failures = unwind(scene, &ran).await;
             let subject = scene.context().instance.to_string();
             return Err(OperationError { operation: S::NAME, subject, step: step.name, cause, undo_failures });
@@ -184,6 +185,8 @@ pub trait Progress: Send + Sync + std::fmt::Debug {
     fn warning(&self, message: &str);
     /// Whether the task was cancelled.
     fn is_cancelled(&self) -> bool;
+    /// This step failed; what was done before it is taken back after this.
+    fn failed(&self, _status: &str) {}
 }
 
 /// What every operation on an instance works with.

@@ -27,7 +27,7 @@ pub enum DigestError {
 }
 
 /// Checks a file against the strongest digest that is given.
-pub(super) fn verify(path: &Path, digests: &str) -> Result<(), DigestError> {
+pub fn verify(path: &Path, digests: &str) -> Result<(), DigestError> {
     let items = digests.split(';').map(|item| item.trim().split_once(':').unwrap_or(("sha1", item.trim())));
     let strength = |name: &str| ["sha1", "sha256", "sha512"].iter().position(|known| *known == name);
     let strongest = items.filter_map(|(name, hex)| Some((strength(name)?, name, hex))).max();

@@ -41,7 +41,7 @@ pub enum DownloadError {
 }
 
 /// Streams what is at `url` into a new file.
-pub(super) async fn download(url: &str, into: &Path) -> Result<(), DownloadError> {
+pub async fn download(url: &str, into: &Path) -> Result<(), DownloadError> {
     // The library takes its cryptography from the process.
     static CRYPTOGRAPHY: Once = Once::new();
     CRYPTOGRAPHY.call_once(|| {

@@ -27,6 +27,7 @@ mod deployments;
 mod director;
 mod disks;
 mod env;
+mod envs;
 mod errands;
 mod events;
 mod explain;
@@ -131,6 +132,10 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             completion::run(screen, shell);
             Ok(())
         }
+        Verb::CreateEnv(arguments) => envs::create(flags, arguments).await,
+        Verb::DeleteEnv(arguments) => envs::delete(flags, arguments).await,
+        Verb::StopEnv(arguments) => envs::stop(flags, arguments).await,
+        Verb::StartEnv(arguments) => envs::start(flags, arguments).await,
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
         Verb::Demo { keep } => Ok(demo::run(flags, keep).await?),
         Verb::Director(arguments) => director::run(flags, arguments).await,

@@ -1,0 +1,259 @@
+//! `create-env`: brings the VM and its disk to what the manifest says.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha512};
+use windlass_contract::{ApiVersion, DiskCid};
+use windlass_director::agents::Agents;
+use windlass_director::ledger::{Change, Fact, NewStemcell};
+use windlass_director::plan::{Action, What};
+use windlass_director::recovery;
+use windlass_director::steps::Work;
+
+use crate::cloud_provider::{self, CloudProvider};
+use crate::ledger::EnvLedger;
+use crate::manifest::{self, Wanted};
+use crate::plan::{self, Found, Wishes};
+use crate::report::{End, Report};
+use crate::run::{
+    Cloud, EnvError, Identity, PING_PATIENCE, Setting, agents, disks_on_record, instance_spec, vm_on_record,
+};
+use crate::state::{StateFile, StemcellEntry};
+use crate::stemcell::{self, Stemcell};
+
+/// Brings the VM and its disk to what the manifest says. A run that was interrupted is continued.
+pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
+    let report = setting.report();
+    let ledger = EnvLedger::new(StateFile::open(&setting.state_path)?);
+    let (wanted, provider, stemcell) = report.stage("validating", validate(setting, &report)).await?;
+    let sha: String = Sha512::digest(setting.manifest.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let change = change(&ledger, &stemcell, &sha);
+    let agents = agents(&provider, &wanted.env, &ledger).await?;
+    if change.is_none()
+        && wishes == (Wishes { skip_drain: wishes.skip_drain, ..Wishes::default() })
+        && let Some(vm) = vm_on_record(&ledger, &wanted.networks)
+        && agents.of(&vm).wait_until_ready(PING_PATIENCE).await.is_ok()
+    {
+        report.line("No deployment, stemcell or release changes. Skipping deploy.");
+        return Ok(());
+    }
+    identify(&ledger)?;
+    let mut versions = vec![stemcell.manifest.api_version.unwrap_or_default()];
+    versions.extend(ledger.look().current_stemcell().map(|known| known.api_version.unwrap_or_default()));
+    let cloud = Cloud::open(setting, &ledger, &provider, &wanted.networks, &versions).await?;
+    say_what_runs(&report, &cloud, &provider);
+    let run = Run { report: &report, ledger: &ledger, cloud: &cloud, wanted: &wanted, provider: &provider };
+    let done = run.go(stemcell, wishes, change, agents, &sha).await;
+    cloud.close().await;
+    done
+}
+
+async fn validate(setting: &Setting, report: &Report) -> Result<(Wanted, CloudProvider, Stemcell), EnvError> {
+    let (wanted, provider) = report
+        .step("Validating deployment manifest", async {
+            setting.read(|document, findings| {
+                let provider = cloud_provider::read(document, findings);
+                let wanted = manifest::read(document, findings);
+                wanted.zip(provider)
+            })
+        })
+        .await?;
+    let tarball = match stemcell::local_path(&wanted.stemcell.url, setting.folder()) {
+        Some(path) => path,
+        None => report.step("Downloading stemcell", stemcell::fetch(&wanted.stemcell, &setting.downloads)).await?,
+    };
+    let stemcell = report.step("Validating stemcell", async { stemcell::read(tarball) }).await?;
+    Ok((wanted, provider, stemcell))
+}
+
+/// What differs from the run before, in words; none if nothing does.
+fn change(ledger: &EnvLedger, stemcell: &Stemcell, sha: &str) -> Option<&'static str> {
+    let file = ledger.look();
+    let is_same = |known: &StemcellEntry| is_of(known, stemcell);
+    if file.state.current_vm_cid.is_empty() {
+        return None;
+    }
+    if !file.beside.intents.is_empty() || file.state.current_manifest_sha.is_empty() {
+        return Some("an earlier run did not finish");
+    }
+    if !file.current_stemcell().is_some_and(is_same) {
+        return Some("the stemcell changed");
+    }
+    (file.state.current_manifest_sha != sha).then_some("the manifest changed")
+}
+
+fn is_of(known: &StemcellEntry, stemcell: &Stemcell) -> bool {
+    known.name == stemcell.manifest.name && known.version == stemcell.manifest.version
+}
+
+/// Gives a new state its ids, before anything is made under them.
+pub(crate) fn identify(ledger: &EnvLedger) -> Result<(), EnvError> {
+    Ok(ledger.change(|file| {
+        for id in [&mut file.state.director_id, &mut file.state.installation_id] {
+            if id.is_empty() {
+                *id = uuid::Uuid::new_v4().to_string();
+            }
+        }
+    })?)
+}
+
+fn say_what_runs(report: &Report, cloud: &Cloud, provider: &CloudProvider) {
+    match (cloud.has_registry(), provider.ssh_tunnel.is_some()) {
+        (true, _) => report.line("A registry runs for the time of this run: the CPI or the stemcell needs it."),
+        (false, true) => report.line("cloud_provider.ssh_tunnel is ignored: no registry is needed."),
+        (false, false) => {}
+    }
+}
+
+/// What a run works with once everything was found to be in order.
+struct Run<'a> {
+    report: &'a Report,
+    ledger: &'a EnvLedger,
+    cloud: &'a Cloud,
+    wanted: &'a Wanted,
+    provider: &'a CloudProvider,
+}
+
+impl Run<'_> {
+    async fn go(
+        &self,
+        stemcell: Stemcell,
+        wishes: Wishes,
+        change: Option<&'static str>,
+        agents: Arc<Agents>,
+        sha: &str,
+    ) -> Result<(), EnvError> {
+        recovery::settle_intents(&self.cloud.clouds, self.ledger).await?;
+        let uploaded = self.upload(&stemcell).await?;
+        let deploying = self.deploy(uploaded, wishes, change, agents, sha);
+        self.report.stage("deploying", deploying).await?;
+        self.delete_unused_stemcells().await
+    }
+
+    async fn upload(&self, stemcell: &Stemcell) -> Result<StemcellEntry, EnvError> {
+        let manifest = &stemcell.manifest;
+        let title = format!("Uploading stemcell '{}/{}'", manifest.name, manifest.version);
+        let find = || self.ledger.look().state.stemcells.iter().find(|known| is_of(known, stemcell)).cloned();
+        if let Some(known) = find() {
+            self.report.skipped(&title, "Stemcell already uploaded");
+            return Ok(known);
+        }
+        let uploading = async {
+            let folder = tempfile::tempdir().map_err(|source| EnvError::File { path: std::env::temp_dir(), source })?;
+            windlass_stemcell::unpack(&stemcell.tarball, folder.path()).map_err(stemcell::StemcellError::from)?;
+            let new = NewStemcell {
+                name: manifest.name.clone(),
+                version: manifest.version.clone(),
+                operating_system: manifest.os().to_owned(),
+                sha1: manifest.sha1.clone(),
+                api_version: manifest.api_version,
+                cloud_properties: manifest.cloud_properties.clone(),
+                cpi: String::new(),
+            };
+            let create = Change::CreateStemcell { stemcell: new, image: folder.path().join("image") };
+            self.cloud.perform(manifest.api_version, create).await
+        };
+        let made = self.report.step(&title, uploading).await?;
+        find().ok_or_else(|| EnvError::Access(format!("create_stemcell gave {made:?} instead of a stemcell")))
+    }
+
+    async fn deploy(
+        &self,
+        stemcell: StemcellEntry,
+        wishes: Wishes,
+        change: Option<&'static str>,
+        agents: Arc<Agents>,
+        sha: &str,
+    ) -> Result<(), EnvError> {
+        let vm = vm_on_record(self.ledger, &self.wanted.networks);
+        let disks = disks_on_record(self.ledger);
+        self.ledger.change(|file| {
+            file.state.current_manifest_sha.clear();
+            file.state.releases.clear();
+            file.state.current_release_ids.clear();
+            file.beside.vm = vm.clone();
+            file.beside.disks = disks.clone();
+        })?;
+        let (mut exists, mut answers, mut mounted) = (false, false, Vec::new());
+        if let Some(vm) = &vm {
+            exists = self.cloud.has_vm(vm).await?;
+            if exists {
+                let agent = agents.of(vm);
+                let title = format!("Waiting for the agent on VM '{}'", vm.cid);
+                answers = self.report.step(&title, agent.wait_until_ready(PING_PATIENCE)).await.is_ok();
+                if answers {
+                    let listed = agent.list_disk().await?;
+                    mounted = disks.iter().filter(|disk| listed.contains(&disk.cid)).cloned().collect();
+                }
+            }
+        }
+        let disk = disks.iter().find(|disk| disk.active);
+        let found = Found { vm: vm.as_ref(), exists, answers, disk, mounted: &mounted };
+        let why = plan::reason(&found, wishes, change).unwrap_or_else(|| "an earlier run did not finish".to_owned());
+        let actions = plan::plan(&found, self.wanted.disk.as_ref(), wishes, &why);
+        self.show(&actions);
+
+        let report = self.report.of(self.ledger, &self.wanted.group, self.cloud.vms.clone());
+        let spec = instance_spec(self.wanted, self.provider, &stemcell);
+        let context = self.cloud.context(agents, &report, &Identity::of(self.wanted));
+        let mut work = Work { context, spec: Some(spec), watch: Some(self.wanted.watch), vm, spare: None, disks };
+        for action in &actions {
+            if self.report.is_stopped() {
+                return Err(EnvError::Stopped);
+            }
+            work.context.progress = Arc::new(report.about(disk_of(&action.what)));
+            work.act(&action.what).await?;
+        }
+        self.report.end_step(&End::Finished);
+        self.delete_unused_disks().await?;
+        Ok(self.ledger.change(|file| file.state.current_manifest_sha = sha.to_owned())?)
+    }
+
+    fn show(&self, actions: &[Action]) {
+        self.report.line("  Plan:");
+        for action in actions {
+            self.report.line(&format!("    {}: {}", action.what.describe(), action.reason));
+        }
+    }
+
+    /// Disks that a run before left over, once the current one is in its place with the data.
+    async fn delete_unused_disks(&self) -> Result<(), EnvError> {
+        let unused: Vec<DiskCid> = {
+            let file = self.ledger.look();
+            let Some(current) = file.current_disk() else { return Ok(()) };
+            file.state.disks.iter().filter(|disk| disk.id != current.id).map(|disk| disk.cid.clone()).collect()
+        };
+        for cid in unused {
+            let title = format!("Deleting unused disk '{cid}'");
+            self.report.step(&title, self.cloud.perform(None, Change::DeleteDisk { cid })).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_unused_stemcells(&self) -> Result<(), EnvError> {
+        let (current, known) = {
+            let file = self.ledger.look();
+            (file.state.current_stemcell_id.clone(), file.state.stemcells.clone())
+        };
+        for stemcell in known.into_iter().filter(|stemcell| stemcell.id != current) {
+            let title = format!("Deleting unused stemcell '{}'", stemcell.cid);
+            self.report.step(&title, delete_stemcell(self.cloud, &stemcell)).await?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn delete_stemcell(cloud: &Cloud, stemcell: &StemcellEntry) -> Result<Fact, EnvError> {
+    let version: Option<ApiVersion> = stemcell.api_version;
+    cloud.perform(version, Change::DeleteStemcell { cpi: String::new(), cid: stemcell.cid.clone() }).await
+}
+
+fn disk_of(what: &What) -> Option<DiskCid> {
+    match what {
+        What::DetachDisk { disk }
+        | What::AttachDisk { disk: Some(disk), .. }
+        | What::ResizeDisk { disk, .. }
+        | What::MigrateDisk { disk, .. } => Some(disk.clone()),
+        _ => None,
+    }
+}

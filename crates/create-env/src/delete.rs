@@ -1,0 +1,136 @@
+//! `delete-env`: removes the VM, its disks and its stemcells, in this order, and then what is known of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_contract::Networks;
+use windlass_director::agents::Agents;
+use windlass_director::ledger::{Change, VmRecord};
+use windlass_director::plan::What;
+use windlass_director::recovery;
+use windlass_director::steps::Work;
+use windlass_manifest::Findings;
+
+use crate::cloud_provider;
+use crate::create::delete_stemcell;
+use crate::ledger::EnvLedger;
+use crate::manifest;
+use crate::report::{End, Report};
+use crate::run::{Cloud, EnvError, Identity, PING_PATIENCE, Setting, agents, disks_on_record, vm_on_record};
+
+/// Removes everything that the state knows of.
+pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
+    let report = setting.report();
+    let ledger = setting.known_state("deleted")?;
+    let validating = async {
+        report
+            .step("Validating deployment manifest", async {
+                setting.read(|document, findings| {
+                    let provider = cloud_provider::read(document, findings)?;
+                    // What shall exist may be gone or wrong by now; only the networks are of use, if there are any.
+                    let wanted = manifest::read(document, &mut Findings::new());
+                    Some((provider, wanted))
+                })
+            })
+            .await
+    };
+    let (provider, wanted) = report.stage("validating", validating).await?;
+    let (networks, env) = wanted.map(|wanted| (wanted.networks, wanted.env)).unwrap_or_default();
+    let agents = agents(&provider, &env, &ledger).await?;
+    let versions: Vec<_> =
+        ledger.look().state.stemcells.iter().map(|known| known.api_version.unwrap_or_default()).collect();
+    let cloud = Cloud::open(setting, &ledger, &provider, &networks, &versions).await?;
+    let deleting = delete_all(&report, &ledger, &cloud, agents, &networks, skip_drain);
+    let deleted = report.stage("deleting deployment", deleting).await;
+    let vms = cloud.vms.clone();
+    cloud.close().await;
+    deleted?;
+    report
+        .step("Uninstalling local artifacts for CPI and deployment", async {
+            if let Some(cloud) = vms.as_deref().and_then(Path::parent) {
+                remove_empty_cloud(cloud, &ledger)?;
+            }
+            Ok::<_, EnvError>(ledger.look().remove()?)
+        })
+        .await
+}
+
+async fn delete_all(
+    report: &Report,
+    ledger: &EnvLedger,
+    cloud: &Cloud,
+    agents: Arc<Agents>,
+    networks: &Networks,
+    skip_drain: bool,
+) -> Result<(), EnvError> {
+    recovery::settle_intents(&cloud.clouds, ledger).await?;
+    let report = &report.of(ledger, "unknown", cloud.vms.clone());
+    if let Some(vm) = vm_on_record(ledger, networks) {
+        delete_vm(report, ledger, cloud, agents, vm, skip_drain).await?;
+    }
+    for disk in disks_on_record(ledger) {
+        if report.is_stopped() {
+            return Err(EnvError::Stopped);
+        }
+        let title = if disk.active { "Deleting disk" } else { "Deleting unused disk" };
+        let change = Change::DeleteDisk { cid: disk.cid.clone() };
+        report.step(&format!("{title} '{}'", disk.cid), cloud.perform(None, change)).await?;
+    }
+    let stemcells = ledger.look().state.stemcells.clone();
+    for stemcell in stemcells {
+        if report.is_stopped() {
+            return Err(EnvError::Stopped);
+        }
+        report.step(&format!("Deleting stemcell '{}'", stemcell.cid), delete_stemcell(cloud, &stemcell)).await?;
+    }
+    Ok(())
+}
+
+async fn delete_vm(
+    report: &Report,
+    ledger: &EnvLedger,
+    cloud: &Cloud,
+    agents: Arc<Agents>,
+    vm: VmRecord,
+    skip_drain: bool,
+) -> Result<(), EnvError> {
+    let disks = disks_on_record(ledger);
+    ledger.change(|file| {
+        file.beside.vm = Some(vm.clone());
+        file.beside.disks = disks.clone();
+    })?;
+    let mut actions = Vec::new();
+    if cloud.has_vm(&vm).await? {
+        let agent = agents.of(&vm);
+        let waiting = agent.wait_until_ready(PING_PATIENCE);
+        if report.step(&format!("Waiting for the agent on VM '{}'", vm.cid), waiting).await.is_ok() {
+            actions.push(What::Stop { drain: !skip_drain });
+            let listed = agent.list_disk().await?;
+            let mounted = disks.iter().filter(|disk| listed.contains(&disk.cid));
+            actions.extend(mounted.map(|disk| What::DetachDisk { disk: disk.cid.clone() }));
+        }
+    }
+    actions.push(What::DeleteVm { vm: vm.cid.clone() });
+    let context = cloud.context(agents, report, &Identity::unknown());
+    let mut work = Work { context, spec: None, watch: None, vm: Some(vm), spare: None, disks };
+    for what in &actions {
+        if report.is_stopped() {
+            return Err(EnvError::Stopped);
+        }
+        work.act(what).await?;
+    }
+    report.end_step(&End::Finished);
+    Ok(())
+}
+
+/// An embedded cloud beside the state goes with it, unless something is left in it.
+fn remove_empty_cloud(cloud: &Path, ledger: &EnvLedger) -> Result<(), EnvError> {
+    let is_ours = cloud == ledger.look().beside(".cloud");
+    let is_empty =
+        |shelf: &&str| std::fs::read_dir(cloud.join(shelf)).map_or(true, |mut entries| entries.next().is_none());
+    if is_ours && cloud.exists() && ["stemcells", "vms", "disks", "snapshots", "networks"].iter().all(is_empty) {
+        windlass_durable::file::remove_tree(cloud)
+            .map_err(|source| EnvError::File { path: cloud.to_owned(), source })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! The state file as the ledger of the director's steps: intents go beside it before anything is tried, facts go into it
+//! before the intent ends. Whoever is killed in between finds the intent again and repeats it, and recording a fact twice
+//! is recording it once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use windlass_contract::{DiskCid, RequestId};
+use windlass_director::ledger::{DiskRecord, Fact, Intent, Ledger, LedgerError};
+use windlass_durable::process::ProcessIdentity;
+
+use crate::state::{DiskEntry, StateError, StateFile, StemcellEntry};
+
+/// The state of a run, shared by its steps.
+#[derive(Debug, Clone)]
+pub struct EnvLedger {
+    file: Arc<Mutex<StateFile>>,
+}
+
+impl EnvLedger {
+    /// The ledger in this state.
+    pub fn new(file: StateFile) -> Self {
+        Self { file: Arc::new(Mutex::new(file)) }
+    }
+
+    /// The state as it is now.
+    pub fn look(&self) -> MutexGuard<'_, StateFile> {
+        // A panic while it was held left what is on disk, which is always whole.
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and makes it durable.
+    pub fn change(&self, change: impl FnOnce(&mut StateFile)) -> Result<(), StateError> {
+        let mut file = self.look();
+        change(&mut file);
+        file.save()
+    }
+
+    fn settle_intent(&self, what: &'static str, id: &RequestId, fact: Option<&Fact>) -> Result<(), LedgerError> {
+        let mut file = self.look();
+        if let Some(fact) = fact {
+            apply(&mut file, fact);
+            file.save_state().map_err(failed(what))?;
+        }
+        file.beside.intents.retain(|intent| intent.id != *id);
+        file.save_beside().map_err(failed(what))
+    }
+
+    fn change_intent(
+        &self,
+        what: &'static str,
+        id: &RequestId,
+        change: impl FnOnce(&mut Intent),
+    ) -> Result<(), LedgerError> {
+        let mut file = self.look();
+        if let Some(intent) = file.beside.intents.iter_mut().find(|intent| intent.id == *id) {
+            change(intent);
+        }
+        file.save_beside().map_err(failed(what))
+    }
+}
+
+fn failed(what: &'static str) -> impl FnOnce(StateError) -> LedgerError {
+    move |source| LedgerError { what, source: Box::new(source) }
+}
+
+#[async_trait]
+impl Ledger for EnvLedger {
+    async fn open_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
+        let mut file = self.look();
+        file.beside.intents.push(intent.clone());
+        file.save_beside().map_err(failed("write an intent"))
+    }
+
+    async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError> {
+        self.change_intent("note the CPI's process", id, |intent| intent.child = Some(child))
+    }
+
+    async fn settle(&self, id: &RequestId, fact: &Fact) -> Result<(), LedgerError> {
+        self.settle_intent("settle an intent", id, Some(fact))
+    }
+
+    async fn abandon(&self, id: &RequestId, _why: &str) -> Result<(), LedgerError> {
+        self.settle_intent("end an intent", id, None)
+    }
+
+    async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
+        self.change_intent("note a doubt", id, |intent| intent.doubt = Some(why.to_owned()))
+    }
+
+    async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {
+        self.change(|file| apply(file, fact)).map_err(failed("record a fact"))
+    }
+
+    async fn open_intents(&self) -> Result<Vec<Intent>, LedgerError> {
+        Ok(self.look().beside.intents.clone())
+    }
+}
+
+/// Puts a fact into the state and into what is beside it.
+fn apply(file: &mut StateFile, fact: &Fact) {
+    let (state, beside) = (&mut file.state, &mut file.beside);
+    match fact {
+        Fact::StemcellCreated { stemcell, cid } => {
+            if !state.stemcells.iter().any(|known| known.cid == *cid) {
+                state.stemcells.push(StemcellEntry {
+                    id: uuid::Uuid::new_v4().to_string(),
+                    name: stemcell.name.clone(),
+                    version: stemcell.version.clone(),
+                    api_version: stemcell.api_version,
+                    cid: cid.clone(),
+                    other: Default::default(),
+                });
+            }
+        }
+        Fact::StemcellDeleted { cid, .. } => {
+            let gone = state.stemcells.iter().find(|known| known.cid == *cid).map(|known| known.id.clone());
+            if gone.is_some_and(|id| id == state.current_stemcell_id) {
+                state.current_stemcell_id.clear();
+            }
+            state.stemcells.retain(|known| known.cid != *cid);
+        }
+        Fact::VmCreated { vm } => {
+            state.current_vm_cid = vm.cid.to_string();
+            let made_from =
+                |known: &&StemcellEntry| known.name == vm.stemcell.name && known.version == vm.stemcell.version;
+            if let Some(stemcell) = state.stemcells.iter().find(made_from) {
+                state.current_stemcell_id = stemcell.id.clone();
+            }
+            beside.vm = Some((**vm).clone());
+        }
+        Fact::VmReady { cid } => {
+            if let Some(vm) = beside.vm.as_mut().filter(|vm| vm.cid == *cid) {
+                vm.ready = true;
+            }
+        }
+        Fact::VmSwapped { to, .. } => state.current_vm_cid = to.to_string(),
+        Fact::VmDeleted { cid } => {
+            if state.current_vm_cid == cid.as_str() {
+                state.current_vm_cid.clear();
+                state.current_stemcell_id.clear();
+            }
+            if beside.vm.as_ref().is_some_and(|vm| vm.cid == *cid) {
+                beside.vm = None;
+            }
+            beside.disks.iter_mut().filter(|disk| disk.vm.as_ref() == Some(cid)).for_each(detached);
+        }
+        Fact::DiskCreated { disk } => {
+            if !state.disks.iter().any(|known| known.cid == disk.cid) {
+                state.disks.push(DiskEntry {
+                    id: uuid::Uuid::new_v4().to_string(),
+                    cid: disk.cid.clone(),
+                    size: disk.size,
+                    cloud_properties: disk.cloud_properties.clone(),
+                    other: Default::default(),
+                });
+            }
+            beside.disks.retain(|known| known.cid != disk.cid);
+            beside.disks.push(disk.clone());
+        }
+        Fact::DiskAttached { disk, vm, hint } => with(&mut beside.disks, disk, |disk| {
+            disk.vm = Some(vm.clone());
+            disk.hint = hint.clone();
+        }),
+        Fact::DiskMounted { disk } => {
+            with(&mut beside.disks, disk, |disk| (disk.mounted, disk.active) = (true, true));
+            make_current(state, disk);
+        }
+        Fact::DiskResized { disk, size } => {
+            with(&mut beside.disks, disk, |disk| disk.size = *size);
+            if let Some(known) = state.disks.iter_mut().find(|known| known.cid == *disk) {
+                known.size = *size;
+            }
+        }
+        Fact::DiskReplaced { old, new } => {
+            with(&mut beside.disks, old, |disk| disk.active = false);
+            with(&mut beside.disks, new, |disk| (disk.mounted, disk.active) = (true, true));
+            make_current(state, new);
+        }
+        Fact::DiskDetached { disk } => with(&mut beside.disks, disk, detached),
+        // It stays on record until it is deleted, or is the current one again.
+        Fact::DiskOrphaned { disk } => with(&mut beside.disks, disk, |disk| disk.active = false),
+        Fact::DiskDeleted { disk } => {
+            let gone = state.disks.iter().find(|known| known.cid == *disk).map(|known| known.id.clone());
+            if gone.is_some_and(|id| id == state.current_disk_id) {
+                state.current_disk_id.clear();
+            }
+            state.disks.retain(|known| known.cid != *disk);
+            beside.disks.retain(|known| known.cid != *disk);
+        }
+        // A run takes no snapshots and adopts no disks, and its one instance is the state file.
+        Fact::SnapshotTaken { .. }
+        | Fact::SnapshotDeleted { .. }
+        | Fact::DiskAdopted { .. }
+        | Fact::InstanceRemoved { .. }
+        | Fact::Nothing => {}
+    }
+}
+
+fn make_current(state: &mut crate::state::State, disk: &DiskCid) {
+    if let Some(known) = state.disks.iter().find(|known| known.cid == *disk) {
+        state.current_disk_id = known.id.clone();
+    }
+}
+
+fn with(disks: &mut [DiskRecord], cid: &DiskCid, change: impl FnOnce(&mut DiskRecord)) {
+    if let Some(disk) = disks.iter_mut().find(|disk| disk.cid == *cid) {
+        change(disk);
+    }
+}
+
+fn detached(disk: &mut DiskRecord) {
+    disk.vm = None;
+    disk.mounted = false;
+    disk.hint = None;
+}

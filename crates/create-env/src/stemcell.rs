@@ -1,0 +1,101 @@
+//! A stemcell, fetched if it is elsewhere, and checked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha1::{Digest, Sha1};
+use windlass_contract::stemcell::StemcellManifest;
+use windlass_director::tasks::{DigestError, DownloadError, download, verify_digest};
+
+use crate::manifest::StemcellPlace;
+
+/// How often a download is tried, and after which pause.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// why a stemcell cannot be had
+#[derive(Debug, thiserror::Error)]
+pub enum StemcellError {
+    /// it cannot be fetched
+    #[error(transparent)]
+    Fetch(#[from] DownloadError),
+    /// it is not the one that is meant
+    #[error("the stemcell at '{place}' is not the one that the manifest means; it is damaged, or another one")]
+    Digest {
+        /// Where it is.
+        place: String,
+        /// Why.
+        #[source]
+        source: DigestError,
+    },
+    /// a file cannot be used
+    #[error("cannot use '{}'", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// it is no stemcell
+    #[error(transparent)]
+    Read(#[from] windlass_stemcell::ReadError),
+}
+
+/// A stemcell on this machine.
+#[derive(Debug)]
+pub struct Stemcell {
+    /// The tarball.
+    pub tarball: PathBuf,
+    /// What it is.
+    pub manifest: StemcellManifest,
+}
+
+/// The path that a URL names, if it is of this machine. Relative ones start at the manifest.
+pub fn local_path(url: &str, manifest_folder: &Path) -> Option<PathBuf> {
+    let path = match url.strip_prefix("file://") {
+        Some(path) => path,
+        None if url.starts_with('/') => url,
+        None => return None,
+    };
+    match path.strip_prefix("~/") {
+        Some(below) => std::env::home_dir().map(|home| home.join(below)),
+        None => Some(manifest_folder.join(path)),
+    }
+}
+
+/// Reads the manifest of the stemcell at `tarball`.
+pub fn read(tarball: PathBuf) -> Result<Stemcell, StemcellError> {
+    let manifest = windlass_stemcell::inspect(&tarball, |_, _| {})?.manifest;
+    Ok(Stemcell { tarball, manifest })
+}
+
+/// Fetches a stemcell from elsewhere. Downloads are kept where the original keeps them, and checked each time.
+pub async fn fetch(place: &StemcellPlace, downloads: &Path) -> Result<PathBuf, StemcellError> {
+    let digest = place.sha1.clone().unwrap_or_default();
+    let url_digest: String = Sha1::digest(place.url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = downloads.join(format!("{url_digest}-{}", digest.replace('/', "-")));
+    if path.exists() && verify_digest(&path, &digest).is_ok() {
+        return Ok(path);
+    }
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| StemcellError::File { path, source }
+    };
+    std::fs::create_dir_all(downloads).map_err(failed(downloads))?;
+    let folder = tempfile::tempdir_in(downloads).map_err(failed(downloads))?;
+    let partial = folder.path().join("stemcell");
+    for tries in 1.. {
+        match download(&place.url, &partial).await {
+            Ok(()) => break,
+            Err(error) if tries >= TRIES || matches!(error, DownloadError::NotFound(_)) => return Err(error.into()),
+            Err(_) => {}
+        }
+        let _ = std::fs::remove_file(&partial);
+        tokio::time::sleep(PAUSE).await;
+    }
+    verify_digest(&partial, &digest).map_err(|source| StemcellError::Digest { place: place.url.clone(), source })?;
+    windlass_durable::file::rename(&partial, &path).map_err(failed(&path))?;
+    Ok(path)
+}

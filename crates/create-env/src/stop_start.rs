@@ -1,0 +1,48 @@
+//! `stop-env` and `start-env`: only the agent is asked, no CPI.
+
+use windlass_director::clouds::Clouds;
+use windlass_director::plan::What;
+use windlass_director::steps::Work;
+
+use crate::cloud_provider;
+use crate::manifest;
+use crate::report::End;
+use crate::run::{EnvError, Identity, PING_PATIENCE, Setting, agents, context, instance_spec, vm_on_record};
+
+/// Stops what runs on the VM.
+pub async fn stop(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
+    act(setting, "stopping deployment", "stopped", What::Stop { drain: !skip_drain }).await
+}
+
+/// Starts what runs on the VM.
+pub async fn start(setting: &Setting) -> Result<(), EnvError> {
+    act(setting, "starting deployment", "started", What::Start).await
+}
+
+async fn act(setting: &Setting, stage: &str, done: &'static str, what: What) -> Result<(), EnvError> {
+    let report = setting.report();
+    let ledger = setting.known_state(done)?;
+    let validating = report.step("Validating deployment manifest", async {
+        setting
+            .read(|document, findings| manifest::read(document, findings).zip(cloud_provider::read(document, findings)))
+    });
+    let (wanted, provider) = report.stage("validating", validating).await?;
+    let vm =
+        vm_on_record(&ledger, &wanted.networks).ok_or_else(|| EnvError::NoVm { path: setting.state_path.clone() })?;
+    let agents = agents(&provider, &wanted.env, &ledger).await?;
+    let stemcell = ledger.look().current_stemcell().cloned();
+    let spec = stemcell.map(|stemcell| instance_spec(&wanted, &provider, &stemcell));
+    let acting = async {
+        let agent = agents.of(&vm);
+        let waiting = agent.wait_until_ready(PING_PATIENCE);
+        report.step(&format!("Waiting for the agent on VM '{}'", vm.cid), waiting).await?;
+        let report = report.of(&ledger, &wanted.group, None);
+        let context = context(Clouds::none(), &ledger, agents.clone(), &report, &Identity::of(&wanted));
+        let (watch, disks) = (Some(wanted.watch), Vec::new());
+        let mut work = Work { context, spec, watch, vm: Some(vm.clone()), spare: None, disks };
+        work.act(&what).await?;
+        report.end_step(&End::Finished);
+        Ok(())
+    };
+    report.stage(stage, acting).await
+}

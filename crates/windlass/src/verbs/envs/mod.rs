@@ -1,0 +1,97 @@
+//! `windlass create-env`, `delete-env`, `stop-env` and `start-env`: one VM from a manifest and a state file, with no director
+//! around.
+
+mod lines;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use windlass_create_env::{EnvError, OwnCpi, Setting, Wishes};
+use windlass_manifest::interpolate::Strictness;
+
+use crate::cli::{CreateEnvArgs, DeleteEnvArgs, EnvArgs, Global, StartEnvArgs, StopEnvArgs};
+use crate::failure::Failure;
+use crate::foreground::Stop;
+use crate::interpolation::{Interpolation, printed};
+use crate::own_cpi;
+use crate::verbs::read_document;
+use lines::Lines;
+
+pub(crate) async fn create(flags: &Global, arguments: CreateEnvArgs) -> Result<(), Failure> {
+    let wishes = Wishes {
+        recreate: arguments.recreate,
+        recreate_persistent_disks: arguments.recreate_persistent_disks,
+        skip_drain: arguments.skip_drain,
+    };
+    let setting = setting(flags, &arguments.env)?;
+    until_stopped(&setting, windlass_create_env::create(&setting, wishes)).await
+}
+
+pub(crate) async fn delete(flags: &Global, arguments: DeleteEnvArgs) -> Result<(), Failure> {
+    let setting = setting(flags, &arguments.env)?;
+    until_stopped(&setting, windlass_create_env::delete(&setting, arguments.skip_drain)).await
+}
+
+pub(crate) async fn stop(flags: &Global, arguments: StopEnvArgs) -> Result<(), Failure> {
+    let setting = setting(flags, &arguments.env)?;
+    until_stopped(&setting, windlass_create_env::stop(&setting, arguments.skip_drain)).await
+}
+
+pub(crate) async fn start(flags: &Global, arguments: StartEnvArgs) -> Result<(), Failure> {
+    let setting = setting(flags, &arguments.env)?;
+    until_stopped(&setting, windlass_create_env::start(&setting)).await
+}
+
+/// Reads the manifest with all its variables filled in.
+fn setting(flags: &Global, arguments: &EnvArgs) -> Result<Setting, Failure> {
+    let text = read_document(&arguments.manifest)?;
+    let strictness = Strictness { missing: true, unused: false };
+    let document = Interpolation::read(&arguments.changes)?.apply(&text, strictness)?;
+    let (executable, before) =
+        own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
+    let home = std::env::home_dir().unwrap_or_else(std::env::temp_dir);
+    Ok(Setting {
+        manifest: printed(&document, None)?,
+        state_path: arguments.state.clone().unwrap_or_else(|| default_state(&arguments.manifest)),
+        manifest_path: arguments.manifest.clone(),
+        downloads: home.join(".bosh/downloads"),
+        own_cpi: OwnCpi { executable, arguments: before },
+        screen: Arc::new(Lines::new(flags)),
+        stop: Arc::new(AtomicBool::new(false)),
+    })
+}
+
+/// `x/bosh.yml` has its state in `x/bosh-state.json`.
+fn default_state(manifest: &Path) -> PathBuf {
+    let stem = manifest.file_stem().unwrap_or_default().to_string_lossy();
+    manifest.with_file_name(format!("{stem}-state.json"))
+}
+
+/// Carries out a run. Ctrl-C lets the step at hand finish, so that its result is on record; a second one does not wait.
+async fn until_stopped(setting: &Setting, run: impl Future<Output = Result<(), EnvError>>) -> Result<(), Failure> {
+    let mut stop = Stop::listen()?;
+    tokio::pin!(run);
+    loop {
+        tokio::select! {
+            ended = &mut run => return ended.map_err(|error| Failure::Env(Box::new(error))),
+            () = stop.wanted() => {
+                if setting.stop.swap(true, Ordering::SeqCst) {
+                    return Err(Failure::Interrupted);
+                }
+                setting.screen.line("Stopping after this step; once more to leave it to the next run");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_where_the_original_looks_for_it() {
+        assert_eq!(default_state(Path::new("x/bosh.yml")), Path::new("x/bosh-state.json"));
+        assert_eq!(default_state(Path::new("bosh.yml")), Path::new("bosh-state.json"));
+    }
+}
