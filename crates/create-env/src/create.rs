@@ -105,6 +105,19 @@ fn say_what_runs(report: &Report, cloud: &Cloud, provider: &CloudProvider) {
     }
 }
 
+/// Settles what earlier runs left open, also what could not be settled then, and tells what cannot be settled now.
+pub(crate) async fn settle(report: &Report, cloud: &Cloud, ledger: &EnvLedger) -> Result<(), EnvError> {
+    ledger.change(|file| file.beside.intents.iter_mut().for_each(|intent| intent.doubt = None))?;
+    recovery::settle_intents(&cloud.clouds, ledger).await?;
+    for intent in &ledger.look().beside.intents {
+        let (method, subject) = (intent.change.method(), intent.change.subject());
+        report.line(&format!(
+            "Nobody knows whether {method} for {subject} happened; look whether the cloud has one too many"
+        ));
+    }
+    Ok(())
+}
+
 /// What a run works with once everything was found to be in order.
 struct Run<'a> {
     report: &'a Report,
@@ -123,7 +136,7 @@ impl Run<'_> {
         agents: Arc<Agents>,
         sha: &str,
     ) -> Result<(), EnvError> {
-        recovery::settle_intents(&self.cloud.clouds, self.ledger).await?;
+        settle(self.report, self.cloud, self.ledger).await?;
         let uploaded = self.upload(&stemcell).await?;
         let deploying = self.deploy(uploaded, wishes, change, agents, sha);
         self.report.stage("deploying", deploying).await?;

@@ -7,12 +7,11 @@ use windlass_contract::Networks;
 use windlass_director::agents::Agents;
 use windlass_director::ledger::{Change, VmRecord};
 use windlass_director::plan::What;
-use windlass_director::recovery;
 use windlass_director::steps::Work;
 use windlass_manifest::Findings;
 
 use crate::cloud_provider;
-use crate::create::delete_stemcell;
+use crate::create::{delete_stemcell, settle};
 use crate::ledger::EnvLedger;
 use crate::manifest;
 use crate::report::{End, Report};
@@ -63,7 +62,7 @@ async fn delete_all(
     networks: &Networks,
     skip_drain: bool,
 ) -> Result<(), EnvError> {
-    recovery::settle_intents(&cloud.clouds, ledger).await?;
+    settle(report, cloud, ledger).await?;
     let report = &report.of(ledger, "unknown", cloud.vms.clone());
     if let Some(vm) = vm_on_record(ledger, networks) {
         delete_vm(report, ledger, cloud, agents, vm, skip_drain).await?;

@@ -1,7 +1,7 @@
 //! A registry for the time of a run, where the CPI or the stemcell is too old to do without one. What is in it stays beside the
 //! state file for the next run.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl EnvRegistry {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         // Through the tunnel, the VM finds it on its own loopback.
         let host = if tunnel.is_some() { loopback } else { place.host.unwrap_or_else(|| reachable_from(networks)) };
-        // A bridge of the embedded cloud, and its address, come with the VM: nobody can listen there before.
+        // An address may come with the VM, as those of bridges do: nobody can listen there before.
         let listen = if host.is_loopback() { loopback } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
         let database = Secret::new(format!("sqlite:{}", folder.join("registry.db").display()));
         let writer = Credentials { user: USER.to_owned(), password: password.clone() };
@@ -99,16 +99,23 @@ fn password(folder: &Path) -> Result<Secret, RegistryError> {
     }
 }
 
-/// The address at which VMs of the embedded cloud find this machine: their gateway, or loopback if they are there.
+/// The address at which VMs find this machine, whether or not one is there: the one that it has on its way out, or loopback
+/// if they are on loopback themselves.
 fn reachable_from(networks: &Networks) -> IpAddr {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let is_loopback =
-        |ip: &Option<String>| ip.as_ref().and_then(|ip| ip.parse().ok()).is_some_and(|ip: IpAddr| ip.is_loopback());
-    if networks.values().any(|network| is_loopback(&network.ip)) {
+    let addresses = || networks.values().filter_map(|network| network.ip.as_ref()?.parse().ok());
+    if addresses().any(|ip: IpAddr| ip.is_loopback()) {
         return loopback;
     }
     let gateway = networks.values().find(|network| network.is_default_for("gateway")).and_then(|it| it.gateway.clone());
-    gateway.and_then(|gateway| gateway.parse().ok()).unwrap_or(loopback)
+    way_out().ok().or(gateway.and_then(|gateway| gateway.parse().ok())).unwrap_or(loopback)
+}
+
+/// The address that this machine has on its way out. A datagram socket that is connected sends nothing.
+fn way_out() -> std::io::Result<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 254), 9))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Ties the VM's loopback to ours, as soon as the VM is there and again whenever it breaks.

@@ -337,7 +337,9 @@ pub(crate) async fn agents(
     ledger: &EnvLedger,
 ) -> Result<Arc<Agents>, EnvError> {
     let Some(mbus) = &provider.mbus else {
-        let authority = Authority::open(&ledger.look().beside(CA))?;
+        let folder = ledger.look().beside(CA);
+        file::create_private_dir(&folder).map_err(|source| EnvError::File { path: folder.clone(), source })?;
+        let authority = Authority::open(&folder)?;
         let client = authority.new_client()?;
         return Ok(Arc::new(Agents::new(authority, &client, Object::new())?));
     };
