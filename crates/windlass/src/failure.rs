@@ -119,7 +119,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Env(Box<windlass_create_env::EnvError>),
     #[error("interrupted; what a CPI is still doing will be settled by the next run")]
-    Interrupted,
+    EnvInterrupted,
     #[error(transparent)]
     Demo(#[from] DemoError),
 }

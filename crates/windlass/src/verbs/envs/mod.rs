@@ -77,7 +77,7 @@ async fn until_stopped(setting: &Setting, run: impl Future<Output = Result<(), E
             ended = &mut run => return ended.map_err(|error| Failure::Env(Box::new(error))),
             () = stop.wanted() => {
                 if setting.stop.swap(true, Ordering::SeqCst) {
-                    return Err(Failure::Interrupted);
+                    return Err(Failure::EnvInterrupted);
                 }
                 setting.screen.line("Stopping after this step; once more to leave it to the next run");
             }
