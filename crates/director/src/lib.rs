@@ -15,6 +15,7 @@
 pub mod agents;
 pub mod api;
 pub mod built_in;
+mod certificates;
 pub mod clock;
 pub mod clouds;
 pub mod desired;
@@ -26,6 +27,7 @@ pub mod plan;
 pub mod problems;
 pub mod recovery;
 pub mod resurrector;
+mod schedules;
 pub mod settings;
 mod start;
 pub mod state_dir;

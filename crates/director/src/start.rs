@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_contract::Secret;
@@ -14,6 +15,7 @@ use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use crate::agents::Agents;
+use crate::api::tls::LiveCertificate;
 use crate::built_in::BuiltInError;
 use crate::clouds::Clouds;
 use crate::driven_cpis::Drivers;
@@ -25,8 +27,8 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::{Director, RefreshError, api};
-use windlass_pki::{Authority, PkiError};
+use crate::{Director, RefreshError, api, certificates, schedules};
+use windlass_pki::{Keychain, PkiError};
 
 /// How a director is started.
 #[derive(Debug, Clone)]
@@ -101,9 +103,11 @@ pub struct Running {
     stop_workers: watch::Sender<bool>,
     workers: JoinHandle<Finished>,
     resurrector: JoinHandle<()>,
+    renewal: JoinHandle<()>,
+    schedules: JoinHandle<()>,
     stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
-    store: Store,
+    director: Arc<Director>,
     _lock: FileLock,
 }
 
@@ -118,16 +122,27 @@ impl Running {
         &self.env_sh
     }
 
-    /// Stops cleanly: no new tasks are begun, running ones finish, and whoever follows them sees their end.
-    pub async fn stop(self) {
+    /// Stops cleanly: no new tasks are begun, running ones finish, and whoever follows them sees their end. Once `hurry`
+    /// resolves, tasks stop after the step that they are at; what is left of them is for the next try.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) {
         let _ = self.stop_workers.send(true);
-        let _ = self.resurrector.await;
-        if let Ok(Finished::SomeTasks) = self.workers.await {
+        for watching in [self.resurrector, self.renewal, self.schedules] {
+            let _ = watching.await;
+        }
+        let mut workers = self.workers;
+        let finished = tokio::select! {
+            finished = &mut workers => finished,
+            () = hurry => {
+                self.director.workers.cancel_all();
+                workers.await
+            }
+        };
+        if let Ok(Finished::SomeTasks) = finished {
             tokio::time::sleep(FAREWELL).await;
         }
         let _ = self.stop_server.send(true);
         let _ = self.server.await;
-        self.store.close().await;
+        self.director.store.close().await;
     }
 }
 
@@ -145,12 +160,13 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let password = store.attribute("admin_password", || uuid::Uuid::new_v4().simple().to_string()).await?;
     let admin = Credentials { user: ADMIN.to_owned(), password: Secret::new(password) };
 
-    let authority = Authority::open(&folders.pki())?;
-    file::write(&folders.ca_certificate(), authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
-    let server_identity = authority.director_server(&folders.pki(), &server_names(&settings))?;
-    let client_identity = authority.director_client(&folders.pki())?;
-    let tls = api::tls::server_config(&server_identity).map_err(|error| StartError::Tls(error.into()))?;
-    let agents = Agents::new(authority, &client_identity, settings.agent_env.clone())
+    let keychain = Keychain::new(&folders.pki(), server_names(&settings), settings.certificates);
+    // Agents are asked only once the director runs, so nobody was heard yet.
+    let keys = keychain.refresh(OffsetDateTime::now_utc(), false)?;
+    file::write(&folders.ca_certificate(), keys.authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
+    let live = Arc::new(LiveCertificate::new(&keys.server).map_err(|error| StartError::Tls(error.into()))?);
+    let tls = api::tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
+    let agents = Agents::new(keys.authority, &keys.client, settings.agent_env.clone())
         .map_err(|error| StartError::Tls(error.into()))?;
 
     let metrics = Arc::new(Metrics::default());
@@ -187,6 +203,9 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let (stop_server, server_stops) = watch::channel(false);
     let workers = tokio::spawn(Workers::run(director.clone(), until(workers_stop)));
     let resurrector = tokio::spawn(resurrector::run(director.clone(), until(stop_workers.subscribe())));
+    let renewal = certificates::run(director.clone(), keychain, live, until(stop_workers.subscribe()));
+    let renewal = tokio::spawn(renewal);
+    let schedules = tokio::spawn(schedules::run(director.clone(), until(stop_workers.subscribe())));
     let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
     write_env_sh(&director, address).map_err(unusable)?;
     Ok(Running {
@@ -195,9 +214,11 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         stop_workers,
         workers,
         resurrector,
+        renewal,
+        schedules,
         stop_server,
         server,
-        store,
+        director,
         _lock: lock,
     })
 }

@@ -1,9 +1,12 @@
 //! Our certificate authority: the director's server certificate, its client certificate, and one server certificate per
 //! agent. Whoever drives agents has one: the director keeps it in its state directory, a certification only in memory.
 //!
+//! A [`Keychain`] keeps the director's keys on disk and renews them in time.
+//!
 //! [`generate`] makes the keys, certificates and passwords of documents that only define them.
 
 pub mod generate;
+mod keychain;
 
 use std::io;
 use std::net::IpAddr;
@@ -17,11 +20,11 @@ use time::{Duration, OffsetDateTime};
 use windlass_contract::{AgentId, Secret};
 use windlass_durable::file;
 
+pub use keychain::{Keychain, Keys};
+
 /// The DNS name in the director's client certificate.
 pub const DIRECTOR_NAME: &str = "director.bosh-internal";
 
-const CA_LIFETIME: Duration = Duration::days(3650);
-const LEAF_LIFETIME: Duration = Duration::days(730);
 /// Clocks differ; a certificate that is valid from now on is refused by a machine that is a little behind.
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
@@ -36,6 +39,13 @@ pub enum PkiError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// a certificate cannot be read
+    #[error("a certificate cannot be read")]
+    Unreadable {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// a certificate cannot be made
     #[error("cannot make a certificate for {subject}")]
@@ -57,11 +67,29 @@ pub struct Identity {
     pub private_key: Secret,
 }
 
+/// How long certificates live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Of the director and of agents.
+    pub leaf: std::time::Duration,
+    /// Of the CA.
+    pub ca: std::time::Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        let days = |count: u64| std::time::Duration::from_secs(count * 24 * 60 * 60);
+        Self { leaf: days(730), ca: days(3650) }
+    }
+}
+
 /// The authority: everything that it issued is trusted by director and agents.
 #[derive(Debug)]
 pub struct Authority {
-    certificate: String,
-    key: Secret,
+    /// Whoever holds one of its certificates trusts all of these: the CA that signs, and those before and after it.
+    certificates: String,
+    signer: Identity,
+    lifetimes: Lifetimes,
 }
 
 /// What a certificate is for.
@@ -73,26 +101,38 @@ enum Purpose {
 impl Authority {
     /// Reads the authority in `folder`, or makes one there.
     pub fn open(folder: &Path) -> Result<Self, PkiError> {
-        let made = || Self::new().map(|made| Identity { certificate: made.certificate, private_key: made.key });
-        stored(folder, "ca", made).map(|kept| Self { certificate: kept.certificate, key: kept.private_key })
+        let lifetimes = Lifetimes::default();
+        stored(folder, "ca", || new_ca(lifetimes, OffsetDateTime::now_utc())).map(|signer| Self::of(signer, lifetimes))
     }
 
     /// An authority that is kept nowhere.
     pub fn new() -> Result<Self, PkiError> {
-        let made = |source| PkiError::Make { subject: "the CA".to_owned(), source };
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(made)?;
-        let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
-        params.distinguished_name.push(DnType::CommonName, "Windlass CA");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_lifetime(&mut params, CA_LIFETIME);
-        let certificate = params.self_signed(&key).map_err(made)?;
-        Ok(Self { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
+        let lifetimes = Lifetimes::default();
+        new_ca(lifetimes, OffsetDateTime::now_utc()).map(|signer| Self::of(signer, lifetimes))
     }
 
-    /// The CA's certificate, as PEM.
+    fn of(signer: Identity, lifetimes: Lifetimes) -> Self {
+        Self { certificates: signer.certificate.clone(), signer, lifetimes }
+    }
+
+    /// The CA's certificate, as PEM; during a change of CAs those of both.
     pub fn certificate(&self) -> &str {
-        &self.certificate
+        &self.certificates
+    }
+
+    /// What stands for the certificates that are trusted, in whatever order they are.
+    pub fn trust(&self) -> String {
+        const END: &str = "-----END CERTIFICATE-----";
+        let each = self.certificates.split_inclusive(END).map(str::trim).filter(|it| !it.is_empty());
+        let mut each: Vec<&str> = each.collect();
+        each.sort_unstable();
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, each.concat().as_bytes());
+        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// When a certificate ends that is issued at this time: no later than the CA's own.
+    pub fn next_expiry(&self, now: OffsetDateTime) -> Result<OffsetDateTime, PkiError> {
+        Ok((now + self.lifetimes.leaf).min(expiry(&self.signer.certificate)?))
     }
 
     /// The director's server certificate in `folder`, or a new one. RSA, because the original client offers nothing
@@ -106,13 +146,15 @@ impl Authority {
                 file::remove_file(&path).map_err(|source| PkiError::File { path, source })?;
             }
         }
-        let identity = stored(folder, "server", || {
-            let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048);
-            self.issue("the director", key, names, Purpose::Server)
-        })?;
+        let identity = stored(folder, "server", || self.new_server(names, OffsetDateTime::now_utc()))?;
         file::write(&names_path, wanted.as_bytes(), file::PRIVATE)
             .map_err(|source| PkiError::File { path: names_path, source })?;
         Ok(identity)
+    }
+
+    fn new_server(&self, names: &[String], now: OffsetDateTime) -> Result<Identity, PkiError> {
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048);
+        self.issue("the director", key, names, Purpose::Server, now)
     }
 
     /// The director's client certificate in `folder`, or a new one.
@@ -122,8 +164,12 @@ impl Authority {
 
     /// A new client certificate for whoever drives agents.
     pub fn new_client(&self) -> Result<Identity, PkiError> {
+        self.client_from(OffsetDateTime::now_utc())
+    }
+
+    fn client_from(&self, now: OffsetDateTime) -> Result<Identity, PkiError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
-        self.issue("calls to agents", key, &[DIRECTOR_NAME.to_owned()], Purpose::Client)
+        self.issue("calls to agents", key, &[DIRECTOR_NAME.to_owned()], Purpose::Client, now)
     }
 
     /// A server certificate for the agent of a VM.
@@ -131,7 +177,7 @@ impl Authority {
         let mut names = vec![agent_id.dns_name()];
         names.extend(addresses.iter().map(ToString::to_string));
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
-        self.issue(&format!("agent {agent_id}"), key, &names, Purpose::Server)
+        self.issue(&format!("agent {agent_id}"), key, &names, Purpose::Server, OffsetDateTime::now_utc())
     }
 
     fn issue(
@@ -140,11 +186,12 @@ impl Authority {
         key: Result<KeyPair, rcgen::Error>,
         names: &[String],
         purpose: Purpose,
+        now: OffsetDateTime,
     ) -> Result<Identity, PkiError> {
         let made = |source| PkiError::Make { subject: subject.to_owned(), source };
         let key = key.map_err(made)?;
-        let ca_key = KeyPair::from_pem(self.key.reveal()).map_err(made)?;
-        let issuer = Issuer::from_ca_cert_pem(&self.certificate, ca_key).map_err(made)?;
+        let ca_key = KeyPair::from_pem(self.signer.private_key.reveal()).map_err(made)?;
+        let issuer = Issuer::from_ca_cert_pem(&self.signer.certificate, ca_key).map_err(made)?;
         let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
         for name in names {
             params.subject_alt_names.push(match name.parse::<IpAddr>() {
@@ -159,16 +206,35 @@ impl Authority {
             Purpose::Server => ExtendedKeyUsagePurpose::ServerAuth,
             Purpose::Client => ExtendedKeyUsagePurpose::ClientAuth,
         }];
-        set_lifetime(&mut params, LEAF_LIFETIME);
+        set_lifetime(&mut params, now, self.next_expiry(now)?);
         let certificate = params.signed_by(&key, &issuer).map_err(made)?;
         Ok(Identity { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
     }
 }
 
-fn set_lifetime(params: &mut CertificateParams, lifetime: Duration) {
-    let now = OffsetDateTime::now_utc();
+fn new_ca(lifetimes: Lifetimes, now: OffsetDateTime) -> Result<Identity, PkiError> {
+    let made = |source| PkiError::Make { subject: "the CA".to_owned(), source };
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(made)?;
+    let mut params = CertificateParams::new(Vec::<String>::new()).map_err(made)?;
+    params.distinguished_name.push(DnType::CommonName, "Windlass CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_lifetime(&mut params, now, now + lifetimes.ca);
+    let certificate = params.self_signed(&key).map_err(made)?;
+    Ok(Identity { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
+}
+
+fn set_lifetime(params: &mut CertificateParams, now: OffsetDateTime, end: OffsetDateTime) {
     params.not_before = now - CLOCK_SKEW;
-    params.not_after = now + lifetime;
+    params.not_after = end;
+}
+
+/// When a certificate ends.
+pub fn expiry(pem: &str) -> Result<OffsetDateTime, PkiError> {
+    let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes())
+        .map_err(|error| PkiError::Unreadable { source: error.to_string().into() })?;
+    let certificate = block.parse_x509().map_err(|error| PkiError::Unreadable { source: error.to_string().into() })?;
+    Ok(certificate.validity().not_after.to_datetime())
 }
 
 /// Reads `NAME.pem` and `NAME.key`, or makes and keeps them. The certificate is written last: without it, a key that was

@@ -165,7 +165,8 @@ mod tests {
         let identity = authority.director_server(folder.path(), &["127.0.0.1".to_owned()]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let tls = crate::api::tls::server_config(&identity).unwrap();
+        let tls = crate::api::tls::server_config(Arc::new(crate::api::tls::LiveCertificate::new(&identity).unwrap()))
+            .unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let served = tokio::spawn(serve(listener, tls, crate::api::router(bench.director.clone()), async {
             let _ = stopped.await;

@@ -22,7 +22,7 @@ mod snapshots;
 mod stemcells;
 mod tasks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod tls;
 mod watching;
 

@@ -23,8 +23,8 @@ use crate::users::{Account, Credentials, Role, Users};
 const OPEN: [&str; 2] = ["/health", "/info"];
 
 /// A director without clouds and workers: what it is asked for is answered or queued.
-pub(super) struct Bench {
-    pub(super) director: Arc<Director>,
+pub(crate) struct Bench {
+    pub(crate) director: Arc<Director>,
     _folder: tempfile::TempDir,
 }
 
@@ -33,7 +33,7 @@ fn credentials(user: &str) -> Credentials {
 }
 
 impl Bench {
-    pub(super) async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let folders = StateDir::open(&folder.path().join("state")).unwrap();
         let store = Store::open(&format!("sqlite:{}", folders.database().display())).await.unwrap();

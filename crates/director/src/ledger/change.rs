@@ -13,7 +13,7 @@ use windlass_contract::{
 };
 use windlass_cpi_client::{CallError, CallObserver, Cpi};
 
-use super::{DiskRecord, Fact, SnapshotRecord, StemcellOfVm, VmRecord};
+use super::{AgentCertificate, DiskRecord, Fact, SnapshotRecord, StemcellOfVm, VmRecord};
 
 /// A change in a cloud. It is stored with its intent, so that it can be repeated exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -159,6 +159,9 @@ pub struct NewVm {
     pub mbus_user: String,
     /// Credentials of the agent, also in `env`.
     pub mbus_password: Secret,
+    /// What the agent shows and trusts.
+    #[serde(default)]
+    pub certificate: Option<AgentCertificate>,
     /// Whether it is made beside the instance's VM, to take its place later.
     #[serde(default)]
     pub spare: bool,
@@ -397,6 +400,7 @@ impl NewVm {
             created_at: crate::clock::now(),
             ready: false,
             spare: self.spare,
+            certificate: self.certificate.clone(),
         }
     }
 }

@@ -149,6 +149,20 @@ pub struct VmRecord {
     /// Whether it stands beside the instance's VM, to take its place.
     #[serde(default)]
     pub spare: bool,
+    /// What the agent shows and trusts; none where that is not ours to decide, or was not noted yet.
+    #[serde(default)]
+    pub certificate: Option<AgentCertificate>,
+}
+
+/// The certificate of an agent, and whom it trusts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCertificate {
+    /// Unix seconds.
+    pub issued_at: i64,
+    /// Unix seconds.
+    pub expires_at: i64,
+    /// What stands for all CAs that the agent takes directors' certificates from.
+    pub trusts: String,
 }
 
 /// The stemcell that a VM was made from. Later calls send this version, whatever is uploaded meanwhile.

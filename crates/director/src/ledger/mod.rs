@@ -17,7 +17,7 @@ use windlass_contract::{ApiVersion, RequestId};
 use windlass_durable::process::ProcessIdentity;
 
 pub use change::{Change, NewDisk, NewStemcell, NewVm};
-pub use fact::{DiskRecord, Fact, SnapshotRecord, StemcellOfVm, VmRecord};
+pub use fact::{AgentCertificate, DiskRecord, Fact, SnapshotRecord, StemcellOfVm, VmRecord};
 
 /// A change that was written down before it was tried.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -256,6 +256,7 @@ fn new_vm(instance: &InstancePlan, spec: &InstanceSpec, prefix: &str) -> VmRecor
         mbus_password: Secret::new(""),
         created_at: 0,
         ready: true,
+        certificate: None,
         spare: false,
     }
 }

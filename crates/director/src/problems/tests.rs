@@ -31,6 +31,7 @@ fn current(vm: Option<&str>) -> Current {
         mbus_password: Secret::new(""),
         created_at: 0,
         ready: true,
+        certificate: None,
         spare: false,
     });
     let disk = DiskRecord {

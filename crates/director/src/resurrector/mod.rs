@@ -18,7 +18,7 @@ use serde_json::json;
 use windlass_agent_client::Deadlines;
 
 use crate::Director;
-use crate::store::{Event, NewTask, StoreError, TaskFilter};
+use crate::store::{Event, NewTask, StoreError};
 use crate::tasks::{Job, Suspects, explain, instances_with_vms};
 use pulse::{Pulses, Seen, Verdict};
 use rules::Rules;
@@ -126,7 +126,7 @@ async fn ask(director: &Director, deployment: &str) -> Result<Vec<Seen>, String>
     for instance in instances {
         asking.push(Box::pin(async move {
             let answered = match &instance.vm {
-                Some(vm) => director.agents.of(vm).with_deadlines(deadlines).ping().await.is_ok(),
+                Some(vm) => director.agents.afresh(vm).with_deadlines(deadlines).ping().await.is_ok(),
                 None => false,
             };
             Seen { id: instance.record.id, group: instance.record.group, answered }
@@ -141,14 +141,7 @@ async fn resurrect(director: &Director, deployment: &str, suspects: Suspects) ->
         return Ok(());
     }
     let job = Job::ScanAndFix { deployment: deployment.to_owned(), suspects };
-    let filter = TaskFilter {
-        states: ["queued", "processing", "cancelling"].map(str::to_owned).to_vec(),
-        kinds: vec![job.kind().to_owned()],
-        deployment: Some(deployment.to_owned()),
-        context_id: None,
-        limit: 1,
-    };
-    if !director.store.tasks(&filter).await?.is_empty() {
+    if director.store.has_unfinished_task(job.kind(), job.deployment()).await? {
         return Ok(());
     }
     alert(

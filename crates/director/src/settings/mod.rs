@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_contract::{ApiVersion, Object, Secret};
+pub use windlass_pki::Lifetimes;
 
 use crate::users::Account;
 
@@ -68,7 +69,7 @@ pub struct Settings {
     pub resurrector: ResurrectorSettings,
     /// What is done from time to time.
     pub schedules: Schedules,
-    /// How long certificates live.
+    /// How long certificates live; they are made anew when a third of it is left.
     pub certificates: Lifetimes,
 }
 
@@ -180,23 +181,8 @@ pub struct Schedules {
     pub keep_tasks: usize,
 }
 
-/// How long certificates live. They are made anew when a third of it is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetimes {
-    /// Of the director and of agents.
-    pub leaf: Duration,
-    /// Of the CA.
-    pub ca: Duration,
-}
-
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60 * MINUTE;
-
-impl Default for Lifetimes {
-    fn default() -> Self {
-        Self { leaf: Duration::from_secs(730 * DAY), ca: Duration::from_secs(3650 * DAY) }
-    }
-}
 
 impl Default for Meltdown {
     fn default() -> Self {

@@ -111,6 +111,7 @@ async fn create_once(op: &mut CreateVm) -> Result<(), StepError> {
         wanted_env: op.spec.env.clone(),
         mbus_user: access.user,
         mbus_password: access.password,
+        certificate: op.context.agents.certificate_from_now()?,
         spare: op.spare,
     };
     let change = Change::CreateVm { vm: Box::new(vm) };

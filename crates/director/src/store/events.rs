@@ -179,6 +179,15 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    /// Forgets all but the newest.
+    pub async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - $1")
+            .bind(keep)
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+
     /// One event.
     pub async fn event(&self, id: i64) -> Result<Option<EventRecord>, StoreError> {
         let row =

@@ -96,6 +96,16 @@ impl Store {
         transaction.commit().await?;
         Ok(value)
     }
+
+    /// Puts another value in the place of an attribute's.
+    pub async fn set_attribute(&self, name: &str, value: &str) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
+            .bind(name)
+            .bind(value)
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
 }
 
 fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {

@@ -96,11 +96,6 @@ impl Store {
 
     /// Tells the resurrector to wait, or to go on.
     pub async fn pause_resurrection(&self, paused: bool) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
-            .bind(PAUSED)
-            .bind(if paused { YES } else { "no" })
-            .execute(self.database.pool())
-            .await?;
-        Ok(())
+        self.set_attribute(PAUSED, if paused { YES } else { "no" }).await
     }
 }

@@ -4,8 +4,8 @@ use windlass_contract::{DiskCid, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 
-use super::{Store, StoreError, from_json, optional_json};
-use crate::ledger::{DiskRecord, VmRecord};
+use super::{Store, StoreError, from_json, optional_json, to_json};
+use crate::ledger::{AgentCertificate, DiskRecord, VmRecord};
 
 /// A disk that belongs to no instance; its data is kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,5 +177,23 @@ impl Store {
                 })
             })
             .collect()
+    }
+
+    /// Notes what the agent of a VM shows and trusts now.
+    pub async fn set_agent_certificate(&self, vm: &VmCid, certificate: &AgentCertificate) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let record: Option<String> = sqlx::query_scalar("SELECT record FROM vms WHERE cid = $1")
+            .bind(vm.as_str())
+            .fetch_optional(transaction.connection())
+            .await?;
+        let Some(record) = record else { return Ok(()) };
+        let mut record: VmRecord = from_json("vms.record", &record)?;
+        record.certificate = Some(certificate.clone());
+        sqlx::query("UPDATE vms SET record = $1 WHERE cid = $2")
+            .bind(to_json("vms.record", &record)?)
+            .bind(vm.as_str())
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
     }
 }

@@ -208,6 +208,39 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// Whether a task of this type, about this deployment, waits or runs.
+    pub async fn has_unfinished_task(&self, kind: &str, deployment: Option<&str>) -> Result<bool, StoreError> {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM tasks WHERE state IN ('queued', 'processing', 'cancelling') AND type = $1
+                AND ($2 = '' OR deployment = $2)",
+        )
+        .bind(kind)
+        .bind(deployment.unwrap_or_default())
+        .fetch_one(self.database.pool())
+        .await?;
+        Ok(count > 0)
+    }
+
+    /// Forgets tasks that ended, but for the newest of each type and those whose plan is the newest of its deployment; gives
+    /// the ids of those that are gone.
+    pub async fn forget_tasks(&self, keep: i64) -> Result<Vec<i64>, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let old: Vec<i64> = sqlx::query_scalar(
+            "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place
+                FROM tasks WHERE state IN ('done', 'error', 'cancelled')) AS ended
+             WHERE place > $1 AND id NOT IN (SELECT MAX(task) FROM plans GROUP BY deployment) ORDER BY id",
+        )
+        .bind(keep)
+        .fetch_all(transaction.connection())
+        .await?;
+        for id in &old {
+            sqlx::query("DELETE FROM plans WHERE task = $1").bind(*id).execute(transaction.connection()).await?;
+            sqlx::query("DELETE FROM tasks WHERE id = $1").bind(*id).execute(transaction.connection()).await?;
+        }
+        transaction.commit().await?;
+        Ok(old)
+    }
+
     /// Keeps the plan that a task carries out.
     pub async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;

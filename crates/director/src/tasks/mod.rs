@@ -19,6 +19,7 @@ mod instance_event;
 mod log;
 mod orphan_disk;
 mod prepare;
+mod renew_certificates;
 mod scan;
 mod scan_and_fix;
 mod snapshots;
@@ -142,6 +143,11 @@ pub enum Job {
         /// Which.
         suspects: Suspects,
     },
+    /// Give agents other certificates.
+    RenewCertificates {
+        /// The deployment.
+        deployment: String,
+    },
     /// Put a disk in the place of an instance's disk.
     AttachDisk {
         /// The deployment.
@@ -253,6 +259,7 @@ impl Job {
             Self::Scan { .. } => "cck_scan",
             Self::ApplyResolutions { .. } => "cck_apply",
             Self::ScanAndFix { .. } => "cck_scan_and_fix",
+            Self::RenewCertificates { .. } => "renew_certificates",
             Self::AttachDisk { .. } => "attach_disk",
             Self::OrphanDisk { .. } => "orphan_disk",
             Self::DeleteOrphanDisks { .. } => "delete_orphan_disks",
@@ -280,6 +287,7 @@ impl Job {
             Self::Scan { .. } => "scan cloud".to_owned(),
             Self::ApplyResolutions { .. } => "apply resolutions".to_owned(),
             Self::ScanAndFix { .. } => "scan and fix".to_owned(),
+            Self::RenewCertificates { .. } => "renew certificates".to_owned(),
             Self::AttachDisk { instance, disk, .. } => {
                 let (group, id) = (instance.group.as_deref(), instance.instance.as_deref());
                 format!("attach disk '{disk}' to '{}/{}'", group.unwrap_or("*"), id.unwrap_or("*"))
@@ -317,6 +325,7 @@ impl Job {
             | Self::Scan { deployment }
             | Self::ApplyResolutions { deployment, .. }
             | Self::ScanAndFix { deployment, .. }
+            | Self::RenewCertificates { deployment }
             | Self::VmStats { deployment, .. }
             | Self::AttachDisk { deployment, .. }
             | Self::TakeSnapshots { deployment, .. }

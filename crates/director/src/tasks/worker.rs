@@ -46,6 +46,11 @@ impl Workers {
         }
     }
 
+    /// Asks the workers of all tasks to stop at their next step.
+    pub fn cancel_all(&self) {
+        self.running().values().for_each(TaskLog::cancel);
+    }
+
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<i64, TaskLog>> {
         self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -178,6 +183,7 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
         Job::ApplyResolutions { deployment, choices, max_in_flight } => {
             super::apply_resolutions::run(director, log, deployment, choices, max_in_flight).await
         }
+        Job::RenewCertificates { deployment } => super::renew_certificates::run(director, log, deployment).await,
         Job::ScanAndFix { deployment, suspects } => super::scan_and_fix::run(director, log, deployment, suspects).await,
         Job::DeleteOrphanedVms => super::delete_orphaned_vms::run(director, log).await,
         Job::VmStats { deployment, instances } => {

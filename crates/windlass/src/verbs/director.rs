@@ -31,8 +31,8 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
         running.address(),
     ));
     stop.wanted().await;
-    say("Stopping: running tasks are finished first.");
-    running.stop().await;
+    say("Stopping: running tasks are finished first. Ctrl-C once more stops them after the step that they are at.");
+    running.stop(stop.wanted()).await;
     Ok(())
 }
 

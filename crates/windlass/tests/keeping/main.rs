@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
 
 mod api;
+mod certificates;
 #[path = "../slice/site.rs"]
 #[allow(dead_code, reason = "other tests need other parts of it")]
 mod site;

@@ -1,0 +1,195 @@
+//! What is done from time to time: VMs and disks that belong to nobody are deleted, snapshots are taken, the logs of old tasks
+//! go. What touches a cloud is a task like any other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::Director;
+use crate::clock;
+use crate::plan::Selection;
+use crate::store::{NewTask, StoreError};
+use crate::tasks::{Job, explain};
+
+/// Who asks for its tasks.
+const NAME: &str = "_director";
+/// How often orphaned disks are looked at, at most.
+const DISKS: Duration = Duration::from_secs(30 * 60);
+/// How often records are thinned out.
+const RECORDS: Duration = Duration::from_secs(60 * 60);
+/// How many events are kept.
+const EVENTS: i64 = 10_000;
+/// When the last scheduled snapshots were taken: a restart neither forgets nor repeats them.
+const SNAPSHOTS_TAKEN_AT: &str = "snapshots_taken_at";
+
+/// Something that is due again after a while.
+#[derive(Debug)]
+struct Turn {
+    every: Duration,
+    next: Instant,
+}
+
+impl Turn {
+    fn every(every: Duration) -> Self {
+        Self { every, next: Instant::now() + every }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + self.every;
+        }
+        is_due
+    }
+}
+
+/// Does what is due until `stop` resolves.
+pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) {
+    let schedules = &director.settings.schedules;
+    let mut vms = Turn::every(schedules.delete_orphaned_vms_every);
+    let mut disks = schedules.delete_orphan_disks_after.map(|after| Turn::every(after.min(DISKS)));
+    let mut snapshots = schedules.snapshot_every.map(|every| Turn::every((every / 10).max(Duration::from_secs(1))));
+    let mut records = Turn::every(RECORDS);
+    let turns = [Some(&vms), disks.as_ref(), snapshots.as_ref(), Some(&records)];
+    let shortest = turns.into_iter().flatten().map(|turn| turn.every).min().unwrap_or(RECORDS);
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => return,
+            () = tokio::time::sleep(shortest) => {}
+        }
+        let now = Instant::now();
+        if vms.is_due(now) {
+            report("orphaned VMs", delete_orphaned_vms(&director).await);
+        }
+        if disks.as_mut().is_some_and(|turn| turn.is_due(now)) {
+            report("orphaned disks", delete_orphan_disks(&director).await);
+        }
+        if snapshots.as_mut().is_some_and(|turn| turn.is_due(now)) {
+            report("snapshots", take_snapshots(&director).await);
+        }
+        if records.is_due(now) {
+            report("old records", thin_out(&director).await);
+        }
+    }
+}
+
+fn report(what: &str, result: Result<(), StoreError>) {
+    if let Err(error) = result {
+        tracing::error!(what, error = explain(&error), "what is scheduled cannot be done");
+    }
+}
+
+/// Unless it waits or runs already.
+pub(crate) async fn queue(director: &Director, job: Job) -> Result<(), StoreError> {
+    if !director.store.has_unfinished_task(job.kind(), job.deployment()).await? {
+        director.store.add_task(&NewTask { job, user: NAME.to_owned(), context_id: String::new() }).await?;
+        director.workers.wake();
+    }
+    Ok(())
+}
+
+async fn delete_orphaned_vms(director: &Director) -> Result<(), StoreError> {
+    match director.store.orphaned_vms().await?.is_empty() {
+        true => Ok(()),
+        false => queue(director, Job::DeleteOrphanedVms).await,
+    }
+}
+
+async fn delete_orphan_disks(director: &Director) -> Result<(), StoreError> {
+    let Some(after) = director.settings.schedules.delete_orphan_disks_after else { return Ok(()) };
+    let newest = clock::now() - i64::try_from(after.as_secs()).unwrap_or(i64::MAX);
+    let disks = director.store.orphan_disks().await?;
+    let disks: Vec<_> = disks.into_iter().filter(|disk| disk.orphaned_at <= newest).map(|disk| disk.cid).collect();
+    match disks.is_empty() {
+        true => Ok(()),
+        false => queue(director, Job::DeleteOrphanDisks { disks }).await,
+    }
+}
+
+async fn take_snapshots(director: &Director) -> Result<(), StoreError> {
+    let (Some(every), true) = (director.settings.schedules.snapshot_every, director.settings.takes_snapshots()) else {
+        return Ok(());
+    };
+    let now = clock::now();
+    let last = director.store.attribute(SNAPSHOTS_TAKEN_AT, || now.to_string()).await?;
+    if now - last.parse().unwrap_or(now) < i64::try_from(every.as_secs()).unwrap_or(i64::MAX) {
+        return Ok(());
+    }
+    director.store.set_attribute(SNAPSHOTS_TAKEN_AT, &now.to_string()).await?;
+    for deployment in director.store.deployments().await? {
+        let deployment = deployment.name;
+        if !director.store.disks(Some(&deployment)).await?.is_empty() {
+            queue(director, Job::TakeSnapshots { deployment, instances: Selection::default() }).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the newest tasks of each type and the newest events.
+async fn thin_out(director: &Director) -> Result<(), StoreError> {
+    let keep = i64::try_from(director.settings.schedules.keep_tasks).unwrap_or(i64::MAX);
+    for task in director.store.forget_tasks(keep).await? {
+        let folder = director.folders.tasks().join(task.to_string());
+        if let Err(error) = std::fs::remove_dir_all(&folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(folder = %folder.display(), %error, "the logs of a task cannot be removed");
+        }
+    }
+    director.store.forget_events(EVENTS).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::tests::Bench;
+
+    async fn add(director: &Director, job: Job) -> i64 {
+        let id = director.store.add_task(&NewTask { job, user: "u".into(), context_id: String::new() }).await.unwrap();
+        crate::tasks::TaskLog::open(&director.folders.tasks(), id).unwrap().debug("something");
+        id
+    }
+
+    /// A director that runs for years does not fill its disk with what nobody reads.
+    #[tokio::test]
+    async fn old_tasks_go_with_their_logs_and_new_and_unfinished_ones_stay() {
+        let mut bench = Bench::new().await;
+        Arc::get_mut(&mut bench.director).unwrap().settings.schedules.keep_tasks = 2;
+        let director = &bench.director;
+        let scan = || Job::Scan { deployment: "d".into() };
+        let waiting = add(director, scan()).await;
+        let mut finished = Vec::new();
+        for _ in 0..4 {
+            let id = add(director, scan()).await;
+            director.store.finish_task(id, crate::store::TaskState::Done, "").await.unwrap();
+            finished.push(id);
+        }
+        let other = add(director, Job::DeleteOrphanedVms).await;
+        director.store.finish_task(other, crate::store::TaskState::Done, "").await.unwrap();
+        thin_out(director).await.unwrap();
+        for (id, stays) in
+            [(waiting, true), (finished[0], false), (finished[1], false), (finished[3], true), (other, true)]
+        {
+            assert_eq!(director.store.task(id).await.unwrap().is_some(), stays, "task {id}");
+            assert_eq!(director.folders.tasks().join(id.to_string()).exists(), stays, "logs of task {id}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_waits_for_the_one_before() {
+        let bench = Bench::new().await;
+        for _ in 0..2 {
+            queue(&bench.director, Job::DeleteOrphanedVms).await.unwrap();
+        }
+        assert_eq!(bench.director.store.counts().await.unwrap().tasks["queued"], 1);
+    }
+
+    #[test]
+    fn a_turn_comes_again() {
+        let mut turn = Turn::every(Duration::from_secs(10));
+        let start = turn.next;
+        assert!(!turn.is_due(start - Duration::from_secs(1)));
+        assert!(turn.is_due(start) && !turn.is_due(start + Duration::from_secs(9)));
+        assert!(turn.is_due(start + Duration::from_secs(10)));
+    }
+}
