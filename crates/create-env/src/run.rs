@@ -395,6 +395,7 @@ pub(crate) fn vm_on_record(ledger: &EnvLedger, networks: &Networks) -> Option<Vm
         created_at: 0,
         ready: true,
         spare: false,
+        certificate: None,
     })
 }
 
