@@ -164,6 +164,13 @@ pub(super) async fn deploy(
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&manifest)?;
     let options = deploy_options(&query)?;
+    for id in options.configs.iter().flatten() {
+        if director.store.config(*id).await?.is_none() {
+            let reason =
+                format!("'context' names the config {id}, which does not exist; deploy again to see a new diff");
+            return Err(ApiError::bad_request(190025, reason));
+        }
+    }
     if !options.dry_run {
         director.store.add_deployment(&deployment).await?;
     }

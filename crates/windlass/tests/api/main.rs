@@ -247,3 +247,73 @@ fn a_stemcell_is_fetched_by_its_url() {
     let release = client.send("POST", "/releases", "application/x-compressed", vec![0_u8; 1 << 20]);
     assert!(release.status == StatusCode::BAD_REQUEST && release.text().contains("cannot take releases yet"));
 }
+
+/// A tar archive with one entry of any name and kind.
+fn archive(entry: &str, kind: u8, link: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = [0_u8; 512];
+    header[..entry.len()].copy_from_slice(entry.as_bytes());
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    header[156] = kind;
+    header[157..157 + link.len()].copy_from_slice(link.as_bytes());
+    header[257..263].copy_from_slice(b"ustar\0");
+    header[148..156].copy_from_slice(b"        ");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let mut archive = header.to_vec();
+    archive.extend(content);
+    archive.resize(archive.len().next_multiple_of(512) + 1024, 0);
+    archive
+}
+
+/// What nobody should send is refused with what is wrong with it, and nothing of it stays.
+#[test]
+fn bad_uploads_and_absurd_requests_are_refused_and_leave_nothing() {
+    let (site, client) = deployed(1);
+    let manifest = client.get("/deployments/example")["manifest"].as_str().unwrap().to_owned();
+    let before = (client.get("/stemcells"), site.in_cloud("stemcells"), site.in_cloud("vms"), site.in_cloud("disks"));
+    let outside = site.file("outside");
+    for (what, tarball) in [
+        ("no archive", b"this is no tarball".to_vec()),
+        ("nothing", Vec::new()),
+        ("a path out of the folder", archive("../../outside", b'0', "", b"x")),
+        ("an absolute path", archive(outside.to_str().unwrap(), b'0', "", b"x")),
+        ("a link out of the folder", archive("image", b'2', "/etc/passwd", b"")),
+        ("no manifest", archive("image", b'0', "", b"x")),
+        ("a broken manifest", archive("stemcell.MF", b'0', "", b"name: [")),
+        ("a manifest without a name", archive("stemcell.MF", b'0', "", b"version: 1\n")),
+    ] {
+        let task = client.task("POST", "/stemcells", "application/x-compressed", tarball);
+        assert!(task.result.starts_with("the stemcell cannot be used: "), "{what}: {task:?}");
+    }
+    assert!(!outside.exists(), "nothing is written elsewhere");
+    assert!(fs::read_dir(site.state_dir().join("tmp")).unwrap().next().is_none(), "uploads are removed");
+
+    for (path, body, expected) in [
+        ("/deployments?max_in_flight=-1", manifest.clone(), "max_in_flight"),
+        ("/deployments?canaries=lots", manifest.clone(), "canaries"),
+        ("/deployments?context=%7B%22cloud_config_ids%22%3A%5B99%5D%7D", manifest.clone(), "99"),
+        ("/deployments?context=nonsense", manifest.clone(), "context"),
+        ("/deployments?recreate_vms_created_before=soon", manifest.clone(), "soon"),
+        ("/deployments", "[".repeat(100_000), "line 1"),
+        ("/deployments", "name: example\nname: example\n".to_owned(), "name"),
+        ("/deployments", format!("a: &a [{}]\nname: [*a,*a]\n", "x,".repeat(1000)), "name"),
+    ] {
+        let answer = client.send("POST", path, "text/yaml", body);
+        let refused = answer.status == StatusCode::BAD_REQUEST && answer.text().contains(expected);
+        assert!(refused, "{path}: expected '{expected}' in {} {}", answer.status, answer.text());
+    }
+    for (change, expected) in [
+        (("instances: 1", "instances: 1000000000000"), "instances"),
+        (("instances: 1", "instances: many"), "instances"),
+        (("max_in_flight: 2", "max_in_flight: 200%x"), "max_in_flight"),
+        (("persistent_disk_type: disk", "persistent_disk: 99999999999999999999"), "persistent_disk"),
+    ] {
+        let changed = manifest.replace(change.0, change.1);
+        assert_ne!(changed, manifest, "{change:?}");
+        let task = client.task("POST", "/deployments", "text/yaml", changed);
+        assert!(task.state == "error" && task.result.contains(expected), "{change:?}: {task:?}");
+    }
+    let after = (client.get("/stemcells"), site.in_cloud("stemcells"), site.in_cloud("vms"), site.in_cloud("disks"));
+    assert_eq!(before, after);
+}
