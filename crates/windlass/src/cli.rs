@@ -107,6 +107,25 @@ pub(crate) enum Verb {
 
     #[command(flatten)]
     Remote(RemoteVerb),
+    /// Give a director a name, to use it with -e
+    AliasEnv {
+        /// Name
+        alias: String,
+    },
+    /// Forget a director by its name
+    UnaliasEnv {
+        /// Name
+        alias: String,
+    },
+    /// List the directors that have names
+    #[command(alias = "envs")]
+    Environments,
+    /// Keep the credentials for a director
+    #[command(aliases = ["l", "login"])]
+    LogIn,
+    /// Forget the credentials for a director
+    #[command(alias = "logout")]
+    LogOut,
 
     /// Print a script that lets a shell complete words
     #[command(after_help = COMPLETION_HELP)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use windlass_contract::Secret;
 
 use crate::cli::Global;
+use crate::known_environments::{KnownEnvironments, KnownError};
 
 /// A director and the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) enum EnvironmentError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("'{0}' is not the address of a director; it looks like https://10.0.0.6:25555")]
     BadUrl(String),
+    #[error(transparent)]
+    Known(#[from] KnownError),
     #[error("cannot read the director's CA certificate '{}'; give --ca-cert a file or the PEM text", path.display())]
     Ca { path: PathBuf, source: io::Error },
 }
@@ -55,8 +58,23 @@ pub(crate) fn resolve(
             client_secret: flags.client_secret.clone().or_else(|| fallback("BOSH_CLIENT_SECRET").map(Secret::new)),
         })
     };
-    if let Some(url) = named {
-        return from_flags_or(&variable, url);
+    if let Some(name) = named {
+        // Without a home directory there are no names.
+        let known = match KnownEnvironments::open(variable) {
+            Err(KnownError::NoHome) => None,
+            known => Some(known?),
+        };
+        let Some(known) = known.and_then(|known| known.find(&name).or_else(|| known.find(&normalise(&name).ok()?)))
+        else {
+            return from_flags_or(&variable, name);
+        };
+        let mut environment = from_flags_or(&variable, known.url)?;
+        environment.ca = environment.ca.or(known.ca);
+        // Half of the one and half of the other would be nobody's.
+        if environment.client.is_none() {
+            (environment.client, environment.client_secret) = (known.client, known.client_secret);
+        }
+        return Ok(environment);
     }
     let folder =
         flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(EnvironmentError::Unnamed)?;
@@ -138,6 +156,26 @@ mod tests {
         let flags = Global { environment: Some("10.0.0.7".into()), ..flags };
         assert_eq!(resolve(&flags, production).unwrap().url, "https://10.0.0.7:25555");
         assert_eq!(resolve(&Global::default(), production).unwrap().url, "https://10.0.0.6:25555");
+    }
+
+    #[test]
+    fn a_director_is_found_by_the_name_it_was_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config");
+        let text = "environments:\n- {url: \"https://10.0.0.6:25555\", alias: prod, username: admin, password: p, ca_cert: PEM}\n";
+        std::fs::write(&config, text).unwrap();
+        let named = |name: &str, client: Option<&str>| {
+            let variable = |name: &str| (name == "BOSH_CONFIG").then(|| config.display().to_string());
+            let client = client.map(str::to_owned);
+            resolve(&Global { environment: Some(name.into()), client, ..Global::default() }, variable).unwrap()
+        };
+        for name in ["prod", "https://10.0.0.6:25555", "10.0.0.6"] {
+            let found = named(name, None);
+            assert_eq!((found.url.as_str(), found.client.as_deref()), ("https://10.0.0.6:25555", Some("admin")));
+            assert_eq!(found.ca.as_deref(), Some("PEM"));
+        }
+        assert_eq!(named("prod", Some("other")).client_secret, None, "not the secret of somebody else");
+        assert_eq!(named("10.0.0.7", None).client, None);
     }
 
     #[test]

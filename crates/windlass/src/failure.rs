@@ -8,6 +8,7 @@ use crate::demo::DemoError;
 use crate::director_client::ClientError;
 use crate::environment::EnvironmentError;
 use crate::interpolation::InterpolationError;
+use crate::known_environments::KnownError;
 use crate::verbs::certify::CertifyFailure;
 
 /// why a verb failed
@@ -15,6 +16,14 @@ use crate::verbs::certify::CertifyFailure;
 pub(crate) enum Failure {
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
+    #[error(transparent)]
+    Known(#[from] KnownError),
+    #[error(
+        "there is nobody to ask for a password: give --client and --client-secret, or BOSH_CLIENT and BOSH_CLIENT_SECRET"
+    )]
+    NoCredentialsToLogIn,
+    #[error("the director at {url} does not know this user and password")]
+    WrongCredentials { url: String },
     #[error("{doing}")]
     Director { doing: String, source: ClientError },
     #[error("{doing}: task {task} ended as '{state}'; 'windlass task {task} --debug' tells more")]

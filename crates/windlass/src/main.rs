@@ -5,7 +5,7 @@
 //! and the async runtime start, so that a CPI call costs little more than a process.
 //!
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
-//! - [`environment`], [`director_client`], [`session`]: which director, and the conversation with it.
+//! - [`environment`], [`known_environments`], [`director_client`], [`session`]: which director, and the conversation with it.
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
@@ -24,6 +24,7 @@ mod figures;
 mod foreground;
 mod formats;
 mod interpolation;
+mod known_environments;
 mod live_tree;
 mod loopback_net;
 mod own_cpi;

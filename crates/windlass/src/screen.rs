@@ -189,6 +189,33 @@ impl Screen {
         }
     }
 
+    /// What a person types as an answer; none if there is nobody, or nothing comes.
+    pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
+        if !self.asks {
+            return None;
+        }
+        self.set_off();
+        self.print(&format!("{question}: "));
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).ok()?;
+        Some(answer.trim_end_matches(['\r', '\n']).to_owned()).filter(|answer| !answer.is_empty())
+    }
+
+    /// The same, and what is typed is not shown.
+    pub(crate) fn ask_secretly(&mut self, question: &str) -> Option<String> {
+        let shown = rustix::termios::tcgetattr(io::stdin()).ok();
+        if let Some(mut hidden) = shown.clone() {
+            hidden.local_modes.remove(rustix::termios::LocalModes::ECHO);
+            let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, &hidden);
+        }
+        let answer = self.ask(question);
+        if let Some(shown) = shown {
+            let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, &shown);
+            self.print("\n");
+        }
+        answer
+    }
+
     /// Fails if a table had none of the columns that were asked for.
     pub(crate) fn check_columns(&self) -> Result<(), crate::failure::Failure> {
         match self.found_no_column {

@@ -27,7 +27,7 @@ fn expiry(certificates: Vec<Certificate>) -> Table {
     }
 }
 
-fn table(info: Info) -> Table {
+pub(super) fn table(info: Info) -> Table {
     let features: Vec<_> = info
         .features
         .iter()

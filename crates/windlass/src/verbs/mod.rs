@@ -27,6 +27,7 @@ mod deployments;
 mod director;
 mod disks;
 mod env;
+mod environments;
 mod envs;
 mod errands;
 mod events;
@@ -136,6 +137,11 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::DeleteEnv(arguments) => envs::delete(flags, arguments).await,
         Verb::StopEnv(arguments) => envs::stop(flags, arguments).await,
         Verb::StartEnv(arguments) => envs::start(flags, arguments).await,
+        Verb::AliasEnv { alias } => environments::alias(screen, flags, &alias).await,
+        Verb::UnaliasEnv { alias } => environments::unalias(&alias),
+        Verb::Environments => environments::list(screen),
+        Verb::LogIn => environments::log_in(screen, flags).await,
+        Verb::LogOut => environments::log_out(screen, flags),
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
         Verb::Demo { keep } => Ok(demo::run(flags, keep).await?),
         Verb::Director(arguments) => director::run(flags, arguments).await,

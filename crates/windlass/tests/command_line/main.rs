@@ -251,6 +251,56 @@ fn a_person_chooses_how_to_repair() {
     site.ok(&words("-n -d example cloud-check --report"));
 }
 
+/// People name their directors once, and both command lines know them.
+#[test]
+fn a_director_can_have_a_name() {
+    let site = Site::start();
+    let script = fs::read_to_string(site.state_dir().join("env.sh")).unwrap();
+    let value = |name: &str| {
+        let line = script.lines().find_map(|line| line.strip_prefix(&format!("export {name}="))).unwrap();
+        line.trim_matches('\'').to_owned()
+    };
+    let config = site.file("config");
+    let run = |program: &str, line: &str| {
+        let mut command = Command::new(program);
+        for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET"] {
+            command.env_remove(name);
+        }
+        command.env("BOSH_CONFIG", &config).env("HOME", site.file("home")).args(words(line)).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    let ours = env!("CARGO_BIN_EXE_windlass");
+    let (url, ca) = (value("BOSH_ENVIRONMENT"), value("BOSH_CA_CERT"));
+    let (user, secret) = (value("BOSH_CLIENT"), value("BOSH_CLIENT_SECRET"));
+    let must = |program: &str, line: &str| {
+        let (went, said) = run(program, line);
+        assert!(went, "{line}: {said}");
+        said
+    };
+    assert!(!run(ours, "-e https://127.0.0.1:1 alias-env wrong").0);
+    must(ours, &format!("-e {url} --ca-cert {ca} alias-env mine"));
+    assert!(must(ours, "environments").contains(&format!("{url}\tmine\t")));
+    assert!(must(ours, "-e mine env").contains("(not logged in)"));
+    let (went, said) = run(ours, "-n -e mine --client admin --client-secret wrong log-in");
+    assert!(!went && said.contains("does not know this user"), "{said}");
+    let (went, said) = run(ours, "-n -e mine log-in");
+    assert!(!went && said.contains("BOSH_CLIENT_SECRET"), "{said}");
+    must(ours, &format!("-n -e mine --client {user} --client-secret {secret} log-in"));
+    must(ours, "-e mine stemcells");
+    if let Ok(original) = std::env::var("WINDLASS_ORIGINAL_BOSH") {
+        must(&original, "-n -e mine stemcells");
+        must(&original, &format!("-n -e {url} --ca-cert {ca} alias-env theirs"));
+        must(ours, "-e theirs stemcells");
+        must(ours, &format!("-e {url} --ca-cert {ca} alias-env mine"));
+    }
+    must(ours, "-e mine log-out");
+    assert!(must(ours, "-e mine env").contains("(not logged in)"));
+    must(ours, "unalias-env mine");
+    assert!(!run(ours, "unalias-env mine").0);
+}
+
 /// A shell that completes words is what an operator types with all day.
 #[test]
 fn shells_learn_the_verbs() {
