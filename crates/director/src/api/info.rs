@@ -1,11 +1,15 @@
-//! `/info`: who this is. The only answer without credentials.
+//! `/info`: who this is. The only answer about the director without credentials. Beside it, until when it is that.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
-use super::{Shared, auth};
+use time::OffsetDateTime;
+use windlass_pki::Keychain;
+
+use super::{ApiError, Shared, auth};
+use crate::clock;
 
 pub(super) async fn info(State(director): Shared, headers: HeaderMap) -> Json<Value> {
     Json(json!({
@@ -23,4 +27,21 @@ pub(super) async fn info(State(director): Shared, headers: HeaderMap) -> Json<Va
             "config_server": {"status": false, "extras": {"urls": []}},
         },
     }))
+}
+
+/// When the director's own certificates end.
+pub(super) async fn certificate_expiry(State(director): Shared) -> Result<Json<Value>, ApiError> {
+    let keychain = Keychain::new(&director.folders.pki(), Vec::new(), director.settings.certificates);
+    let expiries = keychain.expiries().map_err(|error| ApiError::internal(&error))?;
+    let now = OffsetDateTime::now_utc();
+    Ok(Json(
+        expiries
+            .into_iter()
+            .map(|(path, end)| {
+                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+                let expiry = clock::rfc3339(end.unix_timestamp());
+                json!({"certificate_path": name, "expiry": expiry, "days_left": (end - now).whole_days()})
+            })
+            .collect(),
+    ))
 }

@@ -103,6 +103,7 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/disks", get(disks::orphans))
         .route("/orphaned_vms", get(resources::orphaned_vms))
         .route("/cleanup/dryrun", get(clean_up::dry_run))
+        .route("/director/certificate_expiry", get(info::certificate_expiry))
         .route("/windlass/plan", post(deployments::plan))
         .route("/windlass/deployments/{deployment}/instances/{group}/{instance}", get(explain::show))
         .route("/windlass/disks", get(resources::disks))

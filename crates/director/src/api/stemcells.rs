@@ -44,6 +44,8 @@ pub(super) async fn is_needed(
     State(director): Shared,
     JsonBody(upload): JsonBody<Upload>,
 ) -> Result<Json<Value>, ApiError> {
+    // A cpi config may have come since the last task.
+    director.refresh_clouds().await.map_err(|error| ApiError::internal(&error))?;
     let stemcells = director.store.stemcells().await?;
     let has = |cpi: &str| {
         stemcells.iter().any(|stemcell| {

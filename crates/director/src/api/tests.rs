@@ -262,3 +262,15 @@ async fn events_are_found_by_what_is_known_of_them() {
         assert_eq!(found.as_array().unwrap().len(), count, "{query}: {found}");
     }
 }
+
+#[tokio::test]
+async fn operators_see_when_certificates_end() {
+    let bench = Bench::new().await;
+    let keychain =
+        windlass_pki::Keychain::new(&bench.director.folders.pki(), vec!["localhost".into()], Default::default());
+    keychain.refresh(time::OffsetDateTime::now_utc(), false).unwrap();
+    let (_, listed) = bench.ask(Method::GET, "/director/certificate_expiry", "").await;
+    let server = listed.as_array().unwrap().iter().find(|one| one["certificate_path"] == "server.pem").unwrap();
+    assert!(server["days_left"].as_i64().unwrap() > 300, "{listed}");
+    assert!(crate::clock::parse(server["expiry"].as_str().unwrap()).is_some(), "{listed}");
+}
