@@ -170,11 +170,11 @@ fn zones_of_several_cpis_are_served_each_by_its_own() {
 /// A sample of the sweep that `windlass bench kills` does in full.
 #[test]
 fn a_director_that_is_killed_or_whose_cpi_fails_loses_and_leaks_nothing() {
-    let output = Command::new(WINDLASS).args(["bench", "kills", "director", "--every", "41"]).output().unwrap();
+    let output = Command::new(WINDLASS).args(["bench", "kills", "director", "--every", "61"]).output().unwrap();
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}");
     assert!(output.status.success(), "{said}{complained}");
-    for operation in ["deploy", "resize", "migrate", "recreate", "delete"] {
+    for operation in ["deploy", "resize", "migrate", "recreate", "swap", "detach", "delete"] {
         let row = said.lines().find(|line| line.starts_with(operation)).unwrap_or_default();
         let kills = row.split_whitespace().nth(1).and_then(|kills| kills.parse::<u64>().ok());
         assert!(kills.is_some_and(|kills| kills > 1), "{operation} in {said}");

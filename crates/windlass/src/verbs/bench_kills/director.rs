@@ -21,16 +21,22 @@ pub(super) enum Operation {
     Migrate,
     /// Make the VM anew.
     Recreate,
+    /// Make another VM beside it, which takes its place.
+    Swap,
+    /// Stop it and give its VM up.
+    Detach,
     /// Delete the deployment.
     Delete,
 }
 
 impl Operation {
-    pub(super) const ALL: [(Self, &'static str); 5] = [
+    pub(super) const ALL: [(Self, &'static str); 7] = [
         (Self::Deploy, "deploy"),
         (Self::Resize, "resize"),
         (Self::Migrate, "migrate"),
         (Self::Recreate, "recreate"),
+        (Self::Swap, "swap"),
+        (Self::Detach, "detach"),
         (Self::Delete, "delete"),
     ];
 
@@ -41,6 +47,8 @@ impl Operation {
             Self::Resize => vec!["deploy", &scene.large],
             Self::Migrate => vec!["deploy", &scene.other],
             Self::Recreate => vec!["recreate", "db"],
+            Self::Swap => vec!["deploy", &scene.swapped],
+            Self::Detach => vec!["stop", "--hard", "db"],
             Self::Delete => vec!["delete-deployment"],
         };
         ["-d", "example"].into_iter().chain(words).collect()
@@ -75,6 +83,7 @@ pub(super) struct Scene {
     small: String,
     large: String,
     other: String,
+    swapped: String,
 }
 
 /// What runs on the instance would miss it.
@@ -92,11 +101,12 @@ const METHODS: [&str; 8] = [
     "delete_vm",
 ];
 
-fn manifest(disk_type: &str) -> String {
+fn manifest(disk_type: &str, vm_type: &str, strategy: &str) -> String {
     format!(
         "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
-         instance_groups:\n- {{name: db, instances: 1, azs: [z1], vm_type: small, stemcell: default, \
+         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-30000, update_watch_time: 1000-30000, \
+         vm_strategy: {strategy}}}\n\
+         instance_groups:\n- {{name: db, instances: 1, azs: [z1], vm_type: {vm_type}, stemcell: default, \
          persistent_disk_type: {disk_type}, networks: [{{name: default}}]}}\n"
     )
 }
@@ -109,16 +119,16 @@ impl Scene {
         director.start(None).await?;
         director
             .prepare(&format!(
-                "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types:\n- {{name: small, disk_size: 64}}\n\
+                "azs: [{{name: z1}}]\nvm_types: [{{name: small}}, {{name: large, cloud_properties: {{ram: 2}}}}]\ndisk_types:\n- {{name: small, disk_size: 64}}\n\
                  - {{name: large, disk_size: 128}}\n- {{name: other, disk_size: 64, cloud_properties: {{type: other}}}}\n\
                  networks: [{{name: default, subnets: [{{range: {prefix}0/24, gateway: {prefix}1, azs: [z1]}}]}}]\n"
             ))
             .await?;
-        let [small, large, other] = ["small", "large", "other"].map(|name| {
-            let path = director.write(&format!("{name}.yml"), &manifest(name));
-            path.unwrap_or_default()
-        });
-        Ok(Self { director, _net: net, small, large, other })
+        let write = |name: &str, text: String| director.write(&format!("{name}.yml"), &text);
+        let [small, large, other] = ["small", "large", "other"].map(|disk| manifest(disk, "small", "delete-create"));
+        let (small, large, other) = (write("small", small)?, write("large", large)?, write("other", other)?);
+        let swapped = write("swapped", manifest("small", "large", "create-swap-delete"))?;
+        Ok(Self { director, _net: net, small, large, other, swapped })
     }
 
     /// Brings the deployment to where an operation begins.
@@ -128,6 +138,12 @@ impl Scene {
             return Ok(());
         }
         self.director.ok(&["-d", "example", "deploy", &self.small]).await?;
+        if operation == Operation::Detach {
+            self.director.ok(&["-d", "example", "start", "db"]).await?;
+        }
+        if !self.director.rows(&["orphaned-vms"]).await?.is_empty() {
+            self.director.ok(&["clean-up"]).await?;
+        }
         let inventory = self.director.inventory()?;
         let disk = inventory.disks.iter().find(|disk| disk.attached_to.is_some());
         let disk = disk.ok_or_else(|| io::Error::other("no disk is attached at the start"))?;
@@ -166,8 +182,9 @@ impl Scene {
         for (method, calls) in self.count_calls(operation).await? {
             for nth in 1..=calls {
                 for fault in ["fail", "fail_after"] {
+                    let is_chosen = number % every == 0;
                     number += 1;
-                    if number % every != 0 {
+                    if !is_chosen {
                         continue;
                     }
                     self.fail_once(operation, method, nth, fault).await?;
@@ -221,6 +238,10 @@ impl Scene {
         if !succeeded {
             self.director.ok(verb).await?;
         }
+        if operation == Operation::Detach {
+            require(self.director.inventory()?.vms.is_empty(), "a VM is left after 'stop --hard'")?;
+            self.director.ok(&["-d", "example", "start", "db"]).await?;
+        }
         self.check(operation).await
     }
 
@@ -235,8 +256,10 @@ impl Scene {
             false => cids(&self.director.rows(&["-d", "example", "vms"]).await?, "vm_cid"),
         };
         let vms: BTreeSet<String> = inventory.vms.iter().map(|vm| vm.cid.to_string()).collect();
-        require_same("VMs", &vms, &known_vms)?;
-        require(vms.len() == usize::from(!gone), "there is not exactly one VM")?;
+        let given_up = cids(&self.director.rows(&["orphaned-vms"]).await?, "vm_cid");
+        require_same("VMs", &vms, &known_vms.union(&given_up).cloned().collect())?;
+        require(known_vms.len() == usize::from(!gone), "there is not exactly one VM")?;
+        require(given_up.is_empty() || operation == Operation::Swap, "a VM was given up")?;
         let owned = self.director.rows(&["disks"]).await?;
         let orphans = cids(&self.director.rows(&["disks", "--orphaned"]).await?, "disk_cid");
         let known_disks = cids(&owned, "disk_cid").union(&orphans).cloned().collect();
@@ -255,8 +278,9 @@ impl Scene {
             disk.size_mib == size && json!(disk.cloud_properties) == properties,
             "the disk is not what it shall be",
         )?;
-        let vm = &inventory.vms[0];
-        let store = self.director.cloud().join("vms").join(vm.cid.as_str()).join("base/store");
+        let vm = disk.attached_to.as_ref().map(ToString::to_string).unwrap_or_default();
+        require(known_vms.contains(&vm), "the disk is attached to another VM")?;
+        let store = self.director.cloud().join("vms").join(vm).join("base/store");
         let content = self.director.cloud().join("disks").join(disk.cid.as_str()).join("content");
         require(store.canonicalize().ok() == content.canonicalize().ok(), "the disk is not mounted")?;
         if operation != Operation::Deploy {
@@ -265,6 +289,7 @@ impl Scene {
         let wanted = match operation {
             Operation::Resize => &self.large,
             Operation::Migrate => &self.other,
+            Operation::Swap => &self.swapped,
             _ => &self.small,
         };
         let plan = self.director.ok(&["-d", "example", "plan", wanted]).await?;
