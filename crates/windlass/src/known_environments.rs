@@ -13,7 +13,9 @@ use windlass_manifest::{ParseError, original};
 #[derive(Debug)]
 pub(crate) struct KnownEnvironments {
     path: PathBuf,
-    content: Map<String, Value>,
+    entries: Vec<Map<String, Value>>,
+    /// What is in the file besides them.
+    rest: Map<String, Value>,
 }
 
 /// A director in it.
@@ -53,31 +55,22 @@ impl KnownEnvironments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(KnownError::Read { path, source }),
         };
-        match original::parse(&text) {
-            Ok(Value::Object(content)) => Ok(Self { path, content }),
-            Ok(_) => Ok(Self { path, content: Map::new() }),
-            Err(source) => Err(KnownError::Yaml { path, source }),
-        }
-    }
-
-    fn entries(&self) -> &[Value] {
-        self.content.get(ENVIRONMENTS).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-    }
-
-    fn entries_mut(&mut self) -> &mut Vec<Value> {
-        let entries = self.content.entry(ENVIRONMENTS).or_insert_with(|| json!([]));
-        if !entries.is_array() {
-            *entries = json!([]);
-        }
-        match entries {
-            Value::Array(entries) => entries,
-            _ => unreachable!("it was made a list"),
-        }
+        let mut rest = match original::parse(&text) {
+            Ok(Value::Object(content)) => content,
+            Ok(_) => Map::new(),
+            Err(source) => return Err(KnownError::Yaml { path, source }),
+        };
+        let entries = match rest.shift_remove(ENVIRONMENTS) {
+            Some(Value::Array(entries)) => entries,
+            _ => Vec::new(),
+        };
+        let entries = entries.into_iter().filter_map(|entry| entry.as_object().cloned()).collect();
+        Ok(Self { path, entries, rest })
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Known> {
-        self.entries().iter().map(read).collect()
+        self.entries.iter().map(read).collect()
     }
 
     /// A director by its URL or by the name that it was given.
@@ -89,7 +82,7 @@ impl KnownEnvironments {
     /// Gives a director a name. Its credentials stay; a name that another had is taken from it.
     pub(crate) fn set_alias(&mut self, url: &str, alias: &str, ca: Option<&str>) {
         let at = self.position(|known| known.url == url || known.alias == alias, url);
-        let Some(entry) = self.entries_mut()[at].as_object_mut() else { return };
+        let entry = &mut self.entries[at];
         entry.insert("url".to_owned(), json!(url));
         entry.insert("alias".to_owned(), json!(alias));
         set(entry, "ca_cert", ca);
@@ -99,7 +92,7 @@ impl KnownEnvironments {
     pub(crate) fn remove_alias(&mut self, alias: &str) -> Result<(), KnownError> {
         let found = self.all().iter().position(|known| known.alias == alias && !alias.is_empty());
         let at = found.ok_or_else(|| KnownError::NoAlias(alias.to_owned()))?;
-        self.entries_mut().remove(at);
+        self.entries.remove(at);
         Ok(())
     }
 
@@ -107,7 +100,7 @@ impl KnownEnvironments {
     pub(crate) fn set_credentials(&mut self, url_or_alias: &str, credentials: Option<(&str, &Secret)>) {
         let is_it = |known: &Known| known.url == url_or_alias || known.alias == url_or_alias;
         let at = self.position(is_it, url_or_alias);
-        let Some(entry) = self.entries_mut()[at].as_object_mut() else { return };
+        let entry = &mut self.entries[at];
         set(entry, "username", credentials.map(|(user, _)| user));
         set(entry, "password", credentials.map(|(_, password)| password.reveal()));
     }
@@ -117,8 +110,8 @@ impl KnownEnvironments {
         match self.all().iter().position(is_it) {
             Some(at) => at,
             None => {
-                self.entries_mut().push(json!({"url": url}));
-                self.entries().len() - 1
+                self.entries.push(Map::from_iter([("url".to_owned(), json!(url))]));
+                self.entries.len() - 1
             }
         }
     }
@@ -131,7 +124,9 @@ impl KnownEnvironments {
         }
         // Through a link the file behind it is kept, not the link replaced.
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let yaml = original::to_yaml(&Value::Object(self.content.clone()));
+        let mut content = self.rest.clone();
+        content.insert(ENVIRONMENTS.to_owned(), json!(self.entries));
+        let yaml = original::to_yaml(&Value::Object(content));
         file::write(&path, yaml.as_bytes(), file::PRIVATE).map_err(failed)
     }
 }
@@ -143,7 +138,7 @@ fn set(entry: &mut Map<String, Value>, key: &str, value: Option<&str>) {
     };
 }
 
-fn read(entry: &Value) -> Known {
+fn read(entry: &Map<String, Value>) -> Known {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
     Known {
         url: text("url").unwrap_or_default(),
