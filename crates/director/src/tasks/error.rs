@@ -1,0 +1,128 @@
+//! Why tasks fail, and the numbers that the original has for it.
+
+use super::{digest, download, explain, fetch_logs};
+
+/// why a task failed
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// the documents are wrong
+    #[error("{0}")]
+    Input(String),
+    /// the request cannot be met, for a reason that the original has a number for
+    #[error("{message}")]
+    Refused {
+        /// The number.
+        code: u32,
+        /// The reason.
+        message: String,
+    },
+    /// logs were not fetched
+    #[error(transparent)]
+    Logs(#[from] fetch_logs::LogsError),
+    /// a file was not fetched
+    #[error(transparent)]
+    Download(#[from] download::DownloadError),
+    /// a file is not what it should be
+    #[error(transparent)]
+    Digest(#[from] digest::DigestError),
+    /// an operation failed
+    #[error(transparent)]
+    Operation(Box<crate::steps::OperationError>),
+    /// a step outside of an operation failed
+    #[error(transparent)]
+    Step(#[from] crate::steps::StepError),
+    /// a change in a cloud failed
+    #[error(transparent)]
+    Change(#[from] crate::clouds::ChangeError),
+    /// the CPIs of the cpi config cannot be driven
+    #[error(transparent)]
+    Clouds(#[from] crate::RefreshError),
+    /// the CPI failed
+    #[error("the CPI '{cpi}' failed")]
+    Cpi {
+        /// Its name.
+        cpi: String,
+        /// Why.
+        #[source]
+        source: Box<windlass_cpi_client::CallError>,
+    },
+    /// the records failed
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    /// the records failed
+    #[error(transparent)]
+    Ledger(#[from] crate::ledger::LedgerError),
+    /// a lock is held
+    #[error(transparent)]
+    Lock(#[from] crate::store::LockError),
+    /// a stemcell cannot be read
+    #[error("the stemcell cannot be used")]
+    Stemcell(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// an instance could not be removed
+    #[error("an instance could not be removed; delete-deployment --force goes on without its agent")]
+    NotRemoved(#[source] Box<TaskError>),
+    /// a problem is still there
+    #[error("Error resolving problem '{problem}'")]
+    NotResolved {
+        /// Its number.
+        problem: i64,
+        /// Why.
+        #[source]
+        source: Box<TaskError>,
+    },
+    /// several instances failed
+    #[error("{}", .0.iter().map(explain_error).collect::<Vec<_>>().join("\n"))]
+    Several(Vec<TaskError>),
+    /// the task was cancelled
+    #[error("task cancelled")]
+    Cancelled,
+}
+
+impl From<crate::steps::OperationError> for TaskError {
+    fn from(error: crate::steps::OperationError) -> Self {
+        Self::Operation(Box::new(error))
+    }
+}
+
+impl From<crate::steps::WorkError> for TaskError {
+    fn from(error: crate::steps::WorkError) -> Self {
+        match error {
+            crate::steps::WorkError::Operation(error) => Self::Operation(error),
+            crate::steps::WorkError::Step(error) => Self::Step(error),
+        }
+    }
+}
+
+fn explain_error(error: &TaskError) -> String {
+    explain(error)
+}
+
+impl TaskError {
+    pub(super) fn refused(code: u32, message: impl Into<String>) -> Self {
+        Self::Refused { code, message: message.into() }
+    }
+
+    /// The code that the original has for this kind of error.
+    pub(super) fn code(&self) -> u32 {
+        match self {
+            Self::Input(_) => 40000,
+            Self::Refused { code, .. } => *code,
+            Self::Download(_) => 100002,
+            Self::Digest(_) => 50007,
+            Self::Logs(_) => 450001,
+            Self::Stemcell(_) => 50000,
+            Self::Cancelled => 10001,
+            _ => 100,
+        }
+    }
+
+    pub(super) fn is_cancellation(&self) -> bool {
+        match self {
+            Self::Cancelled | Self::Step(crate::steps::StepError::Cancelled) => true,
+            Self::Operation(error) => matches!(error.cause, crate::steps::StepError::Cancelled),
+            Self::NotRemoved(error) | Self::NotResolved { source: error, .. } => error.is_cancellation(),
+            Self::Several(errors) => errors.iter().all(Self::is_cancellation),
+            _ => false,
+        }
+    }
+}

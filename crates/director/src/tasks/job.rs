@@ -1,0 +1,306 @@
+//! What a task does, in words and as a record.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use windlass_contract::{DiskCid, SnapshotCid, VmCid};
+
+use super::{Choices, CleanUp, SshRequest, Suspects};
+use crate::desired::Count;
+use crate::plan::{Selection, SkipDrain, StateChange, Wish};
+
+/// What a task does. Stored with it, so that any director on the same database can carry it out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "job", rename_all = "snake_case")]
+pub enum Job {
+    /// Take a stemcell into the clouds.
+    UpdateStemcell {
+        /// The tarball; the task removes it.
+        tarball: PathBuf,
+        /// Make it anew in the clouds even if it is there.
+        fix: bool,
+    },
+    /// Fetch a stemcell and take it into the clouds.
+    DownloadStemcell {
+        /// Where from.
+        location: String,
+        /// What its digest must be.
+        sha1: Option<String>,
+        /// Make it anew in the clouds even if it is there.
+        fix: bool,
+    },
+    /// Remove a stemcell from the clouds.
+    DeleteStemcell {
+        /// Name.
+        name: String,
+        /// Version.
+        version: String,
+        /// Whatever the clouds say.
+        force: bool,
+    },
+    /// Bring a deployment to what its manifest says.
+    UpdateDeployment {
+        /// Its name.
+        deployment: String,
+        /// Verbatim.
+        manifest: String,
+        /// How.
+        options: DeployOptions,
+    },
+    /// Start, stop, restart or recreate one instance from what is on record, without converging anything else.
+    UpdateInstance {
+        /// Its deployment.
+        deployment: String,
+        /// The one instance.
+        instance: Selection,
+        /// What is asked for.
+        wish: Wish,
+        /// Do not drain it.
+        skip_drain: bool,
+        /// Do not ask its agent anything.
+        ignore_unresponsive_agent: bool,
+    },
+    /// Remove a deployment; its disks are orphaned.
+    DeleteDeployment {
+        /// Its name.
+        deployment: String,
+        /// Go on after failures.
+        force: bool,
+    },
+    /// Delete VMs whose places others took.
+    DeleteOrphanedVms,
+    /// Ask agents how they are.
+    VmStats {
+        /// The deployment.
+        deployment: String,
+        /// Instances, with or without VMs, rather than VMs.
+        instances: bool,
+    },
+    /// Compare what agents and clouds say with the records.
+    Scan {
+        /// The deployment.
+        deployment: String,
+    },
+    /// Do what somebody chose to do about problems.
+    ApplyResolutions {
+        /// The deployment.
+        deployment: String,
+        /// What to do about each.
+        choices: Choices,
+        /// Instead of what the manifest says, by group.
+        max_in_flight: BTreeMap<String, Count>,
+    },
+    /// Look at some instances, and give new VMs to those that lost theirs.
+    ScanAndFix {
+        /// The deployment.
+        deployment: String,
+        /// Which.
+        suspects: Suspects,
+    },
+    /// Give agents other certificates.
+    RenewCertificates {
+        /// The deployment.
+        deployment: String,
+    },
+    /// Put a disk in the place of an instance's disk.
+    AttachDisk {
+        /// The deployment.
+        deployment: String,
+        /// The one instance.
+        instance: Selection,
+        /// The disk.
+        disk: DiskCid,
+        /// Take size and properties of a disk that only the cloud knows from the one before.
+        copy_properties: bool,
+    },
+    /// Take a disk away from its instance; its data is kept.
+    OrphanDisk {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// Delete orphaned disks with their data.
+    DeleteOrphanDisks {
+        /// The disks.
+        disks: Vec<DiskCid>,
+    },
+    /// Take snapshots of disks.
+    TakeSnapshots {
+        /// The deployment.
+        deployment: String,
+        /// Of these instances.
+        instances: Selection,
+    },
+    /// Delete snapshots.
+    DeleteSnapshots {
+        /// The deployment.
+        deployment: String,
+        /// Only this one.
+        snapshot: Option<SnapshotCid>,
+    },
+    /// Delete what nobody uses.
+    CleanUp(CleanUp),
+    /// Delete a VM, whoever it belongs to.
+    DeleteVm {
+        /// The VM.
+        vm: VmCid,
+    },
+    /// Fetch logs from agents.
+    FetchLogs {
+        /// The deployment.
+        deployment: String,
+        /// Of these instances.
+        instances: Selection,
+        /// `job`, `agent`, `system`, or several with commas between them.
+        kind: String,
+        /// Patterns of file names.
+        filters: Vec<String>,
+    },
+    /// Let a person into VMs, or forget them again.
+    Ssh {
+        /// The deployment.
+        deployment: String,
+        /// Whom, and where.
+        request: SshRequest,
+    },
+}
+
+/// How to deploy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployOptions {
+    /// All VMs anew.
+    pub recreate: bool,
+    /// Of those, only VMs that were made before this time, in Unix seconds.
+    #[serde(default)]
+    pub recreate_created_before: Option<i64>,
+    /// All persistent disks are copied to new ones.
+    #[serde(default)]
+    pub recreate_persistent_disks: bool,
+    /// Something for some instances, on top of the manifest.
+    #[serde(default)]
+    pub change_state: Option<StateChange>,
+    /// Who is stopped without being drained.
+    #[serde(default)]
+    pub skip_drain: SkipDrain,
+    /// Do not mind agents that do not answer.
+    pub fix: bool,
+    /// Only show the plan.
+    pub dry_run: bool,
+    /// The cloud and runtime configs that the operator saw in the diff; none for the current ones.
+    #[serde(alias = "cloud_configs")]
+    pub configs: Option<Vec<i64>>,
+    /// Instead of what the manifest says.
+    #[serde(default)]
+    pub canaries: Option<Count>,
+    /// Instead of what the manifest says.
+    #[serde(default)]
+    pub max_in_flight: Option<Count>,
+    /// Whether the manifest is as its author wrote it, so that lines can be named.
+    #[serde(default)]
+    pub verbatim: bool,
+}
+
+impl Job {
+    /// The type, as lists of tasks filter by it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "update_stemcell",
+            Self::DeleteStemcell { .. } => "delete_stemcell",
+            Self::UpdateDeployment { .. } => "update_deployment",
+            Self::UpdateInstance { .. } => "update_instance",
+            Self::DeleteDeployment { .. } => "delete_deployment",
+            Self::DeleteOrphanedVms => "delete_orphaned_vms",
+            Self::VmStats { .. } => "vms",
+            Self::Scan { .. } => "cck_scan",
+            Self::ApplyResolutions { .. } => "cck_apply",
+            Self::ScanAndFix { .. } => "cck_scan_and_fix",
+            Self::RenewCertificates { .. } => "renew_certificates",
+            Self::AttachDisk { .. } => "attach_disk",
+            Self::OrphanDisk { .. } => "orphan_disk",
+            Self::DeleteOrphanDisks { .. } => "delete_orphan_disks",
+            Self::TakeSnapshots { instances, .. } if *instances == Selection::default() => "snapshot_deployment",
+            Self::TakeSnapshots { .. } => "create_snapshot",
+            Self::DeleteSnapshots { .. } => "delete_snapshot",
+            Self::CleanUp(_) => "cleanup_artifacts",
+            Self::DeleteVm { .. } => "delete_vm",
+            Self::FetchLogs { .. } => "fetch_logs",
+            Self::Ssh { .. } => "ssh",
+        }
+    }
+
+    /// For people, in the words that clients look for.
+    pub fn description(&self) -> String {
+        match self {
+            Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "create stemcell".to_owned(),
+            Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
+            Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
+            Self::UpdateDeployment { .. } => "create deployment".to_owned(),
+            Self::UpdateInstance { wish, .. } => format!("{} instance", wish.verb()),
+            Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
+            Self::DeleteOrphanedVms => "delete orphaned vms".to_owned(),
+            Self::VmStats { .. } => "retrieve vm-stats".to_owned(),
+            Self::Scan { .. } => "scan cloud".to_owned(),
+            Self::ApplyResolutions { .. } => "apply resolutions".to_owned(),
+            Self::ScanAndFix { .. } => "scan and fix".to_owned(),
+            Self::RenewCertificates { .. } => "renew certificates".to_owned(),
+            Self::AttachDisk { instance, disk, .. } => {
+                let (group, id) = (instance.group.as_deref(), instance.instance.as_deref());
+                format!("attach disk '{disk}' to '{}/{}'", group.unwrap_or("*"), id.unwrap_or("*"))
+            }
+            Self::OrphanDisk { .. } => "orphan disk".to_owned(),
+            Self::DeleteOrphanDisks { .. } => "delete orphan disks".to_owned(),
+            Self::TakeSnapshots { instances, .. } if *instances == Selection::default() => {
+                "snapshot deployment".to_owned()
+            }
+            Self::TakeSnapshots { .. } => "create snapshot".to_owned(),
+            Self::DeleteSnapshots { snapshot: Some(_), .. } => "delete snapshot".to_owned(),
+            Self::DeleteSnapshots { snapshot: None, .. } => "delete deployment snapshots".to_owned(),
+            Self::CleanUp(CleanUp { remove_all: true, .. }) => "clean up all".to_owned(),
+            Self::CleanUp(_) => "clean up".to_owned(),
+            Self::DeleteVm { vm } => format!("delete vm {vm}"),
+            Self::FetchLogs { .. } => "fetch logs".to_owned(),
+            Self::Ssh { request, .. } => format!("ssh: {}: {}", request.command, request.target.describe()),
+        }
+    }
+
+    /// The deployment that it is about.
+    pub fn deployment(&self) -> Option<&str> {
+        match self {
+            Self::UpdateStemcell { .. }
+            | Self::DownloadStemcell { .. }
+            | Self::DeleteStemcell { .. }
+            | Self::OrphanDisk { .. }
+            | Self::DeleteOrphanDisks { .. }
+            | Self::CleanUp(_)
+            | Self::DeleteVm { .. }
+            | Self::DeleteOrphanedVms => None,
+            Self::UpdateDeployment { deployment, .. }
+            | Self::UpdateInstance { deployment, .. }
+            | Self::DeleteDeployment { deployment, .. }
+            | Self::Scan { deployment }
+            | Self::ApplyResolutions { deployment, .. }
+            | Self::ScanAndFix { deployment, .. }
+            | Self::RenewCertificates { deployment }
+            | Self::VmStats { deployment, .. }
+            | Self::AttachDisk { deployment, .. }
+            | Self::TakeSnapshots { deployment, .. }
+            | Self::DeleteSnapshots { deployment, .. }
+            | Self::FetchLogs { deployment, .. }
+            | Self::Ssh { deployment, .. } => Some(deployment),
+        }
+    }
+}
+
+impl Job {
+    /// What it does to which thing as a whole, for the list of events.
+    pub(super) fn event(&self, is_new: bool) -> Option<(&'static str, &'static str, &str)> {
+        match self {
+            Self::UpdateDeployment { options, .. } if options.dry_run => None,
+            Self::UpdateDeployment { deployment, .. } => {
+                Some((if is_new { "create" } else { "update" }, "deployment", deployment))
+            }
+            Self::DeleteDeployment { deployment, .. } => Some(("delete", "deployment", deployment)),
+            _ => None,
+        }
+    }
+}
