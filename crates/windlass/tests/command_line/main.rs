@@ -19,6 +19,7 @@ use site::Site;
 /// What only looks, with its flags.
 const LISTS: &[&str] = &[
     "env",
+    "env --details",
     "stemcells",
     "stemcells --column=name --column=version",
     "releases",
