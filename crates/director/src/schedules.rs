@@ -4,8 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use windlass_contract::cpi::methods::{HasDisk, HasVm};
+
 use crate::Director;
 use crate::clock;
+use crate::ledger::{Change, Fact, Ledger};
 use crate::plan::Selection;
 use crate::store::{NewTask, StoreError};
 use crate::tasks::{Job, explain};
@@ -69,6 +72,7 @@ pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>)
         }
         if records.is_due(now) {
             report("old records", thin_out(&director).await);
+            settle_doubts(&director).await;
         }
     }
 }
@@ -137,6 +141,24 @@ async fn thin_out(director: &Director) -> Result<(), StoreError> {
         }
     }
     director.store.forget_events(EVENTS).await
+}
+
+/// What was to be deleted, and may or may not have been, is no leak once the cloud says that it is gone.
+async fn settle_doubts(director: &Director) {
+    for intent in director.store.open_intents().await.unwrap_or_default() {
+        let Ok(cpi) = director.clouds.cpi(&intent.cpi) else { continue };
+        let is_there = match &intent.change {
+            _ if intent.doubt.is_none() => continue,
+            Change::DeleteVm { cid } => cpi.call(&HasVm { vm_cid: cid.clone() }, None).await,
+            Change::DeleteDisk { cid } => cpi.call(&HasDisk { disk_cid: cid.clone() }, None).await,
+            _ => continue,
+        };
+        if let Ok(false) = is_there
+            && let Err(error) = director.store.settle(&intent.id, &Fact::Nothing).await
+        {
+            tracing::error!(error = explain(&error), "a doubt cannot be settled");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 mod instance;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -390,6 +390,28 @@ pub(crate) struct Lock {
     /// Seconds since 1970, as text.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) timeout: String,
+}
+
+/// Everything in the clouds that the director knows, by kind.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Known {
+    vms: BTreeSet<String>,
+    disks: BTreeSet<String>,
+    stemcells: BTreeSet<String>,
+    snapshots: BTreeSet<String>,
+}
+
+impl Known {
+    /// Whether it is on record; of kinds that directors keep no record of, everything is.
+    pub(crate) fn has(&self, kind: &str, cid: &str) -> bool {
+        match kind {
+            "vm" => self.vms.contains(cid),
+            "disk" => self.disks.contains(cid),
+            "stemcell" => self.stemcells.contains(cid),
+            "snapshot" => self.snapshots.contains(cid),
+            _ => true,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

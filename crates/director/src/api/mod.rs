@@ -15,6 +15,7 @@ mod explain;
 mod info;
 mod input;
 mod instances;
+mod openapi;
 mod problems;
 mod releases;
 mod resources;
@@ -93,6 +94,7 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/errands", get(releases::nothing_in))
         .route("/deployments/{deployment}/variables", get(releases::nothing_in))
         .route("/metrics", get(watching::metrics))
+        .route("/openapi.json", get(openapi::document))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
@@ -108,6 +110,7 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/windlass/deployments/{deployment}/instances/{group}/{instance}", get(explain::show))
         .route("/windlass/disks", get(resources::disks))
         .route("/windlass/leaks", get(resources::leaks))
+        .route("/windlass/known", get(resources::known))
         .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT))
 }
 

@@ -13,6 +13,7 @@ use super::{ApiError, Shared, User, queue};
 use crate::agents::addresses;
 use crate::clock;
 use crate::ledger::Ledger;
+use crate::store::Known;
 use crate::store::OrphanedVm;
 use crate::tasks::Job;
 
@@ -80,6 +81,11 @@ pub(super) async fn disks(State(director): Shared) -> Result<Json<Value>, ApiErr
         }
     }
     Ok(Json(listed.into()))
+}
+
+/// Everything in the clouds that is on record: what a cloud has beside it, nobody owns.
+pub(super) async fn known(State(director): Shared) -> Result<Json<Known>, ApiError> {
+    Ok(Json(director.store.known().await?))
 }
 
 /// Changes of which nobody knows whether they happened.

@@ -159,7 +159,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Bench(BenchVerb::Kills(arguments)) => bench_kills::run(screen, &arguments).await,
         Verb::Bench(BenchVerb::Registry(arguments)) => bench_registry::run(screen, &arguments).await,
         Verb::Remote(verb) => {
-            remote::run(&mut Session::open(flags, screen)?, verb).await?;
+            remote::run(&mut Session::open(flags, screen)?, flags, verb).await?;
             screen.check_columns()
         }
         // These never come here.

@@ -1,6 +1,6 @@
 //! Which verb does what with the director.
 
-use crate::cli::RemoteVerb;
+use crate::cli::{Global, RemoteVerb};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::verbs::change_instances::{self, Change};
@@ -12,7 +12,7 @@ use crate::verbs::{
     tasks, update_resurrection, upload_stemcell, variables, vms,
 };
 
-pub(super) async fn run(session: &mut Session<'_>, verb: RemoteVerb) -> Result<(), Failure> {
+pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteVerb) -> Result<(), Failure> {
     match verb {
         RemoteVerb::Env { details } => env::run(session, details).await,
         RemoteVerb::UploadStemcell(arguments) => upload_stemcell::run(session, &arguments).await,
@@ -85,7 +85,7 @@ pub(super) async fn run(session: &mut Session<'_>, verb: RemoteVerb) -> Result<(
         RemoteVerb::Event { id } => events::show(session, &id).await,
         RemoteVerb::Locks => locks::run(session).await,
         RemoteVerb::CleanUp(arguments) => clean_up::run(session, &arguments).await,
-        RemoteVerb::Leaks => leaks::run(session).await,
+        RemoteVerb::Leaks => leaks::run(session, flags).await,
         RemoteVerb::Curl(arguments) => curl::run(session, &arguments).await,
     }
 }

@@ -60,7 +60,13 @@ impl Site {
 
     /// A site whose director has settings, and whose stemcell and cloud config are uploaded.
     pub(crate) fn ready_with_settings(settings: &str) -> Self {
-        Self::start_with(None, Some(settings)).with_stemcell()
+        Self::start_with(None, Some(&format!("isolation: process\n{settings}"))).with_stemcell()
+    }
+
+    /// The same with containers, for a test on a machine of its own.
+    pub(crate) fn ready_with_containers(settings: &str) -> Self {
+        let network = Network { prefix: "10.93.8".to_owned(), ..Network::claim() };
+        Self::start_in(network, None, Some(&format!("isolation: container\n{settings}"))).with_stemcell()
     }
 
     fn start_with_database(db: Option<String>) -> Self {
@@ -68,7 +74,11 @@ impl Site {
     }
 
     fn start_with(db: Option<String>, settings: Option<&str>) -> Self {
-        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, db, network: Network::claim() };
+        Self::start_in(Network::claim(), db, settings)
+    }
+
+    fn start_in(network: Network, db: Option<String>, settings: Option<&str>) -> Self {
+        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, db, network };
         if let Some(settings) = settings {
             fs::create_dir(site.state_dir()).unwrap();
             fs::write(site.state_dir().join("director.yml"), settings).unwrap();
@@ -130,7 +140,10 @@ impl Site {
         let mut command = Command::new(WINDLASS);
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
         // The networks of these tests are of the loopback interface, which only processes share with the machine.
-        command.args(["--isolation", "process"]);
+        // Flags win over settings, which some tests have.
+        if !self.state_dir().join("director.yml").exists() {
+            command.args(["--isolation", "process"]);
+        }
         command.env("RUST_LOG", "info,windlass_cpi_client=debug,windlass_agent_client=debug");
         command.args(self.db.iter().flat_map(|url| ["--db", url]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -257,7 +270,18 @@ impl Site {
 
     /// Where the VM has its persistent disk.
     pub(crate) fn store(&self, vm: &str) -> PathBuf {
-        self.state_dir().join("cloud/vms").join(vm).join("base/store")
+        let folder = self.state_dir().join("cloud/vms").join(vm);
+        let supervisor = fs::read(folder.join("supervisor.json")).ok();
+        let supervisor = supervisor.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        match supervisor.and_then(|supervisor| supervisor["init"]["pid"].as_i64()) {
+            Some(pid) => PathBuf::from(format!("/proc/{pid}/root/var/vcap/store")),
+            None => folder.join("base/store"),
+        }
+    }
+
+    /// The first three numbers of the addresses that it may use.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.network.prefix
     }
 
     /// Pids of all processes that belong to a VM of this site.

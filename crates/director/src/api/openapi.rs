@@ -1,0 +1,194 @@
+//! `/openapi.json`: every route, what it takes and what it gives, for whoever makes a client.
+
+use axum::Json;
+use serde_json::{Map, Value, json};
+
+/// What a route takes.
+#[derive(Debug, Clone, Copy)]
+enum Takes {
+    /// Nothing but its path and query.
+    Nothing,
+    /// A JSON document.
+    Json,
+    /// A YAML document.
+    Yaml,
+    /// A tarball.
+    Tarball,
+}
+
+/// What a route gives.
+#[derive(Debug, Clone, Copy)]
+enum Gives {
+    /// A JSON document.
+    Json,
+    /// `302` to the task that does it.
+    Task,
+    /// Nothing but a status.
+    Status,
+    /// Text.
+    Text,
+}
+
+struct Route(&'static str, &'static str, Takes, Gives, &'static str);
+
+use Gives::{Json as AnyJson, Status, Task, Text};
+use Takes::{Json as JsonBody, Nothing, Tarball, Yaml};
+
+#[rustfmt::skip]
+const ROUTES: &[Route] = &[
+    Route("get", "/info", Nothing, AnyJson, "Who this is; the only JSON without credentials"),
+    Route("get", "/health", Nothing, Text, "Whether the director is well; without credentials"),
+    Route("get", "/metrics", Nothing, Text, "What is counted, in the text format of Prometheus"),
+    Route("get", "/openapi.json", Nothing, AnyJson, "This document"),
+    Route("get", "/stemcells", Nothing, AnyJson, "Stemcells"),
+    Route("post", "/stemcells", Tarball, Task, "Upload a stemcell, or name where it is"),
+    Route("post", "/stemcell_uploads", JsonBody, AnyJson, "Whether a stemcell is needed"),
+    Route("delete", "/stemcells/{name}/{version}", Nothing, Task, "Delete a stemcell"),
+    Route("get", "/releases", Nothing, AnyJson, "Releases"),
+    Route("post", "/releases", Tarball, Status, "Upload a release; refused by this director"),
+    Route("get", "/releases/{name}", Nothing, AnyJson, "A release"),
+    Route("delete", "/releases/{name}", Nothing, Task, "Delete a release"),
+    Route("post", "/releases/export", JsonBody, Status, "Export a release; refused by this director"),
+    Route("post", "/packages/matches", Yaml, AnyJson, "Packages that are there already"),
+    Route("post", "/packages/matches_compiled", Yaml, AnyJson, "Compiled packages that are there already"),
+    Route("get", "/networks", Nothing, AnyJson, "Managed networks"),
+    Route("delete", "/networks/{name}", Nothing, Task, "Delete a managed network"),
+    Route("get", "/configs", Nothing, AnyJson, "Configs of every type"),
+    Route("post", "/configs", JsonBody, AnyJson, "Add a config"),
+    Route("delete", "/configs", Nothing, Status, "Delete a config by type and name"),
+    Route("get", "/configs/{id}", Nothing, AnyJson, "A config"),
+    Route("delete", "/configs/{id}", Nothing, Status, "Delete a config"),
+    Route("post", "/configs/diff", JsonBody, AnyJson, "Compare configs"),
+    Route("get", "/cloud_configs", Nothing, AnyJson, "Cloud configs"),
+    Route("post", "/cloud_configs", Yaml, Status, "Replace a cloud config"),
+    Route("post", "/cloud_configs/diff", Yaml, AnyJson, "Compare with the cloud config"),
+    Route("get", "/runtime_configs", Nothing, AnyJson, "Runtime configs"),
+    Route("post", "/runtime_configs", Yaml, Status, "Replace a runtime config"),
+    Route("post", "/runtime_configs/diff", Yaml, AnyJson, "Compare with the runtime config"),
+    Route("get", "/cpi_configs", Nothing, AnyJson, "CPI configs"),
+    Route("post", "/cpi_configs", Yaml, Status, "Replace the CPI config"),
+    Route("post", "/cpi_configs/diff", Yaml, AnyJson, "Compare with the CPI config"),
+    Route("get", "/deployment_configs", Nothing, AnyJson, "Which configs deployments use"),
+    Route("get", "/deployments", Nothing, AnyJson, "Deployments"),
+    Route("post", "/deployments", Yaml, Task, "Deploy a manifest"),
+    Route("get", "/deployments/{deployment}", Nothing, AnyJson, "A deployment's manifest"),
+    Route("delete", "/deployments/{deployment}", Nothing, Task, "Delete a deployment; its disks are orphaned"),
+    Route("post", "/deployments/{deployment}/diff", Yaml, AnyJson, "Compare with the manifest that was deployed"),
+    Route("get", "/deployments/{deployment}/vms", Nothing, AnyJson, "VMs; with format=full a task that asks their agents"),
+    Route("get", "/deployments/{deployment}/instances", Nothing, AnyJson, "Instances; with format=full a task that asks their agents"),
+    Route("put", "/deployments/{deployment}/jobs/{group}", Yaml, Task, "Change the state of a group, or of all with *"),
+    Route("put", "/deployments/{deployment}/jobs/{group}/{instance}", Yaml, Task, "Change the state of an instance"),
+    Route("get", "/deployments/{deployment}/jobs/{group}/{instance}/logs", Nothing, Task, "Fetch logs"),
+    Route("post", "/deployments/{deployment}/jobs/{group}/{instance}/snapshots", Nothing, Task, "Take snapshots of an instance's disks"),
+    Route("put", "/deployments/{deployment}/jobs/{group}/{instance}/resurrection", JsonBody, Status, "Gone; use a resurrection config"),
+    Route("post", "/deployments/{deployment}/instance_groups/{group}/{instance}/actions/{action}", Nothing, Task, "Start, stop, restart or recreate one instance alone"),
+    Route("put", "/deployments/{deployment}/instance_groups/{group}/{instance}/ignore", JsonBody, Status, "Leave an instance alone, or no longer"),
+    Route("get", "/deployments/{deployment}/snapshots", Nothing, AnyJson, "Snapshots"),
+    Route("post", "/deployments/{deployment}/snapshots", Nothing, Task, "Take snapshots of all disks"),
+    Route("delete", "/deployments/{deployment}/snapshots", Nothing, Task, "Delete all snapshots"),
+    Route("delete", "/deployments/{deployment}/snapshots/{cid}", Nothing, Task, "Delete a snapshot"),
+    Route("post", "/deployments/{deployment}/ssh", JsonBody, Task, "Set up or clean up access by ssh"),
+    Route("get", "/deployments/{deployment}/errands", Nothing, AnyJson, "Errands"),
+    Route("post", "/deployments/{deployment}/errands/{errand}/runs", JsonBody, Status, "Run an errand; refused by this director"),
+    Route("get", "/deployments/{deployment}/variables", Nothing, AnyJson, "Variables"),
+    Route("post", "/deployments/{deployment}/scans", JsonBody, Task, "Compare the records with agents and clouds"),
+    Route("get", "/deployments/{deployment}/problems", Nothing, AnyJson, "Problems that a scan found, with what can be done about them"),
+    Route("put", "/deployments/{deployment}/problems", JsonBody, Task, "Do something about problems"),
+    Route("put", "/deployments/{deployment}/scan_and_fix", JsonBody, Task, "Look at instances, and make VMs that are lost anew"),
+    Route("get", "/resurrection", Nothing, AnyJson, "Whether VMs that are lost are made anew"),
+    Route("put", "/resurrection", JsonBody, Status, "Pause the resurrector, or let it go on"),
+    Route("get", "/tasks", Nothing, AnyJson, "Tasks"),
+    Route("get", "/tasks/{id}", Nothing, AnyJson, "A task"),
+    Route("get", "/tasks/{id}/output", Nothing, Text, "The output of a task, from a byte on"),
+    Route("delete", "/task/{id}", Nothing, Status, "Cancel a task"),
+    Route("post", "/tasks/cancel", JsonBody, Status, "Cancel tasks"),
+    Route("get", "/events", Nothing, AnyJson, "Events, the newest first"),
+    Route("post", "/events", JsonBody, Status, "Add an event"),
+    Route("get", "/events/{id}", Nothing, AnyJson, "An event"),
+    Route("get", "/locks", Nothing, AnyJson, "Locks that are held"),
+    Route("get", "/disks", Nothing, AnyJson, "Orphaned disks"),
+    Route("delete", "/disks/{cid}", Nothing, Task, "Delete an orphaned disk, or orphan one"),
+    Route("put", "/disks/{cid}/attachments", Nothing, Task, "Give a disk to an instance"),
+    Route("get", "/orphaned_vms", Nothing, AnyJson, "VMs that others took the places of"),
+    Route("delete", "/vms/{cid}", Nothing, Task, "Delete a VM"),
+    Route("post", "/cleanup", JsonBody, Task, "Delete what nobody uses"),
+    Route("get", "/cleanup/dryrun", Nothing, AnyJson, "What a clean-up would delete"),
+    Route("get", "/resources/{id}", Nothing, Text, "A blob, such as fetched logs"),
+    Route("post", "/windlass/plan", Yaml, AnyJson, "What a deploy would do, each action with its reason"),
+    Route("get", "/windlass/deployments/{deployment}/instances/{group}/{instance}", Nothing, AnyJson, "Why an instance is as it is"),
+    Route("get", "/windlass/disks", Nothing, AnyJson, "Disks of instances, with where their VMs find them"),
+    Route("get", "/windlass/leaks", Nothing, AnyJson, "Changes in clouds of which nobody knows whether they happened"),
+    Route("get", "/windlass/known", Nothing, AnyJson, "Everything in the clouds that is on record"),
+];
+
+pub(super) async fn document() -> Json<Value> {
+    Json(built())
+}
+
+fn built() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let entry = paths.entry(route.1).or_insert_with(|| json!({}));
+        entry[route.0] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": "Windlass director", "version": env!("CARGO_PKG_VERSION")},
+        "components": {"securitySchemes": {"basic": {"type": "http", "scheme": "basic"}}},
+        "security": [{"basic": []}],
+        "paths": paths,
+    })
+}
+
+fn operation(Route(_, path, takes, gives, summary): &Route) -> Value {
+    let parameters: Vec<Value> = path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .collect();
+    let content = |kind: &str| json!({"content": {kind: {"schema": {}}}});
+    let (status, mut answer) = match gives {
+        Gives::Json => ("200", content("application/json")),
+        Gives::Text => ("200", content("text/plain")),
+        Gives::Task => ("302", json!({"headers": {"Location": {"schema": {"type": "string"}}}})),
+        Gives::Status => ("default", json!({})),
+    };
+    answer["description"] = json!(match gives {
+        Gives::Task => "The task is at /tasks/{id}",
+        _ => "What was asked for",
+    });
+    let mut operation = json!({"summary": summary, "parameters": parameters, "responses": {status: answer}});
+    let body = match takes {
+        Takes::Nothing => None,
+        Takes::Json => Some("application/json"),
+        Takes::Yaml => Some("text/yaml"),
+        Takes::Tarball => Some("application/x-compressed"),
+    };
+    if let Some(kind) = body {
+        operation["requestBody"] = content(kind);
+    }
+    if matches!(*path, "/info" | "/health") {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A document that leaves something out, or names what is not there, misleads.
+    #[test]
+    fn every_route_is_described_and_nothing_else() {
+        let source = include_str!("mod.rs").split("\n/// Serves until").next().unwrap();
+        let routes: BTreeSet<&str> =
+            source.split('"').skip(1).step_by(2).filter(|literal| literal.starts_with('/')).collect();
+        let described: BTreeSet<&str> = ROUTES.iter().map(|route| route.1).collect();
+        assert_eq!(routes, described);
+        let document = built();
+        assert_eq!(document["paths"]["/info"]["get"]["security"], json!([]));
+        assert_eq!(document["paths"]["/tasks/{id}"]["get"]["parameters"][0]["name"], "id");
+    }
+}

@@ -1,0 +1,35 @@
+//! Everything in the clouds that is on record, so that what is not can be found.
+
+use serde::Serialize;
+use windlass_database::sqlx;
+
+use super::{Store, StoreError};
+
+/// Cids on record, whoever they belong to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Known {
+    /// Of instances, and those that others took the places of.
+    pub vms: Vec<String>,
+    /// Of instances, and orphaned ones.
+    pub disks: Vec<String>,
+    /// Stemcells.
+    pub stemcells: Vec<String>,
+    /// Snapshots.
+    pub snapshots: Vec<String>,
+}
+
+impl Store {
+    /// Everything that is on record.
+    pub async fn known(&self) -> Result<Known, StoreError> {
+        let mut known = Known::default();
+        for (cids, query) in [
+            (&mut known.vms, "SELECT cid FROM vms UNION SELECT cid FROM orphaned_vms ORDER BY cid"),
+            (&mut known.disks, "SELECT cid FROM disks UNION SELECT cid FROM orphan_disks ORDER BY cid"),
+            (&mut known.stemcells, "SELECT cid FROM stemcells ORDER BY cid"),
+            (&mut known.snapshots, "SELECT cid FROM snapshots ORDER BY cid"),
+        ] {
+            *cids = sqlx::query_scalar(query).fetch_all(self.database.pool()).await?;
+        }
+        Ok(known)
+    }
+}
