@@ -148,9 +148,7 @@ async fn create_vm<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Va
     let create = async |call: &Call, arguments: CreateVm, settings_from| {
         let registry = registry_for(settings_from)?;
         let mut settings = settings::of_new_vm(&arguments)?;
-        if registry.is_some() {
-            settings::complete(&mut settings, config.agent()?);
-        }
+        settings::complete(&mut settings, config.agent()?);
         let mut user_data = UserData::new(settings, registry.clone());
         user_data.set_vm_name(format!("vm-{}", call.id));
         let vm = asked.cloud.create_vm(call, arguments, &mut user_data).await?;

@@ -36,8 +36,8 @@ pub(crate) fn of_new_vm(vm: &CreateVm) -> Result<AgentSettings, CpiError> {
     })
 }
 
-/// Adds what the configuration says, where the caller says nothing. Only for settings in a registry: callers that need none
-/// send everything in `env.bosh`.
+/// Adds what the configuration says, where the caller says nothing. Directors send everything in `env.bosh`, which agents prefer;
+/// the original's `create-env` leaves to the CPI where the agent listens.
 pub(crate) fn complete(settings: &mut AgentSettings, agent: AgentProperties) {
     settings.mbus = settings.mbus.take().or(agent.mbus);
     settings.ntp = settings.ntp.take().or(agent.ntp);
