@@ -248,6 +248,36 @@ fn a_stemcell_is_fetched_by_its_url() {
     assert!(release.status == StatusCode::BAD_REQUEST && release.text().contains("cannot take releases yet"));
 }
 
+/// What is asked of the records is the same to both databases.
+#[test]
+fn the_records_answer_the_same_from_postgresql() {
+    let postgres = windlass_database::PrivatePostgres::start().unwrap();
+    let site = Site::ready_to_deploy_with_database(Some(postgres.url()));
+    site.deploy();
+    let client = Client::of(&site);
+    let first = instance(&client, 0);
+    let count = |path: &str| client.get(path).as_array().unwrap().len();
+    assert_eq!(count("/events?deployment=example&action=create&object_type=vm&user=admin&after_time=1"), 2);
+    assert_eq!(count("/events?task=1&before_id=100000&before_time=2100-01-01%2000:00:00%20UTC&object_name=nothing"), 0);
+    assert_eq!(count(&format!("/events?object_type=instance&instance=db/{}", text(&first, "id"))), 2);
+    assert_eq!(count("/tasks?state=done,error&verbose=2&deployment=example&limit=5"), 1);
+    assert_eq!(count("/tasks?verbose=1&limit=1"), 1);
+    let path = format!("/deployments/example/jobs/db/{}/snapshots", text(&first, "id"));
+    assert!(client.done("POST", &path, "").starts_with("snapshot(s) snap-"));
+    let snapshots = client.get("/deployments/example/snapshots");
+    client.done("DELETE", &format!("/deployments/example/snapshots/{}", text(&snapshots[0], "snapshot_cid")), "");
+    assert_eq!(count("/deployments/example/snapshots"), 0);
+    let new = json!({"type": "deploy", "name": "n", "content": "a: 1", "expected_latest_id": "0"}).to_string();
+    let posted = |body: &str| client.send("POST", "/configs", "application/json", body.to_owned()).status;
+    assert_eq!((posted(&new), posted(&new)), (StatusCode::CREATED, StatusCode::PRECONDITION_FAILED));
+    assert_eq!(client.send("DELETE", "/configs?type=deploy&name=n", "", "").status, StatusCode::NO_CONTENT);
+    client.done("DELETE", &format!("/vms/{}", text(&first, "cid")), "");
+    client.done("DELETE", "/deployments/example", "");
+    let orphan = strings(&client.get("/disks"), "disk_cid").remove(0);
+    client.done("DELETE", &format!("/disks/{orphan}"), "");
+    assert!(site.in_cloud("disks").is_empty());
+}
+
 /// A tar archive with one entry of any name and kind.
 fn archive(entry: &str, kind: u8, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = [0_u8; 512];
