@@ -219,3 +219,19 @@ fn a_meltdown_stops_the_resurrector() {
     let events = api.get("/events?object_type=alert");
     assert!(events.to_string().contains("cloud-check"), "{events}");
 }
+
+/// Nobody has to remember to take snapshots, or to delete what nobody wants back.
+#[test]
+fn snapshots_are_taken_and_orphans_deleted_when_their_time_comes() {
+    let settings = format!("{NO_RESURRECTOR}schedules: {{delete_orphan_disks_after: 3s, snapshot_every: 2s}}\n");
+    let mut site = Site::ready_with_settings(&settings);
+    site.deploy();
+    let disk = site.in_cloud("disks")[0].clone();
+    site.wait_until("a snapshot", |site| !site.in_cloud("snapshots").is_empty());
+    assert_eq!(site.in_cloud("disks"), [disk], "a disk that belongs to an instance stays");
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
+    site.wait_until("the end of the orphan", |site| site.in_cloud("disks").is_empty());
+    site.wait_until("the end of its snapshots", |site| site.in_cloud("snapshots").is_empty());
+    site.wait_until("the end of their records", |site| site.rows(&["disks", "--orphaned"]).is_empty());
+    assert!(site.rows(&["leaks"]).is_empty());
+}
