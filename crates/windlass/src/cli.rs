@@ -493,7 +493,7 @@ pub(crate) struct BenchLocalArgs {
     pub(crate) at_once: usize,
     /// How many at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
-    pub(crate) parallel: usize,
+    pub(crate) width: usize,
 }
 
 /// `bench kills`.
@@ -524,7 +524,10 @@ pub(crate) struct BenchDeployArgs {
     pub(crate) agent: u64,
     /// How many at a time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one)]
-    pub(crate) parallel: usize,
+    pub(crate) at_once: usize,
+    /// The program to measure; this one if absent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
 }
 
 /// `bench cpi-call`.
@@ -650,6 +653,15 @@ mod tests {
     #[test]
     fn the_definitions_contradict_each_other_nowhere() {
         Cli::command().debug_assert();
+    }
+
+    /// A flag with the name of a global one of another type is found out only when it is read.
+    #[test]
+    fn every_measurement_can_be_asked_for() {
+        for what in ["agent", "cpi-call", "deploy", "kills", "local", "registry"] {
+            let cli = Cli::try_parse_from(["windlass", "bench", what]);
+            assert!(matches!(cli.unwrap().verb, Verb::Bench(_)), "{what}");
+        }
     }
 
     #[test]

@@ -38,6 +38,12 @@ impl ScratchDirector {
         Ok(director)
     }
 
+    /// Another program than this one.
+    pub(crate) fn use_program(&mut self, windlass: &Path) -> io::Result<()> {
+        self.windlass = windlass.canonicalize()?;
+        Ok(())
+    }
+
     fn cpi_config(&self, sim: &Value) -> Value {
         let mut sim = sim.clone();
         sim["state_dir"] = json!(self.cloud());

@@ -62,7 +62,10 @@ async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
         .collect();
     let sim = json!({"latency": latency, "agents": {"delay": arguments.agent}, "log_calls": true});
     let mut director = ScratchDirector::new(&sim)?;
-    director.write("director.yml", &format!("max_threads: {}\n", arguments.parallel))?;
+    if let Some(program) = &arguments.program {
+        director.use_program(program)?;
+    }
+    director.write("director.yml", &format!("max_threads: {}\n", arguments.at_once))?;
     director.start(None).await?;
     tokio::time::sleep(IDLE).await;
     let idle_kib = memory_kib(&director, "VmRSS:")?;
@@ -72,7 +75,7 @@ async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
              networks: [{{name: default, subnets: [{{range: {NETWORK}, gateway: {GATEWAY}, azs: [z1]}}]}}]\n"
         ))
         .await?;
-    let parallel = arguments.parallel;
+    let parallel = arguments.at_once;
     let manifest = director.write(
         "manifest.yml",
         &format!(
@@ -126,7 +129,7 @@ fn ideal(arguments: &BenchDeployArgs, calls: &BTreeMap<String, u64>) -> Duration
     let hidden = of("set_vm_metadata").min(vms) * arguments.call.min(arguments.agent);
     let others: u64 = calls.iter().filter(|(method, _)| *method != "create_vm").map(|(_, calls)| calls).sum();
     let total = vms * (arguments.create_vm + arguments.agent) + others * arguments.call - hidden;
-    Duration::from_millis(total / arguments.parallel as u64)
+    Duration::from_millis(total / arguments.at_once as u64)
 }
 
 fn memory_kib(director: &ScratchDirector, what: &str) -> io::Result<u64> {
@@ -152,14 +155,14 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
             mebibytes(figures.peak_kib),
         ]
     };
-    let BenchDeployArgs { create_vm, call, agent, parallel, .. } = arguments;
+    let BenchDeployArgs { create_vm, call, agent, at_once, .. } = arguments;
     Table {
         title: Some(format!(
-            "create_vm {create_vm} ms, other calls {call} ms, agents up {agent} ms later, {parallel} at a time"
+            "create_vm {create_vm} ms, other calls {call} ms, agents up {agent} ms later, {at_once} at a time"
         )),
         header: vec!["Instances", "CPI calls", "Deploy", "Ideal", "Ratio", "No-op", "Idle", "Peak"],
         rows: all.iter().map(row).collect(),
-        notes: DEBUG_BUILD.into_iter().collect(),
+        notes: DEBUG_BUILD.filter(|_| arguments.program.is_none()).into_iter().collect(),
         ..Table::default()
     }
 }

@@ -192,9 +192,9 @@ async fn at_once(cloud: &ScratchCloud, arguments: &BenchLocalArgs) -> io::Result
         Ok::<_, io::Error>(vm)
     };
     let made: Vec<ScratchVm> =
-        stream::iter(0..arguments.at_once).map(|_| one()).buffer_unordered(arguments.parallel).try_collect().await?;
+        stream::iter(0..arguments.at_once).map(|_| one()).buffer_unordered(arguments.width).try_collect().await?;
     let time = begun.elapsed();
-    delete_all(cloud, &made, arguments.parallel).await?;
+    delete_all(cloud, &made, arguments.width).await?;
     Ok(time)
 }
 
@@ -257,7 +257,7 @@ impl Figures {
         }
         let each = self.at_once / u32::try_from(arguments.at_once.max(1)).unwrap_or(u32::MAX);
         rows.push(vec![
-            format!("{} VMs, {} at once", arguments.at_once, arguments.parallel),
+            format!("{} VMs, {} at once", arguments.at_once, arguments.width),
             format!("{} each", milliseconds(each)),
             format!("{} in all", milliseconds(self.at_once)),
             String::new(),
