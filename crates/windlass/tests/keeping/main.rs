@@ -72,9 +72,20 @@ const NO_RESURRECTOR: &str = "resurrector: {enabled: false}\n";
 
 #[test]
 fn cloud_check_finds_what_is_lost_and_every_repair_keeps_the_data() {
-    let (site, vms) = three_instances(NO_RESURRECTOR);
+    cloud_check(NO_RESURRECTOR);
+}
+
+#[test]
+fn cloud_check_and_metrics_on_postgresql() {
+    let postgres = windlass_database::PrivatePostgres::start().unwrap();
+    cloud_check(&format!("db: {}\n{NO_RESURRECTOR}", postgres.url()));
+}
+
+fn cloud_check(settings: &str) {
+    let (site, vms) = three_instances(settings);
     let api = Api::of(&site);
     assert_eq!(api.scan("example"), json!([]), "nothing is wrong");
+    assert_eq!((api.metric("windlass_vms"), api.metric("windlass_problems")), (3, 0));
 
     // A VM that is there and does not answer.
     kill_vm(&site, &vms[0]);
@@ -208,16 +219,18 @@ fn a_vm_that_dies_comes_back_by_itself_with_its_data() {
 /// When everything dies at once, something else is wrong, and new VMs would not help.
 #[test]
 fn a_meltdown_stops_the_resurrector() {
-    let (mut site, vms) = three_instances(&quick_resurrector("{instances: 2, percent: 50}"));
+    // One is enough here: they do not die in the same instant.
+    let (mut site, vms) = three_instances(&quick_resurrector("{instances: 1, percent: 1}"));
     let api = Api::of(&site);
     let task = api.newest_task();
     for vm in &vms {
         kill_vm(&site, vm);
     }
-    site.wait_until("the alert", |site| site.director_log().contains("do not answer: this is no accident"));
+    site.wait_until("the alert", |_| api.get("/events?object_type=alert").to_string().contains("cloud-check"));
+    let seen = api.metric("windlass_health_rounds_total");
+    site.wait_until("three more rounds", |_| api.metric("windlass_health_rounds_total") >= seen + 3);
     assert_eq!((site.in_cloud("vms"), api.newest_task()), (vms, task));
-    let events = api.get("/events?object_type=alert");
-    assert!(events.to_string().contains("cloud-check"), "{events}");
+    assert!(site.director_log().contains("do not answer: this is no accident"));
 }
 
 /// Nobody has to remember to take snapshots, or to delete what nobody wants back.
