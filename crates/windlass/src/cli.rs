@@ -95,6 +95,9 @@ pub(crate) enum Verb {
         /// Leave the director and the deployment running
         #[arg(long)]
         keep: bool,
+        /// How VMs are kept apart [default: as root, and without --keep, container; otherwise process]
+        #[arg(long, value_name = "WORD", value_parser = demo_isolation)]
+        isolation: Option<windlass_cloud_local::Isolation>,
     },
     /// Run a director in the foreground
     Director(DirectorArgs),
@@ -191,6 +194,14 @@ pub(crate) enum LogFormat {
     Text,
     /// One object per line
     Json,
+}
+
+fn demo_isolation(word: &str) -> Result<windlass_cloud_local::Isolation, String> {
+    match word {
+        "container" => Ok(windlass_cloud_local::Isolation::Container),
+        "process" => Ok(windlass_cloud_local::Isolation::Process),
+        _ => Err("expected 'container' or 'process'".to_owned()),
+    }
 }
 
 fn isolation(word: &str) -> Result<Isolation, String> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
+use windlass_cloud_local::Isolation;
 use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
 
@@ -27,11 +28,12 @@ pub(super) struct LocalDirector {
 
 impl LocalDirector {
     /// Starts a director, which does not answer yet.
-    pub(super) fn spawn(executable: &Path, state_dir: &Path) -> io::Result<Self> {
+    pub(super) fn spawn(executable: &Path, state_dir: &Path, isolation: Isolation) -> io::Result<Self> {
         let log = File::create(log_of(state_dir))?;
         kill_point("before the director is spawned");
         let child = Command::new(executable)
-            .args(["director", "--listen", "127.0.0.1:0", "--name", "demo", "--state-dir"])
+            .args(["director", "--listen", "127.0.0.1:0", "--name", "demo"])
+            .args(["--isolation", &isolation.to_string(), "--state-dir"])
             .arg(state_dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -1,4 +1,5 @@
-//! `windlass demo`: the whole system in a minute, on this machine, without privileges.
+//! `windlass demo`: the whole system in a minute, on this machine: as root with containers on a machine of its own, otherwise with
+//! processes on loopback addresses.
 //!
 //! [`story`] tells it with the very verbs a user would type, each a process of its own. This file prepares the stage and
 //! clears it away again, whatever happens meanwhile.
@@ -15,6 +16,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
+use windlass_cloud_local::{Isolation, own_machine};
 use windlass_durable::{file, kill_point};
 
 use crate::cli::Global;
@@ -52,6 +54,9 @@ pub(crate) enum DemoError {
     CleanUp { state_dir: PathBuf, problems: String },
 }
 
+/// For VMs that are containers; nothing else is on a machine of the demo's own.
+const CONTAINER_NET: &str = "10.84.0.";
+
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// What the story plays on.
@@ -60,18 +65,20 @@ pub(super) struct Stage {
     state_dir: PathBuf,
     /// Where the user's files are.
     files: PathBuf,
+    isolation: Isolation,
     net: LoopbackNet,
     director: Option<LocalDirector>,
     environment: Option<Environment>,
 }
 
 /// Runs the demo.
-pub(crate) async fn run(flags: &Global, keep: bool) -> Result<(), DemoError> {
+pub(crate) async fn run(flags: &Global, keep: bool, isolation: Option<Isolation>) -> Result<(), DemoError> {
     let deaf = |source| DemoError::Spawn { what: "listening for signals", source };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(deaf)?;
-    let mut stage = Stage::prepare(flags.state_dir.as_deref())?;
+    let best = if own_machine::is_inside() { Isolation::Container } else { Isolation::Process };
+    let mut stage = Stage::prepare(flags.state_dir.as_deref(), isolation.unwrap_or(best))?;
     let told = tokio::select! {
         told = story::tell(&mut stage, keep) => told,
         _ = interrupt.recv() => Err(DemoError::Interrupted),
@@ -97,7 +104,7 @@ pub(crate) async fn run(flags: &Global, keep: bool) -> Result<(), DemoError> {
 }
 
 impl Stage {
-    fn prepare(state_dir: Option<&Path>) -> Result<Self, DemoError> {
+    fn prepare(state_dir: Option<&Path>, isolation: Isolation) -> Result<Self, DemoError> {
         let executable =
             std::env::current_exe().map_err(|source| DemoError::Spawn { what: "this program again", source })?;
         let state_dir = match state_dir {
@@ -110,12 +117,23 @@ impl Stage {
         };
         let files = state_dir.join("demo");
         file::create_private_dir(&files).map_err(|source| DemoError::Folder { path: files.clone(), source })?;
+        let settings = state_dir.join("director.yml");
+        file::write(&settings, story::QUICK_RESURRECTOR.as_bytes(), file::PRIVATE)
+            .map_err(|source| DemoError::Folder { path: settings, source })?;
         let net = LoopbackNet::claim().map_err(DemoError::Addresses)?;
-        Ok(Self { executable, state_dir, files, net, director: None, environment: None })
+        Ok(Self { executable, state_dir, files, isolation, net, director: None, environment: None })
+    }
+
+    /// The first three numbers of the VMs' addresses.
+    fn net_prefix(&self) -> &str {
+        match self.isolation {
+            Isolation::Container => CONTAINER_NET,
+            Isolation::Process => &self.net.prefix,
+        }
     }
 
     async fn start_director(&mut self) -> Result<u32, DemoError> {
-        let spawned = LocalDirector::spawn(&self.executable, &self.state_dir);
+        let spawned = LocalDirector::spawn(&self.executable, &self.state_dir, self.isolation);
         // Ours before we wait: an interruption then still finds it.
         let director =
             self.director.insert(spawned.map_err(|source| DemoError::Spawn { what: "the director", source })?);

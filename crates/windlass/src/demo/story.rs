@@ -2,8 +2,10 @@
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
+use windlass_cloud_local::Isolation;
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{ApiVersion, DiskHint};
 
@@ -19,17 +21,30 @@ const MANIFEST: &str = include_str!("../../../../examples/deployment.yml");
 /// The addresses of the example, for which the demo puts its own.
 const EXAMPLE_NET: &str = "127.84.0.";
 
-const DATA: &str = "written before the VM was replaced";
+const DATA: &str = "written before the VM died";
+
+/// The size of the disk in the example, and the one that the demo makes it grow to, in MiB.
+const EXAMPLE_SIZE: &str = "disk_size: 64";
+const LARGER_SIZE: &str = "disk_size: 128";
+
+/// How long the resurrector may take. It looks every second, and believes a silence of three.
+const RESURRECTION: Duration = Duration::from_secs(60);
+pub(super) const QUICK_RESURRECTOR: &str = "resurrector: {interval: 1s, agent_timeout: 3s}\n";
 
 /// Tells the story, and checks on the way that it is true.
 pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError> {
-    say(
-        "Windlass demo: a director, a cloud and a VM with a disk, on this machine, without privileges and without a registry.",
-    );
+    say("Windlass demo: a director, a cloud and a VM with a disk, on this machine, without a registry.");
+    say(match stage.isolation {
+        Isolation::Container => {
+            "VMs are containers here, in network and mount namespaces that end with the demo; nothing of the machine is touched."
+        }
+        Isolation::Process => "VMs are processes here, on loopback addresses, without privileges.",
+    });
 
     chapter(1, "A director. It needs nothing but a place for its state.");
     let place = stage.state_dir.display().to_string();
-    command(&["director", "--listen", "127.0.0.1:0", "--state-dir", &place]);
+    let isolation = stage.isolation.to_string();
+    command(&["director", "--listen", "127.0.0.1:0", "--isolation", &isolation, "--state-dir", &place]);
     let pid = stage.start_director().await?;
     say(&format!("(it runs as process {pid}, and wrote how to connect into env.sh)"));
     say(&format!("$ . {place}/env.sh"));
@@ -40,8 +55,9 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
     verb(stage, &["stemcell", "build", "--output", "minimal.tgz"]).await?;
     verb(stage, &["upload-stemcell", "minimal.tgz"]).await?;
 
-    chapter(3, "The cloud config: what the cloud offers. Here, loopback addresses and disks of 64 MiB.");
-    write(&stage.files.join("cloud-config.yml"), &CLOUD_CONFIG.replace(EXAMPLE_NET, &stage.net.prefix))?;
+    chapter(3, "The cloud config: what the cloud offers. Here, addresses and disks of 64 MiB.");
+    let cloud_config = CLOUD_CONFIG.replace(EXAMPLE_NET, stage.net_prefix());
+    write(&stage.files.join("cloud-config.yml"), &cloud_config)?;
     verb(stage, &["update-cloud-config", "-n", "cloud-config.yml"]).await?;
 
     chapter(4, "A plan: what a deploy would do, and why. Then the deploy, which does exactly that.");
@@ -54,23 +70,31 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
         verb(stage, &[what, "-d", DEPLOYMENT]).await?;
     }
     let before = the_disk(&director).await?;
-    let data = store_of(&before)?.join("data.txt");
+    let data = store_of(stage, &before)?.join("data.txt");
     write(&data, &format!("{DATA}\n"))?;
     say("");
-    say(&format!("The hint leads to the disk itself, so we can write to it:\n$ echo '{DATA}' > {}", data.display()));
+    say(&format!("This machine sees the disk, so we can write to it:\n$ echo '{DATA}' > {}", data.display()));
 
-    chapter(6, "A new VM for the same instance. The disk is detached, kept, and attached to the new VM.");
-    verb(stage, &["recreate", "-n", "-d", DEPLOYMENT, "db"]).await?;
-    verb(stage, &["disks", "-d", DEPLOYMENT]).await?;
-    let after = the_disk(&director).await?;
-    expect(after.vm_cid != before.vm_cid, "the VM is still the old one")?;
+    chapter(6, "The VM dies. Nobody does anything: the director notices, and makes a new one with the same disk.");
+    verb(stage, &["local", "kill", &before.vm_cid, "--state-dir", &place]).await?;
+    let after = resurrected(&director, &before).await?;
+    verb(stage, &["tasks", "--recent", "--all", "-d", DEPLOYMENT]).await?;
     expect(after.disk_cid == before.disk_cid, "the disk is another one")?;
     say("");
     say(&format!("The VM was {} and is now {}. The disk is the same:", before.vm_cid, after.vm_cid));
-    let data = store_of(&after)?.join("data.txt");
-    show(&data)?;
+    show(&store_of(stage, &after)?.join("data.txt"))?;
 
-    chapter(7, "No registry. Director, CPI and stemcell all speak version 2, so the CPI gave the VM its settings.");
+    chapter(7, "The disk grows. The plan says how, and the data comes along.");
+    write(&stage.files.join("cloud-config.yml"), &cloud_config.replace(EXAMPLE_SIZE, LARGER_SIZE))?;
+    verb(stage, &["update-cloud-config", "-n", "cloud-config.yml"]).await?;
+    verb(stage, &["plan", "deployment.yml"]).await?;
+    verb(stage, &["deploy", "-n", "deployment.yml"]).await?;
+    verb(stage, &["disks", "-d", DEPLOYMENT]).await?;
+    let grown = the_disk(&director).await?;
+    say("");
+    show(&store_of(stage, &grown)?.join("data.txt"))?;
+
+    chapter(8, "No registry. Director, CPI and stemcell all speak version 2, so the CPI gave the VM its settings.");
     let (cpi, stemcell) = versions(stage, &director).await?;
     let request = cpi.min(ApiVersion::HIGHEST);
     let without_registry = SettingsFrom::decide(request, stemcell) == SettingsFrom::UserData;
@@ -82,13 +106,15 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
         return Ok(());
     }
 
-    chapter(8, "The end of the deployment is not the end of its data: the disk becomes an orphan.");
+    chapter(9, "The end of the deployment is not the end of its data: the disk becomes an orphan.");
     verb(stage, &["delete-deployment", "-n", "-d", DEPLOYMENT]).await?;
     verb(stage, &["vms"]).await?;
     verb(stage, &["disks", "--orphaned"]).await?;
-    say("");
-    say("It still holds the data:");
-    show(&data)?;
+    if stage.isolation == Isolation::Process {
+        say("");
+        say("It still holds the data:");
+        show(&store_of(stage, &grown)?.join("data.txt"))?;
+    }
 
     say("\nThat was all. The demo now stops its director and removes everything. To go on:\n");
     say("  windlass demo --keep     leaves the director and the deployment running, to play with");
@@ -136,8 +162,26 @@ async fn the_disk(director: &DirectorClient) -> Result<Disk, DemoError> {
     ours.ok_or_else(|| DemoError::Broken("the instance has no mounted disk".into()))
 }
 
-/// In process isolation a disk is a folder, and its hint says where.
-fn store_of(disk: &Disk) -> Result<PathBuf, DemoError> {
+/// Waits for the same disk on another VM.
+async fn resurrected(director: &DirectorClient, before: &Disk) -> Result<Disk, DemoError> {
+    say("\n(waiting for the resurrector)");
+    let deadline = tokio::time::Instant::now() + RESURRECTION;
+    loop {
+        match the_disk(director).await {
+            Ok(disk) if disk.vm_cid != before.vm_cid => return Ok(disk),
+            _ if tokio::time::Instant::now() > deadline => {
+                return Err(DemoError::Broken("the VM that died was not replaced".into()));
+            }
+            _ => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+/// Where this machine sees a disk: a folder that its hint names, or the image that is mounted for its VM.
+fn store_of(stage: &Stage, disk: &Disk) -> Result<PathBuf, DemoError> {
+    if stage.isolation == Isolation::Container {
+        return Ok(stage.state_dir.join("cloud/vms").join(&disk.vm_cid).join("disks").join(&disk.disk_cid));
+    }
     let hint = DiskHint::try_from(disk.hint.clone()).map_err(|error| DemoError::Broken(error.to_string()))?;
     hint.get("path").map(PathBuf::from).ok_or_else(|| DemoError::Broken("the disk's hint has no path".into()))
 }
@@ -189,5 +233,6 @@ mod tests {
         assert_eq!(manifest.root().field("name").unwrap().string().unwrap(), DEPLOYMENT);
         windlass_manifest::Document::parse(CLOUD_CONFIG).unwrap();
         assert!(CLOUD_CONFIG.contains(EXAMPLE_NET), "the demo could not put its own addresses there");
+        assert!(CLOUD_CONFIG.contains(EXAMPLE_SIZE), "the demo could not make the disk grow");
     }
 }

@@ -91,11 +91,13 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         }
         _ => {}
     }
-    if let Verb::Bench(BenchVerb::Local(_) | BenchVerb::Kills(_) | BenchVerb::Deploy(_)) = cli.verb {
-        match own_machine::enter() {
-            Ok(None) => {}
-            Ok(Some(ended)) => return ended,
-            Err(error) => {
+    if has_its_own_machine(&cli.verb) {
+        match (own_machine::enter(), &cli.verb) {
+            (Ok(None), _) => {}
+            (Ok(Some(ended)), _) => return ended,
+            // It can do without.
+            (Err(_), Verb::Demo { isolation: None, .. }) => {}
+            (Err(error), _) => {
                 let _ = writeln!(std::io::stderr(), "{}", chain(&error));
                 return ExitCode::FAILURE;
             }
@@ -127,6 +129,15 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     }
 }
 
+/// Whether a verb touches networks and mounts, and therefore runs where they are its own, if it can.
+fn has_its_own_machine(verb: &Verb) -> bool {
+    match verb {
+        Verb::Bench(BenchVerb::Local(_) | BenchVerb::Kills(_) | BenchVerb::Deploy(_)) => true,
+        Verb::Demo { keep, isolation } => !keep && *isolation != Some(windlass_cloud_local::Isolation::Process),
+        _ => false,
+    }
+}
+
 async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Failure> {
     match verb {
         Verb::Completion { shell } => {
@@ -143,7 +154,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::LogIn => environments::log_in(screen, flags).await,
         Verb::LogOut => environments::log_out(screen, flags),
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
-        Verb::Demo { keep } => Ok(demo::run(flags, keep).await?),
+        Verb::Demo { keep, isolation } => Ok(demo::run(flags, keep, isolation).await?),
         Verb::Director(arguments) => director::run(flags, arguments).await,
         Verb::Registry(arguments) => registry::run(flags, arguments).await,
         Verb::Certify(arguments) => certify::run(flags, arguments).await,
