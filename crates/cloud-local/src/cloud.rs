@@ -84,7 +84,7 @@ impl LocalCloud {
         if let Some(isolation) = self.isolation.get() {
             return Ok(*isolation);
         }
-        let allowed = || isolation::try_container(&self.config.state_dir);
+        let allowed = || isolation::try_containers(&self.config.state_dir);
         let isolation = match self.config.isolation {
             IsolationChoice::Process => Isolation::Process,
             IsolationChoice::Auto if allowed().is_err() => Isolation::Process,

@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tries what a container needs, in a mount namespace that ends with the attempt: mounts, an overlay on the file system of
 /// `state`, and changes to the network. Its folder stays: a call that is killed has nothing to clean up.
-pub(crate) fn try_container(state: &Path) -> io::Result<()> {
+pub fn try_containers(state: &Path) -> io::Result<()> {
     let folder = state.join("attempt");
     file::create_private_dir(&folder)?;
     let _alone = FileLock::acquire(&folder.join("lock"), PATIENCE)?;

@@ -53,7 +53,7 @@ mod unpack;
 
 pub use cloud::LocalCloud;
 pub use config::LocalConfig;
-pub use isolation::{Isolation, IsolationChoice};
+pub use isolation::{Isolation, IsolationChoice, try_containers};
 pub use supervisor::vm_run;
 
 /// Serves the one CPI call of this process, with the configuration at `config`.

@@ -90,6 +90,8 @@ pub(crate) enum Verb {
     StopEnv(StopEnvArgs),
     /// Start what runs on the VM of create-env
     StartEnv(StartEnvArgs),
+    /// Look at this machine, and say what will work on it and what to do about the rest
+    Doctor,
     /// Show everything on this machine in a minute, and clean up
     Demo {
         /// Leave the director and the deployment running

@@ -125,6 +125,8 @@ pub(crate) enum Failure {
     BenchAnswer { call: &'static str, reason: String },
     #[error(transparent)]
     Certify(#[from] CertifyFailure),
+    #[error("{problems} of these keep a director from running here; the last column says what to do")]
+    Unfit { problems: usize },
     #[error(transparent)]
     Env(Box<windlass_create_env::EnvError>),
     #[error("interrupted; what a CPI is still doing will be settled by the next run")]

@@ -26,6 +26,7 @@ mod deployment;
 mod deployments;
 mod director;
 mod disks;
+mod doctor;
 mod env;
 mod environments;
 mod envs;
@@ -144,6 +145,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             completion::run(screen, shell);
             Ok(())
         }
+        Verb::Doctor => doctor::run(screen, flags),
         Verb::CreateEnv(arguments) => envs::create(flags, arguments).await,
         Verb::DeleteEnv(arguments) => envs::delete(flags, arguments).await,
         Verb::StopEnv(arguments) => envs::stop(flags, arguments).await,

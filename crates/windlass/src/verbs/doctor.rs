@@ -1,0 +1,230 @@
+//! `windlass doctor`: what of this machine Windlass can use, and what to do about the rest. Looks and tries, and changes nothing.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::formats;
+use crate::screen::Screen;
+use crate::table::Table;
+
+/// Where a director listens unless it is told otherwise.
+const DIRECTOR_PORT: u16 = 25555;
+/// Less than this is soon full.
+const LITTLE_SPACE: u64 = 2 << 30;
+/// Each agent that is talked to, and each task, takes a few.
+const FEW_DESCRIPTORS: u64 = 1024;
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    /// Something works less well, or not at all, that not everybody needs.
+    Limited,
+    /// A director cannot run.
+    Bad,
+}
+
+/// What was found.
+struct Finding {
+    what: &'static str,
+    verdict: Verdict,
+    found: String,
+    remedy: String,
+}
+
+impl Finding {
+    fn good(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Good, found: found.into(), remedy: String::new() }
+    }
+
+    fn limited(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Limited, found: found.into(), remedy: remedy.into() }
+    }
+
+    fn bad(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Bad, found: found.into(), remedy: remedy.into() }
+    }
+}
+
+pub(crate) fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
+    let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
+    let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers()];
+    findings.extend([control_groups(), loop_devices(), descriptors()]);
+    findings.extend(PROGRAMS.iter().map(program));
+    let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count();
+    screen.table(&table(findings));
+    if bad > 0 { Err(Failure::Unfit { problems: bad }) } else { Ok(()) }
+}
+
+/// The state directory, or the nearest folder above it that is there.
+fn nearest(state_dir: &Path) -> PathBuf {
+    state_dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn state(state_dir: &Path) -> Finding {
+    let folder = nearest(state_dir);
+    match tempfile::tempdir_in(&folder) {
+        Ok(_) => Finding::good("state directory", state_dir.display().to_string()),
+        Err(error) => Finding::bad(
+            "state directory",
+            format!("cannot write in {}: {error}", folder.display()),
+            "name another place with --state-dir, or run as its owner",
+        ),
+    }
+}
+
+fn space(state_dir: &Path) -> Finding {
+    match rustix::fs::statvfs(nearest(state_dir)) {
+        Err(error) => Finding::limited("free space", format!("cannot be told: {error}"), ""),
+        Ok(space) => {
+            let free = space.f_bavail * space.f_frsize;
+            let found = format!("{} free", formats::size_mib(free >> 20));
+            match free < LITTLE_SPACE {
+                true => Finding::limited("free space", found, "disks are sparse, but stemcells and data need space"),
+                false => Finding::good("free space", found),
+            }
+        }
+    }
+}
+
+fn port() -> Finding {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, DIRECTOR_PORT));
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::good("director's port", format!("{address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let remedy = "a director may run here already; 'windlass director --listen ADDR:PORT' takes another";
+            Finding::limited("director's port", format!("{address} is in use"), remedy)
+        }
+        Err(error) => Finding::bad("director's port", format!("{address}: {error}"), "give another with --listen"),
+    }
+}
+
+/// Tried, not guessed: root in somebody's container may do less than root.
+fn containers() -> Finding {
+    let tried = tempfile::tempdir().and_then(|folder| windlass_cloud_local::try_containers(folder.path()));
+    match tried {
+        Ok(()) => Finding::good("containers", "VMs can be containers, with addresses and disks of their own"),
+        Err(error) if rustix::process::geteuid().is_root() => Finding::limited(
+            "containers",
+            format!("not here: {error}; VMs are processes"),
+            "give this container more privileges (CAP_SYS_ADMIN and CAP_NET_ADMIN), or use another machine",
+        ),
+        Err(_) => {
+            Finding::limited("containers", "not without privileges; VMs are processes", "run the director as root")
+        }
+    }
+}
+
+fn control_groups() -> Finding {
+    let root = Path::new("/sys/fs/cgroup");
+    let found = match (root.join("cgroup.controllers").exists(), root.join("memory").exists()) {
+        (true, _) => "version 2",
+        (false, true) => "version 1",
+        (false, false) => {
+            let remedy = "mount them at /sys/fs/cgroup; without them containers have no limits and cannot be made";
+            return Finding::limited("control groups", "none", remedy);
+        }
+    };
+    Finding::good("control groups", found)
+}
+
+fn loop_devices() -> Finding {
+    match fs::File::options().read(true).write(true).open("/dev/loop-control") {
+        Ok(_) => Finding::good("loop devices", "disks of containers can be images"),
+        Err(error) if rustix::process::geteuid().is_root() => {
+            let remedy = "'modprobe loop', or give this container /dev/loop-control and /dev/loop*";
+            Finding::limited("loop devices", error.to_string(), remedy)
+        }
+        Err(_) => Finding::good("loop devices", "not needed: disks are folders"),
+    }
+}
+
+fn descriptors() -> Finding {
+    let limit = getrlimit(Resource::Nofile).current;
+    let found = limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+    match limit {
+        Some(limit) if limit < FEW_DESCRIPTORS => {
+            Finding::limited("open files", found, "'ulimit -n 8192', or LimitNOFILE= in the service")
+        }
+        _ => Finding::good("open files", found),
+    }
+}
+
+/// A program, what it is for, and the package that has it.
+struct Program {
+    names: &'static [&'static str],
+    purpose: &'static str,
+    package: &'static str,
+}
+
+const PROGRAMS: [Program; 5] = [
+    Program { names: &["mkfs.ext4", "resize2fs", "e2fsck"], purpose: "disks of containers", package: "e2fsprogs" },
+    Program { names: &["mount", "umount"], purpose: "disks of containers", package: "mount" },
+    Program { names: &["nft"], purpose: "VMs that may reach out ('outbound')", package: "nftables" },
+    Program { names: &["mmdebstrap"], purpose: "'stemcell build --debian'", package: "mmdebstrap" },
+    Program { names: &["ssh"], purpose: "'windlass ssh', and create-env's ssh_tunnel", package: "openssh-client" },
+];
+
+fn program(program: &Program) -> Finding {
+    let is_there = |name: &&&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+        places.map(|folder| folder.join(name)).any(|path| path.is_file())
+    };
+    let missing: Vec<&str> = program.names.iter().filter(|name| !is_there(name)).copied().collect();
+    if missing.is_empty() {
+        return Finding::good(program.names[0], format!("there, for {}", program.purpose));
+    }
+    let remedy = format!("for {}: install {}", program.purpose, program.package);
+    Finding::limited(program.names[0], format!("{} missing", missing.join(", ")), remedy)
+}
+
+fn table(findings: Vec<Finding>) -> Table {
+    let row = |finding: Finding| {
+        let verdict = match finding.verdict {
+            Verdict::Good => "good",
+            Verdict::Limited => "limited",
+            Verdict::Bad => "bad",
+        };
+        vec![finding.what.to_owned(), verdict.to_owned(), finding.found, finding.remedy]
+    };
+    Table {
+        content: "checks",
+        header: vec!["Check", "Verdict", "Found", "Remedy"],
+        rows: findings.into_iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_not_there_yet_is_judged_by_the_nearest_that_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let state_dir = folder.path().join("not/yet/there");
+        assert_eq!(nearest(&state_dir), folder.path());
+        assert_eq!(state(&state_dir).verdict, Verdict::Good);
+        assert!(!state_dir.exists(), "looking makes nothing");
+        let nobody = state(Path::new("/proc/nobody/can/write/here"));
+        assert_eq!(nobody.verdict, Verdict::Bad);
+        assert!(nobody.remedy.contains("--state-dir"));
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_its_package() {
+        let there = Program { names: &["sh"], purpose: "everything", package: "dash" };
+        assert_eq!(program(&there).verdict, Verdict::Good);
+        let missing = Program { names: &["sh", "no-such-program"], purpose: "nothing", package: "nowhere" };
+        let finding = program(&missing);
+        assert_eq!((finding.verdict, finding.found.as_str()), (Verdict::Limited, "no-such-program missing"));
+        assert!(finding.remedy.contains("install nowhere"));
+    }
+}
