@@ -4,7 +4,8 @@
 //! The same SQL runs on both: parameters are `$1`, `$2`, …; numbers, flags (0 or 1) and times (unix
 //! seconds) are `BIGINT`, everything else is `TEXT`. Where the two differ, a migration writes one of the words in [`migration`].
 //!
-//! A commit that was answered is durable: SQLite runs with a write-ahead log that is flushed at every commit.
+//! A commit that was answered is durable: SQLite runs with a write-ahead log that is flushed at every commit. What only a kill of
+//! the process must not take back is committed without a flush, which takes a millisecond: see [`Database::begin_unflushed`].
 //!
 //! [`PrivatePostgres`] (feature `private-postgres`) is a throw-away server for tests and measurements.
 
@@ -40,6 +41,8 @@ pub enum Dialect {
 #[derive(Debug, Clone)]
 pub struct Database {
     pool: AnyPool,
+    /// Connections that do not flush; none on PostgreSQL, where each transaction can say so itself.
+    unflushed: Option<AnyPool>,
     dialect: Dialect,
 }
 
@@ -128,10 +131,25 @@ impl Database {
             .max_connections(connections)
             .acquire_timeout(BUSY)
             .after_connect(move |connection, _| Box::pin(set_up(connection, dialect)))
-            .connect_with(options)
+            .connect_with(options.clone())
             .await
             .map_err(failed)?;
-        let database = Self { pool, dialect };
+        let unflushed = match dialect {
+            Dialect::Postgres => None,
+            Dialect::Sqlite => Some(
+                AnyPoolOptions::new()
+                    .max_connections(1)
+                    .acquire_timeout(BUSY)
+                    .after_connect(move |connection, _| {
+                        Box::pin(async move {
+                            set_up(connection, dialect).await?;
+                            connection.execute("PRAGMA synchronous = NORMAL").await.map(drop)
+                        })
+                    })
+                    .connect_lazy_with(options),
+            ),
+        };
+        let database = Self { pool, unflushed, dialect };
         migration::apply(&database, ledger, migrations).await?;
         Ok(database)
     }
@@ -156,8 +174,24 @@ impl Database {
         Ok(Transaction { inner: self.pool.begin_with(begin).await? })
     }
 
+    /// The same for what may be taken back by a loss of power, though not by a kill: it is flushed with the next transaction
+    /// that is, and never without those before it.
+    pub async fn begin_unflushed(&self) -> Result<Transaction, sqlx::Error> {
+        match &self.unflushed {
+            Some(pool) => Ok(Transaction { inner: pool.begin_with("BEGIN IMMEDIATE").await? }),
+            None => {
+                let mut transaction = self.begin().await?;
+                transaction.connection().execute("SET LOCAL synchronous_commit = off").await?;
+                Ok(transaction)
+            }
+        }
+    }
+
     /// Closes all connections.
     pub async fn close(&self) {
+        if let Some(unflushed) = &self.unflushed {
+            unflushed.close().await;
+        }
         self.pool.close().await;
     }
 }
@@ -250,6 +284,22 @@ mod tests {
         assert_eq!(row.get::<i64, _>("good"), 1);
         assert_eq!(row.get::<Option<String>, _>("note"), None);
         assert_eq!(row.get::<Option<i64>, _>("at"), Some(7));
+    }
+
+    #[tokio::test]
+    async fn what_was_committed_without_a_flush_is_seen_by_everybody_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&url(&folder), FIRST).await.unwrap();
+        for (number, name) in ["a", "b"].into_iter().enumerate() {
+            let mut quick = database.begin_unflushed().await.unwrap();
+            let insert = sqlx::query("INSERT INTO things (name, good) VALUES ($1, 1)").bind(name);
+            insert.execute(quick.connection()).await.unwrap();
+            quick.commit().await.unwrap();
+            let mut slow = database.begin().await.unwrap();
+            let seen = sqlx::query("SELECT name FROM things").fetch_all(slow.connection()).await.unwrap();
+            assert_eq!(seen.len(), number + 1);
+            slow.commit().await.unwrap();
+        }
     }
 
     #[tokio::test]

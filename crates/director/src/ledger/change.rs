@@ -221,6 +221,11 @@ impl Change {
         }
     }
 
+    /// Whether nothing exists because of it, so that its intent need not survive a loss of power.
+    pub fn is_light(&self) -> bool {
+        matches!(self, Self::SetVmMetadata { .. } | Self::SetDiskMetadata { .. })
+    }
+
     /// Whether doing it a second time does no harm, whatever the CPI remembers.
     pub fn is_repeatable(&self) -> bool {
         !matches!(

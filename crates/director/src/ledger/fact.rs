@@ -119,6 +119,13 @@ pub enum Fact {
     Nothing,
 }
 
+impl Fact {
+    /// Whether it is found out again by whoever forgets it, so that it need not survive a loss of power.
+    pub fn is_light(&self) -> bool {
+        matches!(self, Self::Nothing | Self::VmReady { .. })
+    }
+}
+
 /// A VM as the director knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmRecord {

@@ -121,7 +121,7 @@ fn read(row: &AnyRow) -> Result<EventRecord, StoreError> {
 impl Store {
     /// Notes that something happens, and gives its id.
     pub async fn add_event(&self, event: &Event) -> Result<i64, StoreError> {
-        let mut transaction = self.database.begin().await?;
+        let mut transaction = self.database.begin_unflushed().await?;
         let row = sqlx::query(
             "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id",
@@ -165,7 +165,7 @@ impl Store {
 
     /// Notes how something ended.
     pub async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
-        let mut transaction = self.database.begin().await?;
+        let mut transaction = self.database.begin_unflushed().await?;
         sqlx::query(
             "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
              SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'

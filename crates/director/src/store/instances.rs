@@ -219,7 +219,12 @@ impl Store {
 
     /// The instance got where it was being brought to.
     pub async fn finish_instance(&self, id: &str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE instances SET converged = 1 WHERE id = $1").bind(id).execute(self.database.pool()).await?;
-        Ok(())
+        // One that is forgotten to be there is brought there again, with nothing to do.
+        let mut transaction = self.database.begin_unflushed().await?;
+        sqlx::query("UPDATE instances SET converged = 1 WHERE id = $1")
+            .bind(id)
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
     }
 }

@@ -25,7 +25,10 @@ fn read(row: &AnyRow) -> Result<Intent, StoreError> {
 
 impl Store {
     pub(super) async fn insert_intent(&self, intent: &Intent) -> Result<(), StoreError> {
-        let mut transaction = self.database.begin().await?;
+        let mut transaction = match intent.change.is_light() {
+            true => self.database.begin_unflushed().await?,
+            false => self.database.begin().await?,
+        };
         sqlx::query(
             "INSERT INTO intents (id, task, cpi, stemcell_version, change_json, opened_at) VALUES ($1, $2, $3, $4, $5, $6)",
         )
@@ -42,7 +45,8 @@ impl Store {
     }
 
     pub(super) async fn set_intent_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), StoreError> {
-        let mut transaction = self.database.begin().await?;
+        // A loss of power ends the process, too.
+        let mut transaction = self.database.begin_unflushed().await?;
         sqlx::query("UPDATE intents SET child = $1 WHERE id = $2")
             .bind(to_json("intents.child", &child)?)
             .bind(id.as_str())

@@ -47,7 +47,10 @@ impl Ledger for Store {
 
 impl Store {
     async fn apply(&self, settles: Option<&RequestId>, fact: &Fact) -> Result<(), StoreError> {
-        let mut transaction = self.database.begin().await?;
+        let mut transaction = match fact.is_light() {
+            true => self.database.begin_unflushed().await?,
+            false => self.database.begin().await?,
+        };
         write(&mut transaction, fact).await?;
         if let Some(id) = settles {
             events::intent_ends(&mut transaction, id, events::made(fact), None).await?;
