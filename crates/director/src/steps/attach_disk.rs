@@ -135,7 +135,7 @@ async fn detach(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
-    Ok(op.context.agent(&op.vm).wait_until_ready(RESTART).await?)
+    op.context.wait_for_agent(&op.vm, RESTART).await
 }
 
 async fn tell(op: &mut AttachDisk) -> Result<(), StepError> {

@@ -161,7 +161,7 @@ async fn set_metadata(op: &mut CreateVm) -> Result<(), StepError> {
 }
 
 async fn wait_for_agent(op: &mut CreateVm) -> Result<(), StepError> {
-    Ok(op.context.agent(op.vm()?).wait_until_ready(BOOT).await?)
+    op.context.wait_for_agent(op.vm()?, BOOT).await
 }
 
 async fn update_settings(op: &mut CreateVm) -> Result<(), StepError> {

@@ -19,6 +19,7 @@ mod swap_vm;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use windlass_agent_client::Agent;
@@ -41,6 +42,9 @@ use crate::clock;
 use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError, VmRecord};
 use windlass_pki::PkiError;
+
+/// How soon somebody who waits notices that nobody wants it any more.
+const CANCELLATION_LOOK: Duration = Duration::from_millis(100);
 
 /// A step of an operation on `S`.
 pub(crate) struct Step<S: 'static> {
@@ -241,6 +245,20 @@ impl Context {
         let log = |line: &str| self.progress.cpi_log(line);
         let who = OnBehalfOf { ledger: &*self.ledger, task: self.task, log: &log };
         Ok(self.clouds.perform(who, cpi, stemcell_version, change).await?)
+    }
+
+    /// Waits until a VM's agent answers, which may take long, unless the task is cancelled meanwhile.
+    async fn wait_for_agent(&self, vm: &VmRecord, patience: Duration) -> Result<(), StepError> {
+        let agent = self.agent(vm);
+        let cancelled = async {
+            while !self.progress.is_cancelled() {
+                tokio::time::sleep(CANCELLATION_LOOK).await;
+            }
+        };
+        tokio::select! {
+            ready = agent.wait_until_ready(patience) => Ok(ready?),
+            () = cancelled => Err(StepError::Cancelled),
+        }
     }
 
     fn agent(&self, vm: &VmRecord) -> Agent {
