@@ -154,15 +154,7 @@ impl Run<'_> {
         let uploading = async {
             let folder = tempfile::tempdir().map_err(|source| EnvError::File { path: std::env::temp_dir(), source })?;
             windlass_stemcell::unpack(&stemcell.tarball, folder.path()).map_err(stemcell::StemcellError::from)?;
-            let new = NewStemcell {
-                name: manifest.name.clone(),
-                version: manifest.version.clone(),
-                operating_system: manifest.os().to_owned(),
-                sha1: manifest.sha1.clone(),
-                api_version: manifest.api_version,
-                cloud_properties: manifest.cloud_properties.clone(),
-                cpi: String::new(),
-            };
+            let new = NewStemcell::of(manifest, "");
             let create = Change::CreateStemcell { stemcell: new, image: folder.path().join("image") };
             self.cloud.perform(manifest.api_version, create).await
         };

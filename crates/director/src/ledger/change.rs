@@ -8,6 +8,7 @@ use windlass_contract::cpi::methods::{
     HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
+use windlass_contract::stemcell::StemcellManifest;
 use windlass_contract::{
     AgentId, ApiVersion, DiskCid, MiB, Networks, Object, RequestId, Secret, SnapshotCid, StemcellCid, VmCid,
 };
@@ -365,6 +366,21 @@ fn not_implemented_is_fine(answer: Result<(), CallError>) -> Result<Fact, CallEr
     match answer {
         Err(error) if error.cpi_error().is_some_and(|cpi_error| cpi_error.is_not_implemented()) => Ok(Fact::Nothing),
         other => other.map(|()| Fact::Nothing),
+    }
+}
+
+impl NewStemcell {
+    /// The stemcell with this manifest, for a CPI.
+    pub fn of(manifest: &StemcellManifest, cpi: &str) -> Self {
+        Self {
+            name: manifest.name.clone(),
+            version: manifest.version.clone(),
+            operating_system: manifest.os().to_owned(),
+            sha1: manifest.sha1.clone(),
+            api_version: manifest.api_version,
+            cloud_properties: manifest.cloud_properties.clone(),
+            cpi: cpi.to_owned(),
+        }
     }
 }
 

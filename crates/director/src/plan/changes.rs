@@ -394,14 +394,5 @@ pub(super) fn removal(present: &CurrentInstance, reason: &str, options: &PlanOpt
         actions.push(action(What::OrphanDisk { disk: disk.cid.clone() }, reason));
     }
     actions.push(action(What::RemoveInstance, reason));
-    InstancePlan {
-        id: record.id.clone(),
-        group: record.group.clone(),
-        index: record.index,
-        az: record.az.clone(),
-        bootstrap: record.bootstrap,
-        state: record.state,
-        spec: None,
-        actions,
-    }
+    InstancePlan { spec: None, ..InstancePlan::of(record, actions) }
 }

@@ -23,7 +23,7 @@ use windlass_contract::{DiskCid, Networks, Object, StemcellCid, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::ledger::{DiskRecord, StemcellOfVm};
-use crate::store::InstanceState;
+use crate::store::{InstanceRecord, InstanceState};
 
 #[cfg(test)]
 mod tests;
@@ -100,6 +100,22 @@ pub struct InstancePlan {
     pub spec: Option<InstanceSpec>,
     /// In their order; none when it is what it shall be.
     pub actions: Vec<Action>,
+}
+
+impl InstancePlan {
+    /// What happens to an instance on record, which stays what it shall be.
+    pub(crate) fn of(record: &InstanceRecord, actions: Vec<Action>) -> Self {
+        Self {
+            id: record.id.clone(),
+            group: record.group.clone(),
+            index: record.index,
+            az: record.az.clone(),
+            bootstrap: record.bootstrap,
+            state: record.state,
+            spec: record.spec.clone(),
+            actions,
+        }
+    }
 }
 
 /// One action and why.

@@ -143,14 +143,5 @@ pub fn plan_state_change(present: &CurrentInstance, wish: Wish, drain: bool, sil
         actions.push(action(What::Start, REASON));
     }
     let record = &present.record;
-    InstancePlan {
-        id: record.id.clone(),
-        group: record.group.clone(),
-        index: record.index,
-        az: record.az.clone(),
-        bootstrap: record.bootstrap,
-        state: wish.state(),
-        spec: record.spec.clone(),
-        actions,
-    }
+    InstancePlan { state: wish.state(), ..InstancePlan::of(record, actions) }
 }

@@ -140,14 +140,5 @@ fn plan(present: &CurrentInstance, disk: DiskSpec) -> InstancePlan {
     if let Some(spec) = &mut spec {
         spec.disks = vec![disk];
     }
-    InstancePlan {
-        id: record.id.clone(),
-        group: record.group.clone(),
-        index: record.index,
-        az: record.az.clone(),
-        bootstrap: record.bootstrap,
-        state: record.state,
-        spec,
-        actions: Vec::new(),
-    }
+    InstancePlan { spec, ..InstancePlan::of(record, Vec::new()) }
 }

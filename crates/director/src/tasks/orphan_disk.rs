@@ -56,16 +56,7 @@ async fn orphan(
     let act = |what: What| Action { what, reason: "it was asked for".to_owned() };
     actions.extend(vm.map(|_| act(What::DetachDisk { disk: disk.cid.clone() })));
     actions.push(act(What::OrphanDisk { disk: disk.cid.clone() }));
-    let plan = InstancePlan {
-        id: record.id.clone(),
-        group: record.group.clone(),
-        index: record.index,
-        az: record.az.clone(),
-        bootstrap: record.bootstrap,
-        state: record.state,
-        spec: record.spec.clone(),
-        actions: Vec::new(),
-    };
+    let plan = InstancePlan::of(record, Vec::new());
     let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(present));
     execution.run(&actions, Failures::Stop).await.map_err(one_or_several)
 }

@@ -97,7 +97,8 @@ async fn unpack_and_create(
         let part = stage.part(&format!("Uploading stemcell {name}/{version} to the cloud{suffix}"));
         let cpi_log = |line: &str| part.cpi_log(line);
         let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
-        let change = Change::CreateStemcell { stemcell: new_stemcell(&manifest, cpi), image: unpacked.join("image") };
+        let change =
+            Change::CreateStemcell { stemcell: NewStemcell::of(&manifest, cpi), image: unpacked.join("image") };
         let fact = part.run(director.clouds.perform(who, cpi, manifest.api_version, change)).await?;
         if let Fact::StemcellCreated { cid, .. } = fact {
             let saving = stage.part(&format!("Save stemcell {name}/{version} ({cid}){suffix}"));
@@ -146,16 +147,4 @@ fn verify(manifest: &StemcellManifest) -> Result<(), TaskError> {
         }
     }
     Ok(())
-}
-
-fn new_stemcell(manifest: &StemcellManifest, cpi: &str) -> NewStemcell {
-    NewStemcell {
-        name: manifest.name.clone(),
-        version: manifest.version.clone(),
-        operating_system: manifest.os().to_owned(),
-        sha1: manifest.sha1.clone(),
-        api_version: manifest.api_version,
-        cloud_properties: manifest.cloud_properties.clone(),
-        cpi: cpi.to_owned(),
-    }
 }
