@@ -16,7 +16,7 @@ use crate::manifest::{self, Wanted};
 use crate::plan::{self, Found, Wishes};
 use crate::report::{End, Report};
 use crate::run::{
-    Cloud, EnvError, Identity, PING_PATIENCE, Setting, agents, disks_on_record, instance_spec, vm_on_record,
+    Cloud, EnvError, Identity, PING_PATIENCE, Seen, Setting, agents, disks_on_record, instance_spec, vm_on_record,
 };
 use crate::state::{StateFile, StemcellEntry};
 use crate::stemcell::{self, Stemcell};
@@ -179,20 +179,12 @@ impl Run<'_> {
             file.beside.vm = vm.clone();
             file.beside.disks = disks.clone();
         })?;
-        let (mut exists, mut answers, mut mounted) = (false, false, Vec::new());
-        if let Some(vm) = &vm {
-            exists = self.cloud.has_vm(vm).await?;
-            if exists {
-                let agent = agents.of(vm);
-                let title = format!("Waiting for the agent on VM '{}'", vm.cid);
-                answers = self.report.step(&title, agent.wait_until_ready(PING_PATIENCE)).await.is_ok();
-                if answers {
-                    let listed = agent.list_disk().await?;
-                    mounted = disks.iter().filter(|disk| listed.contains(&disk.cid)).cloned().collect();
-                }
-            }
-        }
+        let seen = match &vm {
+            Some(vm) => self.cloud.look(self.report, &agents, vm, &disks).await?,
+            None => Seen::default(),
+        };
         let disk = disks.iter().find(|disk| disk.active);
+        let Seen { exists, answers, mounted } = seen;
         let found = Found { vm: vm.as_ref(), exists, answers, disk, mounted: &mounted };
         let why = plan::reason(&found, wishes, change).unwrap_or_else(|| "an earlier run did not finish".to_owned());
         let actions = plan::plan(&found, self.wanted.disk.as_ref(), wishes, &why);

@@ -15,7 +15,7 @@ use crate::create::{delete_stemcell, settle};
 use crate::ledger::EnvLedger;
 use crate::manifest;
 use crate::report::{End, Report};
-use crate::run::{Cloud, EnvError, Identity, PING_PATIENCE, Setting, agents, disks_on_record, vm_on_record};
+use crate::run::{Cloud, EnvError, Identity, Setting, agents, disks_on_record, vm_on_record};
 
 /// Removes everything that the state knows of.
 pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
@@ -98,16 +98,11 @@ async fn delete_vm(
         file.beside.vm = Some(vm.clone());
         file.beside.disks = disks.clone();
     })?;
+    let seen = cloud.look(report, &agents, &vm, &disks).await?;
     let mut actions = Vec::new();
-    if cloud.has_vm(&vm).await? {
-        let agent = agents.of(&vm);
-        let waiting = agent.wait_until_ready(PING_PATIENCE);
-        if report.step(&format!("Waiting for the agent on VM '{}'", vm.cid), waiting).await.is_ok() {
-            actions.push(What::Stop { drain: !skip_drain });
-            let listed = agent.list_disk().await?;
-            let mounted = disks.iter().filter(|disk| listed.contains(&disk.cid));
-            actions.extend(mounted.map(|disk| What::DetachDisk { disk: disk.cid.clone() }));
-        }
+    if seen.answers {
+        actions.push(What::Stop { drain: !skip_drain });
+        actions.extend(seen.mounted.into_iter().map(|disk| What::DetachDisk { disk: disk.cid }));
     }
     actions.push(What::DeleteVm { vm: vm.cid.clone() });
     let context = cloud.context(agents, report, &Identity::unknown());

@@ -164,7 +164,7 @@ impl Setting {
 
     /// The state, which must be there.
     pub(crate) fn known_state(&self, done: &'static str) -> Result<EnvLedger, EnvError> {
-        if !StateFile::exists(&self.state_path) {
+        if !self.state_path.exists() {
             return Err(EnvError::NoState { path: self.state_path.clone(), done });
         }
         Ok(EnvLedger::new(StateFile::open(&self.state_path)?))
@@ -237,11 +237,32 @@ impl Cloud {
     }
 
     /// Whether the cloud has a VM.
-    pub(crate) async fn has_vm(&self, vm: &VmRecord) -> Result<bool, EnvError> {
+    async fn has_vm(&self, vm: &VmRecord) -> Result<bool, EnvError> {
         let cpi = self.clouds.cpi("")?;
         let method = HasVm { vm_cid: vm.cid.clone() };
         let prepared = cpi.prepare(&method, vm.stemcell.api_version, RequestId::random()).await?;
         Ok(cpi.send(prepared, &()).await?)
+    }
+
+    /// Asks the cloud and the agent how a VM on record is.
+    pub(crate) async fn look(
+        &self,
+        report: &Report,
+        agents: &Agents,
+        vm: &VmRecord,
+        disks: &[DiskRecord],
+    ) -> Result<Seen, EnvError> {
+        if !self.has_vm(vm).await? {
+            return Ok(Seen::default());
+        }
+        let agent = agents.of(vm);
+        let title = format!("Waiting for the agent on VM '{}'", vm.cid);
+        if report.step(&title, agent.wait_until_ready(PING_PATIENCE)).await.is_err() {
+            return Ok(Seen { exists: true, ..Seen::default() });
+        }
+        let listed = agent.list_disk().await?;
+        let mounted = disks.iter().filter(|disk| listed.contains(&disk.cid)).cloned().collect();
+        Ok(Seen { exists: true, answers: true, mounted })
     }
 
     /// Makes a change outside of an operation.
@@ -310,6 +331,17 @@ pub(crate) fn instance_spec(wanted: &Wanted, provider: &CloudProvider, stemcell:
         env: wanted.env_listening_at(listen.as_deref()),
         tags: wanted.tags.clone(),
     }
+}
+
+/// How a VM is.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Whether the cloud has it.
+    pub(crate) exists: bool,
+    /// Whether its agent answers.
+    pub(crate) answers: bool,
+    /// Which disks its agent has mounted.
+    pub(crate) mounted: Vec<DiskRecord>,
 }
 
 /// How clouds and agents name the instance.

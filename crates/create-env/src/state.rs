@@ -186,11 +186,6 @@ impl StateFile {
         Ok(Self { path, _lock: lock, state, beside: known })
     }
 
-    /// Whether there is a state at `path`.
-    pub fn exists(path: &Path) -> bool {
-        path.exists()
-    }
-
     /// A file of ours that belongs to this state.
     pub fn beside(&self, suffix: &str) -> PathBuf {
         beside(&self.path, suffix)

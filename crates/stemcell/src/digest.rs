@@ -30,6 +30,15 @@ pub(crate) struct Digests {
 /// From the weakest to the strongest.
 const ALGORITHMS: [&str; 3] = ["sha1", "sha256", "sha512"];
 
+/// The strongest part of a digest: its algorithm, and the hexadecimal digits. None if no algorithm in it is known.
+pub fn strongest(digest: &str) -> Option<(&'static str, &str)> {
+    let parts = digest.split(';').map(|part| part.trim().split_once(':').unwrap_or(("sha1", part.trim())));
+    let known = parts.filter_map(|(name, hex)| Some((ALGORITHMS.iter().position(|known| *known == name)?, hex)));
+    let is_hex = |hex: &str| !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (strength, hex) = known.filter(|(_, hex)| is_hex(hex)).max_by_key(|(strength, _)| *strength)?;
+    Some((ALGORITHMS[strength], hex))
+}
+
 impl Digests {
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.sha1.update(bytes);
@@ -38,17 +47,11 @@ impl Digests {
     }
 
     pub(crate) fn check(self, digest: &str) -> DigestCheck {
-        let parts = digest.split(';').map(|part| part.trim().split_once(':').unwrap_or(("sha1", part.trim())));
-        let known = parts.filter_map(|(name, hex)| Some((ALGORITHMS.iter().position(|known| *known == name)?, hex)));
-        let is_hex = |hex: &str| !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let Some((strongest, expected)) = known.filter(|(_, hex)| is_hex(hex)).max_by_key(|(strength, _)| *strength)
-        else {
-            return DigestCheck::Unknown;
-        };
-        let actual = match strongest {
-            0 => hex(&self.sha1.finalize()),
-            1 => hex(&self.sha256.finalize()),
-            _ => hex(&self.sha512.finalize()),
+        let Some((algorithm, expected)) = strongest(digest) else { return DigestCheck::Unknown };
+        let actual = match algorithm {
+            "sha512" => hex(&self.sha512.finalize()),
+            "sha256" => hex(&self.sha256.finalize()),
+            _ => hex(&self.sha1.finalize()),
         };
         if actual.eq_ignore_ascii_case(expected) {
             return DigestCheck::Matches;

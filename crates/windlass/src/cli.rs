@@ -1,5 +1,7 @@
 //! Every verb and flag of the command line.
 
+mod bench;
+mod envs;
 mod remote;
 mod slug;
 
@@ -11,6 +13,9 @@ use windlass_contract::{DiskCid, Secret, VmCid};
 use windlass_director::settings::Isolation;
 
 use crate::interpolation::InterpolationArgs;
+pub(crate) use bench::*;
+use envs::ENV_HELP;
+pub(crate) use envs::{CreateEnvArgs, EnvArgs, StopEnvArgs};
 pub(crate) use remote::*;
 pub(crate) use slug::{Instance, Selection, Slug, selected_path};
 
@@ -85,11 +90,11 @@ pub(crate) enum Verb {
     #[command(after_help = ENV_HELP)]
     CreateEnv(CreateEnvArgs),
     /// Delete what create-env made, with its disks
-    DeleteEnv(DeleteEnvArgs),
+    DeleteEnv(StopEnvArgs),
     /// Stop what runs on the VM of create-env
     StopEnv(StopEnvArgs),
     /// Start what runs on the VM of create-env
-    StartEnv(StartEnvArgs),
+    StartEnv(EnvArgs),
     /// Look at this machine, and say what will work on it and what to do about the rest
     Doctor,
     /// Show everything on this machine in a minute, and clean up
@@ -330,23 +335,6 @@ pub(crate) struct StemcellRepackArgs {
     pub(crate) empty_image: bool,
 }
 
-/// `bench …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchVerb {
-    /// What one call to a CPI costs, against starting a process that does nothing
-    CpiCall(BenchCpiCallArgs),
-    /// How much a registry serves on each database, against nginx serving a file
-    Registry(BenchRegistryArgs),
-    /// How soon an agent answers, how often, and in how much memory, beside the original that WINDLASS_ORIGINAL_AGENT names
-    Agent(BenchAgentArgs),
-    /// What VMs, disks and snapshots of the embedded cloud cost; as root, on a machine of its own and beside runc and crun
-    Local(BenchLocalArgs),
-    /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
-    Kills(BenchKillsArgs),
-    /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
-    Deploy(BenchDeployArgs),
-}
-
 /// `cpi …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CpiVerb {
@@ -473,107 +461,6 @@ pub(crate) enum SimVerb {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-}
-
-/// `bench agent`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchAgentArgs {
-    /// How often each agent is started
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
-    pub(crate) runs: usize,
-    /// How often it is asked each time
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = at_least_one)]
-    pub(crate) pings: usize,
-    /// The agent to measure [default: windlass-agent beside this program, else this program itself]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) agent: Option<PathBuf>,
-}
-
-/// `bench local`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchLocalArgs {
-    /// How often a VM with a disk is made and deleted
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
-    pub(crate) runs: usize,
-    /// How many VMs are made one after the other
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
-    pub(crate) vms: usize,
-    /// How often that is done
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
-    pub(crate) rows: usize,
-    /// How many VMs are made several at a time
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
-    pub(crate) at_once: usize,
-    /// How many at a time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
-    pub(crate) width: usize,
-}
-
-/// `bench kills`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchKillsArgs {
-    /// Only these methods of the embedded cloud, such as attach_disk, or only 'director'
-    #[arg(value_name = "METHOD")]
-    pub(crate) methods: Vec<String>,
-    /// Kill at every Nth step only
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
-    pub(crate) every: usize,
-}
-
-/// `bench deploy`. The defaults are those of every figure that is quoted.
-#[derive(Debug, Args)]
-pub(crate) struct BenchDeployArgs {
-    /// How many instances; several numbers are measured one after the other
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1000], value_parser = at_least_one)]
-    pub(crate) instances: Vec<usize>,
-    /// Milliseconds that create_vm takes
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
-    pub(crate) create_vm: u64,
-    /// Milliseconds that every other CPI call takes
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    pub(crate) call: u64,
-    /// Milliseconds from the creation of a VM to its agent's first answer
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
-    pub(crate) agent: u64,
-    /// How many at a time
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one)]
-    pub(crate) at_once: usize,
-    /// The program to measure; this one if absent
-    #[arg(long, value_name = "FILE")]
-    pub(crate) program: Option<PathBuf>,
-}
-
-/// `bench cpi-call`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchCpiCallArgs {
-    /// Command line of the CPI; the simulated cloud if absent
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) cpi: Option<String>,
-    /// How often each call is made
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
-    pub(crate) runs: usize,
-}
-
-/// `bench registry`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchRegistryArgs {
-    /// Connections at once
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
-    pub(crate) connections: usize,
-    /// How long each is measured, three times in turn
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
-    pub(crate) seconds: u64,
-    /// Size of a VM's settings
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = at_least_one)]
-    pub(crate) size: usize,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("nothing can be told from no run".into()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
 }
 
 const CERTIFY_HELP: &str = "A check passes only when its promise was seen to be kept. Some need a way to look into the cloud, \
@@ -703,63 +590,4 @@ mod tests {
         let cli = Cli::parse_from(["windlass", "--client-secret", "hunter2", "env"]);
         assert!(!format!("{cli:?}").contains("hunter2"));
     }
-}
-
-const ENV_HELP: &str = "cloud_provider.cpi names the CPI: 'local' for the embedded cloud, or {exec: '/path/to/cpi -configPath \
-{config}'} for any CPI executable. The state file is the original's; an environment made by one can be updated and deleted by the \
-other.";
-
-/// What all runs on an environment take.
-#[derive(Debug, Args)]
-pub(crate) struct EnvArgs {
-    /// Manifest
-    pub(crate) manifest: PathBuf,
-    /// State file [default: MANIFEST-state.json beside the manifest]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) state: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) changes: InterpolationArgs,
-}
-
-/// `create-env`.
-#[derive(Debug, Args)]
-pub(crate) struct CreateEnvArgs {
-    #[command(flatten)]
-    pub(crate) env: EnvArgs,
-    /// Make a new VM even if nothing changed
-    #[arg(long)]
-    pub(crate) recreate: bool,
-    /// Move the data to a new disk even if nothing changed
-    #[arg(long)]
-    pub(crate) recreate_persistent_disks: bool,
-    /// Stop without draining
-    #[arg(long)]
-    pub(crate) skip_drain: bool,
-}
-
-/// `delete-env`.
-#[derive(Debug, Args)]
-pub(crate) struct DeleteEnvArgs {
-    #[command(flatten)]
-    pub(crate) env: EnvArgs,
-    /// Stop without draining
-    #[arg(long)]
-    pub(crate) skip_drain: bool,
-}
-
-/// `stop-env`.
-#[derive(Debug, Args)]
-pub(crate) struct StopEnvArgs {
-    #[command(flatten)]
-    pub(crate) env: EnvArgs,
-    /// Stop without draining
-    #[arg(long)]
-    pub(crate) skip_drain: bool,
-}
-
-/// `start-env`.
-#[derive(Debug, Args)]
-pub(crate) struct StartEnvArgs {
-    #[command(flatten)]
-    pub(crate) env: EnvArgs,
 }

@@ -29,6 +29,7 @@ mod live_tree;
 mod loopback_net;
 mod own_cpi;
 mod own_machine;
+mod programs;
 mod scratch_cloud;
 mod scratch_director;
 mod screen;

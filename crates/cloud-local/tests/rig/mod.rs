@@ -1,6 +1,6 @@
 //! A state folder, a stemcell with a small agent, and the CPI as a real process.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
 
 pub(crate) mod own_machine;
 

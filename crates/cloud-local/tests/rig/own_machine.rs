@@ -12,31 +12,10 @@ use serde_json::{Value, json};
 
 use super::{Rig, read_json};
 
-/// Set in the namespaces.
-const INSIDE: &str = "WINDLASS_OWN_MACHINE";
+#[path = "../../../windlass/tests/own_machine/mod.rs"]
+mod namespaces;
 
-/// Whether this is the test `name` on a machine of its own. Otherwise the test has run there by the time this returns.
-pub(crate) fn is_own_machine(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("{name} needs root and did not run");
-        return false;
-    }
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
-        .args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture", "--test-threads", "1"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    eprintln!("{text}");
-    false
-}
+pub(crate) use namespaces::is_own_machine;
 
 /// A small system with a shell, and `agent` as its agent.
 pub(crate) fn system(rig: &Rig, agent: &str, more: &[(&str, &str)]) -> PathBuf {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
+use windlass_stemcell::digest::strongest;
 
 /// why a file is not what it should be
 #[derive(Debug, thiserror::Error)]
@@ -28,10 +29,7 @@ pub enum DigestError {
 
 /// Checks a file against the strongest digest that is given.
 pub fn verify(path: &Path, digests: &str) -> Result<(), DigestError> {
-    let items = digests.split(';').map(|item| item.trim().split_once(':').unwrap_or(("sha1", item.trim())));
-    let strength = |name: &str| ["sha1", "sha256", "sha512"].iter().position(|known| *known == name);
-    let strongest = items.filter_map(|(name, hex)| Some((strength(name)?, name, hex))).max();
-    let (_, name, expected) = strongest.ok_or_else(|| DigestError::Unknown(digests.to_owned()))?;
+    let (name, expected) = strongest(digests).ok_or_else(|| DigestError::Unknown(digests.to_owned()))?;
     let found = match name {
         "sha512" => hash::<Sha512>(path)?,
         "sha256" => hash::<Sha256>(path)?,

@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::formats;
+use crate::programs;
 use crate::screen::Screen;
 use crate::table::Table;
 
@@ -172,12 +173,7 @@ const PROGRAMS: [Program; 5] = [
 ];
 
 fn program(program: &Program) -> Finding {
-    let is_there = |name: &&&str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-        places.map(|folder| folder.join(name)).any(|path| path.is_file())
-    };
-    let missing: Vec<&str> = program.names.iter().filter(|name| !is_there(name)).copied().collect();
+    let missing: Vec<&str> = program.names.iter().filter(|name| programs::find(name).is_none()).copied().collect();
     if missing.is_empty() {
         return Finding::good(program.names[0], format!("there, for {}", program.purpose));
     }

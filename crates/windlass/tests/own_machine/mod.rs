@@ -29,5 +29,6 @@ pub(crate) fn is_own_machine(name: &str) -> bool {
         .unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    eprintln!("{text}");
     false
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use windlass_durable::kill_point;
 
+use crate::programs;
 use crate::verbs::registry::{CREDENTIALS, LISTENS_ON};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub(super) struct Nginx {
 impl Nginx {
     /// None if nginx is not installed.
     pub(super) async fn start(file: &[u8]) -> io::Result<Option<Self>> {
-        let Some(executable) = find() else { return Ok(None) };
+        let Some(executable) = programs::find("nginx") else { return Ok(None) };
         let folder = tempfile::tempdir()?;
         // nginx cannot say which port it was given, so it is told one that was free a moment ago.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -112,11 +112,4 @@ impl Drop for Nginx {
             }
         }
     }
-}
-
-fn find() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps it where ordinary users do not look.
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
-    folders.map(|folder| folder.join("nginx")).find(|file| file.is_file())
 }

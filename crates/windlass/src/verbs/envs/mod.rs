@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use windlass_create_env::{EnvError, OwnCpi, Setting, Wishes};
 use windlass_manifest::interpolate::Strictness;
 
-use crate::cli::{CreateEnvArgs, DeleteEnvArgs, EnvArgs, Global, StartEnvArgs, StopEnvArgs};
+use crate::cli::{CreateEnvArgs, EnvArgs, Global, StopEnvArgs};
 use crate::failure::Failure;
 use crate::foreground::Stop;
 use crate::interpolation::{Interpolation, printed};
@@ -22,13 +22,13 @@ pub(crate) async fn create(flags: &Global, arguments: CreateEnvArgs) -> Result<(
     let wishes = Wishes {
         recreate: arguments.recreate,
         recreate_persistent_disks: arguments.recreate_persistent_disks,
-        skip_drain: arguments.skip_drain,
+        skip_drain: arguments.stop.skip_drain,
     };
-    let setting = setting(flags, &arguments.env)?;
+    let setting = setting(flags, &arguments.stop.env)?;
     until_stopped(&setting, windlass_create_env::create(&setting, wishes)).await
 }
 
-pub(crate) async fn delete(flags: &Global, arguments: DeleteEnvArgs) -> Result<(), Failure> {
+pub(crate) async fn delete(flags: &Global, arguments: StopEnvArgs) -> Result<(), Failure> {
     let setting = setting(flags, &arguments.env)?;
     until_stopped(&setting, windlass_create_env::delete(&setting, arguments.skip_drain)).await
 }
@@ -38,8 +38,8 @@ pub(crate) async fn stop(flags: &Global, arguments: StopEnvArgs) -> Result<(), F
     until_stopped(&setting, windlass_create_env::stop(&setting, arguments.skip_drain)).await
 }
 
-pub(crate) async fn start(flags: &Global, arguments: StartEnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments.env)?;
+pub(crate) async fn start(flags: &Global, arguments: EnvArgs) -> Result<(), Failure> {
+    let setting = setting(flags, &arguments)?;
     until_stopped(&setting, windlass_create_env::start(&setting)).await
 }
 

@@ -1,0 +1,123 @@
+//! `bench …`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `bench …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchVerb {
+    /// What one call to a CPI costs, against starting a process that does nothing
+    CpiCall(BenchCpiCallArgs),
+    /// How much a registry serves on each database, against nginx serving a file
+    Registry(BenchRegistryArgs),
+    /// How soon an agent answers, how often, and in how much memory, beside the original that WINDLASS_ORIGINAL_AGENT names
+    Agent(BenchAgentArgs),
+    /// What VMs, disks and snapshots of the embedded cloud cost; as root, on a machine of its own and beside runc and crun
+    Local(BenchLocalArgs),
+    /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
+    Kills(BenchKillsArgs),
+    /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
+    Deploy(BenchDeployArgs),
+}
+
+/// `bench agent`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchAgentArgs {
+    /// How often each agent is started
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+    /// How often it is asked each time
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = at_least_one)]
+    pub(crate) pings: usize,
+    /// The agent to measure [default: windlass-agent beside this program, else this program itself]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: Option<PathBuf>,
+}
+
+/// `bench local`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchLocalArgs {
+    /// How often a VM with a disk is made and deleted
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+    /// How many VMs are made one after the other
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
+    pub(crate) vms: usize,
+    /// How often that is done
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub(crate) rows: usize,
+    /// How many VMs are made several at a time
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub(crate) at_once: usize,
+    /// How many at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub(crate) width: usize,
+}
+
+/// `bench kills`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchKillsArgs {
+    /// Only these methods of the embedded cloud, such as attach_disk, or only 'director'
+    #[arg(value_name = "METHOD")]
+    pub(crate) methods: Vec<String>,
+    /// Kill at every Nth step only
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub(crate) every: usize,
+}
+
+/// `bench deploy`. The defaults are those of every figure that is quoted.
+#[derive(Debug, Args)]
+pub(crate) struct BenchDeployArgs {
+    /// How many instances; several numbers are measured one after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1000], value_parser = at_least_one)]
+    pub(crate) instances: Vec<usize>,
+    /// Milliseconds that create_vm takes
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) create_vm: u64,
+    /// Milliseconds that every other CPI call takes
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) call: u64,
+    /// Milliseconds from the creation of a VM to its agent's first answer
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) agent: u64,
+    /// How many at a time
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one)]
+    pub(crate) at_once: usize,
+    /// The program to measure; this one if absent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
+}
+
+/// `bench cpi-call`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchCpiCallArgs {
+    /// Command line of the CPI; the simulated cloud if absent
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) cpi: Option<String>,
+    /// How often each call is made
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+}
+
+/// `bench registry`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchRegistryArgs {
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    pub(crate) connections: usize,
+    /// How long each is measured, three times in turn
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
+    /// Size of a VM's settings
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = at_least_one)]
+    pub(crate) size: usize,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("nothing can be told from no run".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
