@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use windlass_contract::agent::{Message, Reply, TaskHandle};
+use windlass_contract::explain;
 
 use crate::actions::{self, Action, ActionError, Arguments, Mode};
 use crate::alerts::{Alerts, Severity};
 use crate::boot::Ending;
-use crate::chain;
 use crate::embedded::Temper;
 use crate::layout::Base;
 use crate::platform::Platform;
@@ -89,7 +89,7 @@ impl Agent {
         let agent = self.clone();
         Box::new(move || {
             (action.run)(&agent, arguments).map_err(|error| {
-                let message = chain(&error);
+                let message = explain(&error);
                 tracing::warn!("{} failed: {message}", action.name);
                 message
             })
@@ -107,7 +107,7 @@ impl Agent {
             };
             tracing::info!("resuming task {} ({})", kept.id, kept.method);
             if let Err(error) = self.tasks.resume(kept.id, method, work) {
-                self.alerts.raise(Severity::Error, format!("{} - not resumed", kept.method), chain(&error));
+                self.alerts.raise(Severity::Error, format!("{} - not resumed", kept.method), explain(&error));
             }
         }
     }
@@ -116,7 +116,7 @@ impl Agent {
 fn reply(action: &Action, result: Result<Value, ActionError>) -> Reply {
     match result {
         Ok(value) => Reply::Value { value },
-        Err(error) => Reply::exception(format!("Action Failed {}: {}", action.name, chain(&error))),
+        Err(error) => Reply::exception(format!("Action Failed {}: {}", action.name, explain(&error))),
     }
 }
 

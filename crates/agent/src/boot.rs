@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use windlass_contract::explain;
 use windlass_durable::lock::FileLock;
 
 use crate::agent::Agent;
@@ -25,7 +26,7 @@ use crate::server::tls::{self, TlsError};
 use crate::settings::{SettingsError, SettingsStore};
 use crate::supervisor::{Supervisor, SupervisorKind};
 use crate::tasks::Tasks;
-use crate::{chain, disks, server};
+use crate::{disks, server};
 
 /// How long an agent waits for the one before it to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -203,7 +204,7 @@ fn mount_last_disk(agent: &Agent) {
     let settings = agent.settings.current();
     let lost = |cause: &dyn std::error::Error| {
         let title = format!("disk {cid} was mounted before and is not mounted now");
-        agent.alerts.raise(Severity::Alert, title, chain(cause));
+        agent.alerts.raise(Severity::Alert, title, explain(cause));
     };
     let disk = match disks::find(&agent.base.disk_hints(), &settings.agent, cid) {
         Ok(disk) => disk,

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_number_in_a_hint_fails_the_task_and_not_the_agent() {
         let error = DiskSettings::new("d1", json!({"lun": 3}), &agent()).unwrap_err();
-        assert!(crate::chain(&error).contains("'lun' is not a string"), "{error}");
+        assert!(windlass_contract::explain(&error).contains("'lun' is not a string"), "{error}");
         assert_eq!(DiskSettings::new("d1", Value::Null, &agent()).unwrap().path, "");
     }
 

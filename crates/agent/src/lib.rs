@@ -57,7 +57,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(boot::Ending::Shutdown) => ExitCode::from(windlass_contract::agent::POWERED_OFF),
         Ok(boot::Ending::Signal) => ExitCode::FAILURE,
         Err(error) => {
-            tracing::error!("{}", chain(&error));
+            tracing::error!("{}", windlass_contract::explain(&error));
             ExitCode::FAILURE
         }
     }
@@ -73,16 +73,4 @@ fn log_to_stderr() {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
     // A second agent in one process, as in tests, keeps the first one's log.
     let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
-}
-
-/// An error with its causes in one line, as messages and logs carry it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }

@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpriority_process, kill_process_group, setpriority_process};
+use windlass_contract::explain;
 use windlass_durable::{file, kill_point};
 
-use crate::chain;
 use crate::layout::is_name;
 use crate::tasks::Tasks;
 
@@ -114,7 +114,7 @@ pub(crate) fn run_all(
         let outcome = |(script, result): (&Script, std::thread::Result<Result<(), ScriptError>>)| match result {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                tracing::warn!("{name} of job {}: {}", script.job, chain(&error));
+                tracing::warn!("{name} of job {}: {}", script.job, explain(&error));
                 false
             }
             Err(_) => false,

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::{Instant, sleep, timeout_at};
 use windlass_contract::cpi::{CpiError, ErrorType};
+use windlass_contract::explain;
 use windlass_durable::kill_point;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
@@ -111,28 +112,14 @@ pub(crate) enum StopError {
 
 impl From<StartError> for CpiError {
     fn from(error: StartError) -> Self {
-        CpiError::new(ErrorType::VmCreationFailed, with_cause(&error))
+        CpiError::new(ErrorType::VmCreationFailed, explain(&error))
     }
 }
 
 impl From<StopError> for CpiError {
     fn from(error: StopError) -> Self {
-        CpiError::cloud(with_cause(&error))
+        CpiError::cloud(explain(&error))
     }
-}
-
-/// An error with all its causes, each said once.
-pub(crate) fn with_cause(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl Machine {

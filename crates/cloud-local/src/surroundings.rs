@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use windlass_contract::cpi::{CpiError, ErrorType};
+use windlass_contract::explain;
 use windlass_contract::{Networks, VmCid};
 use windlass_durable::lock::FileLock;
 
@@ -11,7 +12,7 @@ use crate::cloud::LocalCloud;
 use crate::container::running;
 use crate::disks;
 use crate::isolation::{Isolation, IsolationChoice};
-use crate::machine::{Machine, with_cause};
+use crate::machine::Machine;
 use crate::network::bridged::Surroundings;
 use crate::network::netlink::Netlink;
 use crate::network::{self, Interface, bridge, loopback};
@@ -53,13 +54,13 @@ impl LocalCloud {
     /// Fails unless there is space for so many bytes.
     pub(crate) fn check_space(&self, bytes: u64) -> Result<(), CpiError> {
         disks::space::ensure(&self.config.state_dir, bytes)
-            .map_err(|error| CpiError::new(ErrorType::NoDiskSpace, with_cause(&error)))
+            .map_err(|error| CpiError::new(ErrorType::NoDiskSpace, explain(&error)))
     }
 
     /// Gives back what a VM that is locked and does not run has, but for its folder: afterwards nothing is mounted in that, and
     /// it may be removed. What is given back already is a success.
     pub(crate) fn release(&self, vm: &VmRecord, machine: &Machine) -> Result<(), CpiError> {
-        let failed = |error: &dyn std::error::Error| CpiError::cloud(with_cause(error));
+        let failed = |error: &dyn std::error::Error| CpiError::cloud(explain(error));
         if let Some(container) = &vm.container {
             running::clear(vm, container, machine).map_err(|error| failed(&error))?;
         }
@@ -88,7 +89,7 @@ impl LocalCloud {
         if self.wired()?.iter().any(|(_, used)| used == name) {
             return Ok(());
         }
-        let mut netlink = Netlink::open().map_err(|error| CpiError::cloud(with_cause(&error)))?;
+        let mut netlink = Netlink::open().map_err(|error| CpiError::cloud(explain(&error)))?;
         Ok(bridge::remove(&mut netlink, name, self.config.outbound)?)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure types without I/O. Strict in what is sent (what today's originals accept), liberal in what is taken.
 //!
+//! - [`explain()`]: errors with their causes, as messages and logs carry them.
 //! - [`ids`]: one type per kind of id, so that a VM's cid never passes for a disk's.
 //! - [`version`]: contract versions and the rule that decides whether the registry is needed.
 //! - [`cpi`]: the envelope, the methods with their arguments and answers, and the error types of a CPI.
@@ -17,6 +18,7 @@
 pub mod agent;
 pub mod cpi;
 pub mod disk_hint;
+mod explain;
 pub mod ids;
 pub mod network;
 pub mod registry;
@@ -30,6 +32,7 @@ pub mod version;
 pub type Object = serde_json::Map<String, serde_json::Value>;
 
 pub use disk_hint::DiskHint;
+pub use explain::explain;
 pub use ids::{AgentId, DiskCid, NetworkCid, RequestId, SnapshotCid, StemcellCid, VmCid};
 pub use network::{Network, Networks};
 pub use secret::Secret;

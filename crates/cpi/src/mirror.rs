@@ -67,7 +67,10 @@ impl<'a> Mirror<'a> {
             None => Ok(()),
             Some(registry) => registry.put(key, &user_data.settings).await.map_err(|error| {
                 let ok_to_retry = error.is_transient();
-                CpiError { ok_to_retry, ..CpiError::new(ErrorType::VmCreationFailed, with_causes(&error)) }
+                CpiError {
+                    ok_to_retry,
+                    ..CpiError::new(ErrorType::VmCreationFailed, windlass_contract::explain(&error))
+                }
             }),
         }
     }
@@ -157,12 +160,5 @@ fn cannot(what: &str, path: &Path, error: &dyn Error) -> CpiError {
 }
 
 fn failed(error: RegistryError) -> CpiError {
-    CpiError::cloud(with_causes(&error))
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", with_causes(cause)),
-        None => error.to_string(),
-    }
+    CpiError::cloud(windlass_contract::explain(&error))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use time::OffsetDateTime;
+use windlass_contract::explain;
 use windlass_durable::file;
 use windlass_pki::{Keychain, Keys};
 
@@ -10,7 +11,7 @@ use crate::Director;
 use crate::api::tls::LiveCertificate;
 use crate::schedules;
 use crate::store::StoreError;
-use crate::tasks::{Job, explain};
+use crate::tasks::Job;
 
 /// why certificates cannot be renewed
 #[derive(Debug, thiserror::Error)]

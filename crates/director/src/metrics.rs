@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use windlass_connections::Tally;
 use windlass_cpi_client::CallMeter;
 
 use crate::resurrector::Health;
@@ -17,6 +18,8 @@ pub struct Metrics {
     requests: Mutex<BTreeMap<(&'static str, u16), Timing>>,
     calls: Mutex<BTreeMap<Call, Timing>>,
     rounds: AtomicU64,
+    /// Connections to the API.
+    pub(crate) connections: Arc<Tally>,
 }
 
 /// A method of a CPI, and whether it succeeded.
@@ -97,6 +100,12 @@ impl Metrics {
         }
         page.family("windlass_health_rounds_total", "counter", "How often all agents were asked.");
         page.value("windlass_health_rounds_total", &[], self.rounds.load(Ordering::Relaxed) as i64);
+        let Tally { open, crowded_out } = &*self.connections;
+        page.family("windlass_connections", "gauge", "Connections to the API.");
+        page.value("windlass_connections", &[], open.load(Ordering::Relaxed) as i64);
+        let name = "windlass_connections_crowded_out_total";
+        page.family(name, "counter", "Connections to the API that were closed to make room, or not let in.");
+        page.value(name, &[], crowded_out.load(Ordering::Relaxed) as i64);
         if let Some(bytes) = resident_bytes() {
             page.family("process_resident_memory_bytes", "gauge", "Resident memory.");
             page.value("process_resident_memory_bytes", &[], bytes);

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use windlass_contract::explain;
 use windlass_durable::process::ProcessIdentity;
 
 use crate::Director;
 use crate::clouds::{Clouds, OnBehalfOf};
 use crate::ledger::{Change, Intent, Ledger, LedgerError};
 use crate::store::{StoreError, TaskState};
-use crate::tasks::{TaskLog, explain};
+use crate::tasks::TaskLog;
 
 /// How long a CPI that outlived its director may go on before it is killed.
 const LEFT_OVER: Duration = Duration::from_secs(60);
@@ -30,6 +31,9 @@ pub enum RecoveryError {
 /// Settles what an earlier run left open. Tasks begin only after this.
 pub async fn recover(director: &Director) -> Result<(), RecoveryError> {
     settle_intents(&director.clouds, &director.store).await?;
+    for unreadable in director.store.unreadable_intents().await? {
+        tracing::error!(request = unreadable.id, why = unreadable.why, "nobody can tell what this change is");
+    }
     for task in director.store.interrupted_tasks().await? {
         let message = "the director was stopped while it worked on this task; what it had begun in the clouds was \
                        settled at its start. Run the command again to finish.";
@@ -37,6 +41,7 @@ pub async fn recover(director: &Director) -> Result<(), RecoveryError> {
             log.error(100, message);
         }
         director.store.release_locks(task.id).await?;
+        director.store.end_events_of(task.id, message).await?;
         director.store.finish_task(task.id, TaskState::Error, message).await?;
         tracing::warn!(task = task.id, description = task.description, "this task was interrupted");
     }
@@ -92,5 +97,69 @@ async fn end(child: ProcessIdentity) {
         while child.is_running() && tokio::time::Instant::now() < deadline + LEFT_OVER {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use windlass_contract::{RequestId, VmCid};
+
+    use super::*;
+    use crate::api::tests::Bench;
+    use crate::store::{Event, EventFilter, NewTask};
+    use crate::tasks::{Job, Workers};
+
+    async fn queue(director: &Director, job: Job) -> i64 {
+        director.store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
+    }
+
+    /// One record that nobody can read must not take the director, and all deployments, with it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn records_that_cannot_be_read_neither_stop_a_director_nor_vanish() {
+        let bench = Bench::new().await;
+        let director = bench.director.clone();
+        let store = &director.store;
+        let harmless = || Job::DeleteOrphanDisks { disks: Vec::new() };
+        let interrupted = queue(&director, harmless()).await;
+        store.claim_task("an earlier run").await.unwrap().unwrap();
+        let begun = Event { task: Some(interrupted), ..Event::new("me", "update", "deployment", Some("d")) };
+        let begun = store.add_event(&begun).await.unwrap();
+        let queued = queue(&director, harmless()).await;
+        store.tamper("UPDATE tasks SET job = '{\"job\": \"from the future\"}'").await;
+        let readable = queue(&director, harmless()).await;
+        let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
+        let (id, cpi) = (RequestId::random(), String::new());
+        let intent = Intent { id, task: None, cpi, stemcell_version: None, change, child: None, doubt: None };
+        store.open_intent(&intent).await.unwrap();
+        store.tamper("UPDATE intents SET change_json = '{'").await;
+
+        recover(&director).await.unwrap();
+        let unreadable = store.unreadable_intents().await.unwrap();
+        assert_eq!(unreadable.iter().map(|intent| intent.id.as_str()).collect::<Vec<_>>(), [intent.id.as_str()]);
+        let task = store.task(interrupted).await.unwrap().unwrap();
+        assert_eq!(task.state, TaskState::Error);
+        assert!(task.result.unwrap().contains("Run the command again"));
+        let events = store.events(&EventFilter { task: Some(interrupted), ..Default::default() }).await.unwrap();
+        assert_eq!(events[0].parent, Some(begun), "what was begun has an end");
+        assert!(events[0].event.error.as_ref().unwrap().contains("was stopped"));
+
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let working = tokio::spawn(Workers::run(Arc::clone(&director), async {
+            let _ = stopped.await;
+        }));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while store.task(readable).await.unwrap().unwrap().state != TaskState::Done {
+            assert!(Instant::now() < deadline, "the task after the damaged one is not carried out");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        stop.send(()).unwrap();
+        working.await.unwrap();
+        let task = store.task(queued).await.unwrap().unwrap();
+        assert_eq!(task.state, TaskState::Error);
+        let result = task.result.unwrap();
+        assert!(result.contains("tasks.job") && result.contains("run the command again"), "{result}");
     }
 }

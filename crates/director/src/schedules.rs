@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_contract::cpi::methods::{HasDisk, HasVm};
+use windlass_contract::explain;
 
 use crate::Director;
 use crate::clock;
 use crate::ledger::{Change, Fact, Ledger};
 use crate::plan::Selection;
 use crate::store::{NewTask, StoreError};
-use crate::tasks::{Job, explain};
+use crate::tasks::Job;
 
 /// Who asks for its tasks.
 const NAME: &str = "_director";

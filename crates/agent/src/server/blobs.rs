@@ -4,22 +4,20 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Either};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::{Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use windlass_connections::Received;
 use windlass_durable::file;
 
 use super::routes::{Body, empty, text};
 use crate::layout::is_name;
 
-/// How long the next part of a blob may take to arrive.
-const PART_PATIENCE: Duration = Duration::from_secs(60);
 /// The size of the parts in which a blob is sent.
 const PART: usize = 64 * 1024;
 
@@ -31,17 +29,17 @@ pub(super) fn id(path: &str) -> Option<String> {
 }
 
 /// Keeps a blob; it is there as a whole or not at all.
-pub(super) async fn put(path: &Path, body: Incoming) -> Response<Body> {
+pub(super) async fn put(path: &Path, body: Received) -> Response<Body> {
     match receive(path, body).await {
         Ok(()) => empty(StatusCode::CREATED),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot keep the blob: {error}")),
     }
 }
 
-async fn receive(path: &Path, mut body: Incoming) -> io::Result<()> {
+async fn receive(path: &Path, mut body: Received) -> io::Result<()> {
     let partial = Partial(file::beside(path)?);
     let mut writer = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&partial.0).await?;
-    while let Some(frame) = tokio::time::timeout(PART_PATIENCE, body.frame()).await? {
+    while let Some(frame) = body.frame().await {
         if let Ok(part) = frame.map_err(io::Error::other)?.into_data() {
             writer.write_all(&part).await?;
         }

@@ -1,15 +1,15 @@
 //! What can be asked for over HTTPS, and by whom.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
+use tokio_rustls::TlsAcceptor;
+use windlass_connections::{Guest, Host, Received};
 
 use super::blobs::{self, FileBody};
 use crate::agent::Agent;
@@ -22,15 +22,22 @@ const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
 /// The body of an answer.
 pub(super) type Body = Either<Full<Bytes>, FileBody>;
 
-/// Answers the requests of one connection.
+/// Answers requests.
+#[derive(Clone)]
 pub(super) struct Routes {
     pub(super) agent: Arc<Agent>,
-    pub(super) trusted: Arc<AtomicBool>,
 }
 
-impl Routes {
+impl Host for Routes {
+    type Body = Body;
+
+    /// Another entrance may have taken the place of the first.
+    fn tls(&self) -> Option<TlsAcceptor> {
+        Some(TlsAcceptor::from(self.agent.gate.current().tls.clone()))
+    }
+
     /// Unknown paths are not found whoever asks; everything else wants the password first.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, guest: &Guest, request: Request<Received>) -> Response<Body> {
         let path = request.uri().path();
         if path == "/blobs" {
             let mut answer = empty(StatusCode::TEMPORARY_REDIRECT);
@@ -46,7 +53,7 @@ impl Routes {
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"\""));
             return answer;
         }
-        self.trusted.store(true, Ordering::Relaxed);
+        guest.trust();
         let folder = self.agent.base.blobs();
         match (blob.map(blobs::id), request.method()) {
             (None, &Method::POST) => self.message(request).await,
@@ -56,14 +63,16 @@ impl Routes {
             _ => empty(StatusCode::NOT_FOUND),
         }
     }
+}
 
-    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
+impl Routes {
+    fn is_authorized(&self, request: &Request<Received>) -> bool {
         let entrance = self.agent.gate.current();
         let expected = entrance.mbus.authorization.reveal().as_bytes();
         request.headers().get(AUTHORIZATION).is_some_and(|given| given.as_bytes().ct_eq(expected).into())
     }
 
-    async fn message(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn message(&self, request: Request<Received>) -> Response<Body> {
         let read = Limited::new(request.into_body(), MESSAGE_LIMIT).collect();
         let body = match tokio::time::timeout(MESSAGE_PATIENCE, read).await {
             Ok(Ok(body)) => body.to_bytes(),

@@ -6,9 +6,9 @@
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use windlass_contract::explain;
 
 use super::drive::{self, DriveError};
-use crate::chain;
 
 /// Where a CD-ROM is.
 pub(crate) const DRIVE: &str = "/dev/sr0";
@@ -38,7 +38,7 @@ impl CdRom {
                 Err(DriveError::Drive { source, .. }) if is_coming(&source) && Instant::now() < deadline => {
                     std::thread::sleep(PAUSE);
                 }
-                read => return read.map_err(|error| chain(&error)),
+                read => return read.map_err(|error| explain(&error)),
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use windlass_contract::explain;
 
 use super::drive;
-use crate::chain;
 
 /// A config drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl ConfigDrive {
         for path in &self.disk_paths {
             match drive::read_file(path, name) {
                 Ok(bytes) => return Ok((bytes, format!("{name} on {}", path.display()))),
-                Err(error) => failures.push(chain(&error)),
+                Err(error) => failures.push(explain(&error)),
             }
         }
         Err(failures.join("; "))

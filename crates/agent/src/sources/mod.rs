@@ -16,6 +16,7 @@ use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
+use windlass_contract::explain;
 use windlass_contract::registry::RegistryUserData;
 use windlass_contract::settings::AgentSettings;
 
@@ -23,7 +24,6 @@ pub(crate) use cdrom::{CdRom, DRIVE as CDROM_DRIVE};
 pub(crate) use config_drive::ConfigDrive;
 pub(crate) use http::{HttpMetadata, InstanceMetadata};
 
-use crate::chain;
 use crate::config::Registry;
 use crate::settings::without_values;
 
@@ -74,7 +74,7 @@ impl Source {
             (Some(server), Registry::ByServerName) => server.name.clone(),
             _ => self.instance_id()?,
         };
-        registry::fetch(&location.registry.endpoint, &id).map_err(|error| chain(&error))
+        registry::fetch(&location.registry.endpoint, &id).map_err(|error| explain(&error))
     }
 
     /// The key of whoever may come over ssh, if the cloud names one.

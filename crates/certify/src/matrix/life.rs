@@ -279,15 +279,8 @@ impl<'a> Life<'a> {
         what: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, NotPassed> {
-        self.setting.runtime.block_on(work).map_err(|error| {
-            let mut why = error.to_string();
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                why.push_str(&format!(": {error}"));
-                cause = error.source();
-            }
-            NotPassed::failed(format!("{what}: {why}"))
-        })
+        let done = self.setting.runtime.block_on(work);
+        done.map_err(|error| NotPassed::failed(format!("{what}: {}", windlass_contract::explain(&error))))
     }
 
     fn expect(&mut self, kept: bool, difference: impl FnOnce() -> String) {

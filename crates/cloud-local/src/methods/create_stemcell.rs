@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::methods::CreateStemcell;
 use windlass_contract::cpi::{CpiError, ErrorType};
+use windlass_contract::explain;
 use windlass_contract::{Object, StemcellCid};
 use windlass_cpi::Call;
 
 use crate::cloud::LocalCloud;
-use crate::machine::with_cause;
 use crate::oci::{self, OciError, OciImage};
 use crate::state::StemcellRecord;
 use crate::unpack::{UnpackError, unpack, unpacked_size};
@@ -121,7 +121,7 @@ fn refuse_windows(properties: &Object) -> Result<(), CpiError> {
 fn refused_oci(error: &OciError) -> CpiError {
     match error {
         OciError::Unpack(error) => refused(error),
-        error => CpiError::cloud(with_cause(error)),
+        error => CpiError::cloud(explain(error)),
     }
 }
 
@@ -130,5 +130,5 @@ fn refused(error: &UnpackError) -> CpiError {
         .and_then(|cause| cause.downcast_ref::<io::Error>())
         .is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull);
     let kind = if is_full { ErrorType::NoDiskSpace } else { ErrorType::CloudError };
-    CpiError::new(kind, with_cause(error))
+    CpiError::new(kind, explain(error))
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use windlass_contract::cpi::methods::CreateVm;
 use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType};
+use windlass_contract::explain;
 use windlass_contract::network::NetworkKind;
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{Networks, Object, StemcellCid, VmCid};
@@ -20,7 +21,7 @@ use crate::cloud::LocalCloud;
 use crate::container::boot::{self, Image, ImageError};
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
-use crate::machine::{Machine, StartError, with_cause};
+use crate::machine::{Machine, StartError};
 use crate::network::{Plan, bridged, loopback, wire};
 use crate::state::{ContainerRecord, VmRecord};
 
@@ -121,7 +122,7 @@ fn build(
         disks: Default::default(),
     };
     let unusable = |error: &dyn std::error::Error| {
-        CpiError::cloud(format!("the stemcell '{}' cannot be used: {}", vm.stemcell_cid, with_cause(error)))
+        CpiError::cloud(format!("the stemcell '{}' cannot be used: {}", vm.stemcell_cid, explain(error)))
     };
     let mut agent_version = None;
     match isolation {

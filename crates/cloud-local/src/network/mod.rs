@@ -92,6 +92,6 @@ fn refused<'a>(doing: &'static str, what: impl ToString + 'a) -> impl FnOnce(std
 
 impl From<NetworkError> for windlass_contract::cpi::CpiError {
     fn from(error: NetworkError) -> Self {
-        Self::cloud(crate::machine::with_cause(&error))
+        Self::cloud(windlass_contract::explain(&error))
     }
 }

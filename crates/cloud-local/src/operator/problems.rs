@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_contract::DiskCid;
 use windlass_contract::cpi::CpiError;
+use windlass_contract::explain;
 use windlass_cpi::resources::{Kept, Shelf};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
@@ -11,7 +12,7 @@ use windlass_durable::lock::FileLock;
 use crate::cloud::LocalCloud;
 use crate::container::cgroup;
 use crate::disks::{self, mounts};
-use crate::machine::{Machine, with_cause};
+use crate::machine::Machine;
 use crate::network::bridge;
 use crate::network::netlink::Netlink;
 use crate::state::{DiskForm, DiskRecord, VmRecord};
@@ -197,7 +198,7 @@ fn bridges(cloud: &LocalCloud, problems: &mut Vec<Problem>) -> Result<(), CpiErr
     let wired = cloud.wired()?;
     let failed = |error: std::io::Error| CpiError::cloud(format!("cannot list the machine's interfaces: {error}"));
     let mut netlink = Netlink::open().map_err(failed)?;
-    let ours = bridge::of_state(&mut netlink, cloud.state()).map_err(|error| CpiError::cloud(with_cause(&error)))?;
+    let ours = bridge::of_state(&mut netlink, cloud.state()).map_err(|error| CpiError::cloud(explain(&error)))?;
     for (name, subnet) in &ours {
         if !wired.iter().any(|(_, bridge)| bridge == name) {
             let why = format!("the bridge of {subnet}, and no VM is on it");

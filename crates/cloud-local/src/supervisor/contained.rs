@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal as Kill, WaitOptions, kill_process, wait};
 use tokio::signal::unix::Signal;
 use tokio::time::{Instant, timeout_at};
+use windlass_contract::explain;
 use windlass_durable::process::ProcessIdentity;
 
 use super::agent::describe;
@@ -12,7 +13,7 @@ use super::console::{Console, Notes};
 use super::{Ended, write_record};
 use crate::container::boot::Boot;
 use crate::container::running;
-use crate::machine::{Machine, Started, with_cause};
+use crate::machine::{Machine, Started};
 use crate::state::{ContainerRecord, VmRecord};
 
 /// How long a VM has to end its processes in order.
@@ -33,7 +34,7 @@ impl Contained {
     ) -> Result<Self, Started> {
         let made = |init| write_record(machine, false, Some(init));
         let init = running::start(vm, container, machine, console.pipe(), made)
-            .map_err(|error| Started::Failed(with_cause(&error)))?;
+            .map_err(|error| Started::Failed(explain(&error)))?;
         Ok(Self { boot: container.boot.clone(), init, pid: Pid::from_raw(init.pid.cast_signed()) })
     }
 

@@ -28,8 +28,9 @@ use self::agent::Agent;
 use self::console::{Console, Notes};
 use self::contained::Contained;
 use crate::address;
-use crate::machine::{Machine, Started, SupervisorRecord, with_cause};
+use crate::machine::{Machine, Started, SupervisorRecord};
 use crate::state::VmRecord;
+use windlass_contract::explain;
 
 /// How long we wait for the lock: whoever asks whether it is held, holds it for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_millis(200);
@@ -80,8 +81,9 @@ fn supervise(folder: &Path) -> Result<(), Started> {
     record(&machine, false, None)?;
     let supervised = run(&vm, &machine);
     let cleared = match &vm.container {
-        Some(container) => crate::container::running::clear(&vm, container, &machine)
-            .map_err(|error| Started::Failed(with_cause(&error))),
+        Some(container) => {
+            crate::container::running::clear(&vm, container, &machine).map_err(|error| Started::Failed(explain(&error)))
+        }
         None => Ok(()),
     };
     // Only now is everything gone that the record's presence warns of.

@@ -10,9 +10,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ApiError;
-use super::connections::Guest;
 use crate::Director;
 use crate::users::{Role, Users};
+use windlass_connections::Guest;
 
 /// A user who showed the right credentials.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
+use windlass_contract::explain;
 use windlass_manifest::Document;
 
 use super::input::{Parameters, TextBody, Words};
@@ -15,7 +16,7 @@ use crate::desired::Count;
 use crate::diff;
 use crate::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
 use crate::store::{InstanceRecord, InstanceState};
-use crate::tasks::{DeployOptions, Job, explain, prepare, reload};
+use crate::tasks::{DeployOptions, Job, prepare, reload};
 
 fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))

@@ -2,9 +2,9 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use windlass_contract::explain;
 
 use crate::store::StoreError;
-use crate::tasks::explain;
 
 /// An answer that says no.
 #[derive(Debug)]

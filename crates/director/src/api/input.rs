@@ -1,12 +1,15 @@
 //! What requests bring along: words of the query, JSON bodies.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
 use axum::extract::{FromRequest, Query, Request};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
+use windlass_connections::ReceiveError;
+use windlass_contract::explain;
 
-use super::ApiError;
+use super::{ApiError, LARGEST_DOCUMENT};
 use crate::clock;
 
 /// Words of a query. An empty one counts as none: clients send `name=` when no name was given.
@@ -60,9 +63,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let body = axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
-            ApiError::with_status(rejection.status(), 40000, format!("the body cannot be read: {rejection}"))
-        })?;
+        must_be_small(&request)?;
+        let body = axum::body::Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| not_received(rejection.status(), 40000, &rejection))?;
         serde_json::from_slice(&body)
             .map(Self)
             .map_err(|error| ApiError::with_status(StatusCode::BAD_REQUEST, 40000, format!("the body's JSON: {error}")))
@@ -77,8 +81,28 @@ impl<S: Send + Sync> FromRequest<S> for TextBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        String::from_request(request, state).await.map(Self).map_err(|rejection| {
-            ApiError::with_status(rejection.status(), 440001, format!("the body cannot be read: {rejection}"))
-        })
+        must_be_small(&request)?;
+        let text = String::from_request(request, state).await;
+        text.map(Self).map_err(|rejection| not_received(rejection.status(), 440001, &rejection))
     }
+}
+
+/// What says that it is too large is refused before it comes.
+fn must_be_small(request: &Request) -> Result<(), ApiError> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    match length.and_then(|length| length.parse::<usize>().ok()) {
+        Some(length) if length > LARGEST_DOCUMENT => {
+            let reason = format!("the body has {length} bytes; {LARGEST_DOCUMENT} are the most");
+            Err(ApiError::with_status(StatusCode::PAYLOAD_TOO_LARGE, 40000, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A body that did not come in time has a status of its own.
+fn not_received(status: StatusCode, code: u32, error: &(dyn Error + 'static)) -> ApiError {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    let fell_silent = |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(ReceiveError::Silence(_)));
+    let status = if causes.into_iter().any(fell_silent) { StatusCode::REQUEST_TIMEOUT } else { status };
+    ApiError::with_status(status, code, format!("the body cannot be read: {}", explain(error)))
 }

@@ -36,6 +36,7 @@ use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
+use windlass_connections::{Limits, Reception};
 
 use crate::Director;
 use crate::store::NewTask;
@@ -180,7 +181,8 @@ pub(crate) async fn serve(
     tls: Arc<ServerConfig>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    connections::serve(listener, tls, router(director), stop).await;
+    let tally = director.metrics.connections.clone();
+    connections::serve(Reception::new(listener, Limits::default(), tally), tls, router(director), stop).await;
 }
 
 /// Queues a task and says where to follow it.

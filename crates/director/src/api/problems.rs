@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::deployments::must_exist;
+use super::input::JsonBody;
 use super::{ApiError, Shared, User, queue};
 use crate::desired::Count;
 use crate::tasks::{Choices, Job, Suspects, reload};
@@ -42,10 +43,9 @@ pub(super) async fn apply(
     State(director): Shared,
     Extension(user): Extension<User>,
     Path(deployment): Path<String>,
-    body: String,
+    JsonBody(wanted): JsonBody<Resolutions>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
-    let wanted: Resolutions = parse(&body)?;
     let mut choices = Choices::new();
     for (id, choice) in wanted.resolutions {
         let number =
@@ -72,10 +72,9 @@ pub(super) async fn scan_and_fix(
     State(director): Shared,
     Extension(user): Extension<User>,
     Path(deployment): Path<String>,
-    body: String,
+    JsonBody(wanted): JsonBody<ScanAndFix>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
-    let wanted: ScanAndFix = parse(&body)?;
     if director.store.resurrection_is_paused().await? {
         return Err(ApiError::bad_request(410004, "Resurrection is paused; turn it on with update-resurrection on"));
     }
@@ -87,8 +86,10 @@ pub(super) struct Resurrection {
     resurrection_paused: bool,
 }
 
-pub(super) async fn pause_resurrection(State(director): Shared, body: String) -> Result<StatusCode, ApiError> {
-    let wanted: Resurrection = parse(&body)?;
+pub(super) async fn pause_resurrection(
+    State(director): Shared,
+    JsonBody(wanted): JsonBody<Resurrection>,
+) -> Result<StatusCode, ApiError> {
     director.store.pause_resurrection(wanted.resurrection_paused).await?;
     Ok(StatusCode::OK)
 }
@@ -103,8 +104,4 @@ pub(super) async fn resurrection_of_one() -> (StatusCode, &'static str) {
         StatusCode::GONE,
         "This endpoint has been removed. Please use the resurrection config, with update-config --type resurrection",
     )
-}
-
-fn parse<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, ApiError> {
-    serde_json::from_str(body).map_err(|error| ApiError::bad_request(40000, format!("the request's body: {error}")))
 }

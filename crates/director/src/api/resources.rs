@@ -91,16 +91,14 @@ pub(super) async fn known(State(director): Shared) -> Result<Json<Known>, ApiErr
 /// Changes of which nobody knows whether they happened.
 pub(super) async fn leaks(State(director): Shared) -> Result<Json<Value>, ApiError> {
     let intents = director.store.open_intents().await.map_err(|error| ApiError::internal(&error))?;
-    Ok(Json(
-        intents
-            .into_iter()
-            .filter(|intent| intent.doubt.is_some())
-            .map(|intent| {
-                json!({
-                    "request_id": intent.id, "cpi": intent.cpi, "method": intent.change.method(),
-                    "subject": intent.change.subject(), "why": intent.doubt,
-                })
-            })
-            .collect(),
-    ))
+    let doubtful = intents.into_iter().filter(|intent| intent.doubt.is_some()).map(|intent| {
+        json!({
+            "request_id": intent.id, "cpi": intent.cpi, "method": intent.change.method(),
+            "subject": intent.change.subject(), "why": intent.doubt,
+        })
+    });
+    let unreadable = director.store.unreadable_intents().await?.into_iter().map(
+        |intent| json!({"request_id": intent.id, "cpi": intent.cpi, "method": "?", "subject": "?", "why": intent.why}),
+    );
+    Ok(Json(doubtful.chain(unreadable).collect()))
 }

@@ -19,9 +19,10 @@ use windlass_agent_client::Deadlines;
 
 use crate::Director;
 use crate::store::{Event, NewTask, StoreError};
-use crate::tasks::{Job, Suspects, explain, instances_with_vms};
+use crate::tasks::{Job, Suspects, instances_with_vms};
 use pulse::{Pulses, Seen, Verdict};
 use rules::Rules;
+use windlass_contract::explain;
 
 /// Who asks for its tasks.
 const NAME: &str = "resurrector";

@@ -166,12 +166,21 @@ impl Store {
     /// Notes how something ended.
     pub async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
+        ends(&mut transaction, beginning, error).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Notes that what a task had begun ended with it, for want of any other end. What was done in clouds is not among it: that
+    /// ends with its intents.
+    pub async fn end_events_of(&self, task: i64, error: &str) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin_unflushed().await?;
         sqlx::query(
             "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
              SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'
-             FROM events WHERE id = $1",
+             FROM events WHERE task = $1 AND parent IS NULL AND object_type IN ('deployment', 'instance')
+                AND id NOT IN (SELECT parent FROM events WHERE task = $1 AND parent IS NOT NULL) ORDER BY id DESC",
         )
-        .bind(beginning)
+        .bind(task)
         .bind(clock::now())
         .bind(error)
         .execute(transaction.connection())
@@ -322,16 +331,36 @@ pub(super) fn made(fact: &Fact) -> Option<&str> {
     }
 }
 
-/// Notes that a disk, which still has its record, is given up.
+/// Notes that a disk, which still has its record, is given up by the task that has the lock of its deployment. It begins and
+/// ends at once; the original writes two events all the same.
 pub(super) async fn disk_is_orphaned(transaction: &mut Transaction, cid: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO events (happened_at, username, action, object_type, object_name, deployment, instance, context)
-         SELECT $2, $3, 'orphan', 'disk', d.cid, i.deployment, i.instance_group || '/' || i.id, '{}'
-         FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1",
+    let beginning = sqlx::query_scalar::<_, i64>(
+        "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, instance, context)
+         SELECT $2, COALESCE(t.username, $3), 'orphan', 'disk', d.cid, t.id, i.deployment, i.instance_group || '/' || i.id, '{}'
+         FROM disks d JOIN instances i ON i.id = d.instance LEFT JOIN locks l ON l.name = 'deployment:' || i.deployment
+            LEFT JOIN tasks t ON t.id = l.task WHERE d.cid = $1 RETURNING id",
     )
     .bind(cid)
     .bind(clock::now())
     .bind(DIRECTOR)
+    .fetch_optional(transaction.connection())
+    .await?;
+    match beginning {
+        Some(beginning) => ends(transaction, beginning, None).await,
+        None => Ok(()),
+    }
+}
+
+/// Notes how something ended.
+async fn ends(transaction: &mut Transaction, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
+         SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'
+         FROM events WHERE id = $1",
+    )
+    .bind(beginning)
+    .bind(clock::now())
+    .bind(error)
     .execute(transaction.connection())
     .await?;
     Ok(())
@@ -449,11 +478,39 @@ mod tests {
                 "me acquire lock lock:deployment:d - - 0",
                 "me create disk - db/uuid - 0",
                 "me create disk disk-1 db/uuid - 2",
-                "_director orphan disk disk-1 db/uuid - 0",
+                "me orphan disk disk-1 db/uuid - 0",
+                "me orphan disk disk-1 db/uuid - 4",
                 "me delete vm vm-1 - - 0",
-                "me delete vm vm-1 - no power 5",
+                "me delete vm vm-1 - no power 6",
                 "me release lock lock:deployment:d - - 0",
             ]
         );
+        assert!(events.iter().all(|event| event.event.task == Some(task)));
+    }
+
+    /// Whoever looks at what a killed director did must not take it for something that still goes on.
+    #[tokio::test]
+    async fn what_a_task_left_without_an_end_ends_with_the_task() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        let job = Job::DeleteDeployment { deployment: "d".into(), force: false };
+        let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
+        let deployment = Event { task: Some(task), ..Event::new("me", "update", "deployment", Some("d")) };
+        let begun = store.add_event(&deployment).await.unwrap();
+        let ended = store.begin_instance_event(task, "create", "d", "db/1").await.unwrap();
+        store.end_event(ended, None).await.unwrap();
+        let open = store.begin_instance_event(task, "create", "d", "db/2").await.unwrap();
+        let of_another = store.begin_instance_event(task + 1, "create", "d", "db/3").await.unwrap();
+        for _ in 0..2 {
+            store.end_events_of(task, "killed").await.unwrap();
+        }
+        let events = store.events(&EventFilter::default()).await.unwrap();
+        let ends: Vec<_> = events
+            .iter()
+            .rev()
+            .filter(|event| event.id > of_another)
+            .map(|event| (event.parent, event.event.error.as_deref()))
+            .collect();
+        assert_eq!(ends, [(Some(open), Some("killed")), (Some(begun), Some("killed"))]);
     }
 }

@@ -1,5 +1,6 @@
 //! Intents: what was about to be done in a cloud.
 
+use windlass_contract::explain;
 use windlass_contract::{ApiVersion, RequestId};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
@@ -21,6 +22,17 @@ fn read(row: &AnyRow) -> Result<Intent, StoreError> {
         child: optional_json(row, "child")?,
         doubt: row.try_get("doubt")?,
     })
+}
+
+/// A change in a cloud that was begun, and of which nothing else is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableIntent {
+    /// The id of the request.
+    pub id: String,
+    /// The CPI's name.
+    pub cpi: String,
+    /// Why its record cannot be read.
+    pub why: String,
 }
 
 impl Store {
@@ -73,8 +85,28 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    async fn intent_rows(&self) -> Result<Vec<AnyRow>, sqlx::Error> {
+        sqlx::query("SELECT * FROM intents ORDER BY opened_at, id").fetch_all(self.database.pool()).await
+    }
+
+    /// All that can be read; the others are [unreadable](Self::unreadable_intents).
     pub(super) async fn all_intents(&self) -> Result<Vec<Intent>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM intents ORDER BY opened_at, id").fetch_all(self.database.pool()).await?;
-        rows.iter().map(read).collect()
+        Ok(self.intent_rows().await?.iter().filter_map(|row| read(row).ok()).collect())
+    }
+
+    /// Changes that another version of the director began, or whose records are damaged. They stay on record: the cloud may
+    /// hold what they made.
+    pub async fn unreadable_intents(&self) -> Result<Vec<UnreadableIntent>, StoreError> {
+        let mut unreadable = Vec::new();
+        for row in self.intent_rows().await? {
+            if let Err(error) = read(&row) {
+                unreadable.push(UnreadableIntent {
+                    id: row.try_get("id")?,
+                    cpi: row.try_get("cpi")?,
+                    why: explain(&error),
+                });
+            }
+        }
+        Ok(unreadable)
     }
 }

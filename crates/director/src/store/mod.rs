@@ -29,12 +29,13 @@ pub use counts::Counts;
 pub use deployments::DeploymentRecord;
 pub use events::{Event, EventFilter, EventRecord};
 pub use instances::{InstanceRecord, InstanceState};
+pub use intents::UnreadableIntent;
 pub use known::Known;
 pub use locks::{LockError, LockRecord};
 pub use resources::{OrphanDisk, OrphanedVm};
 pub use snapshots::InstanceSnapshot;
 pub use stemcells::StemcellRecord;
-pub use tasks::{NewTask, TaskFilter, TaskRecord, TaskState};
+pub use tasks::{ClaimedTask, NewTask, TaskFilter, TaskRecord, TaskState};
 
 const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") },
@@ -57,14 +58,13 @@ pub enum StoreError {
     /// the database failed
     #[error("the director's database failed")]
     Database(#[from] sqlx::Error),
-    /// a record is damaged
-    #[error("a record in {column} is damaged")]
+    /// a record is damaged; what is wrong is not quoted, because records hold secrets
+    #[error("a record in {column} is damaged at byte {byte}, or a newer version of the director wrote it")]
     Damaged {
-        /// Where.
+        /// Which column of which table.
         column: &'static str,
-        /// How.
-        #[source]
-        source: serde_json::Error,
+        /// Where in it.
+        byte: usize,
     },
 }
 
@@ -72,6 +72,12 @@ impl Store {
     /// Opens the database at `url`.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Ok(Self { database: Database::open(url, MIGRATIONS).await? })
+    }
+
+    /// Does to the records what nobody should.
+    #[cfg(test)]
+    pub(crate) async fn tamper(&self, statement: &'static str) {
+        sqlx::query(statement).execute(self.database.pool()).await.unwrap();
     }
 
     /// Closes all connections.
@@ -111,11 +117,15 @@ impl Store {
 }
 
 fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|source| StoreError::Damaged { column, source })
+    serde_json::from_str(text).map_err(damaged(column))
 }
 
 fn to_json(column: &'static str, value: &impl Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|source| StoreError::Damaged { column, source })
+    serde_json::to_string(value).map_err(damaged(column))
+}
+
+fn damaged(column: &'static str) -> impl Fn(serde_json::Error) -> StoreError {
+    move |error| StoreError::Damaged { column, byte: error.column() }
 }
 
 fn optional_json<T: DeserializeOwned>(row: &AnyRow, column: &'static str) -> Result<Option<T>, StoreError> {

@@ -26,14 +26,21 @@ pub struct TaskRecord {
     pub deployment: Option<String>,
     /// From the request's header.
     pub context_id: String,
-    /// What to do.
-    pub job: Job,
     /// Once it ended.
     pub result: Option<String>,
     /// Unix seconds.
     pub started_at: Option<i64>,
     /// Unix seconds.
     pub finished_at: Option<i64>,
+}
+
+/// A task that is to be carried out now.
+#[derive(Debug)]
+pub struct ClaimedTask {
+    /// The task.
+    pub record: TaskRecord,
+    /// What to do; an error if another version of the director wrote it, or if it is damaged.
+    pub job: Result<Job, StoreError>,
 }
 
 /// How far a task is.
@@ -66,6 +73,12 @@ impl TaskState {
             Self::Error => "error",
         }
     }
+
+    /// Nobody works on a task whose state is not known here, so that it counts as failed.
+    fn parse(word: &str) -> Self {
+        let all = [Self::Queued, Self::Processing, Self::Cancelling, Self::Cancelled, Self::Done];
+        all.into_iter().find(|state| state.as_str() == word).unwrap_or(Self::Error)
+    }
 }
 
 /// A task to be made.
@@ -95,16 +108,14 @@ pub struct TaskFilter {
 }
 
 fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
-    let (state, job): (String, String) = (row.try_get("state")?, row.try_get("job")?);
     Ok(TaskRecord {
         id: row.try_get("id")?,
-        state: from_json("tasks.state", &format!("\"{state}\""))?,
+        state: TaskState::parse(row.try_get("state")?),
         kind: row.try_get("type")?,
         description: row.try_get("description")?,
         user: row.try_get("username")?,
         deployment: row.try_get("deployment")?,
         context_id: row.try_get("context_id")?,
-        job: from_json("tasks.job", &job)?,
         result: row.try_get("result")?,
         started_at: row.try_get("started_at")?,
         finished_at: row.try_get("finished_at")?,
@@ -133,7 +144,7 @@ impl Store {
     }
 
     /// Claims the oldest queued task for this director.
-    pub async fn claim_task(&self, owner: &str) -> Result<Option<TaskRecord>, StoreError> {
+    pub async fn claim_task(&self, owner: &str) -> Result<Option<ClaimedTask>, StoreError> {
         let mut transaction = self.database.begin().await?;
         let row = sqlx::query(
             "UPDATE tasks SET state = 'processing', owner = $1, started_at = $2
@@ -144,7 +155,11 @@ impl Store {
         .fetch_optional(transaction.connection())
         .await?;
         transaction.commit().await?;
-        row.as_ref().map(read).transpose()
+        let claimed = |row: &AnyRow| {
+            let job = from_json("tasks.job", row.try_get("job")?);
+            Ok(ClaimedTask { record: read(row)?, job })
+        };
+        row.as_ref().map(claimed).transpose()
     }
 
     /// How a task ended.

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use windlass_agent_client::{Agent, Deadlines};
 use windlass_contract::cpi::ErrorType;
+use windlass_contract::explain;
 use windlass_contract::{DiskCid, RequestId};
 
 use super::execute::{Execution, Failures};
@@ -14,7 +15,7 @@ use super::log::{EventPart, EventStage};
 use super::prepare::reload;
 use super::scan::{PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
-use super::{TaskError, TaskLog, explain, lock_deployment};
+use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
 use crate::clouds::{ChangeError, OnBehalfOf};
 use crate::desired::Count;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use windlass_contract::explain;
 
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::{all, one_or_several};
-use super::{OutputKind, TaskError, TaskLog, explain, lock_deployment};
+use super::{OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
 use crate::plan::{InstancePlan, plan_deletion};
 

@@ -1,12 +1,13 @@
 //! Removes a stemcell from every cloud that has it.
 
 use super::log::EventPart;
-use super::{TaskError, TaskLog, explain};
+use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::clouds::OnBehalfOf;
 use crate::ledger::{Change, Fact, Ledger};
 use crate::steps::Progress;
 use crate::store::StemcellRecord;
+use windlass_contract::explain;
 
 pub(super) async fn run(
     director: &Director,

@@ -1,6 +1,7 @@
 //! Why tasks fail, and the numbers that the original has for it.
 
-use super::{digest, download, explain, fetch_logs};
+use super::{digest, download, fetch_logs};
+use windlass_contract::explain;
 
 /// why a task failed
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +74,12 @@ pub enum TaskError {
     /// several instances failed
     #[error("{}", .0.iter().map(explain_error).collect::<Vec<_>>().join("\n"))]
     Several(Vec<TaskError>),
+    /// what to do cannot be read
+    #[error("what this task should do cannot be read; run the command again")]
+    Unreadable(#[source] crate::store::StoreError),
+    /// a mistake of ours
+    #[error("the director panicked: {0}; this is a mistake in the director, and its log says where")]
+    Panicked(String),
     /// the task was cancelled
     #[error("task cancelled")]
     Cancelled,

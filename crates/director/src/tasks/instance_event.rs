@@ -1,9 +1,10 @@
 //! What happens to an instance as a whole, for the list of events.
 
-use super::{TaskError, TaskLog, explain};
+use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::plan::{InstancePlan, What};
 use crate::store::InstanceState;
+use windlass_contract::explain;
 
 /// Does something to an instance, and leaves an event of its beginning and one of its end.
 pub(super) async fn with_event<T>(

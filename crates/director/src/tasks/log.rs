@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use windlass_contract::explain;
 
-use super::explain;
 use crate::clock;
 use crate::steps::Progress;
 

@@ -75,17 +75,3 @@ async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &str) -
         }
     }
 }
-
-/// An error with all its causes, each said once.
-pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let next = source.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = source.source();
-    }
-    text
-}

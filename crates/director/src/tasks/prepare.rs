@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
+use windlass_contract::explain;
 use windlass_manifest::Document;
 
-use super::{DeployOptions, TaskError, explain, vm_stats};
+use super::{DeployOptions, TaskError, vm_stats};
 use crate::Director;
 use crate::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,

@@ -12,11 +12,12 @@ use futures_util::{StreamExt, stream};
 use windlass_agent_client::Deadlines;
 use windlass_contract::cpi::Method;
 use windlass_contract::cpi::methods::{GetDisks, HasDisk, HasVm};
+use windlass_contract::explain;
 use windlass_contract::{DiskCid, VmCid};
 use windlass_manifest::Document;
 
 use super::prepare::reload;
-use super::{TaskError, TaskLog, explain, lock_deployment_at_once};
+use super::{TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
 use crate::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
 use crate::ledger::{DiskRecord, VmRecord};

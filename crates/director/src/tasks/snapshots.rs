@@ -3,11 +3,12 @@
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use windlass_contract::cpi::ErrorType;
+use windlass_contract::explain;
 use windlass_contract::{Object, SnapshotCid};
 
 use super::prepare::reload;
 use super::update_deployment::all;
-use super::{TaskError, TaskLog, explain};
+use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::clouds::{ChangeError, OnBehalfOf};
 use crate::ledger::{Change, DiskRecord, Fact};

@@ -5,9 +5,10 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass_contract::Object;
+use windlass_contract::explain;
 
 use super::prepare::reload;
-use super::{OutputKind, TaskError, TaskLog, explain};
+use super::{OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::store::{Event, InstanceRecord};
 

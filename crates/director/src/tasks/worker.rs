@@ -1,16 +1,19 @@
 //! Workers claim tasks and carry them out.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use windlass_contract::explain;
 
-use super::{Job, OutputKind, TaskError, TaskLog, explain};
+use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::plan::Selection;
-use crate::store::{Event, TaskRecord, TaskState};
+use crate::store::{ClaimedTask, Event, StoreError, TaskRecord, TaskState};
 
 /// How often a worker looks for tasks that another director queued.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -98,7 +101,7 @@ async fn renew(director: &Director) {
     }
 }
 
-async fn work(director: Arc<Director>, task: TaskRecord) {
+async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask) {
     let id = task.id;
     let log = match TaskLog::open(&director.folders.tasks(), id) {
         Ok(log) => log,
@@ -109,17 +112,28 @@ async fn work(director: Arc<Director>, task: TaskRecord) {
     };
     director.workers.running().insert(id, log.clone());
     tracing::info!(task = id, description = task.description, "task started");
-    let event = begin_event(&director, &task).await;
-    let result = carry_out(&director, &task, &log).await;
+    let (event, result) = match job {
+        Ok(job) => {
+            let event = begin_event(&director, &task, &job).await;
+            (event, unless_it_panics(carry_out(&director, &task, &job, &log)).await)
+        }
+        Err(source) => (None, Err(TaskError::Unreadable(source))),
+    };
     director.workers.running().remove(&id);
     if let Err(error) = director.store.release_locks(id).await {
         tracing::error!(task = id, error = explain(&error), "cannot release locks");
     }
-    end_event(&director, event, result.as_ref().err()).await;
     match result {
-        Ok(result) => finish(&director, id, TaskState::Done, &result).await,
+        Ok(result) => {
+            if let Some(event) = event {
+                noted(director.store.end_event(event, None).await);
+            }
+            finish(&director, id, TaskState::Done, &result).await;
+        }
         Err(error) => {
             let message = explain(&error);
+            // Also of instances that were being worked on when it failed.
+            noted(director.store.end_events_of(id, &message).await);
             log.debug(&message);
             let state = if error.is_cancellation() { TaskState::Cancelled } else { TaskState::Error };
             log.error(error.code(), &message);
@@ -129,26 +143,34 @@ async fn work(director: Arc<Director>, task: TaskRecord) {
 }
 
 /// An event that cannot be written is no reason to leave the work undone.
-async fn begin_event(director: &Director, task: &TaskRecord) -> Option<i64> {
+async fn begin_event(director: &Director, task: &TaskRecord, job: &Job) -> Option<i64> {
     let deployment = match task.deployment.as_deref() {
         Some(name) => director.store.deployment(name).await.ok().flatten(),
         None => None,
     };
     let is_new = deployment.is_none_or(|deployment| deployment.manifest.is_none());
-    let (action, object_type, name) = task.job.event(is_new)?;
+    let (action, object_type, name) = job.event(is_new)?;
     let event = Event {
         task: Some(task.id),
         deployment: task.deployment.clone(),
         ..Event::new(&task.user, action, object_type, Some(name))
     };
-    director.store.add_event(&event).await.inspect_err(|error| tracing::error!(%error, "cannot write an event")).ok()
+    noted(director.store.add_event(&event).await)
 }
 
-async fn end_event(director: &Director, beginning: Option<i64>, error: Option<&TaskError>) {
-    let Some(beginning) = beginning else { return };
-    let reason = error.map(|error| explain(error));
-    if let Err(error) = director.store.end_event(beginning, reason.as_deref()).await {
-        tracing::error!(%error, "cannot write an event");
+fn noted<T>(written: Result<T, StoreError>) -> Option<T> {
+    written.inspect_err(|error| tracing::error!(error = explain(error), "cannot write an event")).ok()
+}
+
+/// A mistake of ours in one task shall end that task, with its locks, and nothing else.
+async fn unless_it_panics<T>(work: impl Future<Output = Result<T, TaskError>>) -> Result<T, TaskError> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result,
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+            Err(TaskError::Panicked(said.to_owned()))
+        }
     }
 }
 
@@ -159,9 +181,9 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
     }
 }
 
-async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -> Result<String, TaskError> {
+async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: &TaskLog) -> Result<String, TaskError> {
     director.refresh_clouds().await?;
-    match &task.job {
+    match job {
         Job::UpdateStemcell { tarball, fix } => super::update_stemcell::run(director, log, tarball, *fix).await,
         Job::DownloadStemcell { location, sha1, fix } => {
             super::update_stemcell::run_remote(director, log, (location, sha1.as_deref()), *fix).await
@@ -212,5 +234,19 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, log: &TaskLog) -
             super::fetch_logs::run(director, log, deployment, instances, (kind, filters)).await
         }
         Job::Ssh { deployment, request } => super::ssh::run(director, log, &task.user, deployment, request).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A task that panics would otherwise stay 'processing', with its locks, until the director is restarted.
+    #[tokio::test]
+    async fn a_panic_is_the_end_of_one_task() {
+        let result = unless_it_panics::<()>(async { panic!("{} is not {}", 1, 2) }).await;
+        assert!(matches!(result, Err(TaskError::Panicked(said)) if said == "1 is not 2"));
+        let result = unless_it_panics::<()>(async { panic!("plainly") }).await;
+        assert!(matches!(result, Err(TaskError::Panicked(said)) if said == "plainly"));
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use windlass_connections::Tally;
 
 /// The methods that are told apart; the last stands for all others.
 const METHODS: [&str; 4] = ["GET", "PUT", "DELETE", "other"];
@@ -29,17 +31,14 @@ pub(super) struct Metrics {
     requests: [[AtomicU64; STATUSES.len()]; METHODS.len()],
     /// Settings that were stored or removed.
     pub(super) writes: AtomicU64,
-    /// Open now.
-    pub(super) connections: AtomicU64,
-    /// Closed to make room for others, or not let in.
-    pub(super) crowded_out: AtomicU64,
+    connections: Arc<Tally>,
     instances: Option<Mutex<HashMap<String, Counts>>>,
 }
 
 impl Metrics {
     /// `per_instance` keeps a little memory for every instance that ever was.
-    pub(super) fn new(per_instance: bool) -> Self {
-        Self { instances: per_instance.then(Mutex::default), ..Self::default() }
+    pub(super) fn new(connections: Arc<Tally>, per_instance: bool) -> Self {
+        Self { connections, instances: per_instance.then(Mutex::default), ..Self::default() }
     }
 
     pub(super) fn count_request(&self, method: &str, status: &str) {
@@ -80,8 +79,8 @@ impl Metrics {
         }
         for (name, kind, count) in [
             ("windlass_registry_writes_total", "counter", &self.writes),
-            ("windlass_registry_connections", "gauge", &self.connections),
-            ("windlass_registry_connections_crowded_out_total", "counter", &self.crowded_out),
+            ("windlass_registry_connections", "gauge", &self.connections.open),
+            ("windlass_registry_connections_crowded_out_total", "counter", &self.connections.crowded_out),
         ] {
             let _ = writeln!(text, "# TYPE {name} {kind}\n{name} {}", count.load(Ordering::Relaxed));
         }

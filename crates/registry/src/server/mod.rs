@@ -4,7 +4,7 @@
 //!
 //! - [`routes`]: what is answered. [`access`]: to whom.
 //! - [`store`]: the settings in SQLite or PostgreSQL.
-//! - [`connections`]: how many, how slow and how large requests may be.
+//! - [`connections`]: what connections need of it.
 //! - [`metrics`]: what is counted.
 
 mod access;
@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use windlass_connections::{Reception, Tally};
 use windlass_contract::Secret;
 use windlass_database::OpenError;
 pub use windlass_pki::Identity;
@@ -36,6 +37,9 @@ pub use metrics::Counts;
 
 /// Descriptors that connections leave to the database and to whatever else the process does.
 const SPARE_DESCRIPTORS: u64 = 64;
+
+/// How long answers under way may take when the registry ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 /// How a registry is run.
 #[derive(Debug, Clone)]
@@ -99,6 +103,19 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    fn of_connections(&self) -> windlass_connections::Limits {
+        windlass_connections::Limits {
+            connections: self.connections,
+            handshake: self.head_patience,
+            head: self.head_patience,
+            // Settings have to be there whole, by then or sooner.
+            pause: 2 * self.body_patience,
+            ..Default::default()
+        }
+    }
+}
+
 /// why a registry does not start
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -156,18 +173,24 @@ impl Registry {
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
+        let limits = Limits { connections: config.limits.connections.min(most_connections()), ..config.limits };
+        let tally = Arc::<Tally>::default();
+        let mut reception = Reception::new(listener, limits.of_connections(), tally.clone());
         let server = Arc::new(Server {
             gate: access::Gate::new(config.writers),
             store,
-            metrics: metrics::Metrics::new(config.count_instances),
-            limits: Limits { connections: config.limits.connections.min(most_connections()), ..config.limits },
+            metrics: metrics::Metrics::new(tally, config.count_instances),
+            limits,
             read_by_address: config.read_by_address,
             trust_loopback: config.trust_loopback,
         });
-        let (stop, stopped) = watch::channel(());
+        let (stop, mut stopped) = watch::channel(());
         let is_tls = tls.is_some();
-        let router = routes::router(server.clone());
-        let serving = tokio::spawn(connections::serve(listener, tls, server.clone(), router, stopped));
+        let host = connections::RegistryHost { tls, server: server.clone(), router: routes::router(server.clone()) };
+        let serving = tokio::spawn(async move {
+            let _ = reception.serve(host, stopped.changed()).await;
+            reception.close(LAST_ANSWERS).await;
+        });
         Ok(Self { address, tls: is_tls, server, stop, serving })
     }
 

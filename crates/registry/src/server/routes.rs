@@ -13,12 +13,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
+use windlass_connections::Guest;
 use windlass_contract::registry::RegistryEnvelope;
 use windlass_contract::{Object, Secret};
 
 use super::Server;
 use super::access::{Caller, is_address_of};
-use super::connections::Guest;
 use super::store::StoreError;
 
 /// As long as an id may be in the original's database.

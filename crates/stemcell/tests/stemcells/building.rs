@@ -8,9 +8,10 @@ use std::path::Path;
 
 use serde_json::Value;
 use windlass_contract::ApiVersion;
+use windlass_contract::explain;
 use windlass_stemcell::{Base, BuildError, BuildOptions, DigestCheck, build, inspect};
 
-use crate::rig::{Folder, explain, image_of};
+use crate::rig::{Folder, image_of};
 
 pub(crate) fn options(folder: &Folder, output: &str) -> BuildOptions {
     let agent = folder.path("agent");

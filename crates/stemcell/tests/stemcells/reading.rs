@@ -3,9 +3,10 @@
 use std::fs;
 
 use windlass_contract::ApiVersion;
+use windlass_contract::explain;
 use windlass_stemcell::{DigestCheck, ReadError, unpack};
 
-use crate::rig::{Folder, Tarball, explain};
+use crate::rig::{Folder, Tarball};
 
 pub(crate) const MANIFEST: &str = "---\nname: ubuntu-stemcell\noperating_system: toronto-os\nversion: \"3\"\napi_version: 3\n\
     sha1: shawone\nstemcell_formats: [\"dummy\"]\ncloud_properties:\n  property1: test\n";

@@ -8,11 +8,12 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use serde_json::json;
 use windlass_contract::ApiVersion;
+use windlass_contract::explain;
 use windlass_stemcell::{DigestCheck, RepackError, RepackOptions, build, inspect, repack};
 
 use crate::building;
 use crate::reading::MANIFEST;
-use crate::rig::{Folder, Tarball, explain, image_of};
+use crate::rig::{Folder, Tarball, image_of};
 
 /// The files of a stemcell.
 fn files(stemcell: &Path) -> BTreeMap<String, Vec<u8>> {

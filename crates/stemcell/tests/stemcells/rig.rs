@@ -1,7 +1,6 @@
 //! What the tests are made of: tarballs entry by entry, folders that go away, and what is found in an image.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -75,17 +74,6 @@ impl Folder {
         fs::write(&path, bytes).unwrap();
         path
     }
-}
-
-/// The message with its causes, as the command line prints it.
-pub(crate) fn explain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
 
 /// An entry of an image.

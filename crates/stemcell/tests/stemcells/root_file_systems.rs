@@ -5,10 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use tar::EntryType;
+use windlass_contract::explain;
 use windlass_stemcell::{Base, BuildOptions, RootFsError, build};
 
 use crate::building;
-use crate::rig::{Folder, Found, Tarball, explain, image_of};
+use crate::rig::{Folder, Found, Tarball, image_of};
 
 fn options(folder: &Folder, base: PathBuf) -> BuildOptions {
     BuildOptions { base: Base::RootFs(base), ..building::options(folder, "stemcell.tgz") }

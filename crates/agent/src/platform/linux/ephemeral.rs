@@ -88,7 +88,7 @@ impl Linux {
         let hint = Value::from(settings.disks.ephemeral.clone()?);
         let disk = DiskSettings::new("", hint, settings).ok()?;
         let found = self.devices.wait_for(&disk);
-        found.inspect_err(|error| tracing::warn!("no ephemeral disk: {}", crate::chain(error))).ok()
+        found.inspect_err(|error| tracing::warn!("no ephemeral disk: {}", windlass_contract::explain(error))).ok()
     }
 
     fn set_up_ephemeral(

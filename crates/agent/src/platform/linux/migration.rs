@@ -38,7 +38,7 @@ impl Linux {
             let copied = copied.map_err(|source| {
                 // Jobs can go on with the old disk.
                 if let Err(error) = mounts::remove_flags(&store, MountFlags::RDONLY) {
-                    tracing::warn!("{}", crate::chain(&error));
+                    tracing::warn!("{}", windlass_contract::explain(&error));
                 }
                 PlatformError::Copy { from: store.clone(), to: target.clone(), source }
             })?;

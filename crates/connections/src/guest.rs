@@ -1,0 +1,45 @@
+//! Whoever is connected.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Whoever is connected, and whether the connection keeps its place when the server is full.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Where they are.
+    pub address: SocketAddr,
+    trusted: Arc<AtomicBool>,
+    work: Arc<AtomicUsize>,
+}
+
+/// While this lives, the connection keeps its place.
+#[derive(Debug)]
+pub struct Working<'a>(&'a AtomicUsize);
+
+impl Guest {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Self { address, trusted: Arc::default(), work: Arc::default() }
+    }
+
+    /// Credentials were shown: the connection keeps its place until it ends.
+    pub fn trust(&self) {
+        self.trusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Somebody with credentials is being served: the connection keeps its place until that is done.
+    pub fn working(&self) -> Working<'_> {
+        self.work.fetch_add(1, Ordering::Relaxed);
+        Working(&self.work)
+    }
+
+    pub(crate) fn keeps_place(&self) -> bool {
+        self.trusted.load(Ordering::Relaxed) || self.work.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

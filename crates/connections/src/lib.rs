@@ -1,0 +1,240 @@
+//! A server's connections: how many, how slow and how large they may be, and who goes when it is full.
+//!
+//! Anybody on the network can connect, so whoever has not shown credentials yet gets little: a handshake and a request's head
+//! within bounds of time and size, and no lasting place when others want in. Director, registry and agents serve HTTP/1
+//! through this; what they answer, and to whom, is theirs.
+//!
+//! [`Reception::serve`] takes connections for a [`Host`] until it is told to stop; [`Reception::close`] then finishes the answers
+//! under way. The host marks a connection that shall stay ([`Guest::trust`], [`Guest::working`]); when all places are taken, the
+//! oldest of the others is closed. So no crowd of silent or slow strangers keeps anybody out, and no stranger keeps a
+//! place that somebody with credentials wants.
+//!
+//! - [`guest`]: whoever is connected, and whether they keep their place.
+//! - [`received`]: the bodies of requests, which may be slow, but not for ever.
+
+pub mod guest;
+pub mod received;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+pub use guest::{Guest, Working};
+pub use received::{ReceiveError, Received};
+
+/// How long to wait when no connection can be accepted, for want of file descriptors say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a server puts up with.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How many connections are served at once.
+    pub connections: usize,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How long a request's head may take. An idle connection waits no longer for the next one either, and whoever does not
+    /// take an answer is not waited for longer.
+    pub head: Duration,
+    /// How large a request's head may be; a larger one is answered with `431`.
+    pub head_size: usize,
+    /// How long nothing may come of a request's body.
+    pub pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+            head_size: 64 * 1024,
+            pause: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Open now.
+    pub open: AtomicU64,
+    /// Closed to make room for others, or not let in.
+    pub crowded_out: AtomicU64,
+}
+
+/// Whoever answers.
+pub trait Host: Clone + Send + Sync + 'static {
+    /// The body of an answer.
+    type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+
+    /// TLS for the next connection; none for a server without.
+    fn tls(&self) -> Option<TlsAcceptor>;
+
+    /// Answers a request.
+    fn answer(&self, guest: &Guest, request: Request<Received>) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// A connection's place.
+#[derive(Debug)]
+struct Place {
+    task: AbortHandle,
+    guest: Guest,
+}
+
+/// Where connections come in.
+#[derive(Debug)]
+pub struct Reception {
+    listener: TcpListener,
+    limits: Limits,
+    tally: Arc<Tally>,
+    places: VecDeque<Place>,
+    connections: JoinSet<()>,
+    closing: watch::Sender<()>,
+}
+
+impl Reception {
+    /// Nobody is let in before [`Reception::serve`]; `tally` counts whoever is.
+    pub fn new(listener: TcpListener, limits: Limits, tally: Arc<Tally>) -> Self {
+        let (connections, closing) = (JoinSet::new(), watch::Sender::new(()));
+        Self { listener, limits, tally, places: VecDeque::new(), connections, closing }
+    }
+
+    /// Serves until `stop` resolves, and gives what it resolved to.
+    pub async fn serve<T>(&mut self, host: impl Host, stop: impl Future<Output = T>) -> T {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                stopped = &mut stop => return stopped,
+                accepted = self.listener.accept() => accepted,
+            };
+            while self.connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((stream, address)) if self.has_room() => {
+                    let guest = Guest::new(address);
+                    let connection = Connection {
+                        host: host.clone(),
+                        guest: guest.clone(),
+                        limits: self.limits,
+                        closing: self.closing.subscribe(),
+                        _open: Open::new(self.tally.clone()),
+                    };
+                    let task = self.connections.spawn(connection.serve(stream));
+                    self.places.push_back(Place { task, guest });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Lets nobody in any more, and finishes the answers under way; what has not ended after `patience` is cut off.
+    pub async fn close(self, patience: Duration) {
+        let Self { listener, closing, mut connections, .. } = self;
+        drop((listener, closing));
+        let _ = tokio::time::timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
+    }
+
+    /// Whether there is a place, if need be that of the oldest connection that does not keep its own.
+    fn has_room(&mut self) -> bool {
+        if self.places.len() < self.limits.connections {
+            return true;
+        }
+        self.places.retain(|place| !place.task.is_finished());
+        if self.places.len() < self.limits.connections {
+            return true;
+        }
+        self.tally.crowded_out.fetch_add(1, Ordering::Relaxed);
+        let oldest = self.places.iter().position(|place| !place.guest.keeps_place());
+        match oldest.and_then(|oldest| self.places.remove(oldest)) {
+            Some(place) => {
+                place.task.abort();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Counts a connection as long as it lives, however it ends.
+struct Open(Arc<Tally>);
+
+impl Open {
+    fn new(tally: Arc<Tally>) -> Self {
+        tally.open.fetch_add(1, Ordering::Relaxed);
+        Self(tally)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Connection<H> {
+    host: H,
+    guest: Guest,
+    limits: Limits,
+    closing: watch::Receiver<()>,
+    _open: Open,
+}
+
+impl<H: Host> Connection<H> {
+    async fn serve(self, stream: TcpStream) {
+        // Answers are small and each is waited for; whoever does not take one is not waited for.
+        let _ = stream.set_nodelay(true);
+        let patience = u32::try_from(self.limits.head.as_millis()).unwrap_or(u32::MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
+        let Some(tls) = self.host.tls() else { return self.converse(stream).await };
+        match tokio::time::timeout(self.limits.handshake, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.converse(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, address = %self.guest.address, "no TLS handshake"),
+            Err(_) => tracing::debug!(address = %self.guest.address, "the TLS handshake took too long"),
+        }
+    }
+
+    async fn converse(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let Self { host, guest, limits, mut closing, _open } = self;
+        let service = service_fn(|request: Request<Incoming>| {
+            let request = request.map(|body| Received::new(body, limits.pause));
+            let answer = host.answer(&guest, request);
+            async { Ok::<_, Infallible>(answer.await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head)
+            .max_buf_size(limits.head_size)
+            // The buffer may grow beyond its size by what one read brings.
+            .max_header_size(limits.head_size)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            _ = closing.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, address = %guest.address, "a connection broke");
+        }
+    }
+}
