@@ -91,6 +91,11 @@ pub(crate) fn resolve(
     from_flags_or(&|name| exported(&text, name), url)
 }
 
+/// The director that keeps its state in a folder of this machine.
+pub(crate) fn in_state_dir(folder: &Path) -> Result<Environment, EnvironmentError> {
+    resolve(&Global { state_dir: Some(folder.to_owned()), ..Global::default() }, |_| None)
+}
+
 /// As the original reads it: HTTPS on port 25555 unless said otherwise.
 fn normalise(text: &str) -> Result<String, EnvironmentError> {
     let bad = || EnvironmentError::BadUrl(text.to_owned());

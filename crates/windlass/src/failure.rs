@@ -114,6 +114,8 @@ pub(crate) enum Failure {
     Process(&'static str, #[source] io::Error),
     #[error("cannot {doing}")]
     Bench { doing: &'static str, source: io::Error },
+    #[error("not measured: {0}; the lines above say why")]
+    Unmeasured(String),
     #[error(
         "this build cannot be killed at its steps; build one that can, and run it: \
          'cargo run --release --features kill-points -- bench kills'"
@@ -138,8 +140,7 @@ pub(crate) enum Failure {
 /// An error with its causes. What they quote from files and from the network shall not steer the terminal, and if it has
 /// several lines, such as a director's list of problems, all but the first are indented: none passes for a message of ours.
 pub(crate) fn chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string);
-    let text = causes.collect::<Vec<_>>().join(": ");
+    let text = windlass_contract::explain(error);
     let tidy = |line: &str| {
         let line = line.replace(|letter: char| letter.is_control(), " ");
         line.split_whitespace().collect::<Vec<_>>().join(" ")

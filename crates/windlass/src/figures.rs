@@ -2,9 +2,40 @@
 
 use std::time::Duration;
 
+use crate::table::Table;
+
 /// What stands below the figures of a build that says nothing about speed.
 pub(crate) const DEBUG_BUILD: Option<&str> =
     if cfg!(debug_assertions) { Some("This is a debug build; only a release build says anything.") } else { None };
+
+/// What a measurement found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// All of it.
+    pub(crate) tables: Vec<Table>,
+    /// What is worth quoting.
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// A figure that is worth quoting.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    pub(crate) what: String,
+    pub(crate) value: String,
+    /// Against what was measured in the same breath.
+    pub(crate) ratio: Option<String>,
+}
+
+impl Figure {
+    pub(crate) fn new(what: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { what: what.into(), value: value.into(), ratio: None }
+    }
+
+    /// The same figure against something else.
+    pub(crate) fn against(self, ratio: impl Into<String>) -> Self {
+        Self { ratio: Some(ratio.into()), ..self }
+    }
+}
 
 /// The time that `percent` of the runs did not exceed.
 pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
@@ -12,6 +43,11 @@ pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
     times.sort();
     let index = (times.len() * percent).div_ceil(100).max(1) - 1;
     times.get(index).copied().unwrap_or_default()
+}
+
+/// Memory, for people.
+pub(crate) fn mebibytes(kib: u64) -> String {
+    format!("{:.0} MiB", kib as f64 / 1024.0)
 }
 
 /// A short time, for people.

@@ -9,7 +9,7 @@
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
-//! - [`scratch_cloud`], [`scratch_director`], [`loopback_net`], [`own_machine`], [`figures`]: what measurements have in common.
+//! - [`scratch_cloud`], [`scratch_director`], [`loopback_net`], [`own_machine`], [`load`], [`figures`]: what measurements have in common.
 //! - [`demo`]: the whole system in a minute.
 
 mod cli;
@@ -26,6 +26,7 @@ mod formats;
 mod interpolation;
 mod known_environments;
 mod live_tree;
+mod load;
 mod loopback_net;
 mod own_cpi;
 mod own_machine;

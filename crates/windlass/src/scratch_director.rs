@@ -15,11 +15,26 @@ use windlass_cloud_sim::Inventory;
 use windlass_durable::kill_point::KILL_AT;
 use windlass_durable::process::ProcessIdentity;
 
+use crate::environment::{self, Environment};
+
 /// How long a director may take to answer, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a verb may take.
 const VERB_PATIENCE: Duration = Duration::from_secs(3600);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Agents of many instances have addresses of their own in it.
+const NETWORK: &str = "127.64.0.0/16";
+const GATEWAY: &str = "127.64.0.1";
+/// How long a director that has nothing to do is left alone before its memory is read.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The persistent disks of each of many instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disks {
+    None,
+    One,
+}
 
 /// The director. Dropped, it leaves no process and no file behind.
 #[derive(Debug)]
@@ -188,6 +203,56 @@ impl ScratchDirector {
         let printed: Value = serde_json::from_str(&self.ok(&arguments).await?)?;
         let rows = printed.pointer("/Tables/0/Rows").and_then(Value::as_array);
         rows.cloned().ok_or_else(|| io::Error::other(format!("{arguments:?} printed no table")))
+    }
+
+    /// How it is reached.
+    pub(crate) fn environment(&self) -> io::Result<Environment> {
+        environment::in_state_dir(&self.state_dir()).map_err(io::Error::other)
+    }
+
+    /// Memory of the director, by its name in `/proc/PID/status`.
+    pub(crate) fn memory_kib(&self, what: &str) -> io::Result<u64> {
+        let pid = self.pid().ok_or_else(|| self.failed("the director has ended"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(what));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no {what}")))
+    }
+
+    /// Memory of a director that has nothing to do.
+    pub(crate) async fn idle_memory_kib(&self) -> io::Result<u64> {
+        sleep(IDLE).await;
+        self.memory_kib("VmRSS:")
+    }
+
+    /// Prepares a cloud for [`Self::manifest_of_many`].
+    pub(crate) async fn prepare_for_many(&self) -> io::Result<()> {
+        self.prepare(&format!(
+            "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types: [{{name: disk, disk_size: 64}}]\n\
+             networks: [{{name: default, subnets: [{{range: {NETWORK}, gateway: {GATEWAY}, azs: [z1]}}]}}]\n"
+        ))
+        .await
+    }
+
+    /// A file with the manifest of a deployment of many instances, so many of them at a time.
+    pub(crate) fn manifest_of_many(
+        &self,
+        deployment: &str,
+        instances: usize,
+        at_once: usize,
+        disks: Disks,
+    ) -> io::Result<String> {
+        let disk = match disks {
+            Disks::One => "persistent_disk_type: disk, ",
+            Disks::None => "",
+        };
+        let text = format!(
+            "name: {deployment}\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+             update: {{canaries: 1, max_in_flight: {at_once}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+             instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
+             {disk}networks: [{{name: default}}]}}\n"
+        );
+        self.write("manifest.yml", &text)
     }
 
     /// Uploads a stemcell without an image, which is all that the simulated cloud needs, and a cloud config.

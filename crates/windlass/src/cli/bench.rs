@@ -17,8 +17,34 @@ pub(crate) enum BenchVerb {
     Local(BenchLocalArgs),
     /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
     Kills(BenchKillsArgs),
+    /// How much the API answers over TLS, against a bare server
+    Api(BenchApiArgs),
+    /// Everything above that this machine and this build can measure, in one table
+    All(BenchAllArgs),
     /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
     Deploy(BenchDeployArgs),
+}
+
+/// `bench all`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchAllArgs {
+    /// Smaller sizes: a few minutes instead of a quarter of an hour, and figures that vary more
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+/// `bench api`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchApiArgs {
+    /// How many instances the deployment has
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
+    pub(crate) instances: usize,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    pub(crate) connections: usize,
+    /// How long each is measured, three times in turn
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
 }
 
 /// `bench agent`.

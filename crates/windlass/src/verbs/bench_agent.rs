@@ -17,8 +17,7 @@ use windlass_pki::Authority;
 
 use crate::cli::BenchAgentArgs;
 use crate::failure::Failure;
-use crate::figures::{DEBUG_BUILD, percentile};
-use crate::screen::Screen;
+use crate::figures::{DEBUG_BUILD, Figure, Report, percentile};
 use crate::table::Table;
 
 /// The variable that names the original's executable.
@@ -32,7 +31,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// How long the memory must stay the same to be that of an agent that has nothing to do.
 const IDLE: Duration = Duration::from_millis(500);
 
-pub(crate) async fn run(screen: &mut Screen, arguments: &BenchAgentArgs) -> Result<(), Failure> {
+pub(crate) async fn measure(arguments: &BenchAgentArgs) -> Result<Report, Failure> {
     let mut subjects = vec![Subject::new("windlass", own_agent(arguments).map_err(failed("find the agent"))?)];
     subjects.extend(std::env::var_os(ORIGINAL).map(|program| Subject::new("original", vec![program])));
     let authority = Authority::new().map_err(|error| failed("make certificates")(io::Error::other(error)))?;
@@ -47,8 +46,7 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchAgentArgs) -> Resu
         }
     }
     subjects.sort_by_key(|subject| subject.name != "windlass");
-    screen.table(&table(&subjects, arguments));
-    Ok(())
+    Ok(Report { tables: vec![table(&subjects, arguments)], figures: quoted(&subjects) })
 }
 
 fn failed(doing: &'static str) -> impl Fn(io::Error) -> Failure {
@@ -193,6 +191,22 @@ fn medians(subject: &Subject) -> [f64; 3] {
     memory.sort();
     let memory = memory.get(memory.len() / 2).copied().unwrap_or_default() as f64 / 1024.0;
     [median(&|figures| figures.first_pong), median(&|figures| figures.ping), memory]
+}
+
+fn quoted(subjects: &[Subject]) -> Vec<Figure> {
+    let Some((own, original)) = subjects.split_first() else { return Vec::new() };
+    let ours = medians(own);
+    let values =
+        [format!("{:.1} ms", ours[0] * 1000.0), format!("{:.3} ms", ours[1] * 1000.0), format!("{:.1} MiB", ours[2])];
+    let names = ["an agent, from its start to its first pong", "a ping of an agent", "memory of an idle agent"];
+    let figures = names.into_iter().zip(values).map(|(what, value)| Figure::new(what, value));
+    match original.first().map(medians) {
+        Some(theirs) => figures
+            .zip(ours.into_iter().zip(theirs))
+            .map(|(figure, (own, their))| figure.against(format!("{:.2} times the original's", own / their)))
+            .collect(),
+        None => figures.collect(),
+    }
 }
 
 fn table(subjects: &[Subject], arguments: &BenchAgentArgs) -> Table {

@@ -13,9 +13,8 @@ use windlass_certify::CommandLine;
 
 use crate::cli::BenchCpiCallArgs;
 use crate::failure::Failure;
-use crate::figures::{DEBUG_BUILD, percentile};
+use crate::figures::{DEBUG_BUILD, Figure, Report, percentile};
 use crate::own_cpi;
-use crate::screen::Screen;
 use crate::table::Table;
 use crate::verbs::certify::CertifyFailure;
 
@@ -25,7 +24,7 @@ const WARM_UP: usize = 10;
 /// How often memory is measured; it hardly varies.
 const MEMORY_RUNS: usize = 5;
 
-pub(crate) fn run(screen: &mut Screen, arguments: &BenchCpiCallArgs) -> Result<(), Failure> {
+pub(crate) fn measure(arguments: &BenchCpiCallArgs) -> Result<Report, Failure> {
     // Lives as long as the CPI that keeps its state there.
     let state = tempfile::tempdir().map_err(|source| failed("make a state folder", source))?;
     let cpi = match &arguments.cpi {
@@ -57,8 +56,7 @@ pub(crate) fn run(screen: &mut Screen, arguments: &BenchCpiCallArgs) -> Result<(
             subject.peak_kib = subject.peak_kib.max(Some(peak));
         }
     }
-    screen.table(&table(&subjects, arguments.runs));
-    Ok(())
+    Ok(Report { tables: vec![table(&subjects, arguments.runs)], figures: quoted(&subjects) })
 }
 
 /// The CPI of the simulated cloud, with nothing in it.
@@ -201,6 +199,18 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+fn quoted(subjects: &[Subject]) -> Vec<Figure> {
+    let Some((nothing, calls)) = subjects.split_first() else { return Vec::new() };
+    let median = |subject: &Subject| percentile(&subject.times, 50).as_secs_f64();
+    let quote = |call: &Subject| {
+        let memory = call.peak_kib.unwrap_or_default() as f64 / 1024.0;
+        let value = format!("{:.2} ms, {memory:.1} MiB", median(call) * 1000.0);
+        let ratio = format!("{:.2} times starting {}", median(call) / median(nothing), nothing.name);
+        Figure::new(format!("one CPI call ({}), from its start to its answer", call.name), value).against(ratio)
+    };
+    calls.iter().map(quote).collect()
 }
 
 fn table(subjects: &[Subject], runs: usize) -> Table {

@@ -1,7 +1,9 @@
 //! One file per verb, or per few that belong together.
 
 mod attach_disk;
+mod bench;
 mod bench_agent;
+mod bench_api;
 mod bench_cpi_call;
 mod bench_deploy;
 mod bench_kills;
@@ -133,7 +135,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 /// Whether a verb touches networks and mounts, and therefore runs where they are its own, if it can.
 fn has_its_own_machine(verb: &Verb) -> bool {
     match verb {
-        Verb::Bench(BenchVerb::Local(_) | BenchVerb::Kills(_) | BenchVerb::Deploy(_)) => true,
+        Verb::Bench(BenchVerb::Agent(_) | BenchVerb::CpiCall(_) | BenchVerb::Registry(_)) => false,
+        Verb::Bench(_) => true,
         Verb::Demo { keep, isolation } => !keep && *isolation != Some(windlass_cloud_local::Isolation::Process),
         _ => false,
     }
@@ -165,12 +168,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Stemcell(StemcellVerb::Repack(arguments)) => stemcell_repack::run(screen, arguments),
         Verb::Local(verb) => local::run(screen, flags, verb),
         Verb::Sim(SimArgs { verb: Some(verb), .. }) => sim::look(screen, verb),
-        Verb::Bench(BenchVerb::Agent(arguments)) => bench_agent::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::CpiCall(arguments)) => bench_cpi_call::run(screen, &arguments),
-        Verb::Bench(BenchVerb::Local(arguments)) => bench_local::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::Deploy(arguments)) => bench_deploy::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::Kills(arguments)) => bench_kills::run(screen, &arguments).await,
-        Verb::Bench(BenchVerb::Registry(arguments)) => bench_registry::run(screen, &arguments).await,
+        Verb::Bench(verb) => bench::run(screen, verb).await,
         Verb::Remote(verb) => {
             remote::run(&mut Session::open(flags, screen)?, flags, verb).await?;
             screen.check_columns()

@@ -15,6 +15,7 @@ use windlass_durable::HAS_KILL_POINTS;
 
 use crate::cli::BenchKillsArgs;
 use crate::failure::Failure;
+use crate::figures::{Figure, Report};
 use crate::foreground::Stop;
 use crate::scratch_cloud::{ScratchCloud, request, result};
 use crate::screen::Screen;
@@ -23,7 +24,7 @@ use director::{Counts, Operation};
 use machine::Watch;
 use scene::{METHODS, Scene};
 
-pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Result<(), Failure> {
+pub(crate) async fn measure(screen: &mut Screen, arguments: &BenchKillsArgs) -> Result<Report, Failure> {
     if !HAS_KILL_POINTS {
         return Err(Failure::NoKillPoints);
     }
@@ -35,6 +36,7 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Resu
         });
     }
     let mut stop = Stop::listen()?;
+    let mut report = Report::default();
     let (director, methods): (Vec<_>, Vec<_>) = arguments.methods.iter().partition(|name| *name == DIRECTOR);
     if arguments.methods.is_empty() || !director.is_empty() {
         let swept = tokio::select! {
@@ -42,10 +44,12 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Resu
             () = stop.wanted() => Err(io::Error::other("stopped")),
         };
         let swept = swept.map_err(|source| Failure::Bench { doing: "sweep the director", source })?;
-        screen.table(&director_table(&swept));
+        let kills: u64 = swept.iter().map(|(_, counts)| counts.kills).sum();
+        report.figures.push(Figure::new("kills of the director that lose and leave nothing", kills.to_string()));
+        report.tables.push(director_table(&swept));
     }
     if !director.is_empty() && methods.is_empty() {
-        return Ok(());
+        return Ok(report);
     }
     let mut rows = Vec::new();
     for isolation in [Isolation::Container, Isolation::Process] {
@@ -63,8 +67,11 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchKillsArgs) -> Resu
         cleared.map_err(failed)?;
         watch.nothing_is_left().map_err(failed)?;
     }
-    screen.table(&table(rows, own_machine::is_inside()));
-    Ok(())
+    let kills: u64 = rows.iter().map(|swept| swept.kills).sum();
+    let what = "kills of the embedded cloud's CPI that lose and leave nothing";
+    report.figures.push(Figure::new(what, kills.to_string()));
+    report.tables.push(table(rows, own_machine::is_inside()));
+    Ok(report)
 }
 
 /// What stands for all that a director does.

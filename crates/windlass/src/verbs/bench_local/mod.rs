@@ -15,7 +15,7 @@ use windlass_cloud_local::Isolation;
 
 use crate::cli::BenchLocalArgs;
 use crate::failure::Failure;
-use crate::figures::{DEBUG_BUILD, milliseconds, percentile};
+use crate::figures::{DEBUG_BUILD, Figure, Report, milliseconds, percentile};
 use crate::foreground::Stop;
 use crate::scratch_cloud::{ScratchCloud, ScratchVm, text};
 use crate::screen::Screen;
@@ -34,21 +34,20 @@ const DATA_MIB: u64 = 100;
 /// How many VMs are compared at the beginning and at the end of a row of them.
 const ENDS: usize = 10;
 
-pub(crate) async fn run(screen: &mut Screen, arguments: &BenchLocalArgs) -> Result<(), Failure> {
+pub(crate) async fn measure(screen: &mut Screen, arguments: &BenchLocalArgs) -> Result<Report, Failure> {
     let inside = windlass_cloud_local::own_machine::is_inside();
     let isolation = if inside { Isolation::Container } else { Isolation::Process };
     let mut stop = Stop::listen()?;
     let cloud = ScratchCloud::new(isolation).await.map_err(failed)?;
     let measured = tokio::select! {
-        measured = measure(screen, &cloud, arguments) => measured,
+        measured = all_figures(screen, &cloud, arguments) => measured,
         () = stop.wanted() => Err(io::Error::other("stopped")),
     };
     let cleared = cloud.clear().await;
     let figures = measured.map_err(failed)?;
     cleared.map_err(failed)?;
-    screen.table(&figures.costs(isolation, arguments));
-    screen.table(&figures.growth(arguments));
-    Ok(())
+    let tables = vec![figures.costs(isolation, arguments), figures.growth(arguments)];
+    Ok(Report { tables, figures: figures.quoted(isolation, arguments) })
 }
 
 fn failed(source: io::Error) -> Failure {
@@ -74,7 +73,7 @@ impl Figures {
     }
 }
 
-async fn measure(screen: &mut Screen, cloud: &ScratchCloud, arguments: &BenchLocalArgs) -> io::Result<Figures> {
+async fn all_figures(screen: &mut Screen, cloud: &ScratchCloud, arguments: &BenchLocalArgs) -> io::Result<Figures> {
     let mut figures = Figures::default();
     let (mut bare, refused) = match cloud.isolation() {
         Isolation::Container => Bare::of_this_machine(cloud.folder(), &cloud.root())?,
@@ -106,6 +105,7 @@ fn bare_start(runtime: &str) -> String {
 }
 
 const CREATE_VM: &str = "create_vm";
+const FIRST_PONG: &str = "create_vm to the first pong";
 
 /// A VM with a disk, from its beginning to its end.
 async fn life(cloud: &ScratchCloud, figures: &mut Figures) -> io::Result<()> {
@@ -113,7 +113,7 @@ async fn life(cloud: &ScratchCloud, figures: &mut Figures) -> io::Result<()> {
     let vm = cloud.vm().await?;
     figures.note(CREATE_VM, begun.elapsed());
     first_pong(&vm.agent).await?;
-    figures.note("create_vm to the first pong", begun.elapsed());
+    figures.note(FIRST_PONG, begun.elapsed());
     let begun = Instant::now();
     let disk = text(&cloud.ok("create_disk", json!([DISK_MIB, {}, vm.cid])).await?)?;
     figures.note("create_disk of 1 GiB", begun.elapsed());
@@ -203,10 +203,40 @@ async fn delete_all(cloud: &ScratchCloud, vms: &[ScratchVm], parallel: usize) ->
     stream::iter(vms).map(delete).buffer_unordered(parallel).try_collect().await
 }
 
+/// The medians of the first and of the last VMs of a row.
+fn ends(times: &[Duration]) -> (Duration, Duration) {
+    let ends = ENDS.min(times.len());
+    (percentile(&times[..ends], 50), percentile(&times[times.len() - ends..], 50))
+}
+
 impl Figures {
     fn median(&self, what: &str) -> Option<f64> {
         let (_, times) = self.times.iter().find(|(name, _)| name == what)?;
         Some(percentile(times, 50).as_secs_f64())
+    }
+
+    fn quoted(&self, isolation: Isolation, arguments: &BenchLocalArgs) -> Vec<Figure> {
+        let bare = self.bare.first().and_then(|runtime| Some((*runtime, self.median(&bare_start(runtime))?)));
+        let mut quoted = Vec::new();
+        for what in [CREATE_VM, FIRST_PONG] {
+            let Some(median) = self.median(what) else { continue };
+            let value = format!("{:.1} ms", median * 1000.0);
+            let figure = Figure::new(format!("a VM isolated as {isolation}: {what}"), value);
+            quoted.push(match bare {
+                Some((runtime, bare)) => figure.against(format!("{:.2} times a bare one by {runtime}", median / bare)),
+                None => figure,
+            });
+        }
+        for times in &self.rows {
+            let (first, last) = ends(times);
+            let ratio = last.as_secs_f64() / first.as_secs_f64();
+            let what = format!("the last {ENDS} of {} VMs", times.len());
+            let against = format!("{ratio:.2} times the first {ENDS}");
+            quoted.push(Figure::new(what, milliseconds(last)).against(against));
+        }
+        let what = format!("{} VMs, {} at once, until all answer", arguments.at_once, arguments.width);
+        quoted.push(Figure::new(what, format!("{:.1} s", self.at_once.as_secs_f64())));
+        quoted
     }
 
     fn costs(&self, isolation: Isolation, arguments: &BenchLocalArgs) -> Table {
@@ -245,9 +275,7 @@ impl Figures {
     fn growth(&self, arguments: &BenchLocalArgs) -> Table {
         let mut rows = Vec::new();
         for times in &self.rows {
-            let ends = ENDS.min(times.len());
-            let first = percentile(&times[..ends], 50);
-            let last = percentile(&times[times.len() - ends..], 50);
+            let (first, last) = ends(times);
             rows.push(vec![
                 format!("{} VMs, one after the other", times.len()),
                 milliseconds(first),

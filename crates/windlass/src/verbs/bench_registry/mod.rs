@@ -3,11 +3,11 @@
 //! All subjects are measured in turn, several times, so that whatever else the machine does slows all of them down alike.
 //! Each is a process of its own; the load comes from this one, over loopback.
 
-mod load;
 mod servers;
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -19,10 +19,9 @@ use windlass_registry::credentials::reading_password;
 
 use crate::cli::BenchRegistryArgs;
 use crate::failure::Failure;
-use crate::figures::{DEBUG_BUILD, percentile};
-use crate::screen::Screen;
+use crate::figures::{DEBUG_BUILD, Figure, Report, percentile};
+use crate::load::{Connection, Load, Measured, one_of};
 use crate::table::Table;
-use load::{Load, Measured};
 use servers::{Nginx, RegistryProcess};
 
 /// How many VMs there are.
@@ -34,7 +33,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const USER: &str = "bench";
 const PASSWORD: &str = "bench";
 
-pub(crate) async fn run(screen: &mut Screen, arguments: &BenchRegistryArgs) -> Result<(), Failure> {
+pub(crate) async fn measure(arguments: &BenchRegistryArgs) -> Result<Report, Failure> {
     let postgres = match PrivatePostgres::start() {
         Ok(server) => Some(server),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -47,11 +46,12 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchRegistryArgs) -> R
     }
     let mut nginx = None;
     for (_, registry) in &registries {
-        let all = Load::new(registry.address, writes(&settings));
-        all.send_each_once(arguments.connections).await.map_err(|source| failed("fill a registry", source))?;
+        let load = Load::new(registry.address);
+        let filled = load.send_each_once(arguments.connections, writes(&settings)).await;
+        filled.map_err(|source| failed("fill a registry", source))?;
         if nginx.is_none() {
-            let reads = Load::new(registry.address, reads(registry.address));
-            let answer = reads.first_body().await.map_err(|source| failed("ask a registry", source))?;
+            let answer = first_answer(&load, &reads(registry.address)).await;
+            let answer = answer.map_err(|source| failed("ask a registry", source))?;
             nginx = Nginx::start(&answer).await.map_err(|source| failed("start nginx", source))?;
         }
     }
@@ -69,15 +69,21 @@ pub(crate) async fn run(screen: &mut Screen, arguments: &BenchRegistryArgs) -> R
     for round in 0..=ROUNDS {
         for subject in &mut subjects {
             let time = if round == 0 { WARM_UP } else { time };
-            let measured = subject.load.run(arguments.connections, time).await;
+            let requests = subject.requests.clone();
+            let exchange = async move |to: &mut Connection, number| one_of(&requests, to, number).await;
+            let measured = subject.load.run(arguments.connections, time, exchange).await;
             let measured = measured.map_err(|source| failed("measure", source))?;
             if round > 0 {
                 subject.measured.add(measured);
             }
         }
     }
-    screen.table(&table(&subjects, arguments, nginx.is_some(), postgres.is_some()));
-    Ok(())
+    let tables = vec![table(&subjects, arguments, nginx.is_some(), postgres.is_some())];
+    Ok(Report { tables, figures: quoted(&subjects, nginx.is_some()) })
+}
+
+async fn first_answer(load: &Load, requests: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+    Ok(load.connect().await?.ok(&requests[0]).await?.body.to_vec())
 }
 
 async fn start(db: Option<&str>) -> Result<RegistryProcess, Failure> {
@@ -136,13 +142,28 @@ fn request(line: &str, host: impl std::fmt::Display, credentials: &str, body: &s
 struct Subject {
     name: String,
     load: Load,
+    requests: Rc<Vec<Vec<u8>>>,
     measured: Measured,
 }
 
 impl Subject {
     fn new(name: String, address: SocketAddr, requests: Vec<Vec<u8>>) -> Self {
-        Self { name, load: Load::new(address, requests), measured: Measured::default() }
+        Self { name, load: Load::new(address), requests: Rc::new(requests), measured: Measured::default() }
     }
+}
+
+fn quoted(subjects: &[Subject], nginx: bool) -> Vec<Figure> {
+    let (standard, registries) = subjects.split_at(usize::from(nginx));
+    let standard = standard.first().map(|nginx| nginx.measured.rate());
+    let quote = |subject: &Subject| {
+        let rate = subject.measured.rate();
+        let figure = Figure::new(format!("{} of a registry", subject.name), format!("{rate:.0} a second"));
+        match standard {
+            Some(standard) => figure.against(format!("{:.2} times nginx serving a file", rate / standard)),
+            None => figure,
+        }
+    };
+    registries.iter().map(quote).collect()
 }
 
 fn table(subjects: &[Subject], arguments: &BenchRegistryArgs, nginx: bool, postgres: bool) -> Table {
