@@ -29,13 +29,6 @@ const GATEWAY: &str = "127.64.0.1";
 /// How long a director that has nothing to do is left alone before its memory is read.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// The persistent disks of each of many instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Disks {
-    None,
-    One,
-}
-
 /// The director. Dropped, it leaves no process and no file behind.
 #[derive(Debug)]
 pub(crate) struct ScratchDirector {
@@ -234,23 +227,20 @@ impl ScratchDirector {
         .await
     }
 
-    /// A file with the manifest of a deployment of many instances, so many of them at a time.
+    /// A file with the manifest of a deployment of many instances, so many of them at a time; `more` is what else is said of
+    /// their group.
     pub(crate) fn manifest_of_many(
         &self,
         deployment: &str,
         instances: usize,
         at_once: usize,
-        disks: Disks,
+        more: &str,
     ) -> io::Result<String> {
-        let disk = match disks {
-            Disks::One => "persistent_disk_type: disk, ",
-            Disks::None => "",
-        };
         let text = format!(
             "name: {deployment}\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
              update: {{canaries: 1, max_in_flight: {at_once}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
              instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
-             {disk}networks: [{{name: default}}]}}\n"
+             {more}networks: [{{name: default}}]}}\n"
         );
         self.write("manifest.yml", &text)
     }

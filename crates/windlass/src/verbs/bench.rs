@@ -26,7 +26,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::Agent(arguments) => bench_agent::measure(&arguments).await,
         BenchVerb::Api(arguments) => bench_api::measure(&arguments).await,
         BenchVerb::CpiCall(arguments) => bench_cpi_call::measure(&arguments),
-        BenchVerb::Deploy(arguments) => bench_deploy::measure(&arguments).await,
+        BenchVerb::Deploy(arguments) => bench_deploy::run(screen, &arguments).await.map(|()| Report::default()),
         BenchVerb::Kills(arguments) => bench_kills::measure(screen, &arguments).await,
         BenchVerb::Local(arguments) => bench_local::measure(screen, &arguments).await,
         BenchVerb::Registry(arguments) => bench_registry::measure(&arguments).await,

@@ -13,24 +13,30 @@ use windlass_contract::cpi::methods;
 
 use crate::cli::BenchDeployArgs;
 use crate::failure::Failure;
-use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes};
+use crate::figures::DEBUG_BUILD;
 use crate::foreground::Stop;
-use crate::scratch_director::{Disks, ScratchDirector};
+use crate::scratch_director::ScratchDirector;
+use crate::screen::Screen;
 use crate::table::Table;
 
-const DEPLOYMENT: &str = "many";
+/// Agents have addresses of their own in it.
+const NETWORK: &str = "127.64.0.0/16";
+const GATEWAY: &str = "127.64.0.1";
+/// How long a director that has nothing to do is left alone before its memory is read.
+const IDLE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Failure> {
+pub(crate) async fn run(screen: &mut Screen, arguments: &BenchDeployArgs) -> Result<(), Failure> {
     let mut stop = Stop::listen()?;
     let mut all = Vec::new();
     for instances in &arguments.instances {
         let measured = tokio::select! {
-            measured = figures(arguments, *instances) => measured,
+            measured = measure(arguments, *instances) => measured,
             () = stop.wanted() => Err(io::Error::other("stopped")),
         };
         all.push(measured.map_err(|source| Failure::Bench { doing: "measure deploys", source })?);
     }
-    Ok(Report { tables: vec![table(arguments, &all)], figures: all.iter().flat_map(quoted).collect() })
+    screen.table(&table(arguments, &all));
+    Ok(())
 }
 
 /// What was seen of one size.
@@ -45,7 +51,7 @@ struct Figures {
     peak_kib: u64,
 }
 
-async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
+async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
     let latency: Map<String, Value> = methods::NAMES
         .iter()
         .copied()
@@ -61,9 +67,24 @@ async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
     }
     director.write("director.yml", &format!("max_threads: {}\n", arguments.at_once))?;
     director.start(None).await?;
-    let idle_kib = director.idle_memory_kib().await?;
-    director.prepare_for_many().await?;
-    let manifest = director.manifest_of_many(DEPLOYMENT, instances, arguments.at_once, Disks::One)?;
+    tokio::time::sleep(IDLE).await;
+    let idle_kib = memory_kib(&director, "VmRSS:")?;
+    director
+        .prepare(&format!(
+            "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types: [{{name: disk, disk_size: 64}}]\n\
+             networks: [{{name: default, subnets: [{{range: {NETWORK}, gateway: {GATEWAY}, azs: [z1]}}]}}]\n"
+        ))
+        .await?;
+    let parallel = arguments.at_once;
+    let manifest = director.write(
+        "manifest.yml",
+        &format!(
+            "name: many\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+             update: {{canaries: 1, max_in_flight: {parallel}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+             instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
+             persistent_disk_type: disk, networks: [{{name: default}}]}}\n"
+        ),
+    )?;
     fs::remove_file(director.cloud().join(CALL_LOG))?;
     let deploy = timed(&director, &manifest).await?;
     let calls = calls(&director)?;
@@ -82,13 +103,13 @@ async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
         ideal: ideal(arguments, &calls),
         no_op,
         idle_kib,
-        peak_kib: director.memory_kib("VmHWM:")?,
+        peak_kib: memory_kib(&director, "VmHWM:")?,
     })
 }
 
 async fn timed(director: &ScratchDirector, manifest: &str) -> io::Result<Duration> {
     let started = Instant::now();
-    director.ok(&["-d", DEPLOYMENT, "deploy", manifest]).await?;
+    director.ok(&["-d", "many", "deploy", manifest]).await?;
     Ok(started.elapsed())
 }
 
@@ -111,35 +132,24 @@ fn ideal(arguments: &BenchDeployArgs, calls: &BTreeMap<String, u64>) -> Duration
     Duration::from_millis(total / arguments.at_once as u64)
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
-}
-
-impl Figures {
-    fn ratio(&self) -> f64 {
-        self.deploy.as_secs_f64() / self.ideal.as_secs_f64()
-    }
-}
-
-fn quoted(figures: &Figures) -> [Figure; 3] {
-    let instances = figures.instances;
-    let memory = format!("{}, {}", mebibytes(figures.idle_kib), mebibytes(figures.peak_kib));
-    [
-        Figure::new(format!("deploy of {instances} instances with a disk each"), seconds(figures.deploy))
-            .against(format!("{:.2} times what the cloud takes", figures.ratio())),
-        Figure::new(format!("the same deploy of {instances} again, without changes"), seconds(figures.no_op)),
-        Figure::new(format!("memory of a director: idle, and at most with {instances}"), memory),
-    ]
+fn memory_kib(director: &ScratchDirector, what: &str) -> io::Result<u64> {
+    let pid = director.pid().ok_or_else(|| io::Error::other("the director has ended"))?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no {what}")))
 }
 
 fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
+    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+    let mebibytes = |kib: u64| format!("{:.0} MiB", kib as f64 / 1024.0);
     let row = |figures: &Figures| {
         vec![
             figures.instances.to_string(),
             figures.calls.to_string(),
             seconds(figures.deploy),
             seconds(figures.ideal),
-            format!("{:.2}", figures.ratio()),
+            format!("{:.2}", figures.deploy.as_secs_f64() / figures.ideal.as_secs_f64()),
             seconds(figures.no_op),
             mebibytes(figures.idle_kib),
             mebibytes(figures.peak_kib),

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds, percentile};
 use crate::foreground::Stop;
 use crate::load::{Connection, Load, Measured, one_of};
-use crate::scratch_director::{Disks, ScratchDirector};
+use crate::scratch_director::ScratchDirector;
 use crate::table::Table;
 use floor::Floor;
 
@@ -119,7 +119,7 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
     director.start(None).await?;
     let idle_kib = director.idle_memory_kib().await?;
     director.prepare_for_many().await?;
-    let manifest = director.manifest_of_many(DEPLOYMENT, arguments.instances, AT_ONCE, Disks::None)?;
+    let manifest = director.manifest_of_many(DEPLOYMENT, arguments.instances, AT_ONCE, "")?;
     director.ok(&["-d", DEPLOYMENT, "deploy", &manifest]).await?;
     let Environment { url, ca, client, client_secret } = director.environment()?;
     let unusable = || io::Error::other("the director's env.sh says too little");
