@@ -1,10 +1,11 @@
 //! The cloud, and which file serves which method.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use windlass_contract::cpi::methods::{
     AttachDisk, CalculateVmCloudProperties, CreateDisk, CreateNetwork, CreateStemcell, CreateVm, DeleteDisk,
     DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm,
@@ -22,7 +23,7 @@ use crate::agents::Line;
 use crate::config::SimConfig;
 use crate::faults::Faults;
 use crate::methods;
-use crate::records::{DISKS, DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
+use crate::records::{DISKS, DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord, now};
 
 /// What was called, if that is noted.
 pub const CALL_LOG: &str = "calls.log";
@@ -44,6 +45,8 @@ pub struct SimCloud {
     pub(crate) line: Line,
     locks: PathBuf,
     memory: PathBuf,
+    /// When this process's one call began.
+    begun: Instant,
 }
 
 impl SimCloud {
@@ -62,6 +65,7 @@ impl SimCloud {
             locks: state.join("locks"),
             memory: state.join("requests"),
             line: Line::new(&state, config.windlass.clone()),
+            begun: Instant::now(),
             config,
         })
     }
@@ -144,15 +148,26 @@ impl SimCloud {
         }
     }
 
-    /// One call of a method, as slow and as faulty as the configuration says.
+    /// How long a method takes at least.
+    fn latency(&self, method: &str) -> Duration {
+        Duration::from_millis(self.config.latency.get(method).copied().unwrap_or_default())
+    }
+
+    /// When a VM is on that this call of a method starts: when it says so.
+    pub(crate) fn started_by(&self, method: &str) -> u64 {
+        let left = self.latency(method).saturating_sub(self.begun.elapsed());
+        now().saturating_add(left.as_millis() as u64)
+    }
+
+    /// One call of a method, as slow and as faulty as the configuration says. What the simulation itself takes is a part of
+    /// the latency. The effect comes first, so that a caller who gives up leaves it behind.
     async fn simulate<T>(&self, method: &str, effect: impl FnOnce() -> Result<T, CpiError>) -> Result<T, CpiError> {
         if self.config.log_calls {
             self.note_call(method)?;
         }
-        if let Some(milliseconds) = self.config.latency.get(method) {
-            tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
-        }
-        self.faults.meet(method, effect).await
+        let answer = self.faults.meet(method, effect).await;
+        tokio::time::sleep_until(self.begun + self.latency(method)).await;
+        answer
     }
 }
 
@@ -172,9 +187,8 @@ pub(crate) fn write_content(from: Option<&Path>, to: &Path) -> Result<(), CpiErr
         Some(from) => copy_tree(from, to),
         None => file::create_private_dir(to),
     };
-    let flushed = written.and_then(|()| File::open(to)?.sync_all());
     kill_point("a disk's content is there");
-    flushed.map_err(|error| {
+    written.map_err(|error| {
         let kind =
             if error.kind() == io::ErrorKind::StorageFull { ErrorType::NoDiskSpace } else { ErrorType::CloudError };
         CpiError::new(kind, format!("cannot write {}: {error}", to.display()))
@@ -194,7 +208,6 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
             std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
         } else if kind.is_file() {
             fs::copy(&from, &to)?;
-            File::open(&to)?.sync_all()?;
         }
     }
     Ok(())

@@ -50,9 +50,11 @@ use agents::{HostError, Stay};
 pub use cloud::SimCloud;
 pub use config::SimConfig;
 pub use inventory::{Inventory, kill, settings, state_dir, status};
+use windlass_durable::file;
 
 /// Serves the one CPI call of this process, with the configuration at `config` or without one.
 pub fn serve(config: Option<&Path>) -> ExitCode {
+    file::leave_flushing_to_the_kernel();
     faults::keep_stdout();
     windlass_cpi::serve_with(|| config::load(config), |config| SimCloud::new(config.plugin()?))
 }
@@ -60,6 +62,7 @@ pub fn serve(config: Option<&Path>) -> ExitCode {
 /// Hosts the simulated agents in the folder `state` as long as there are VMs (`windlass sim-host DIR`, which CPI calls
 /// start). Another host in its place is a success.
 pub fn sim_host(state: &Path) -> ExitCode {
+    file::leave_flushing_to_the_kernel();
     match agents::host(state, Stay::WhileNeeded, |_| ()) {
         Ok(()) | Err(HostError::AnotherHost { .. }) => ExitCode::SUCCESS,
         Err(error) => {

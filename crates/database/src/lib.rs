@@ -16,10 +16,12 @@ mod private_postgres;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use migration::Migration;
 #[cfg(feature = "private-postgres")]
@@ -43,6 +45,8 @@ pub struct Database {
     pool: AnyPool,
     /// Connections that do not flush; none on PostgreSQL, where each transaction can say so itself.
     unflushed: Option<AnyPool>,
+    /// SQLite has one writer at a time; the others queue here, because in its own queue they sleep up to 100 ms too long.
+    turn: Option<Arc<Semaphore>>,
     dialect: Dialect,
 }
 
@@ -149,7 +153,8 @@ impl Database {
                     .connect_lazy_with(options),
             ),
         };
-        let database = Self { pool, unflushed, dialect };
+        let turn = (dialect == Dialect::Sqlite).then(|| Arc::new(Semaphore::new(1)));
+        let database = Self { pool, unflushed, turn, dialect };
         migration::apply(&database, ledger, migrations).await?;
         Ok(database)
     }
@@ -167,18 +172,29 @@ impl Database {
     /// Begins a transaction that may write. On SQLite it takes the write lock at once, so that it never fails half-way
     /// because another one was quicker.
     pub async fn begin(&self) -> Result<Transaction, sqlx::Error> {
+        let turn = self.turn().await?;
         let begin = match self.dialect {
             Dialect::Sqlite => "BEGIN IMMEDIATE",
             Dialect::Postgres => "BEGIN",
         };
-        Ok(Transaction { inner: self.pool.begin_with(begin).await? })
+        Ok(Transaction { inner: self.pool.begin_with(begin).await?, _turn: turn })
+    }
+
+    async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, sqlx::Error> {
+        match &self.turn {
+            Some(turn) => Ok(Some(turn.clone().acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?)),
+            None => Ok(None),
+        }
     }
 
     /// The same for what may be taken back by a loss of power, though not by a kill: it is flushed with the next transaction
     /// that is, and never without those before it.
     pub async fn begin_unflushed(&self) -> Result<Transaction, sqlx::Error> {
         match &self.unflushed {
-            Some(pool) => Ok(Transaction { inner: pool.begin_with("BEGIN IMMEDIATE").await? }),
+            Some(pool) => {
+                let turn = self.turn().await?;
+                Ok(Transaction { inner: pool.begin_with("BEGIN IMMEDIATE").await?, _turn: turn })
+            }
             None => {
                 let mut transaction = self.begin().await?;
                 transaction.connection().execute("SET LOCAL synchronous_commit = off").await?;
@@ -220,6 +236,7 @@ fn create_private(url: &str) -> Result<(), OpenError> {
 #[derive(Debug)]
 pub struct Transaction {
     inner: sqlx::Transaction<'static, Any>,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Transaction {

@@ -71,10 +71,10 @@ fn agent_of(vm: &VmRecord, folder: &Path, address: IpAddr) -> Embedded {
     }
 }
 
-/// The host may have started long after the VM.
+/// The host may have started long after the VM, and the VM is on only when the call that starts it has said so.
 fn left_of_delay(vm: &VmRecord) -> Duration {
     let up = UNIX_EPOCH + Duration::from_millis(vm.started_at.saturating_add(vm.agent.delay));
-    up.duration_since(SystemTime::now()).unwrap_or_default().min(Duration::from_millis(vm.agent.delay))
+    up.duration_since(SystemTime::now()).unwrap_or_default()
 }
 
 async fn live(agent: Embedded, mut up: Instant, mut end: oneshot::Receiver<()>, switch_off: impl FnOnce()) {

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use windlass_contract::cpi::methods::{CreateVm, DeleteVm};
-use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType};
+use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType, Method};
 use windlass_contract::{DiskHint, Networks, Object, VmCid};
 use windlass_cpi::{Call, UserData};
 use windlass_durable::file;
@@ -13,7 +13,7 @@ use super::delete_vm;
 use crate::agents::AgentBehaviour;
 use crate::cloud::SimCloud;
 use crate::network_plan;
-use crate::records::{USER_DATA, VmRecord, now};
+use crate::records::{USER_DATA, VmRecord};
 
 /// The key in `cloud_properties` that names a type of the catalogue.
 pub(crate) const INSTANCE_TYPE: &str = "instance_type";
@@ -90,7 +90,7 @@ fn build(
         addresses,
         metadata: Object::new(),
         boots: 1,
-        started_at: now(),
+        started_at: cloud.started_by(CreateVm::NAME),
         is_off: false,
         agent,
         disks: Default::default(),

@@ -1,10 +1,9 @@
 //! `reboot_vm`: counts one more boot, at which the VM's agent starts anew; a VM that is off is on again.
 
-use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::RebootVm;
+use windlass_contract::cpi::{CpiError, Method};
 
 use crate::cloud::SimCloud;
-use crate::records::now;
 
 pub(crate) fn run(cloud: &SimCloud, vm: RebootVm) -> Result<(), CpiError> {
     let cid = vm.vm_cid;
@@ -12,7 +11,7 @@ pub(crate) fn run(cloud: &SimCloud, vm: RebootVm) -> Result<(), CpiError> {
         return Err(CpiError::vm_not_found(&cid));
     };
     record.boots += 1;
-    record.started_at = now();
+    record.started_at = cloud.started_by(RebootVm::NAME);
     record.is_off = false;
     cloud.faults.half_way();
     cloud.vms.write(cid.as_str(), &record)?;

@@ -13,7 +13,7 @@ use windlass_contract::cpi::methods;
 
 use crate::cli::BenchDeployArgs;
 use crate::failure::Failure;
-use crate::figures::DEBUG_BUILD;
+use crate::figures::{DEBUG_BUILD, milliseconds};
 use crate::foreground::Stop;
 use crate::scratch_director::ScratchDirector;
 use crate::screen::Screen;
@@ -24,6 +24,8 @@ const NETWORK: &str = "127.64.0.0/16";
 const GATEWAY: &str = "127.64.0.1";
 /// How long a director that has nothing to do is left alone before its memory is read.
 const IDLE: Duration = Duration::from_secs(2);
+/// What Linux counts processor time in.
+const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(screen: &mut Screen, arguments: &BenchDeployArgs) -> Result<(), Failure> {
     let mut stop = Stop::listen()?;
@@ -47,6 +49,8 @@ struct Figures {
     deploy: Duration,
     ideal: Duration,
     no_op: Duration,
+    /// Processor time of the director, without its CPIs.
+    own_time: Duration,
     idle_kib: u64,
     peak_kib: u64,
 }
@@ -86,7 +90,9 @@ async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
         ),
     )?;
     fs::remove_file(director.cloud().join(CALL_LOG))?;
+    let before = processor_time(&director)?;
     let deploy = timed(&director, &manifest).await?;
+    let own_time = processor_time(&director)?.saturating_sub(before);
     let calls = calls(&director)?;
     let no_op = timed(&director, &manifest).await?;
     let (vms, disks) = {
@@ -102,6 +108,7 @@ async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
         deploy,
         ideal: ideal(arguments, &calls),
         no_op,
+        own_time,
         idle_kib,
         peak_kib: memory_kib(&director, "VmHWM:")?,
     })
@@ -133,11 +140,23 @@ fn ideal(arguments: &BenchDeployArgs, calls: &BTreeMap<String, u64>) -> Duration
 }
 
 fn memory_kib(director: &ScratchDirector, what: &str) -> io::Result<u64> {
-    let pid = director.pid().ok_or_else(|| io::Error::other("the director has ended"))?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let status = of_process(director, "status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(what));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no {what}")))
+    number.ok_or_else(|| io::Error::other(format!("the director's status has no {what}")))
+}
+
+/// Fields 14 and 15 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
+fn processor_time(director: &ScratchDirector) -> io::Result<Duration> {
+    let stat = of_process(director, "stat")?;
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
+}
+
+fn of_process(director: &ScratchDirector, file: &str) -> io::Result<String> {
+    let pid = director.pid().ok_or_else(|| io::Error::other("the director has ended"))?;
+    fs::read_to_string(format!("/proc/{pid}/{file}"))
 }
 
 fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
@@ -151,6 +170,7 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
             seconds(figures.ideal),
             format!("{:.2}", figures.deploy.as_secs_f64() / figures.ideal.as_secs_f64()),
             seconds(figures.no_op),
+            milliseconds(figures.own_time / figures.instances as u32),
             mebibytes(figures.idle_kib),
             mebibytes(figures.peak_kib),
         ]
@@ -160,7 +180,7 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
         title: Some(format!(
             "create_vm {create_vm} ms, other calls {call} ms, agents up {agent} ms later, {at_once} at a time"
         )),
-        header: vec!["Instances", "CPI calls", "Deploy", "Ideal", "Ratio", "No-op", "Idle", "Peak"],
+        header: vec!["Instances", "CPI calls", "Deploy", "Ideal", "Ratio", "No-op", "Own CPU/inst.", "Idle", "Peak"],
         rows: all.iter().map(row).collect(),
         notes: DEBUG_BUILD.filter(|_| arguments.program.is_none()).into_iter().collect(),
         ..Table::default()
