@@ -126,7 +126,7 @@ pub(super) async fn document() -> Json<Value> {
     Json(built())
 }
 
-fn built() -> Value {
+pub(super) fn built() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
         let entry = paths.entry(route.1).or_insert_with(|| json!({}));

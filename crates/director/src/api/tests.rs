@@ -68,8 +68,12 @@ impl Bench {
             let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
             request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
         }
+        self.answer(request.body(body.into()).unwrap()).await
+    }
+
+    async fn answer(&self, request: Request<Body>) -> (StatusCode, String) {
         let service = TowerToHyperService::new(router(self.director.clone()));
-        let answer = service.call(request.body(body.into()).unwrap()).await.unwrap();
+        let answer = service.call(request).await.unwrap();
         let status = answer.status();
         let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -85,11 +89,12 @@ impl Bench {
 /// Every path in a part of the routes' source, with something in the place of its parameters.
 fn paths(source: &str) -> BTreeSet<String> {
     let literals = source.split('"').skip(1).step_by(2).filter(|literal| literal.starts_with('/'));
-    literals
-        .map(|path| {
-            path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect::<Vec<_>>().join("/")
-        })
-        .collect()
+    literals.map(|path| path_with(path, "1")).collect()
+}
+
+/// A path with a word in the place of each of its parameters.
+fn path_with(path: &str, word: &str) -> String {
+    path.split('/').map(|part| if part.starts_with('{') { word } else { part }).collect::<Vec<_>>().join("/")
 }
 
 fn source() -> &'static str {
@@ -146,6 +151,134 @@ async fn readers_look_and_change_nothing() {
             (StatusCode::OK, "[]".to_owned()),
             "{path}"
         );
+    }
+}
+
+/// Every operation that `/openapi.json` describes, with something in the place of its parameters, and whether it needs
+/// credentials.
+fn operations() -> Vec<(Method, String, bool)> {
+    let document = openapi::built();
+    let paths = document["paths"].as_object().unwrap();
+    let mut operations = Vec::new();
+    for (path, described) in paths {
+        for (method, operation) in described.as_object().unwrap() {
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let is_open = operation["security"] == json!([]);
+            operations.push((method, path_with(path, "1"), !is_open));
+        }
+    }
+    assert!(operations.len() > 80);
+    operations
+}
+
+/// These compare and change nothing, although they have bodies.
+fn only_looks(method: &Method, path: &str) -> bool {
+    method == Method::GET
+        || path.ends_with("/diff")
+        || path.starts_with("/packages/matches")
+        || path == "/windlass/plan"
+}
+
+/// Generated from what is described, so that a route that comes with the next change is tried as well.
+#[tokio::test]
+async fn every_operation_wants_credentials_and_every_change_those_of_an_admin() {
+    let bench = Bench::new().await;
+    let everything_known = async || {
+        let mut known = Vec::new();
+        for path in ["/tasks?verbose=2", "/configs?latest=false", "/events", "/resurrection", "/deployments"] {
+            known.push(bench.ask(Method::GET, path, "").await.1);
+        }
+        known
+    };
+    let before = everything_known().await;
+    for (method, path, is_closed) in operations() {
+        for user in [None, Some("nobody")] {
+            let (status, text) = bench.send(user, method.clone(), &path, "{}").await;
+            let expected = if is_closed { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+            assert_eq!(status, expected, "{method} {path} without credentials: {text}");
+        }
+        let (status, text) = bench.send(Some("reader"), method.clone(), &path, "{}").await;
+        if is_closed && !only_looks(&method, &path) {
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{method} {path} as reader: {text}");
+        }
+        assert!(!text.starts_with("Not Found: "), "{method} {path} is described, but no route");
+    }
+    assert_eq!(everything_known().await, before, "nobody without an admin's credentials changed anything");
+}
+
+/// Bodies of every kind, good and bad, the same in every run.
+fn bodies() -> Vec<Vec<u8>> {
+    let mut bodies: Vec<Vec<u8>> = [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "7",
+        "\"x\"",
+        "{\"a\":",
+        "[[[[",
+        "a: [",
+        "- - -",
+        "{\"type\": 7, \"name\": [], \"content\": {}}",
+        "{\"resolutions\": {\"x\": null}}",
+        "{\"jobs\": {\"g\": [7]}}",
+        "{\"stemcell\": {}}",
+        "name: {a: b}",
+        "name: d\ninstance_groups: 7\n",
+        "{\"location\": \"file:///etc/passwd\"}",
+        "a: &a [*a]",
+        "\u{feff}a: b",
+        "---\n---\n",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec();
+    let mut seed = 1_u64;
+    for length in (0..400).step_by(17) {
+        let byte = |_| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 56) as u8
+        };
+        bodies.push((0..length).map(byte).collect());
+    }
+    bodies.push([b"{\"a\":".repeat(5000), b"1".to_vec(), b"}".repeat(5000)].concat());
+    bodies.push(b"[".repeat(100_000));
+    bodies.push([&b"a: "[..], &b"[".repeat(100_000)].concat());
+    bodies
+}
+
+/// Whatever an admin sends by mistake is answered, and never with a failure of the director.
+#[tokio::test]
+async fn no_body_and_no_path_makes_the_director_fail() {
+    let bench = Bench::new().await;
+    let odd = ["1", "-1", "%00", "%2e%2e%2f%2e%2e", "%F0%9F%92%A9", "9223372036854775808", "a'%20OR%20'1'='1", "*"];
+    for (method, path, _) in operations() {
+        let has_body = matches!(method, Method::POST | Method::PUT);
+        let bodies = if has_body { bodies() } else { vec![Vec::new()] };
+        for body in bodies {
+            // Only uploads look at it.
+            let kinds: &[&str] = match path.as_str() {
+                "/stemcells" | "/releases" => &["application/json", "application/x-compressed", "text/plain"],
+                _ => &["application/json"],
+            };
+            for kind in kinds {
+                let pair = base64::engine::general_purpose::STANDARD.encode("admin:admin-password");
+                let request = Request::builder().method(method.clone()).uri(&path);
+                let request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
+                let request = request.header(header::CONTENT_TYPE, *kind);
+                let (status, text) = bench.answer(request.body(body.clone().into()).unwrap()).await;
+                let sent = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+                assert!(!status.is_server_error(), "{method} {path} with {kind} '{sent}' answers {status}: {text}");
+            }
+        }
+    }
+    for word in odd {
+        for (method, path, _) in operations() {
+            let path = path.split('/').map(|part| if part == "1" { word } else { part }).collect::<Vec<_>>().join("/");
+            for query in ["", "?limit=x&force=7&state=%00&before_time=%FF&context=%7B"] {
+                let (status, text) = bench.send(Some("admin"), method.clone(), &format!("{path}{query}"), "{}").await;
+                assert!(!status.is_server_error(), "{method} {path}{query} answers {status}: {text}");
+            }
+        }
     }
 }
 

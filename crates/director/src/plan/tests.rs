@@ -13,6 +13,7 @@ use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Finding
 use crate::ledger::VmRecord;
 use crate::store::{ConfigRecord, InstanceRecord, InstanceState, StemcellRecord};
 
+mod mutated;
 mod states;
 
 const CLOUD: &str = "
@@ -105,13 +106,23 @@ fn wanted(groups: &str) -> Desired {
 }
 
 fn wanted_from(cloud: &str, groups: &str) -> Desired {
-    let manifest = format!(
+    let manifest = manifest(groups);
+    let (desired, findings) = read(cloud, &Document::parse(&manifest).unwrap());
+    assert!(findings.is_clean(), "{findings}");
+    desired
+}
+
+fn manifest(groups: &str) -> String {
+    format!(
         "name: law\nstemcells: [{{alias: one, os: os, version: '1'}}, {{alias: latest, os: os, version: latest}}]\ninstance_groups:\n{groups}"
-    );
+    )
+}
+
+fn read(cloud: &str, manifest: &Document) -> (Desired, Findings) {
     let mut findings = Findings::new();
     let config = ConfigRecord { id: 1, kind: "cloud".into(), name: "c".into(), content: cloud.into(), created_at: 0 };
     let Configs { cloud, runtime, cpis } = Configs::read([&config], &mut findings);
-    let manifest = DeploymentManifest::read(&Document::parse(&manifest).unwrap(), &mut findings);
+    let manifest = DeploymentManifest::read(manifest, &mut findings);
     let stemcell = |version: &str, id| StemcellRecord {
         id,
         name: "s".into(),
@@ -125,8 +136,7 @@ fn wanted_from(cloud: &str, groups: &str) -> Desired {
     let stemcells = [stemcell("1", 1), stemcell("1.10", 2), stemcell("1.9", 3)];
     let wanted = Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells: &stemcells };
     let desired = resolve(wanted, &mut findings);
-    assert!(findings.is_clean(), "{findings}");
-    desired
+    (desired, findings)
 }
 
 /// New ids, none of which is one of `current`.
