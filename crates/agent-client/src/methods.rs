@@ -50,11 +50,25 @@ pub struct AgentState {
 }
 
 impl AgentState {
+    /// Whether something is mounted where the persistent disk belongs; none from agents that do not tell. Only when asked for in
+    /// full. The original's `list_disk` is no proof: in a container it counts a disk as mounted once it is attached.
+    pub fn has_store(&self) -> Option<bool> {
+        let disks = self.vitals.as_ref()?.get("disk")?.as_object()?;
+        (!disks.is_empty()).then(|| disks.contains_key("persistent"))
+    }
+
     /// How large the file system of the persistent disk is, in KiB; none from agents that do not tell, and without a disk of
     /// its own. Only when asked for in full.
     pub fn persistent_disk_kib(&self) -> Option<u64> {
         self.vitals.as_ref()?.pointer("/disk/persistent/kb")?.as_str()?.parse().ok()
     }
+}
+
+/// The original's agents in containers copy everything, unmount both disks, and then take the new one for mounted elsewhere, because
+/// they find it where it is attached. This is the last thing that they do, and mounting it is all that is left.
+fn is_all_but_in_place(error: &CallError) -> bool {
+    const LAST: &str = "Remounting new disk on original mountpoint";
+    matches!(error, CallError::Exception { message, .. } if message.contains(LAST))
 }
 
 /// How long a shutting agent may take to answer.
@@ -171,7 +185,10 @@ impl Agent {
 
     /// Moves the data of the mounted disk `from` to the disk `to`, mounted after it, which takes its place.
     pub async fn migrate_disk(&self, from: &DiskCid, to: &DiskCid) -> Result<(), CallError> {
-        self.call("migrate_disk", vec![json!(from), json!(to)]).await.map(drop)
+        match self.call("migrate_disk", vec![json!(from), json!(to)]).await {
+            Err(error) if is_all_but_in_place(&error) => self.mount_disk(to, None).await.map_err(|_| error),
+            other => other.map(drop),
+        }
     }
 
     /// Replaces trusted certificates, disk names, and, when given, how the agent is reached. The agent may restart; this
@@ -203,6 +220,25 @@ impl Agent {
             Ok(_) => Ok(Outcome::Done),
             Err(error) if error.is_unknown_message() => Ok(Outcome::UnknownToAgent),
             Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that is listed but not on the store is one that jobs write past.
+    #[test]
+    fn a_disk_is_mounted_only_where_jobs_can_see_it() {
+        let state = |vitals: Value| -> AgentState {
+            serde_json::from_value(json!({"job_state": "running", "vitals": vitals})).unwrap()
+        };
+        let usage = json!({"percent": "1", "inode_percent": "1"});
+        assert_eq!(state(json!({"disk": {"system": usage, "persistent": usage}})).has_store(), Some(true));
+        assert_eq!(state(json!({"disk": {"system": usage}})).has_store(), Some(false));
+        for unknown in [json!(null), json!({}), json!({"disk": null}), json!({"disk": {}})] {
+            assert_eq!(state(unknown.clone()).has_store(), None, "{unknown}");
         }
     }
 }

@@ -141,6 +141,38 @@ async fn every_generation_of_agents_learns_where_the_disk_is() {
     assert_eq!(oldest, [json!(["mount_disk", [cid, hint]])]);
 }
 
+/// As the original's in a container: the data is on the new disk, and only has to be where jobs look for it.
+#[tokio::test]
+async fn a_migration_that_only_lacks_the_mount_is_finished() {
+    async fn migrated(cause: &'static str, mounts: bool) -> (Result<(), CallError>, Vec<Value>) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        let agent = scripted(move |method, arguments| {
+            log.lock().unwrap().push(json!([method, arguments]));
+            let failed =
+                |cause: &str| Some(json!({"exception": {"message": format!("Migrating persistent disk: {cause}")}}));
+            match method {
+                "migrate_disk" => failed(cause),
+                "mount_disk" if !mounts => failed("no"),
+                _ => Some(json!({"value": {}})),
+            }
+        });
+        let (from, to) = (DiskCid::new("old").unwrap(), DiskCid::new("new").unwrap());
+        let result = agent.await.migrate_disk(&from, &to).await;
+        let seen = seen.lock().unwrap().clone();
+        (result, seen)
+    }
+    let last = "Remounting new disk on original mountpoint: Device x is already mounted to y, can't mount to z";
+    let (result, seen) = migrated(last, true).await;
+    assert!(result.is_ok(), "{result:?}");
+    assert_eq!(seen, [json!(["migrate_disk", ["old", "new"]]), json!(["mount_disk", ["new"]])]);
+    let (result, _) = migrated(last, false).await;
+    assert!(result.unwrap_err().to_string().contains("Remounting new disk"), "the first error counts");
+    // Before that, the old disk may be the only one with all the data.
+    let (result, seen) = migrated("Copying files from old disk to new disk: no space", true).await;
+    assert!(result.is_err() && seen.len() == 1, "{seen:?}");
+}
+
 #[tokio::test]
 async fn an_old_agent_is_not_told_again_what_it_does_not_know() {
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -52,10 +52,13 @@ impl Accounts {
             add(&mut shadow, &format!("{USER}:*:1:0:99999:7:::"));
         }
         let mut next = NUMBER;
-        for name in ["admin", "bosh_sshers", "bosh_sudoers"] {
+        // The last two have no members: the agent gives them files of the system's log.
+        for (name, member) in
+            [("admin", USER), ("bosh_sshers", USER), ("bosh_sudoers", USER), ("syslog", ""), ("utmp", "")]
+        {
             if !has(&group, name) {
                 next = (next + 1..).find(|number| free(&group, &number.to_string()).is_ok()).unwrap_or(next);
-                add(&mut group, &format!("{name}:x:{next}:{USER}"));
+                add(&mut group, &format!("{name}:x:{next}:{member}"));
             }
         }
         Ok(Self { passwd, group, shadow, shadow_group })
@@ -91,7 +94,8 @@ mod tests {
         assert_eq!(after.passwd, format!("{}vcap:x:1000:1000:vcap:/home/vcap:/bin/bash\n", before.passwd));
         assert_eq!(
             after.group,
-            "root:x:0:\nadmin:x:1001:\nbuilder:x:1002:\nvcap:x:1000:\nbosh_sshers:x:1003:vcap\nbosh_sudoers:x:1004:vcap\n"
+            "root:x:0:\nadmin:x:1001:\nbuilder:x:1002:\nvcap:x:1000:\nbosh_sshers:x:1003:vcap\nbosh_sudoers:x:1004:vcap\n\
+             syslog:x:1005:\nutmp:x:1006:\n"
         );
         assert_eq!(after.clone().with_vcap("/bin/sh"), Ok(after));
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use tar::{EntryType, Header};
 
 use crate::accounts::{AccountTaken, Accounts};
+use crate::companions::{PROGRAM_FOLDERS, Programs};
 use crate::init::Init;
 use crate::meter::Meter;
 use crate::pack::{ImagePack, PutError};
@@ -152,6 +153,13 @@ impl Seen {
         Ok(())
     }
 
+    fn programs(&self) -> Programs {
+        let is_program =
+            |path: &&PathBuf| PROGRAM_FOLDERS.iter().any(|folder| path.parent() == Some(Path::new(folder)));
+        let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        self.nodes.keys().filter(is_program).filter_map(name).collect()
+    }
+
     /// Puts our files on top.
     pub(crate) fn complete(self, setup: &Setup, image: &mut ImagePack, meter: &Meter<'_>) -> Result<(), RootFsError> {
         if self.nodes.is_empty() {
@@ -161,15 +169,14 @@ impl Seen {
             self.nodes.get(path).map(|node| if let Node::Link(target) = node { target.clone() } else { PathBuf::new() })
         });
         let has = |path: &str| self.nodes.contains_key(Path::new(path));
-        let system =
-            System { init, has_shell: has("bin/sh") || has("usr/bin/sh"), has_monit: has("var/vcap/bosh/bin/monit") };
-        let shell = if has("bin/bash") || has("usr/bin/bash") { "/bin/bash" } else { "/bin/sh" };
+        let system = System { init, programs: self.programs(), has_monit: has("var/vcap/bosh/bin/monit") };
+        let shell = if system.programs.contains("bash") { "/bin/bash" } else { "/bin/sh" };
         let mut accounts = self.accounts;
         if accounts.passwd.is_empty() {
             accounts = Accounts::minimal();
         }
         let accounts = accounts.with_vcap(shell)?;
-        for entry in additions(setup, &accounts, system) {
+        for entry in additions(setup, &accounts, &system) {
             let path = Path::new(entry.path.trim_end_matches('/'));
             match (self.nodes.get(path), &entry.content) {
                 (Some(Node::Folder), Content::Folder) => continue,

@@ -17,6 +17,7 @@ pub mod archive;
 pub mod base;
 pub mod build;
 mod busybox;
+mod companions;
 pub mod debian;
 pub mod digest;
 mod init;

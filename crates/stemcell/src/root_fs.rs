@@ -9,6 +9,7 @@ use windlass_contract::ApiVersion;
 
 use crate::accounts::Accounts;
 use crate::busybox::Busybox;
+use crate::companions::{self, Programs};
 use crate::init::Init;
 use crate::program::Needs;
 
@@ -62,19 +63,16 @@ pub(crate) struct Setup {
 }
 
 /// What of a system decides about what it gets.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct System {
     pub(crate) init: Init,
-    pub(crate) has_shell: bool,
+    pub(crate) programs: Programs,
     pub(crate) has_monit: bool,
 }
 
-/// Programs that the original agent calls. There is nothing for them to do in a container.
-const STUBS: [&str; 4] = ["bosh-agent-rc", "bosh-start-logging-and-auditing", "restart_networking", "sync-time"];
-
 /// Every entry of a stemcell without a system, sorted, folders before what is in them.
 pub(crate) fn minimal(setup: &Setup, accounts: &Accounts, busybox: Option<&Busybox>) -> Vec<Entry> {
-    let mut entries = of_every_system(setup, Init::Agent);
+    let mut entries = of_every_system(setup, None);
     entries.push(program(AGENT, setup.agent.clone()));
     entries.extend(accounts_files(accounts));
     entries.extend([
@@ -92,14 +90,16 @@ pub(crate) fn minimal(setup: &Setup, accounts: &Accounts, busybox: Option<&Busyb
     if let Some(busybox) = busybox {
         entries.push(program("bin/busybox", busybox.program.clone()));
         entries.extend(busybox.applets.iter().map(|name| link(&format!("bin/{name}"), "busybox")));
-        entries.extend(stubs());
+        entries.extend(companions::without_system());
     }
     with_folders(entries)
 }
 
 /// What a system gets on top of its own files.
-pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: System) -> Vec<Entry> {
-    let mut entries = of_every_system(setup, system.init);
+pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: &System) -> Vec<Entry> {
+    // Who starts monit. Without monit, the agent needs nobody for it, and name servers are ours to write.
+    let service_manager = (system.init == Init::Systemd && system.has_monit).then_some("systemd");
+    let mut entries = of_every_system(setup, service_manager);
     entries.extend(accounts_files(accounts));
     match &setup.needs {
         None => entries.push(program(AGENT, setup.agent.clone())),
@@ -113,9 +113,7 @@ pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: System) -> V
             }
         }
     }
-    if system.has_shell {
-        entries.extend(stubs());
-    }
+    entries.extend(companions::companions(system));
     // Nobody else runs jobs where there is no monit.
     let flags = if system.has_monit { "" } else { " -M dummy" };
     let start = format!("{START}{flags}\n");
@@ -144,7 +142,7 @@ const UNIT: &str = "[Unit]\nDescription=BOSH agent\n\n[Install]\nWantedBy=multi-
 const RUN: &str = "#!/bin/sh\nPATH=/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
     export PATH\ncd /var/vcap/bosh || exit 1\nexec 2>&1\n";
 
-fn of_every_system(setup: &Setup, init: Init) -> Vec<Entry> {
+fn of_every_system(setup: &Setup, service_manager: Option<&str>) -> Vec<Entry> {
     let folder = |path| folder(path, 0o755);
     vec![
         folder("dev/"),
@@ -155,7 +153,7 @@ fn of_every_system(setup: &Setup, init: Init) -> Vec<Entry> {
         folder("run/"),
         folder("sys/"),
         self::folder("tmp/", 0o1777),
-        text("var/vcap/bosh/agent.json", &agent_json(setup.api_version, init)),
+        text("var/vcap/bosh/agent.json", &agent_json(setup.api_version, service_manager)),
         // The name of the agent's platform, not of the stemcell's operating system.
         text("var/vcap/bosh/etc/operating_system", "ubuntu\n"),
         text("var/vcap/bosh/etc/stemcell_version", &format!("{}\n", setup.stemcell_version)),
@@ -177,17 +175,9 @@ fn accounts_files(accounts: &Accounts) -> [Entry; 3] {
     ]
 }
 
-fn stubs() -> impl Iterator<Item = Entry> {
-    STUBS.into_iter().map(|name| Entry {
-        mode: 0o755,
-        yields: true,
-        ..text(&format!("var/vcap/bosh/bin/{name}"), "#!/bin/sh\n# Nothing to do in a container.\n")
-    })
-}
-
 /// Disks are handed over mounted, and the settings lie in a file. Where director, CPI and stemcell are not all of version 2, what
 /// lies there says in which registry they are.
-fn agent_json(api_version: ApiVersion, init: Init) -> String {
+fn agent_json(api_version: ApiVersion, service_manager: Option<&str>) -> String {
     let mut config = json!({
         "Platform": {"Linux": {
             "UseDefaultTmpDir": true,
@@ -202,8 +192,8 @@ fn agent_json(api_version: ApiVersion, init: Init) -> String {
             "UseRegistry": true, "UseServerName": true,
         }},
     });
-    if init == Init::Systemd {
-        config["Platform"]["Linux"]["ServiceManager"] = "systemd".into();
+    if let Some(name) = service_manager {
+        config["Platform"]["Linux"]["ServiceManager"] = name.into();
     }
     if api_version < ApiVersion::V2 {
         config["ApiVersion"] = api_version.0.into();
@@ -225,11 +215,11 @@ fn with_folders(entries: Vec<Entry>) -> Vec<Entry> {
     all.into_values().collect()
 }
 
-fn folder(path: &str, mode: u32) -> Entry {
+pub(crate) fn folder(path: &str, mode: u32) -> Entry {
     Entry { path: path.to_owned(), mode, user: 0, group: 0, content: Content::Folder, yields: true }
 }
 
-fn text(path: &str, text: &str) -> Entry {
+pub(crate) fn text(path: &str, text: &str) -> Entry {
     let content = Content::Text(text.to_owned());
     Entry { path: path.to_owned(), mode: 0o644, user: 0, group: 0, content, yields: false }
 }
@@ -273,10 +263,10 @@ mod tests {
         let setup =
             Setup { stemcell_version: "1".into(), api_version: ApiVersion::V2, agent: "/agent".into(), needs: None };
         let busybox = Busybox { program: "/busybox".into(), applets: vec!["sh".into()] };
-        for entries in [
-            minimal(&setup, &Accounts::minimal(), Some(&busybox)),
-            additions(&setup, &Accounts::minimal(), System { init: Init::Systemd, has_shell: true, has_monit: false }),
-        ] {
+        let system = System { init: Init::Systemd, programs: Programs::from(["sh".into()]), has_monit: false };
+        for entries in
+            [minimal(&setup, &Accounts::minimal(), Some(&busybox)), additions(&setup, &Accounts::minimal(), &system)]
+        {
             let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
             assert!(paths.is_sorted());
             for (at, path) in paths.iter().enumerate() {

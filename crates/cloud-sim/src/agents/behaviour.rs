@@ -20,6 +20,8 @@ pub struct AgentBehaviour {
     pub silent_after: Option<u64>,
     /// Disks that are attached to its VM do not appear there, so it cannot mount them.
     pub misses_disks: bool,
+    /// Told to migrate, it unmounts its disk and fails.
+    pub fails_to_migrate: bool,
 }
 
 impl AgentBehaviour {

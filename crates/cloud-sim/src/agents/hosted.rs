@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -67,7 +67,12 @@ fn agent_of(vm: &VmRecord, folder: &Path, address: IpAddr) -> Embedded {
         user_data: folder.join(USER_DATA),
         from_registry: vm.settings_from == SettingsFrom::Registry,
         address,
-        temper: Arc::new(Simulated { behaviour: vm.agent, first: OnceLock::new(), messages: AtomicU64::new(0) }),
+        temper: Arc::new(Simulated {
+            behaviour: vm.agent,
+            store: folder.join(BASE).join("store"),
+            first: OnceLock::new(),
+            messages: AtomicU64::new(0),
+        }),
     }
 }
 
@@ -101,10 +106,12 @@ async fn live(agent: Embedded, mut up: Instant, mut end: oneshot::Receiver<()>, 
     }
 }
 
-/// Slow and silent as told.
+/// Slow, silent and clumsy as told.
 #[derive(Debug)]
 struct Simulated {
     behaviour: AgentBehaviour,
+    /// Where its disk is mounted.
+    store: PathBuf,
     /// When its first message came.
     first: OnceLock<Instant>,
     messages: AtomicU64,
@@ -118,8 +125,8 @@ impl Temper for Simulated {
         Some(disk.size_mib * 1024)
     }
 
-    fn before<'a>(&'a self, _: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(async {
+    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
             let AgentBehaviour { latency, silent_after_messages, silent_after, .. } = self.behaviour;
             let number = self.messages.fetch_add(1, Ordering::Relaxed) + 1;
             let first = *self.first.get_or_init(Instant::now);
@@ -130,6 +137,9 @@ impl Temper for Simulated {
             }
             if latency > 0 {
                 sleep(Duration::from_millis(latency)).await;
+            }
+            if self.behaviour.fails_to_migrate && method == "migrate_disk" {
+                let _ = std::fs::remove_file(&self.store);
             }
         })
     }

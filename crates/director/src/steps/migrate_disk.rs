@@ -28,12 +28,13 @@ pub struct MigrateDisk {
 }
 
 static STEPS: &[Step<MigrateDisk>] = &[
-    // An earlier try may have ended with the new disk in its place, and the new disk is gone again.
+    // An earlier try may have ended with the new disk in its place, and the new disk is gone again. One that fails may have
+    // left nothing in its place, and jobs would write beside the disk.
     Step {
         name: "mounting the old disk",
         is_done: MigrateDisk::has_name,
         act: |op| Box::pin(mount_old(op)),
-        undo: None,
+        undo: Some(|op| Box::pin(mount_old(op))),
     },
     Step {
         name: "attaching the new disk",
@@ -75,8 +76,12 @@ impl MigrateDisk {
 }
 
 async fn mount_old(op: &mut MigrateDisk) -> Result<(), StepError> {
+    if op.took_over {
+        return Ok(());
+    }
     let agent = op.context.agent(&op.vm);
-    if !agent.list_disk().await?.contains(&op.old.cid) {
+    let is_listed = agent.list_disk().await?.contains(&op.old.cid);
+    if !is_listed || agent.get_state(true).await?.has_store() == Some(false) {
         agent.mount_disk(&op.old.cid, None).await?;
     }
     Ok(())

@@ -22,7 +22,7 @@ use crate::desired::Count;
 use crate::ledger::{Change, DiskRecord, Fact, Intent, Ledger, VmRecord};
 use crate::plan::{Action, Current, CurrentInstance, InstancePlan, What, Wish, plan_state_change};
 use crate::problems::{OpenProblem, Problem, Resolution};
-use crate::steps::Progress;
+use crate::steps::{Progress, StepError};
 use crate::store::InstanceState;
 
 /// How long a VM may take to boot.
@@ -167,7 +167,7 @@ impl Scene<'_> {
         }
         match how {
             Resolution::Ignore | Resolution::Close => Ok(()),
-            Resolution::RebootVm => self.reboot(part, vm_of(instance)?).await,
+            Resolution::RebootVm => self.reboot(part, instance).await,
             Resolution::RecreateVm => self.recreate(part, instance, true).await,
             Resolution::RecreateVmWithoutWait => self.recreate(part, instance, false).await,
             Resolution::DeleteVm => {
@@ -188,7 +188,7 @@ impl Scene<'_> {
             Resolution::ReattachDisk => self.reattach(part, instance, disk_of(problem, instance)?).await,
             Resolution::ReattachDiskAndReboot => {
                 self.reattach(part, instance, disk_of(problem, instance)?).await?;
-                self.reboot(part, vm_of(instance)?).await
+                self.reboot(part, instance).await
             }
         }
     }
@@ -235,10 +235,19 @@ impl Scene<'_> {
         execution.run(&plan.actions, Failures::Stop).await.map_err(one_or_several)
     }
 
-    async fn reboot(&self, part: &EventPart, vm: &VmRecord) -> Result<(), TaskError> {
+    async fn reboot(&self, part: &EventPart, instance: &CurrentInstance) -> Result<(), TaskError> {
+        let vm = vm_of(instance)?;
         self.perform(part, &vm.cpi, vm, Change::RebootVm { cid: vm.cid.clone() }).await?;
         part.status("waiting for the agent");
-        Ok(self.director.agents.of(vm).wait_until_ready(BOOT).await.map_err(crate::steps::StepError::from)?)
+        let agent = self.director.agents.of(vm);
+        agent.wait_until_ready(BOOT).await.map_err(StepError::from)?;
+        // Agents mount their disk when they boot, but the original's do not in containers.
+        let Some(disk) = instance.disks.iter().find(|disk| disk.active && disk.name.is_empty()) else { return Ok(()) };
+        if agent.get_state(true).await.map_err(StepError::from)?.has_store() == Some(false) {
+            part.status("mounting disk");
+            agent.mount_disk(&disk.cid, None).await.map_err(StepError::from)?;
+        }
+        Ok(())
     }
 
     /// From what is on record, with the disks carried over; what the operator stopped stays stopped.
@@ -352,7 +361,8 @@ impl Scene<'_> {
 
 /// An agent that does not answer has mounted nothing that anybody could see.
 async fn is_mounted(agent: &Agent, disk: &DiskCid) -> bool {
-    agent.list_disk().await.is_ok_and(|mounted| mounted.contains(disk))
+    agent.list_disk().await.is_ok_and(|listed| listed.contains(disk))
+        && agent.get_state(true).await.is_ok_and(|state| state.has_store() != Some(false))
 }
 
 fn vm_of(instance: &CurrentInstance) -> Result<&VmRecord, TaskError> {

@@ -109,12 +109,14 @@ impl<'a> Scan<'a> {
         };
         let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
         let agent = self.director.agents.of(vm).with_deadlines(deadlines);
-        match agent.get_state(false).await {
-            Ok(_) => {
-                let mounted = agent.list_disk().await.unwrap_or_else(|error| {
+        match agent.get_state(true).await {
+            Ok(state) => {
+                let listed = agent.list_disk().await.unwrap_or_else(|error| {
                     self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));
                     Vec::new()
                 });
+                // What it lists is nowhere that jobs could see if nothing is mounted where it belongs.
+                let mounted = if state.has_store() == Some(false) { Vec::new() } else { listed };
                 let attached = self.ask(&vm.cpi, &GetDisks { vm_cid: vm.cid.clone() }).await;
                 Seen { problem: None, vm: Some(vm.cid.clone()), mounted, attached }
             }

@@ -1,5 +1,6 @@
 //! Stemcells from systems that somebody made.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -121,15 +122,67 @@ fn the_agent_is_started_by_the_systems_own_init() {
     let image = image_of(&options.output);
     assert!(image["etc/systemd/system/bosh-agent.service"].text().contains("agent.json -M dummy\n"));
     assert!(image["etc/systemd/system/multi-user.target.wants/bosh-agent.service"].kind.is_symlink());
-    assert!(image["var/vcap/bosh/agent.json"].text().contains(r#""ServiceManager": "systemd""#));
-    fs::write(root.join("usr/sbin/runsvdir-start"), "").unwrap();
+    // Without monit there is nothing that it would have to start, and not every system has its resolver.
+    let service_manager = r#""ServiceManager": "systemd""#;
+    assert!(!image["var/vcap/bosh/agent.json"].text().contains(service_manager));
     fs::write(root.join("var/vcap/bosh/bin/monit"), "").unwrap();
+    build(&options, |_, _| {}).unwrap();
+    assert!(image_of(&options.output)["var/vcap/bosh/agent.json"].text().contains(service_manager));
+    fs::write(root.join("usr/sbin/runsvdir-start"), "").unwrap();
     build(&options, |_, _| {}).unwrap();
     let image = image_of(&options.output);
     assert_eq!(image["etc/sv/agent/run"].mode, 0o755);
     assert!(image["etc/sv/agent/run"].text().ends_with("bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json\n"));
     assert_eq!(image["etc/service/agent"].link, Path::new("/etc/sv/agent"));
     assert!(!image.contains_key("etc/systemd/system/bosh-agent.service"));
+}
+
+/// The original agent ends at its start without these.
+#[test]
+fn a_system_gets_what_agents_expect_of_a_stemcell_and_keeps_its_own() {
+    let folder = Folder::new();
+    let root = system(&folder);
+    let options = options(&folder, root.clone());
+    build(&options, |_, _| {}).unwrap();
+    let image = image_of(&options.output);
+    let script = |image: &BTreeMap<String, Found>, name: &str| {
+        let found = &image[&format!("var/vcap/bosh/bin/{name}")];
+        assert_eq!(found.mode, 0o755, "{name}");
+        found.text().to_owned()
+    };
+    for name in ["bosh-start-logging-and-auditing", "restart_networking", "sv"] {
+        assert!(script(&image, name).starts_with("#!/bin/sh\n"), "{name}");
+    }
+    for group in ["admin", "bosh_sshers", "bosh_sudoers", "syslog", "utmp"] {
+        assert!(image["etc/group"].text().contains(&format!("\n{group}:x:")), "{group}");
+    }
+    assert!(image["etc/resolvconf/resolv.conf.d"].kind.is_dir());
+    assert_eq!(script(&image, "bosh-agent-rc"), "#!/bin/sh\nresolvconf -u\n");
+    assert!(!image.contains_key("etc/sudoers.d/bosh_sudoers"));
+
+    // Names are resolved by what the agent wrote, between what others put there.
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("head"), "search example\n").unwrap();
+    fs::write(from.join("base"), "nameserver 192.0.2.7\n").unwrap();
+    let resolvconf = script(&image, "resolvconf");
+    let resolvconf = resolvconf.replace("/etc/resolvconf/resolv.conf.d", from.to_str().unwrap());
+    let resolvconf = resolvconf.replace("/run/resolvconf", to.to_str().unwrap());
+    assert!(!resolvconf.contains("/etc/") && !resolvconf.contains("/run/"));
+    assert!(std::process::Command::new("sh").args(["-c", &resolvconf]).status().unwrap().success());
+    assert_eq!(fs::read_to_string(to.join("resolv.conf")).unwrap(), "search example\nnameserver 192.0.2.7\n");
+
+    // A system that has programs of its own keeps them; one that lets people in gets keys, a server and rights for them.
+    fs::write(root.join("var/vcap/bosh/bin/monit"), "").unwrap();
+    for program in ["usr/sbin/resolvconf", "usr/bin/ssh-keygen", "usr/sbin/sshd", "usr/bin/sudo"] {
+        fs::write(root.join(program), "").unwrap();
+    }
+    build(&options, |_, _| {}).unwrap();
+    let image = image_of(&options.output);
+    assert!(!image.contains_key("var/vcap/bosh/bin/resolvconf") && !image.contains_key("var/vcap/bosh/bin/sv"));
+    let start = script(&image, "bosh-agent-rc");
+    assert!(start.contains("ssh-keygen -A\n") && start.contains("/usr/sbin/sshd") && !start.contains("resolvconf"));
+    assert_eq!(image["etc/sudoers.d/bosh_sudoers"].mode, 0o440);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod certificates;
 #[path = "../own_machine/mod.rs"]
 #[allow(dead_code, reason = "other tests need other parts of it")]
 mod own_machine;
+mod resolutions;
 #[path = "../slice/site.rs"]
 #[allow(dead_code, reason = "other tests need other parts of it")]
 mod site;

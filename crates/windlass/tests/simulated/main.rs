@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
 
+mod resolutions;
 mod site;
 mod versions;
 

@@ -47,6 +47,16 @@ impl Site {
         site
     }
 
+    /// Ends the director as a power cut would, and starts it again.
+    pub(crate) fn restart_director(&mut self) {
+        if let Some(mut director) = self.director.take() {
+            let _ = director.kill();
+            let _ = director.wait();
+        }
+        fs::remove_file(self.state_dir().join("env.sh")).unwrap();
+        self.start_director();
+    }
+
     fn start_director(&mut self) {
         let log = fs::File::create(self.file("director.log")).unwrap();
         let mut command = Command::new(WINDLASS);
@@ -156,11 +166,16 @@ impl Site {
     }
 
     pub(crate) fn windlass(&self, arguments: &[&str]) -> Output {
+        self.verb(arguments).output().unwrap()
+    }
+
+    pub(crate) fn verb(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(WINDLASS);
         for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET", "BOSH_DEPLOYMENT"] {
             command.env_remove(name);
         }
-        command.arg("--state-dir").arg(self.state_dir()).args(arguments).stdin(Stdio::null()).output().unwrap()
+        command.arg("--state-dir").arg(self.state_dir()).args(arguments).stdin(Stdio::null());
+        command
     }
 
     /// Runs a verb that must succeed, and gives what it printed.
