@@ -66,6 +66,9 @@ pub(crate) struct Global {
     /// No colours
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) no_color: bool,
+    /// Leave out what repeats, and shorten ids: for the demo
+    #[arg(long, global = true, hide = true)]
+    pub(crate) brief: bool,
     /// Show only this column of tables; may be repeated
     #[arg(long = "column", global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) columns: Vec<String>,
@@ -98,14 +101,7 @@ pub(crate) enum Verb {
     /// Look at this machine, and say what will work on it and what to do about the rest
     Doctor,
     /// Show everything on this machine in a minute, and clean up
-    Demo {
-        /// Leave the director and the deployment running
-        #[arg(long)]
-        keep: bool,
-        /// How VMs are kept apart [default: as root, and without --keep, container; otherwise process]
-        #[arg(long, value_name = "WORD", value_parser = demo_isolation)]
-        isolation: Option<windlass_cloud_local::Isolation>,
-    },
+    Demo(DemoArgs),
     /// Run a director in the foreground
     Director(DirectorArgs),
     /// Run a registry in the foreground, for stemcells older than version 2
@@ -143,6 +139,12 @@ pub(crate) enum Verb {
         /// Shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages into a directory
+    #[command(after_help = MAN_HELP)]
+    ManPages {
+        /// Directory, such as /usr/local/share/man/man1
+        directory: PathBuf,
+    },
     /// Measure
     #[command(subcommand)]
     Bench(BenchVerb),
@@ -163,6 +165,20 @@ pub(crate) enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Leave the director and the deployment running
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// End demos that were kept or killed, and remove what they left
+    #[arg(long, conflicts_with_all = ["keep", "isolation"])]
+    pub(crate) end: bool,
+    /// How VMs are kept apart [default: as root, and without --keep, container; otherwise process]
+    #[arg(long, value_name = "WORD", value_parser = demo_isolation)]
+    pub(crate) isolation: Option<windlass_cloud_local::Isolation>,
 }
 
 /// `director`.
@@ -217,6 +233,9 @@ fn isolation(word: &str) -> Result<Isolation, String> {
 }
 
 const COMPLETION_HELP: &str = "For example: 'windlass completion bash > /etc/bash_completion.d/windlass'";
+
+const MAN_HELP: &str =
+    "For example: 'windlass man-pages /usr/local/share/man/man1', then 'man windlass' and 'man windlass-deploy'";
 
 const REGISTRY_HELP: &str = "Who may write is said by lines USER:PASSWORD, in the variable WINDLASS_REGISTRY_CREDENTIALS or \
 in a file; if neither is given, a password is made up and kept in DIR/registry/credentials. CPIs write with the first line; \

@@ -1,4 +1,4 @@
-//! Times and sizes as the original prints them.
+//! Times and sizes as the original prints them, and ids as the demo does.
 
 use time::format_description::BorrowedFormatItem;
 use time::format_description::well_known::Rfc3339;
@@ -10,6 +10,40 @@ const UNIX_DATE: &[BorrowedFormatItem<'_>] = format_description!(
 );
 const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[second]");
 const DIRECTOR: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+
+/// A text whose UUIDs are shortened to their beginnings: `vm-83e68947…`.
+pub(crate) fn short_ids(text: &str) -> String {
+    const LENGTH: usize = 36;
+    const SHOWN: usize = 8;
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let id = rest.get(..LENGTH).filter(|word| uuid::Uuid::try_parse(word).is_ok());
+        let (shown, length) = id.map_or((first.len_utf8(), first.len_utf8()), |_| (SHOWN, LENGTH));
+        short.push_str(&rest[..shown]);
+        short.extend(id.map(|_| '…'));
+        rest = &rest[length..];
+    }
+    short
+}
+
+/// A text in lines of at most `width` letters, broken between words; all but the first are indented. What is longer than a
+/// line by itself stays whole.
+pub(crate) fn folded(text: &str, width: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    // The blanks that a line begins with belong to its first word.
+    let words = text.len() - text.trim_start().len();
+    for (index, word) in text[words..].split(' ').enumerate() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("{}{word}", " ".repeat(if index == 0 { words } else { indent }))),
+        }
+    }
+    lines.join("\n")
+}
 
 /// `Sun Nov 15 19:20:53 UTC 2026`; empty for a time that does not exist.
 pub(crate) fn date(unix: i64) -> String {
@@ -79,6 +113,21 @@ pub(crate) fn size_mib(mib: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_folded_between_words() {
+        assert_eq!(folded("  a bc def ghij", 8, 4), "  a bc\n    def\n    ghij");
+        assert_eq!(folded("endless-word and more", 6, 0), "endless-word\nand\nmore");
+    }
+
+    #[test]
+    fn only_whole_ids_are_shortened() {
+        let id = "83e68947-b7a1-4c06-9c6e-3f2b81f1a7a2";
+        assert_eq!(
+            short_ids(&format!("é vm-{id}: {id}, {}", &id[1..])),
+            format!("é vm-83e68947…: 83e68947…, {}", &id[1..])
+        );
+    }
 
     #[test]
     fn times_and_sizes_look_like_the_originals() {

@@ -2,6 +2,7 @@
 //! how far a stage of several tasks is.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -12,6 +13,10 @@ use crate::formats;
 /// Grows downwards; only what runs is drawn again.
 pub(crate) struct LiveTree {
     multi: MultiProgress,
+    /// Whether it is drawn; otherwise what ended is printed line by line.
+    live: bool,
+    /// Letters in a line.
+    width: usize,
     running: HashMap<Key, (ProgressBar, i64)>,
     /// How far stages of several tasks are, by their titles.
     bars: HashMap<String, ProgressBar>,
@@ -20,10 +25,12 @@ pub(crate) struct LiveTree {
 }
 
 impl LiveTree {
-    /// Draws on the standard output.
-    pub(crate) fn new() -> Self {
+    /// Draws on the standard output if that is `live`, and otherwise prints there what ended.
+    pub(crate) fn new(live: bool) -> Self {
         let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        Self { multi, running: HashMap::new(), bars: HashMap::new(), stage: String::new() }
+        let window = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|window| usize::from(window.ws_col));
+        let width = window.filter(|width| *width > 2 * CONTINUED).unwrap_or(USUAL_WIDTH);
+        Self { multi, live, width, running: HashMap::new(), bars: HashMap::new(), stage: String::new() }
     }
 
     /// Takes in one event.
@@ -102,10 +109,15 @@ impl LiveTree {
     }
 
     fn keep(&self, line: &str) {
-        let _ = self.multi.println(line);
+        let line = formats::folded(line, self.width, CONTINUED);
+        // Whoever reads us may have seen enough, as `head` does.
+        let _ = if self.live { self.multi.println(line) } else { writeln!(io::stdout(), "{line}") };
     }
 }
 
+const USUAL_WIDTH: usize = 80;
+/// How far lines are indented that go on with one that was too long.
+const CONTINUED: usize = 4;
 const TURNING: &str = "  {spinner} {elapsed} {prefix} {wide_msg}";
 const COUNTING: &str = "  {bar:30} {pos} of {len}  {wide_msg}";
 
@@ -128,7 +140,7 @@ mod tests {
     #[test]
     fn a_stage_has_a_bar_until_all_of_it_ended() {
         let multi = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
-        let mut tree = LiveTree { multi, ..LiveTree::new() };
+        let mut tree = LiveTree { multi, ..LiveTree::new(true) };
         let position = |tree: &LiveTree| tree.bars.values().next().map(ProgressBar::position);
         tree.show(&event(1, "started"));
         tree.show(&event(2, "started"));

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::formats;
 use crate::table::Table;
 
 /// For whom is printed.
@@ -24,6 +25,8 @@ pub(crate) struct Screen {
     /// Whether it can draw over what it printed.
     live: bool,
     colours: bool,
+    /// Whether a person is spared what repeats, and long ids.
+    brief: bool,
     asks: bool,
     /// Whether it ends by saying that all went well.
     confirms_success: bool,
@@ -70,6 +73,7 @@ impl Screen {
             reader,
             live: person && terminal,
             colours: person && terminal && !flags.no_color && std::env::var_os("NO_COLOR").is_none(),
+            brief: person && flags.brief,
             asks: person && !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
             confirms_success: true,
             begun: false,
@@ -91,6 +95,21 @@ impl Screen {
         self.live
     }
 
+    /// Whether a person reads it.
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.reader == Reader::Person
+    }
+
+    /// Whether a person is spared what repeats, and long ids.
+    pub(crate) fn is_brief(&self) -> bool {
+        self.brief
+    }
+
+    /// A text as this screen shows it.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        if self.brief { formats::short_ids(text) } else { text.to_owned() }
+    }
+
     /// In a colour, where there are colours.
     pub(crate) fn paint(&self, paint: Paint, text: &str) -> String {
         if !self.colours {
@@ -110,6 +129,13 @@ impl Screen {
             Reader::Person => self.paragraph(text),
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// Tells a person what they may know already: which director, which deployment, and that all went well.
+    pub(crate) fn context(&mut self, text: &str) {
+        if !self.brief {
+            self.line(text);
         }
     }
 
@@ -177,7 +203,8 @@ impl Screen {
         let table = chosen.as_ref().unwrap_or(table);
         match self.reader {
             Reader::Person => {
-                let text = table.for_people(|header| self.paint(Paint::Bold, header));
+                let brief = self.brief.then(|| table.brief(formats::short_ids));
+                let text = brief.as_ref().unwrap_or(table).for_people(|header| self.paint(Paint::Bold, header));
                 self.paragraph(text.trim_end_matches('\n'));
             }
             Reader::Script => {
@@ -267,7 +294,7 @@ impl Screen {
                 let text = self.document.render();
                 self.print(&text);
             }
-            (_, None) if self.confirms_success => self.line("Succeeded"),
+            (_, None) if self.confirms_success => self.context("Succeeded"),
             (_, None) => {}
             (_, Some(error)) => {
                 let mut stderr = io::stderr().lock();
@@ -286,7 +313,7 @@ impl Screen {
 
     fn paragraph(&mut self, text: &str) {
         self.set_off();
-        self.print(&format!("{text}\n"));
+        self.print(&format!("{}\n", self.shown(text)));
     }
 
     fn set_off(&mut self) {

@@ -31,7 +31,7 @@ impl<'a> Session<'a> {
             Some(client) => format!("as client '{client}'"),
             None => "as anonymous user".to_owned(),
         };
-        screen.line(&format!("Using environment '{}' {user}", environment.url));
+        screen.context(&format!("Using environment '{}' {user}", environment.url));
         let deployment = flags.deployment.clone().or_else(|| variable("BOSH_DEPLOYMENT"));
         Ok(Self {
             director,
@@ -54,7 +54,7 @@ impl<'a> Session<'a> {
     /// Tells the user which deployment it is about.
     pub(crate) fn using_deployment(&mut self) -> Result<String, Failure> {
         let name = self.deployment()?;
-        self.screen.line(&format!("Using deployment '{name}'"));
+        self.screen.context(&format!("Using deployment '{name}'"));
         Ok(name)
     }
 

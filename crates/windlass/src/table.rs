@@ -39,6 +39,12 @@ impl Table {
         }
     }
 
+    /// The same table without a title, notes and a count, its cells as `shorten` makes them.
+    pub(crate) fn brief(&self, shorten: impl Fn(&str) -> String) -> Self {
+        let row = |row: &Vec<String>| row.iter().map(|cell| shorten(cell)).collect();
+        Self { content: "", title: None, notes: Vec::new(), rows: self.rows.iter().map(row).collect(), ..self.clone() }
+    }
+
     /// For people. The header is `heading` of each of its lines.
     pub(crate) fn for_people(&self, heading: impl Fn(&str) -> String) -> String {
         let mut text = self.title.iter().map(|title| format!("{title}\n\n")).collect::<String>();

@@ -9,6 +9,7 @@ use crate::event_log::{EventLines, EventReader};
 use crate::failure::Failure;
 use crate::formats;
 use crate::live_tree::LiveTree;
+use crate::screen::Screen;
 use crate::session::{Session, While};
 
 /// How often a running task is looked at; the original's 500 ms would be most of what a small task takes.
@@ -16,8 +17,10 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Follows a task and shows its events. Fails if the task does.
 pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) -> Result<(), Failure> {
-    session.screen.begin_line(&format!("Task {task}"));
-    let mut view = View::new(task, session.screen.is_live());
+    if !session.screen.is_brief() {
+        session.screen.begin_line(&format!("Task {task}"));
+    }
+    let mut view = View::new(task, session.screen);
     let mut output = Output::new(task, "event");
     let mut patience = Patience::new();
     let ended = loop {
@@ -125,21 +128,25 @@ struct View {
     reader: EventReader,
     lines: EventLines,
     begun: bool,
+    brief: bool,
     tree: Option<LiveTree>,
 }
 
 impl View {
-    fn new(task: u64, live: bool) -> Self {
-        let tree = live.then(LiveTree::new);
-        Self { task, reader: EventReader::default(), lines: EventLines::new(task), begun: false, tree }
+    fn new(task: u64, screen: &Screen) -> Self {
+        let (live, brief) = (screen.is_live(), screen.is_brief());
+        let tree = (live || brief).then(|| LiveTree::new(live));
+        Self { task, reader: EventReader::default(), lines: EventLines::new(task), begun: false, brief, tree }
     }
 
     fn show(&mut self, session: &mut Session<'_>, bytes: &[u8]) {
-        for event in self.reader.read(bytes) {
+        for mut event in self.reader.read(bytes) {
             if !self.begun {
-                session.screen.continue_line("\n");
+                let title = if self.brief { format!("Task {}", self.task) } else { "\n".to_owned() };
+                session.screen.continue_line(&title);
                 self.begun = true;
             }
+            event.task = session.screen.shown(&event.task);
             let pieces = self.lines.render(&event);
             match &mut self.tree {
                 Some(tree) => tree.show(&event),
@@ -156,9 +163,14 @@ impl View {
     }
 
     fn end(self, session: &mut Session<'_>, state: &str) {
-        let Self { task, lines, begun, tree, .. } = self;
+        let Self { task, lines, begun, brief, tree, .. } = self;
         if let Some(tree) = tree {
             tree.end();
+        }
+        if brief {
+            return if begun {
+                session.screen.continue_line(&format!("Task {task} {state}"))
+            };
         }
         if begun {
             session.screen.end_pieces();

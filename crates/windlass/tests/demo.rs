@@ -80,8 +80,8 @@ fn assert_nothing_is_left(state_dir: &Path) {
     assert!(!state_dir.exists());
 }
 
-/// The whole story, with VMs of one kind.
-fn shows_everything(more: &[&str]) {
+/// The whole story, with VMs of one kind. Gives what it printed.
+fn shows_everything(more: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let state_dir = folder.path().join("state");
     let mut demo = Demo::start(&state_dir, more);
@@ -98,7 +98,11 @@ fn shows_everything(more: &[&str]) {
         assert!(text.contains(expected), "no '{expected}' in:\n{text}");
     }
     assert!(text.matches("\nwritten before the VM died\n").count() >= 2, "{text}");
+    for line in text.lines().filter(|line| !line.starts_with("{\"path\"") && !line.starts_with("$ DIR=")) {
+        assert!(line.trim_end().chars().count() <= 80, "too long for a terminal of 80 columns: {line}");
+    }
     assert_nothing_is_left(&state_dir);
+    text
 }
 
 /// As root, that is in containers, on a machine of the demo's own.
@@ -107,14 +111,71 @@ fn the_demo_shows_that_a_disk_survives_its_vm_and_leaves_nothing_behind() {
     shows_everything(&[]);
 }
 
+/// What README.md shows is what the demo prints, but for what differs from run to run; a line `…` stands for any others.
 #[test]
-fn the_demo_needs_no_privileges() {
-    shows_everything(&["--isolation", "process"]);
+fn the_demo_needs_no_privileges_and_prints_what_the_readme_shows() {
+    let printed = masked(&shows_everything(&["--isolation", "process"]));
+    let readme = include_str!("../../../README.md");
+    let (_, after) = readme.split_once("## What the demo shows").unwrap();
+    let (_, block) = after.split_once("```text\n").unwrap();
+    let (shown, _) = block.split_once("```").unwrap();
+    let shown = masked(shown);
+    let mut rest = printed.lines();
+    let mut skips = true;
+    for line in shown.lines() {
+        if line == "…" {
+            skips = true;
+            continue;
+        }
+        let found = if skips { rest.find(|it| *it == line) } else { rest.next().filter(|it| *it == line) };
+        assert!(found.is_some(), "README.md shows, and the demo does not print there: {line}\n{printed}");
+        skips = false;
+    }
+}
+
+/// Without what differs from run to run.
+fn masked(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (what, mask) in [
+        ("[0-9a-f]{8}…", "ID…"),
+        (r"\(\d\d:\d\d:\d\d\)", "(TIME)"),
+        (r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d UTC \d{4}", "DATE"),
+        (r"127\.\d+\.\d+\.\d+ *", "ADDRESS "),
+        (r"IPs +", "IPs "),
+        (r"process \d+", "process N"),
+        (r"\$ DIR=\S+", "$$ DIR=DIR"),
+        ("\"path\":\"[^\"]*/cloud", "\"path\":\"DIR/cloud"),
+        (r"(?m) +$", ""),
+    ] {
+        text = regex_lite::Regex::new(what).unwrap().replace_all(&text, mask).into_owned();
+    }
+    text
+}
+
+/// A demo that was killed could not clean up: whoever asks gets rid of it.
+#[test]
+fn what_a_killed_demo_left_can_be_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let state_dir = folder.path().join("state");
+    let mut demo = Demo::start(&state_dir, &["--isolation", "process"]);
+    let end = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["demo", "--end", "--state-dir"]).arg(&state_dir).output().unwrap()
+    };
+    demo.read_until("5. ");
+    assert!(!end().status.success(), "a demo that runs is not ended");
+    demo.signal(Signal::KILL);
+    demo.0.wait().unwrap();
+    assert!(!processes_about(&state_dir).is_empty(), "its director and its VM live on");
+    let ended = end();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_nothing_is_left(&state_dir);
 }
 
 #[test]
 fn an_interrupted_demo_leaves_nothing_behind() {
-    for moment in ["1. ", "$ windlass upload-stemcell", "Task 2 |", "(waiting for the resurrector)", "Task 6 |", "9. "]
+    for moment in
+        ["1. ", "$ windlass upload-stemcell", "Creating missing vms", "(waiting for the director", "7. ", "9. "]
     {
         let folder = tempfile::tempdir().unwrap();
         let state_dir = folder.path().join("state");

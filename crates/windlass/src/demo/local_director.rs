@@ -1,4 +1,4 @@
-//! The demo's director: a child process of its own, as a user would start it.
+//! The demo's director: a process of its own, as a user would start it.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use windlass_cloud_local::Isolation;
-use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
+use windlass_durable::{file, kill_point};
 
 use super::DemoError;
 
@@ -22,13 +22,19 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// A director that runs.
 #[derive(Debug)]
 pub(super) struct LocalDirector {
-    child: Child,
     identity: ProcessIdentity,
+    /// None for the director of an earlier demo.
+    _child: Option<Child>,
 }
 
 impl LocalDirector {
-    /// Starts a director, which does not answer yet.
-    pub(super) fn spawn(executable: &Path, state_dir: &Path, isolation: Isolation) -> io::Result<Self> {
+    /// Starts a director, which does not answer yet, and notes in the demo's `files` which it is.
+    pub(super) fn spawn(
+        executable: &Path,
+        state_dir: &Path,
+        files: &Path,
+        isolation: Isolation,
+    ) -> Result<Self, io::Error> {
         let log = File::create(log_of(state_dir))?;
         kill_point("before the director is spawned");
         let child = Command::new(executable)
@@ -42,7 +48,15 @@ impl LocalDirector {
             .process_group(0)
             .spawn()?;
         let pid = child.id().ok_or_else(|| io::Error::other("it ended at once"))?;
-        Ok(Self { child, identity: ProcessIdentity::of(pid)? })
+        let director = Self { identity: ProcessIdentity::of(pid)?, _child: Some(child) };
+        file::write_json(&note_in(files), &director.identity, file::PRIVATE)?;
+        Ok(director)
+    }
+
+    /// The director of an earlier demo, if it still runs.
+    pub(super) fn found(files: &Path) -> Option<Self> {
+        let identity: ProcessIdentity = serde_json::from_slice(&std::fs::read(note_in(files)).ok()?).ok()?;
+        identity.is_running().then_some(Self { identity, _child: None })
     }
 
     /// Waits until it answers.
@@ -50,8 +64,7 @@ impl LocalDirector {
         let deadline = Instant::now() + START;
         // The director writes it last.
         while !state_dir.join("env.sh").exists() {
-            let ended = self.child.try_wait().ok().flatten().is_some();
-            if ended || Instant::now() > deadline {
+            if !self.identity.is_running() || Instant::now() > deadline {
                 return Err(DemoError::DirectorStart(last_line(&log_of(state_dir))));
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
@@ -66,12 +79,20 @@ impl LocalDirector {
 
     /// Asks it to stop; insists if it does not.
     pub(super) async fn stop(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + STOP;
         self.identity.signal(Signal::TERM)?;
-        if tokio::time::timeout(STOP, self.child.wait()).await.is_err() {
-            self.child.kill().await?;
+        while self.identity.is_running() {
+            if Instant::now() > deadline {
+                self.identity.signal(Signal::KILL)?;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
         Ok(())
     }
+}
+
+fn note_in(files: &Path) -> PathBuf {
+    files.join("director.json")
 }
 
 fn log_of(state_dir: &Path) -> PathBuf {

@@ -16,7 +16,9 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
     let path = format!("/deployments/{}/diff?redact={}", escape(name), !arguments.no_redact);
     let diff = session.director.post_yaml::<Diff>(&path, &manifest.text).await;
     let diff = diff.while_(format!("comparing deployment '{name}'"))?;
-    diff_view::show(session.screen, &diff.diff);
+    if !session.screen.is_brief() {
+        diff_view::show(session.screen, &diff.diff);
+    }
     if let Some(error) = &diff.error {
         session.screen.line(&format!("The director cannot show the difference: {error}"));
     }
@@ -26,7 +28,7 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
         session.screen.block(&planned);
         return Ok(());
     }
-    session.screen.line(planned.trim_end());
+    session.screen.context(planned.trim_end());
     session.confirm()?;
 
     let doing = format!("updating deployment '{name}'");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit};
 
 use crate::cli::Global;
+use crate::demo;
 use crate::failure::Failure;
 use crate::formats;
 use crate::programs;
@@ -58,8 +59,16 @@ pub(crate) fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
     let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers()];
     findings.extend([control_groups(), loop_devices(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(program));
+    findings.extend([demos(&demo::of_the_past())]);
+    let is = |what: &str, verdict| findings.iter().any(|it| it.what == what && it.verdict == verdict);
     let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count();
-    screen.table(&table(findings));
+    let verdict = match (bad, is(CONTAINERS, Verdict::Good)) {
+        (0, true) => "A director can run here; its VMs can be containers.",
+        (0, false) => "A director can run here; its VMs are processes.",
+        _ => "A director cannot run here.",
+    };
+    screen.table(&if screen.is_for_people() { for_people(findings) } else { table(findings) });
+    screen.line(verdict);
     if bad > 0 { Err(Failure::Unfit { problems: bad }) } else { Ok(()) }
 }
 
@@ -74,7 +83,8 @@ fn state(state_dir: &Path) -> Finding {
         Ok(_) => Finding::good("state directory", state_dir.display().to_string()),
         Err(error) => Finding::bad(
             "state directory",
-            format!("cannot write in {}: {error}", folder.display()),
+            // The error's own words name the file that was tried, which nobody knows.
+            format!("cannot write in {}: {}", folder.display(), error.kind()),
             "name another place with --state-dir, or run as its owner",
         ),
     }
@@ -106,19 +116,19 @@ fn port() -> Finding {
     }
 }
 
+const CONTAINERS: &str = "containers";
+
 /// Tried, not guessed: root in somebody's container may do less than root.
 fn containers() -> Finding {
     let tried = tempfile::tempdir().and_then(|folder| windlass_cloud_local::try_containers(folder.path()));
     match tried {
-        Ok(()) => Finding::good("containers", "VMs can be containers, with addresses and disks of their own"),
+        Ok(()) => Finding::good(CONTAINERS, "VMs can be containers, with addresses and disks of their own"),
         Err(error) if rustix::process::geteuid().is_root() => Finding::limited(
-            "containers",
+            CONTAINERS,
             format!("not here: {error}; VMs are processes"),
             "give this container more privileges (CAP_SYS_ADMIN and CAP_NET_ADMIN), or use another machine",
         ),
-        Err(_) => {
-            Finding::limited("containers", "not without privileges; VMs are processes", "run the director as root")
-        }
+        Err(_) => Finding::limited(CONTAINERS, "not without privileges; VMs are processes", "run the director as root"),
     }
 }
 
@@ -181,14 +191,46 @@ fn program(program: &Program) -> Finding {
     Finding::limited(program.names[0], format!("{} missing", missing.join(", ")), remedy)
 }
 
+/// Demos that were kept or killed.
+fn demos(places: &[PathBuf]) -> Finding {
+    let shown: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    match shown.as_slice() {
+        [] => Finding::good("earlier demos", "none is left"),
+        left => Finding::limited("earlier demos", left.join(", "), "'windlass demo --end' ends and removes them"),
+    }
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Limited => "limited",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// How wide the last column is for people.
+const COLUMN: usize = 52;
+
+/// Narrow enough for a terminal: what to do stands below what was found.
+fn for_people(findings: Vec<Finding>) -> Table {
+    let row = |finding: Finding| {
+        let found = formats::folded(&finding.found, COLUMN, 0);
+        let remedy = formats::folded(&format!("> {}", finding.remedy), COLUMN, 2);
+        let cell = if finding.remedy.is_empty() { found } else { format!("{found}\n{remedy}") };
+        vec![finding.what.to_owned(), finding.verdict.word().to_owned(), cell]
+    };
+    Table {
+        header: vec!["Check", "Verdict", "Found, and what to do"],
+        rows: findings.into_iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
 fn table(findings: Vec<Finding>) -> Table {
     let row = |finding: Finding| {
-        let verdict = match finding.verdict {
-            Verdict::Good => "good",
-            Verdict::Limited => "limited",
-            Verdict::Bad => "bad",
-        };
-        vec![finding.what.to_owned(), verdict.to_owned(), finding.found, finding.remedy]
+        vec![finding.what.to_owned(), finding.verdict.word().to_owned(), finding.found, finding.remedy]
     };
     Table {
         content: "checks",
@@ -212,6 +254,25 @@ mod tests {
         let nobody = state(Path::new("/proc/nobody/can/write/here"));
         assert_eq!(nobody.verdict, Verdict::Bad);
         assert!(nobody.remedy.contains("--state-dir"));
+    }
+
+    #[test]
+    fn demos_that_are_left_are_named_with_the_way_to_end_them() {
+        assert_eq!(demos(&[]).verdict, Verdict::Good);
+        let left = demos(&["/tmp/windlass-demo-a".into(), "/tmp/windlass-demo-b".into()]);
+        assert_eq!(
+            (left.verdict, left.found.as_str()),
+            (Verdict::Limited, "/tmp/windlass-demo-a, /tmp/windlass-demo-b")
+        );
+        assert!(left.remedy.contains("windlass demo --end"));
+    }
+
+    #[test]
+    fn it_fits_a_terminal_of_80_columns() {
+        let finding =
+            Finding::limited("state directory", "long words ".repeat(20), "and what to do about it ".repeat(9));
+        let shown = for_people(vec![finding]).for_people(str::to_owned);
+        assert!(shown.lines().all(|line| line.trim_end().chars().count() <= 80), "{shown}");
     }
 
     #[test]

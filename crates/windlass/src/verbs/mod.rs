@@ -43,6 +43,7 @@ mod leaks;
 mod local;
 mod locks;
 mod logs;
+mod man_pages;
 mod manifest;
 mod networks;
 mod orphaned_vms;
@@ -71,7 +72,7 @@ use std::process::ExitCode;
 
 use windlass_manifest::interpolate::Strictness;
 
-use crate::cli::{BenchVerb, Cli, CpiVerb, Global, SimArgs, StemcellVerb, Verb};
+use crate::cli::{BenchVerb, Cli, CpiVerb, DemoArgs, Global, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
 use crate::interpolation::{self, InterpolationArgs};
@@ -99,7 +100,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             (Ok(None), _) => {}
             (Ok(Some(ended)), _) => return ended,
             // It can do without.
-            (Err(_), Verb::Demo { isolation: None, .. }) => {}
+            (Err(_), Verb::Demo(DemoArgs { isolation: None, .. })) => {}
             (Err(error), _) => {
                 let _ = writeln!(std::io::stderr(), "{}", chain(&error));
                 return ExitCode::FAILURE;
@@ -107,7 +108,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         }
     }
     let mut screen = match cli.verb {
-        Verb::Demo { .. } | Verb::Director(_) | Verb::Registry(_) | Verb::Certify(_) => {
+        Verb::Demo(_) | Verb::Director(_) | Verb::Registry(_) | Verb::Certify(_) => {
             Screen::for_failures_only(&cli.global)
         }
         _ => Screen::new(&cli.global),
@@ -137,7 +138,7 @@ fn has_its_own_machine(verb: &Verb) -> bool {
     match verb {
         Verb::Bench(BenchVerb::Agent(_) | BenchVerb::CpiCall(_) | BenchVerb::Registry(_)) => false,
         Verb::Bench(_) => true,
-        Verb::Demo { keep, isolation } => !keep && *isolation != Some(windlass_cloud_local::Isolation::Process),
+        Verb::Demo(demo) => !demo.keep && !demo.end && demo.isolation != Some(windlass_cloud_local::Isolation::Process),
         _ => false,
     }
 }
@@ -148,6 +149,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             completion::run(screen, shell);
             Ok(())
         }
+        Verb::ManPages { directory } => man_pages::run(screen, &directory),
         Verb::Doctor => doctor::run(screen, flags),
         Verb::CreateEnv(arguments) => envs::create(flags, arguments).await,
         Verb::DeleteEnv(arguments) => envs::delete(flags, arguments).await,
@@ -159,7 +161,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::LogIn => environments::log_in(screen, flags).await,
         Verb::LogOut => environments::log_out(screen, flags),
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
-        Verb::Demo { keep, isolation } => Ok(demo::run(flags, keep, isolation).await?),
+        Verb::Demo(arguments) => Ok(demo::run(flags, &arguments).await?),
         Verb::Director(arguments) => director::run(flags, arguments).await,
         Verb::Registry(arguments) => registry::run(flags, arguments).await,
         Verb::Certify(arguments) => certify::run(flags, arguments).await,

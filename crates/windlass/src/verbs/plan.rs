@@ -33,7 +33,7 @@ impl Manifest {
         if let Some(flag) = session.named_deployment().filter(|flag| *flag != name) {
             return Err(Failure::OtherDeployment { manifest: name, flag: flag.to_owned() });
         }
-        session.screen.line(&format!("Using deployment '{name}'"));
+        session.screen.context(&format!("Using deployment '{name}'"));
         let verbatim = arguments.changes.is_empty() && !arguments.var_errs;
         Ok(Self { deployment: name, text, verbatim })
     }
