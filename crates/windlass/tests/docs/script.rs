@@ -37,6 +37,7 @@ unit=/etc/systemd/system/windlass-director.service
 systemctl() {
     case "$*" in
     "enable --now windlass-director" | "start windlass-director")
+        ! command -v systemd-analyze > /dev/null || systemd-analyze verify --man=no $unit
         $(sed -n 's/^ExecStart=//p' $unit) > service.log 2>&1 &
         service=$!
         director_answers ;;
