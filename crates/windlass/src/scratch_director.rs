@@ -21,6 +21,8 @@ use crate::environment::{self, Environment};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a verb may take.
 const VERB_PATIENCE: Duration = Duration::from_secs(3600);
+/// A file system in memory, where there is one.
+const MEMORY: &str = "/dev/shm";
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Agents of many instances have addresses of their own in it.
@@ -33,6 +35,7 @@ const IDLE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct ScratchDirector {
     folder: tempfile::TempDir,
+    cloud: tempfile::TempDir,
     windlass: PathBuf,
     child: Option<Child>,
 }
@@ -41,7 +44,9 @@ impl ScratchDirector {
     /// A director that does not run yet; `sim` is what its cloud is like.
     pub(crate) fn new(sim: &Value) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let director = Self { folder, windlass: std::env::current_exe()?, child: None };
+        // Other clouds do not write to the director's disk either.
+        let cloud = tempfile::tempdir_in(MEMORY).or_else(|_| tempfile::tempdir())?;
+        let director = Self { folder, cloud, windlass: std::env::current_exe()?, child: None };
         fs::write(director.file("cpi.json"), director.cpi_config(sim).to_string())?;
         Ok(director)
     }
@@ -76,7 +81,7 @@ impl ScratchDirector {
 
     /// Where the cloud keeps everything.
     pub(crate) fn cloud(&self) -> PathBuf {
-        self.file("cloud")
+        self.cloud.path().join("cloud")
     }
 
     /// Makes the cloud another one from the next call on.

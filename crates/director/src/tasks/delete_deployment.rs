@@ -41,7 +41,7 @@ pub(super) async fn run(
             part.run(with_event(director, log, deployment, instance, work)).await
         }));
     }
-    all(each, director.settings.max_threads).await?;
+    all(Box::new(each.into_iter()), director.settings.max_threads).await?;
     let left = director.store.instances(deployment).await?;
     if let Some(instance) = left.first() {
         return Err(TaskError::Input(format!("instance {} could not be removed; see the warnings", instance.name())));

@@ -31,7 +31,7 @@ pub(super) async fn run(director: &Director, log: &TaskLog, cids: &[DiskCid]) ->
             .await
         }));
     }
-    all(each, AT_ONCE).await?;
+    all(Box::new(each.into_iter()), AT_ONCE).await?;
     let names: Vec<_> = cids.iter().map(DiskCid::as_str).collect();
     Ok(format!("orphaned disk(s) {} deleted", names.join(", ")))
 }

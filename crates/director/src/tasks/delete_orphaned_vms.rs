@@ -23,7 +23,7 @@ pub(super) async fn delete(director: &Director, log: &TaskLog) -> Result<usize, 
         .iter()
         .map(|orphan| -> BoxFuture<'_, _> { Box::pin(delete_one(director, log, &stage, orphan)) })
         .collect();
-    all(each, director.settings.max_threads).await?;
+    all(Box::new(each.into_iter()), director.settings.max_threads).await?;
     Ok(orphans.len())
 }
 

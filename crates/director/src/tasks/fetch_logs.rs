@@ -80,7 +80,7 @@ pub(super) async fn run(
             let into = folder.join(file_name(record));
             each.push(Box::pin(async move { Ok(part.run(fetch(director, vm, (kind, filters), &into)).await?) }));
         }
-        all(each, AT_ONCE).await?;
+        all(Box::new(each.into_iter()), AT_ONCE).await?;
         let blob = uuid::Uuid::new_v4().to_string();
         let target = director.folders.blobs().join(&blob);
         match chosen.as_slice() {

@@ -43,7 +43,7 @@ pub(super) async fn take(
             }));
         }
     }
-    all(each, AT_ONCE).await?;
+    all(Box::new(each.into_iter()), AT_ONCE).await?;
     Ok(taken.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn delete(
             }));
         }
     }
-    all(each, AT_ONCE).await?;
+    all(Box::new(each.into_iter()), AT_ONCE).await?;
     Ok(match only {
         Some(cid) => format!("snapshot(s) {cid} deleted"),
         None => format!("snapshots of deployment '{deployment}' deleted"),

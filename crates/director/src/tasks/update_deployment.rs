@@ -40,7 +40,8 @@ pub(super) async fn run(
     work.remove(&prepared.plan.removed).await?;
     work.create_missing_vms(&prepared.plan).await?;
     for batch in prepared.plan.batches() {
-        let each = batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(work.update(group)) }).collect();
+        let each: Waiting<'_> =
+            Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(work.update(group)) }));
         all(each, director.settings.max_threads).await?;
     }
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
@@ -76,27 +77,23 @@ pub(super) struct Work<'a> {
 impl Work<'_> {
     async fn remove(&self, removed: &[InstancePlan]) -> Result<(), TaskError> {
         let stage = self.log.stage("Deleting unneeded instances", &[], removed.len());
-        let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
-        for instance in removed {
+        let each: Waiting<'_> = Box::new(removed.iter().map(|instance| -> BoxFuture<'_, _> {
             let part = stage.part(&instance.label());
-            each.push(Box::pin(async move {
+            Box::pin(async move {
                 let work = self.execute(&part, instance, &instance.actions, None);
                 part.run(with_event(self.director, self.log, self.deployment, instance, work)).await
-            }));
-        }
+            })
+        }));
         all(each, self.director.settings.max_threads).await
     }
 
     async fn create_missing_vms(&self, plan: &Plan) -> Result<(), TaskError> {
         let missing: Vec<_> = plan.instances().filter(|instance| instance.begins_with_new_vm()).collect();
         let stage = self.log.stage("Creating missing vms", &[], missing.len());
-        let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
-        for instance in missing {
+        let each: Waiting<'_> = Box::new(missing.into_iter().map(|instance| -> BoxFuture<'_, _> {
             let part = stage.part(&instance.label());
-            each.push(Box::pin(
-                async move { part.run(self.execute(&part, instance, &instance.actions[..1], None)).await },
-            ));
-        }
+            Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions[..1], None)).await })
+        }));
         all(each, self.director.settings.max_threads).await
     }
 
@@ -109,14 +106,13 @@ impl Work<'_> {
             let (first, others) = zone.split_at(std::mem::take(&mut canaries).min(zone.len()));
             let batches = [(first, " (canary)", group.canary_watch_time), (others, "", group.update_watch_time)];
             for (batch, suffix, watch) in batches {
-                let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
-                for instance in batch {
+                let each: Waiting<'_> = Box::new(batch.iter().map(|instance| -> BoxFuture<'_, _> {
                     let part = stage.part(&format!("{}{suffix}", instance.label()));
-                    each.push(Box::pin(async move {
+                    Box::pin(async move {
                         let work = self.update_one(&part, instance, watch);
                         part.run(with_event(self.director, self.log, self.deployment, instance, work)).await
-                    }));
-                }
+                    })
+                }));
                 all(each, group.max_in_flight).await?;
             }
         }
@@ -164,10 +160,12 @@ pub(super) fn one_or_several(mut errors: Vec<TaskError>) -> TaskError {
     }
 }
 
-/// Runs futures, some at a time. After a failure no further one is begun; those that run are finished, and all failures
-/// are reported.
-pub(super) async fn all(futures: Vec<BoxFuture<'_, Result<(), TaskError>>>, at_once: usize) -> Result<(), TaskError> {
-    let mut waiting = futures.into_iter();
+/// Futures that are made one by one.
+pub(super) type Waiting<'a> = Box<dyn Iterator<Item = BoxFuture<'a, Result<(), TaskError>>> + Send + 'a>;
+
+/// Runs futures, some at a time; the others are not made yet, because they take room. After a failure no further one is begun;
+/// those that run are finished, and all failures are reported.
+pub(super) async fn all(mut waiting: Waiting<'_>, at_once: usize) -> Result<(), TaskError> {
     let mut running = FuturesUnordered::new();
     let mut errors = Vec::new();
     loop {
