@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -13,8 +15,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 use tokio_rustls::TlsConnector;
+use windlass_contract::Secret;
 
 /// A server and the way to it.
+#[derive(Clone)]
 pub(crate) struct Load {
     address: SocketAddr,
     tls: Option<TlsConnector>,
@@ -37,6 +41,32 @@ impl Measured {
     /// Exchanges per second.
     pub(crate) fn rate(&self) -> f64 {
         self.times.len() as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// Makes requests with credentials.
+#[derive(Debug, Clone)]
+pub(crate) struct Requests {
+    host: String,
+    credentials: Secret,
+}
+
+impl Requests {
+    pub(crate) fn new(host: impl ToString, user: &str, password: &str) -> Self {
+        let credentials = Secret::new(BASE64_STANDARD.encode(format!("{user}:{password}")));
+        Self { host: host.to_string(), credentials }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Vec<u8> {
+        self.with_body("GET", path, "")
+    }
+
+    pub(crate) fn with_body(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let (host, credentials) = (&self.host, self.credentials.reveal());
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic {credentials}\r\n{length}");
+        format!("{head}\r\n{body}").into_bytes()
     }
 }
 

@@ -15,7 +15,8 @@ use windlass_cloud_sim::Inventory;
 use windlass_durable::kill_point::KILL_AT;
 use windlass_durable::process::ProcessIdentity;
 
-use crate::environment::{self, Environment};
+use crate::environment;
+use crate::load::{Load, Requests};
 
 /// How long a director may take to answer, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +31,8 @@ const NETWORK: &str = "127.64.0.0/16";
 const GATEWAY: &str = "127.64.0.1";
 /// How long a director that has nothing to do is left alone before its memory is read.
 const IDLE: Duration = Duration::from_secs(2);
+/// What Linux counts processor time in.
+const TICK: Duration = Duration::from_millis(10);
 
 /// The director. Dropped, it leaves no process and no file behind.
 #[derive(Debug)]
@@ -203,9 +206,15 @@ impl ScratchDirector {
         rows.cloned().ok_or_else(|| io::Error::other(format!("{arguments:?} printed no table")))
     }
 
-    /// How it is reached.
-    pub(crate) fn environment(&self) -> io::Result<Environment> {
-        environment::in_state_dir(&self.state_dir()).map_err(io::Error::other)
+    /// The way to its API, and who makes requests for it.
+    pub(crate) fn under_load(&self) -> io::Result<(Load, Requests)> {
+        let unusable = || io::Error::other("the director's env.sh says too little");
+        let environment = environment::in_state_dir(&self.state_dir()).map_err(io::Error::other)?;
+        let address = environment.url.strip_prefix("https://").and_then(|address| address.parse().ok());
+        let address = address.ok_or_else(unusable)?;
+        let (user, password) = environment.client.zip(environment.client_secret).ok_or_else(unusable)?;
+        let load = Load::over_tls(address, &environment.ca.ok_or_else(unusable)?)?;
+        Ok((load, Requests::new(address, &user, password.reveal())))
     }
 
     /// Memory of the director, by its name in `/proc/PID/status`.
@@ -215,6 +224,16 @@ impl ScratchDirector {
         let line = status.lines().find_map(|line| line.strip_prefix(what));
         let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
         number.ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no {what}")))
+    }
+
+    /// Processor time that the director has used, without its CPIs.
+    pub(crate) fn processor_time(&self) -> io::Result<Duration> {
+        let pid = self.pid().ok_or_else(|| self.failed("the director has ended"))?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // Fields 14 and 15; the name before them may contain blanks and brackets.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+        Ok(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
     }
 
     /// Memory of a director that has nothing to do.

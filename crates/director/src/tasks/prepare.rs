@@ -50,6 +50,7 @@ pub(crate) async fn prepare(
     refuse_unknown_cpis(director, &desired, &mut findings);
 
     let mut current = reload(director, deployment).await?;
+    current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
@@ -140,7 +141,8 @@ fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Fi
     }
 }
 
-/// What is, as far as the director knows.
+/// What is, as far as the director knows. Without the addresses in use, which only planning needs: they are those of all
+/// deployments.
 pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Current, TaskError> {
     let mut vms: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for vm in director.store.vms(deployment).await? {
@@ -155,7 +157,7 @@ pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Curr
         current_instance(record, vms.unwrap_or_default(), disks.unwrap_or_default())
     };
     let instances = director.store.instances(deployment).await?.into_iter().map(together).collect();
-    Ok(Current { instances, addresses: director.store.addresses().await?, calculated: Calculated::default() })
+    Ok(Current { instances, ..Current::default() })
 }
 
 /// One instance, as far as the director knows.

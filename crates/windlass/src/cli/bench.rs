@@ -19,7 +19,9 @@ pub(crate) enum BenchVerb {
     Kills(BenchKillsArgs),
     /// How much the API answers over TLS, against a bare server
     Api(BenchApiArgs),
-    /// Everything above that this machine and this build can measure, in one table
+    /// What it costs a director to ask every agent how it is
+    Health(BenchHealthArgs),
+    /// Everything that this machine and this build can measure, in one table
     All(BenchAllArgs),
     /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
     Deploy(BenchDeployArgs),
@@ -45,6 +47,17 @@ pub(crate) struct BenchApiArgs {
     /// How long each is measured, three times in turn
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
+}
+
+/// `bench health`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchHealthArgs {
+    /// How many agents; several numbers are measured one after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1000], value_parser = at_least_one)]
+    pub(crate) instances: Vec<usize>,
+    /// How often all are asked
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
 }
 
 /// `bench agent`.

@@ -4,7 +4,9 @@
 use clap::Parser;
 use windlass_durable::HAS_KILL_POINTS;
 
-use super::{bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_kills, bench_local, bench_registry};
+use super::{
+    bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_health, bench_kills, bench_local, bench_registry,
+};
 use crate::cli::{BenchAllArgs, BenchVerb, Cli, Verb};
 use crate::failure::{Failure, chain};
 use crate::figures::{DEBUG_BUILD, Report};
@@ -27,6 +29,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::Api(arguments) => bench_api::measure(&arguments).await,
         BenchVerb::CpiCall(arguments) => bench_cpi_call::measure(&arguments),
         BenchVerb::Deploy(arguments) => bench_deploy::run(screen, &arguments).await.map(|()| Report::default()),
+        BenchVerb::Health(arguments) => bench_health::measure(&arguments).await,
         BenchVerb::Kills(arguments) => bench_kills::measure(screen, &arguments).await,
         BenchVerb::Local(arguments) => bench_local::measure(screen, &arguments).await,
         BenchVerb::Registry(arguments) => bench_registry::measure(&arguments).await,
@@ -35,13 +38,14 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
 }
 
 /// The verbs, with their flags in a hurry.
-const ALL: [(&str, &[&str]); 7] = [
+const ALL: [(&str, &[&str]); 8] = [
     ("cpi-call", &["--runs", "50"]),
     ("agent", &["--runs", "3", "--pings", "500"]),
     ("registry", &["--seconds", "1"]),
     ("api", &["--seconds", "1"]),
     ("local", &["--runs", "5", "--vms", "20", "--rows", "1", "--at-once", "20"]),
     ("deploy", &["--instances", "100"]),
+    ("health", &["--instances", "100"]),
     ("kills", &["--every", "20"]),
 ];
 

@@ -6,6 +6,7 @@ mod bench_agent;
 mod bench_api;
 mod bench_cpi_call;
 mod bench_deploy;
+mod bench_health;
 mod bench_kills;
 mod bench_local;
 mod bench_registry;

@@ -6,19 +6,15 @@
 mod floor;
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::cli::BenchApiArgs;
-use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds, percentile};
 use crate::foreground::Stop;
-use crate::load::{Connection, Load, Measured, one_of};
+use crate::load::{Connection, Load, Measured, Requests, one_of};
 use crate::scratch_director::ScratchDirector;
 use crate::table::Table;
 use floor::Floor;
@@ -71,47 +67,33 @@ enum Asks {
     /// For the same again and again.
     Route(Vec<u8>),
     /// For instances in full.
-    InFull(Client),
+    InFull(Requests),
 }
 
 impl Asks {
     async fn once(&self, connection: &mut Connection, number: usize) -> io::Result<()> {
         match self {
             Self::Route(request) => one_of(std::slice::from_ref(request), connection, number).await,
-            Self::InFull(client) => client.instances_in_full(connection).await.map(drop),
+            Self::InFull(requests) => instances_in_full(requests, connection).await.map(drop),
         }
     }
 }
 
-/// Requests with credentials.
-#[derive(Clone)]
-struct Client {
-    address: SocketAddr,
-    credentials: String,
-}
-
-impl Client {
-    fn get(&self, path: &str) -> Vec<u8> {
-        let Self { address, credentials } = self;
-        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Basic {credentials}\r\n\r\n").into_bytes()
-    }
-
-    /// Begins the task, follows it to its end, and fetches its result: how large that is.
-    async fn instances_in_full(&self, connection: &mut Connection) -> io::Result<usize> {
-        let path = format!("/deployments/{DEPLOYMENT}/instances?format=full");
-        let begun = connection.found(&self.get(&path)).await?;
-        let task = begun.header("location").ok_or_else(|| io::Error::other("there is no task to follow"))?.to_owned();
-        loop {
-            let shown: Value = serde_json::from_slice(connection.ok(&self.get(&task)).await?.body)?;
-            match shown["state"].as_str() {
-                Some("queued" | "processing") => tokio::time::sleep(LOOK_AGAIN).await,
-                Some("done") => break,
-                _ => return Err(io::Error::other(format!("the task ended as {shown}"))),
-            }
+/// Begins the task, follows it to its end, and fetches its result: how large that is.
+async fn instances_in_full(requests: &Requests, connection: &mut Connection) -> io::Result<usize> {
+    let path = format!("/deployments/{DEPLOYMENT}/instances?format=full");
+    let begun = connection.found(&requests.get(&path)).await?;
+    let task = begun.header("location").ok_or_else(|| io::Error::other("there is no task to follow"))?.to_owned();
+    loop {
+        let shown: Value = serde_json::from_slice(connection.ok(&requests.get(&task)).await?.body)?;
+        match shown["state"].as_str() {
+            Some("queued" | "processing") => tokio::time::sleep(LOOK_AGAIN).await,
+            Some("done") => break,
+            _ => return Err(io::Error::other(format!("the task ended as {shown}"))),
         }
-        let result = connection.ok(&self.get(&format!("{task}/output?type=result"))).await?;
-        Ok(result.body.len())
     }
+    let result = connection.ok(&requests.get(&format!("{task}/output?type=result"))).await?;
+    Ok(result.body.len())
 }
 
 async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
@@ -121,36 +103,29 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
     director.prepare_for_many().await?;
     let manifest = director.manifest_of_many(DEPLOYMENT, arguments.instances, AT_ONCE, "")?;
     director.ok(&["-d", DEPLOYMENT, "deploy", &manifest]).await?;
-    let Environment { url, ca, client, client_secret } = director.environment()?;
-    let unusable = || io::Error::other("the director's env.sh says too little");
-    let address = url.strip_prefix("https://").and_then(|address| address.parse().ok()).ok_or_else(unusable)?;
-    let (user, password) = client.zip(client_secret).ok_or_else(unusable)?;
-    let client = Client { address, credentials: BASE64_STANDARD.encode(format!("{user}:{}", password.reveal())) };
-    let ca = ca.ok_or_else(unusable)?;
-
+    let (load, requests) = director.under_load()?;
     let mut subjects = Vec::new();
-    let load = || Load::over_tls(address, &ca);
     for path in ["/info", "/deployments", &format!("/deployments/{DEPLOYMENT}/instances")] {
-        let body = load()?.connect().await?.ok(&client.get(path)).await?.body.to_vec();
+        let body = load.connect().await?.ok(&requests.get(path)).await?.body.to_vec();
         let size = body.len();
         let server = Floor::start(body).await?;
         subjects.push(Subject {
             name: format!("GET {path}"),
-            asks: Asks::Route(client.get(path)),
+            asks: Asks::Route(requests.get(path)),
             size,
-            load: load()?,
+            load: load.clone(),
             floor: Some(Load::over_tls(server.address, &server.ca)?),
             measured: Measured::default(),
             of_floor: Measured::default(),
             _server: Some(server),
         });
     }
-    let size = client.instances_in_full(&mut load()?.connect().await?).await?;
+    let size = instances_in_full(&requests, &mut load.connect().await?).await?;
     subjects.push(Subject {
         name: format!("{} instances in full", arguments.instances),
-        asks: Asks::InFull(client),
+        asks: Asks::InFull(requests),
         size,
-        load: load()?,
+        load: load.clone(),
         floor: None,
         measured: Measured::default(),
         of_floor: Measured::default(),

@@ -10,8 +10,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use windlass_contract::Secret;
 use windlass_database::PrivatePostgres;
@@ -20,7 +18,7 @@ use windlass_registry::credentials::reading_password;
 use crate::cli::BenchRegistryArgs;
 use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, percentile};
-use crate::load::{Connection, Load, Measured, one_of};
+use crate::load::{Connection, Load, Measured, Requests, one_of};
 use crate::table::Table;
 use servers::{Nginx, RegistryProcess};
 
@@ -120,22 +118,15 @@ fn id(number: usize) -> String {
 fn reads(address: SocketAddr) -> Vec<Vec<u8>> {
     let read = |number| {
         let (id, password) = (id(number), reading_password(&Secret::new(PASSWORD), &id(number)));
-        let credentials = BASE64_STANDARD.encode(format!("{id}:{}", password.reveal()));
-        request(&format!("GET /instances/{id}/settings"), address, &credentials, "")
+        Requests::new(address, &id, password.reveal()).get(&format!("/instances/{id}/settings"))
     };
     (0..INSTANCES).map(read).collect()
 }
 
 fn writes(settings: &str) -> Vec<Vec<u8>> {
-    let credentials = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
-    let write =
-        |number| request(&format!("PUT /instances/{}/settings", id(number)), "registry", &credentials, settings);
+    let requests = Requests::new("registry", USER, PASSWORD);
+    let write = |number| requests.with_body("PUT", &format!("/instances/{}/settings", id(number)), settings);
     (0..INSTANCES).map(write).collect()
-}
-
-fn request(line: &str, host: impl std::fmt::Display, credentials: &str, body: &str) -> Vec<u8> {
-    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    format!("{line} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic {credentials}\r\n{length}\r\n{body}").into_bytes()
 }
 
 /// Something that is measured.

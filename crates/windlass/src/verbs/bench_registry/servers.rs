@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use windlass_durable::kill_point;
 
+use crate::load::Requests;
 use crate::programs;
 use crate::verbs::registry::{CREDENTIALS, LISTENS_ON};
 
@@ -83,7 +84,7 @@ impl Nginx {
 
     /// With as much in its head as a request to a registry.
     pub(super) fn request(&self) -> Vec<u8> {
-        super::request("GET /settings", self.address, &"x".repeat(140), "")
+        Requests::new(self.address, "nobody", &"x".repeat(98)).get("/settings")
     }
 
     async fn wait_until_ready(&mut self) -> io::Result<()> {
