@@ -96,9 +96,8 @@ async fn live(agent: Embedded, mut up: Instant, mut end: oneshot::Receiver<()>, 
             Ok(Ended::Told) => return,
             Ok(Ended::PoweredOff) => return switch_off(),
             Err(error) => {
-                let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| (*error).source());
-                let causes: Vec<String> = causes.map(ToString::to_string).collect();
-                tracing::warn!("the agent in {} does not start: {}", agent.base.display(), causes.join(": "));
+                let why = windlass_contract::explain(&error);
+                tracing::warn!("the agent in {} does not start: {why}", agent.base.display());
             }
         }
         up = Instant::now() + pause;

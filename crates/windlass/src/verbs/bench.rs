@@ -28,7 +28,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::Agent(arguments) => bench_agent::measure(&arguments).await,
         BenchVerb::Api(arguments) => bench_api::measure(&arguments).await,
         BenchVerb::CpiCall(arguments) => bench_cpi_call::measure(&arguments),
-        BenchVerb::Deploy(arguments) => bench_deploy::run(screen, &arguments).await.map(|()| Report::default()),
+        BenchVerb::Deploy(arguments) => bench_deploy::measure(&arguments).await,
         BenchVerb::Health(arguments) => bench_health::measure(&arguments).await,
         BenchVerb::Kills(arguments) => bench_kills::measure(screen, &arguments).await,
         BenchVerb::Local(arguments) => bench_local::measure(screen, &arguments).await,

@@ -13,32 +13,24 @@ use windlass_contract::cpi::methods;
 
 use crate::cli::BenchDeployArgs;
 use crate::failure::Failure;
-use crate::figures::{DEBUG_BUILD, milliseconds};
+use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds};
 use crate::foreground::Stop;
 use crate::scratch_director::ScratchDirector;
-use crate::screen::Screen;
 use crate::table::Table;
 
-/// Agents have addresses of their own in it.
-const NETWORK: &str = "127.64.0.0/16";
-const GATEWAY: &str = "127.64.0.1";
-/// How long a director that has nothing to do is left alone before its memory is read.
-const IDLE: Duration = Duration::from_secs(2);
-/// What Linux counts processor time in.
-const TICK: Duration = Duration::from_millis(10);
+const DEPLOYMENT: &str = "many";
 
-pub(crate) async fn run(screen: &mut Screen, arguments: &BenchDeployArgs) -> Result<(), Failure> {
+pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Failure> {
     let mut stop = Stop::listen()?;
     let mut all = Vec::new();
     for instances in &arguments.instances {
         let measured = tokio::select! {
-            measured = measure(arguments, *instances) => measured,
+            measured = figures(arguments, *instances) => measured,
             () = stop.wanted() => Err(io::Error::other("stopped")),
         };
         all.push(measured.map_err(|source| Failure::Bench { doing: "measure deploys", source })?);
     }
-    screen.table(&table(arguments, &all));
-    Ok(())
+    Ok(Report { tables: vec![table(arguments, &all)], figures: all.iter().flat_map(quoted).collect() })
 }
 
 /// What was seen of one size.
@@ -55,7 +47,7 @@ struct Figures {
     peak_kib: u64,
 }
 
-async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
+async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
     let latency: Map<String, Value> = methods::NAMES
         .iter()
         .copied()
@@ -71,28 +63,14 @@ async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
     }
     director.write("director.yml", &format!("max_threads: {}\n", arguments.at_once))?;
     director.start(None).await?;
-    tokio::time::sleep(IDLE).await;
-    let idle_kib = memory_kib(&director, "VmRSS:")?;
-    director
-        .prepare(&format!(
-            "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types: [{{name: disk, disk_size: 64}}]\n\
-             networks: [{{name: default, subnets: [{{range: {NETWORK}, gateway: {GATEWAY}, azs: [z1]}}]}}]\n"
-        ))
-        .await?;
-    let parallel = arguments.at_once;
-    let manifest = director.write(
-        "manifest.yml",
-        &format!(
-            "name: many\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: {parallel}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
-             instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
-             persistent_disk_type: disk, networks: [{{name: default}}]}}\n"
-        ),
-    )?;
+    let idle_kib = director.idle_memory_kib().await?;
+    director.prepare_for_many().await?;
+    let disk = "persistent_disk_type: disk, ";
+    let manifest = director.manifest_of_many(DEPLOYMENT, instances, arguments.at_once, disk)?;
     fs::remove_file(director.cloud().join(CALL_LOG))?;
-    let before = processor_time(&director)?;
+    let before = director.processor_time()?;
     let deploy = timed(&director, &manifest).await?;
-    let own_time = processor_time(&director)?.saturating_sub(before);
+    let own_time = director.processor_time()?.saturating_sub(before);
     let calls = calls(&director)?;
     let no_op = timed(&director, &manifest).await?;
     let (vms, disks) = {
@@ -110,13 +88,13 @@ async fn measure(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
         no_op,
         own_time,
         idle_kib,
-        peak_kib: memory_kib(&director, "VmHWM:")?,
+        peak_kib: director.memory_kib("VmHWM:")?,
     })
 }
 
 async fn timed(director: &ScratchDirector, manifest: &str) -> io::Result<Duration> {
     let started = Instant::now();
-    director.ok(&["-d", "many", "deploy", manifest]).await?;
+    director.ok(&["-d", DEPLOYMENT, "deploy", manifest]).await?;
     Ok(started.elapsed())
 }
 
@@ -139,36 +117,35 @@ fn ideal(arguments: &BenchDeployArgs, calls: &BTreeMap<String, u64>) -> Duration
     Duration::from_millis(total / arguments.at_once as u64)
 }
 
-fn memory_kib(director: &ScratchDirector, what: &str) -> io::Result<u64> {
-    let status = of_process(director, "status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(what));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.ok_or_else(|| io::Error::other(format!("the director's status has no {what}")))
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
-fn processor_time(director: &ScratchDirector) -> io::Result<Duration> {
-    let stat = of_process(director, "stat")?;
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
+impl Figures {
+    fn ratio(&self) -> f64 {
+        self.deploy.as_secs_f64() / self.ideal.as_secs_f64()
+    }
 }
 
-fn of_process(director: &ScratchDirector, file: &str) -> io::Result<String> {
-    let pid = director.pid().ok_or_else(|| io::Error::other("the director has ended"))?;
-    fs::read_to_string(format!("/proc/{pid}/{file}"))
+fn quoted(figures: &Figures) -> [Figure; 3] {
+    let instances = figures.instances;
+    let memory = format!("{}, {}", mebibytes(figures.idle_kib), mebibytes(figures.peak_kib));
+    [
+        Figure::new(format!("deploy of {instances} instances with a disk each"), seconds(figures.deploy))
+            .against(format!("{:.2} times what the cloud takes", figures.ratio())),
+        Figure::new(format!("the same deploy of {instances} again, without changes"), seconds(figures.no_op)),
+        Figure::new(format!("memory of a director: idle, and at most with {instances}"), memory),
+    ]
 }
 
 fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
-    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
-    let mebibytes = |kib: u64| format!("{:.0} MiB", kib as f64 / 1024.0);
     let row = |figures: &Figures| {
         vec![
             figures.instances.to_string(),
             figures.calls.to_string(),
             seconds(figures.deploy),
             seconds(figures.ideal),
-            format!("{:.2}", figures.deploy.as_secs_f64() / figures.ideal.as_secs_f64()),
+            format!("{:.2}", figures.ratio()),
             seconds(figures.no_op),
             milliseconds(figures.own_time / figures.instances as u32),
             mebibytes(figures.idle_kib),
