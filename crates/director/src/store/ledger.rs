@@ -3,12 +3,12 @@
 use async_trait::async_trait;
 use windlass_contract::RequestId;
 use windlass_database::Transaction;
-use windlass_database::sqlx;
+use windlass_database::sqlx::{self, AnyConnection};
 use windlass_durable::process::ProcessIdentity;
 
 use super::{Store, StoreError, events, to_json};
 use crate::clock;
-use crate::ledger::{Fact, Intent, Ledger, LedgerError};
+use crate::ledger::{DiskRecord, Fact, Intent, Ledger, LedgerError};
 
 fn failed(what: &'static str) -> impl FnOnce(StoreError) -> LedgerError {
     move |error| LedgerError { what, source: error.into() }
@@ -133,21 +133,7 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
                 .execute(connection)
                 .await?;
         }
-        Fact::DiskCreated { disk } => {
-            sqlx::query(
-                "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at, name)
-                 VALUES ($1, $2, $3, $4, $5, 0, $6, $7)",
-            )
-            .bind(disk.cid.as_str())
-            .bind(disk.instance.as_str())
-            .bind(disk.cpi.as_str())
-            .bind(disk.size as i64)
-            .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
-            .bind(clock::now())
-            .bind(disk.name.as_str())
-            .execute(connection)
-            .await?;
-        }
+        Fact::DiskCreated { disk } => add_disk(connection, disk, false).await?,
         Fact::DiskAttached { disk, vm, hint } => {
             sqlx::query("UPDATE disks SET vm = $1, mounted = 0, hint = $2 WHERE cid = $3")
                 .bind(vm.as_str())
@@ -209,19 +195,7 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
                 .bind(disk.cid.as_str())
                 .execute(&mut *connection)
                 .await?;
-            sqlx::query(
-                "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at, name)
-                 VALUES ($1, $2, $3, $4, $5, 1, $6, $7)",
-            )
-            .bind(disk.cid.as_str())
-            .bind(disk.instance.as_str())
-            .bind(disk.cpi.as_str())
-            .bind(disk.size as i64)
-            .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
-            .bind(clock::now())
-            .bind(disk.name.as_str())
-            .execute(connection)
-            .await?;
+            add_disk(connection, disk, true).await?;
         }
         Fact::SnapshotTaken { snapshot } => {
             sqlx::query("INSERT INTO snapshots (cid, disk, clean, created_at) VALUES ($1, $2, $3, $4)")
@@ -244,5 +218,24 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::Nothing => {}
     }
+    Ok(())
+}
+
+/// One that is active is what its instance writes to.
+async fn add_disk(connection: &mut AnyConnection, disk: &DiskRecord, active: bool) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO disks (cid, instance, cpi, size, cloud_properties, active, created_at, name)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(disk.cid.as_str())
+    .bind(disk.instance.as_str())
+    .bind(disk.cpi.as_str())
+    .bind(disk.size as i64)
+    .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
+    .bind(i64::from(active))
+    .bind(clock::now())
+    .bind(disk.name.as_str())
+    .execute(connection)
+    .await?;
     Ok(())
 }
