@@ -161,6 +161,11 @@ impl Machine {
         self.folder.join("base")
     }
 
+    /// Where the agent is asked for its log.
+    pub(crate) fn agent_log(&self) -> PathBuf {
+        self.base().join("bosh/log/current")
+    }
+
     /// What a container sees as its root file system; mounted only where its supervisor and it see it.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("root")

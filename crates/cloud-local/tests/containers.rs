@@ -266,6 +266,9 @@ fn an_agent_that_ends_starts_again_among_its_mounts() {
     assert_eq!(rig.inside(&cid, "cat /proc/mounts").matches(" /mnt ").count(), 1);
     let console = fs::read_to_string(rig.vm_folder(&cid).join("console.log")).unwrap();
     assert!(console.contains("the agent ended with signal 9"), "{console}");
+    // Whoever asks the agent for its log gets the same.
+    let log = fs::read_to_string(rig.file(&cid, "var/vcap/bosh/log/current")).unwrap();
+    assert!(log.contains("the agent ended with signal 9"), "{log}");
 }
 
 #[test]

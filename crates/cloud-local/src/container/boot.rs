@@ -14,6 +14,9 @@ pub(crate) const AGENT: &str = "/var/vcap/bosh/bin/bosh-agent";
 /// The agent's own configuration.
 pub(crate) const AGENT_CONFIG: &str = "/var/vcap/bosh/agent.json";
 
+/// Where the agent is asked for its log.
+pub(crate) const AGENT_LOG: &str = "/var/vcap/bosh/log/current";
+
 /// Where the agents of container stemcells look for their settings.
 const SETTINGS: &str = "/var/vcap/bosh/warden-cpi-agent-env.json";
 

@@ -28,6 +28,7 @@ use self::agent::Agent;
 use self::console::{Console, Notes};
 use self::contained::Contained;
 use crate::address;
+use crate::container::boot::AGENT_LOG;
 use crate::machine::{Machine, Started, SupervisorRecord};
 use crate::state::VmRecord;
 use windlass_contract::explain;
@@ -95,7 +96,10 @@ fn supervise(folder: &Path) -> Result<(), Started> {
 
 fn run(vm: &VmRecord, machine: &Machine) -> Result<(), Started> {
     let claims = claim(vm, machine.folder())?;
-    let mut console = Console::open(machine.console()).map_err(|error| failed("cannot open the console", &error))?;
+    // In a container, whatever is started first there keeps the agent's log.
+    let log = vm.container.is_none().then(|| machine.agent_log());
+    let mut console =
+        Console::of_vm(machine.console(), log).map_err(|error| failed("cannot open the console", &error))?;
     // A container is a copy of this process, so it comes before anything that has threads or handles signals.
     let container = match &vm.container {
         Some(container) => Some(Contained::start(vm, container, machine, &console)?),
@@ -175,7 +179,7 @@ impl Inside {
 
     async fn end(self, console: &mut Console, child_ended: &mut Signal) {
         match self {
-            Self::Agent(agent) => agent.end(child_ended).await,
+            Self::Agent(agent) => console.copy_during(agent.end(child_ended)).await,
             Self::Container(container) => container.end(console, child_ended).await,
         }
     }
@@ -183,16 +187,18 @@ impl Inside {
 
 /// Keeps `command`, an agent, running as the first process of a container, and ends with it. `problems` hears why it cannot be
 /// started, and closes once it runs.
-pub(crate) fn keep_running_as_init(command: Command, mut problems: PipeWriter) -> ! {
+pub(crate) fn keep_running_as_init(mut command: Command, mut problems: PipeWriter) -> ! {
     let program = command.get_program().display().to_string();
     let started = runtime().and_then(|runtime| {
         let _context = runtime.enter();
         let signals = Signals::new()?;
+        let console = Console::in_vm(AGENT_LOG.into())?;
+        command.stdout(console.pipe().try_clone()?).stderr(console.pipe().try_clone()?);
         let mut agent = Agent::new(command);
         agent.start()?;
-        Ok((runtime, signals, agent))
+        Ok((runtime, signals, console, agent))
     });
-    let (runtime, mut signals, agent) = match started {
+    let (runtime, mut signals, mut console, agent) = match started {
         Ok(started) => started,
         Err(error) => {
             let _ = problems.write_all(format!("cannot run {program}: {error}").as_bytes());
@@ -206,16 +212,15 @@ pub(crate) fn keep_running_as_init(command: Command, mut problems: PipeWriter) -
             tokio::select! {
                 _ = signals.terminate.recv() => break 0,
                 _ = signals.child.recv() => {
-                    if inside.reap(&mut console::Stderr) == Ended::PoweredOff {
+                    if inside.reap(&mut console) == Ended::PoweredOff {
                         break POWERED_OFF;
                     }
                 }
-                () = inside.due() => inside.restart(&mut console::Stderr),
+                () = inside.due() => inside.restart(&mut console),
+                () = console.copy() => {}
             }
         };
-        if let Inside::Agent(agent) = inside {
-            agent.end(&mut signals.child).await;
-        }
+        inside.end(&mut console, &mut signals.child).await;
         status
     });
     std::process::exit(i32::from(status))

@@ -142,6 +142,10 @@ fn logs_of_one_and_of_several_are_fetched_and_people_are_let_in() {
         String::from_utf8(listed.stdout).unwrap()
     };
     assert!(list(&packed.body).contains("job/job.log"), "{}", list(&packed.body));
+    let agents =
+        client.done("GET", &format!("/deployments/example/jobs/db/{}/logs?type=agent", text(&first, "id")), "");
+    let names = list(&client.send("GET", &format!("/resources/{agents}"), "", "").body);
+    assert!(names.contains("current"), "what the agent said is there: {names}");
     let both = client.done("GET", "/deployments/example/jobs/*/*/logs?type=agent", "");
     let names = list(&client.send("GET", &format!("/resources/{both}"), "", "").body);
     assert_eq!(names.lines().count(), 2, "{names}");

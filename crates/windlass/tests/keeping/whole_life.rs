@@ -150,3 +150,33 @@ fn data_survives_a_deployments_whole_life_in_containers() {
         whole_life(Site::ready_with_containers(SETTINGS));
     }
 }
+
+/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it, such as one that
+/// `mmdebstrap --variant=minbase --include=ca-certificates,iproute2,procps bookworm system.tar` makes.
+#[test]
+fn data_survives_a_deployments_whole_life_with_the_originals_agents() {
+    let [Ok(agent), Ok(system)] = ["WINDLASS_ORIGINAL_AGENT", "WINDLASS_SYSTEM"].map(std::env::var) else {
+        eprintln!("this needs the original's agent and a system for it, and did not run");
+        return;
+    };
+    if is_own_machine("whole_life::data_survives_a_deployments_whole_life_with_the_originals_agents") {
+        whole_life(Site::ready_with_containers_of(&system, &agent, SETTINGS));
+        // What cannot grow in place is copied by the agent.
+        let site = Site::ready_with_containers_of(&system, &agent, "enable_cpi_resize_disk: false\n");
+        let mut life = Life { site, precious: BTreeMap::new() };
+        life.deploy(&Wanted { disk: 64, network: "one" });
+        life.write();
+        life.deploy(&Wanted { disk: 96, network: "one" });
+        life.has_its_data("a disk was copied to a larger one");
+        life.deploy(&Wanted { disk: 80, network: "one" });
+        life.has_its_data("a disk was copied to a smaller one");
+        let api = Api::of(&life.site);
+        for vm in life.vms().into_values() {
+            life.site.ok(&["local", "kill", &vm]);
+        }
+        assert_eq!(api.resolve("example", &api.scan("example"), Some("reboot_vm")), "done");
+        life.has_its_data("a reboot");
+        assert_eq!(api.scan("example"), json!([]));
+        life.site.ok(&["-n", "-d", "example", "delete-deployment"]);
+    }
+}

@@ -69,6 +69,13 @@ impl Site {
         Self::start_in(network, None, Some(&format!("isolation: container\n{settings}"))).with_stemcell()
     }
 
+    /// The same with somebody else's agent in a system of its own.
+    pub(crate) fn ready_with_containers_of(system: &str, agent: &str, settings: &str) -> Self {
+        let network = Network { prefix: "10.93.8".to_owned(), ..Network::claim() };
+        let site = Self::start_in(network, None, Some(&format!("isolation: container\n{settings}")));
+        site.with_stemcell_of(&["--rootfs", system, "--agent", agent, "--os", "windlass-minimal"])
+    }
+
     fn start_with_database(db: Option<String>) -> Self {
         Self::start_with(db, None)
     }
@@ -98,9 +105,13 @@ impl Site {
     }
 
     fn with_stemcell(self) -> Self {
+        self.with_stemcell_of(&[])
+    }
+
+    fn with_stemcell_of(self, what: &[&str]) -> Self {
         let stemcell = self.file("stemcell.tgz");
         let stemcell = stemcell.to_str().unwrap();
-        self.ok(&["stemcell", "build", "--output", stemcell]);
+        self.ok(&[&["stemcell", "build", "--output", stemcell], what].concat());
         self.ok(&["upload-stemcell", stemcell]);
         self.ok(&["-n", "update-cloud-config", self.file("cloud-config.yml").to_str().unwrap()]);
         self
