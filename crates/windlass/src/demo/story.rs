@@ -91,7 +91,7 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
     let after = resurrected(&director, &before).await?;
     expect(after.disk_cid == before.disk_cid, "the disk is another one")?;
     let (old, new) = (short_ids(&before.vm_cid), short_ids(&after.vm_cid));
-    say(&format!("\nThe VM was {old} and is now {new}. The disk is the same:"));
+    say(&format!("\nThe VM was {old} and is {new} now. The disk is the same:"));
     show(&store_of(stage, &after)?.join("data.txt"))?;
 
     chapter(7, "The disk grows. The plan says how, and the data comes along.");

@@ -56,7 +56,7 @@ impl Finding {
 
 pub(crate) fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
-    let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers()];
+    let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers(&state_dir)];
     findings.extend([control_groups(), loop_devices(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(program));
     findings.extend([demos(&demo::of_the_past())]);
@@ -119,8 +119,10 @@ fn port() -> Finding {
 const CONTAINERS: &str = "containers";
 
 /// Tried, not guessed: root in somebody's container may do less than root.
-fn containers() -> Finding {
-    let tried = tempfile::tempdir().and_then(|folder| windlass_cloud_local::try_containers(folder.path()));
+fn containers(state_dir: &Path) -> Finding {
+    // Whether there can be overlays depends on the file system.
+    let folder = tempfile::tempdir_in(nearest(state_dir)).or_else(|_| tempfile::tempdir());
+    let tried = folder.and_then(|folder| windlass_cloud_local::try_containers(folder.path()));
     match tried {
         Ok(()) => Finding::good(CONTAINERS, "VMs can be containers, with addresses and disks of their own"),
         Err(error) if rustix::process::geteuid().is_root() => Finding::limited(
