@@ -101,9 +101,10 @@ impl Vm {
         }
     }
 
-    /// Nobody listens at its address.
+    /// Nobody is there, or the agent of another test's VM, which got the address.
     async fn is_gone(&self) -> bool {
-        tokio::net::TcpStream::connect((self.address, 6868)).await.is_err()
+        let brief = Deadlines { message: Duration::from_secs(1), ..Deadlines::default() };
+        matches!(self.agent.with_deadlines(brief).ping().await, Err(CallError::Unreachable { .. }))
     }
 
     /// It has the message, and does not answer.
