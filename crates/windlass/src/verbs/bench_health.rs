@@ -21,7 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 32;
 /// How long one round may take.
 const PATIENCE: Duration = Duration::from_secs(600);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Seldom enough to cost next to nothing beside what is measured.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const DEPLOYMENT: &str = "many";
 
 pub(crate) async fn measure(arguments: &BenchHealthArgs) -> Result<Report, Failure> {
