@@ -123,16 +123,16 @@ async fn round(director: &Director, pulses: &mut BTreeMap<String, Pulses>) -> Re
 async fn ask(director: &Director, deployment: &str) -> Result<Vec<Seen>, String> {
     let instances = instances_with_vms(director, deployment).await.map_err(|error| explain(&error))?;
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
-    let mut asking: Vec<BoxFuture<'_, Seen>> = Vec::new();
-    for instance in instances {
-        asking.push(Box::pin(async move {
+    // Made when its turn comes: a conversation takes far more room than an instance.
+    let asking = instances.into_iter().map(|instance| -> BoxFuture<'_, Seen> {
+        Box::pin(async move {
             let answered = match &instance.vm {
                 Some(vm) => director.agents.afresh(vm).with_deadlines(deadlines).ping().await.is_ok(),
                 None => false,
             };
             Seen { id: instance.record.id, group: instance.record.group, answered }
-        }));
-    }
+        })
+    });
     Ok(stream::iter(asking).buffer_unordered(AT_ONCE).collect().await)
 }
 
