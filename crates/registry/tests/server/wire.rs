@@ -61,7 +61,7 @@ async fn what_no_agent_could_boot_from_is_refused_and_replaces_nothing() {
     not_text.iter_mut().filter(|byte| **byte == b'?').for_each(|byte| *byte = 0xff);
     assert_eq!(exchange(registry.address(), &not_text).await.status, 400);
     let chunked = format!(
-        "PUT {path} HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n{}\r\n{:x}\r\n{too_large}\r\n0\r\n\r\n",
+        "PUT {path} HTTP/1.1\r\nHost: r\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n{}\r\n{:x}\r\n{too_large}\r\n0\r\n\r\n",
         as_writer(),
         too_large.len()
     );
