@@ -22,6 +22,8 @@ use crate::load::{Load, Requests};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a verb may take.
 const VERB_PATIENCE: Duration = Duration::from_secs(3600);
+/// The deployment of [`ScratchDirector::manifest_of_many`].
+pub(crate) const MANY: &str = "many";
 /// A file system in memory, where there is one.
 const MEMORY: &str = "/dev/shm";
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -251,17 +253,11 @@ impl ScratchDirector {
         .await
     }
 
-    /// A file with the manifest of a deployment of many instances, so many of them at a time; `more` is what else is said of
+    /// A file with the manifest of [`MANY`] instances, so many of them at a time; `more` is what else is said of
     /// their group.
-    pub(crate) fn manifest_of_many(
-        &self,
-        deployment: &str,
-        instances: usize,
-        at_once: usize,
-        more: &str,
-    ) -> io::Result<String> {
+    pub(crate) fn manifest_of_many(&self, instances: usize, at_once: usize, more: &str) -> io::Result<String> {
         let text = format!(
-            "name: {deployment}\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+            "name: {MANY}\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
              update: {{canaries: 1, max_in_flight: {at_once}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
              instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
              {more}networks: [{{name: default}}]}}\n"

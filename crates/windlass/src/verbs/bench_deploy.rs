@@ -15,10 +15,8 @@ use crate::cli::BenchDeployArgs;
 use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds};
 use crate::foreground::Stop;
-use crate::scratch_director::ScratchDirector;
+use crate::scratch_director::{MANY, ScratchDirector};
 use crate::table::Table;
-
-const DEPLOYMENT: &str = "many";
 
 pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Failure> {
     let mut stop = Stop::listen()?;
@@ -66,7 +64,7 @@ async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
     let idle_kib = director.idle_memory_kib().await?;
     director.prepare_for_many().await?;
     let disk = "persistent_disk_type: disk, ";
-    let manifest = director.manifest_of_many(DEPLOYMENT, instances, arguments.at_once, disk)?;
+    let manifest = director.manifest_of_many(instances, arguments.at_once, disk)?;
     fs::remove_file(director.cloud().join(CALL_LOG))?;
     let before = director.processor_time()?;
     let deploy = timed(&director, &manifest).await?;
@@ -94,7 +92,7 @@ async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
 
 async fn timed(director: &ScratchDirector, manifest: &str) -> io::Result<Duration> {
     let started = Instant::now();
-    director.ok(&["-d", DEPLOYMENT, "deploy", manifest]).await?;
+    director.ok(&["-d", MANY, "deploy", manifest]).await?;
     Ok(started.elapsed())
 }
 

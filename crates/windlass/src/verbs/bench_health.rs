@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds};
 use crate::foreground::Stop;
 use crate::load::{Connection, Requests};
-use crate::scratch_director::ScratchDirector;
+use crate::scratch_director::{MANY, ScratchDirector};
 use crate::table::Table;
 
 /// How often the resurrector asks, unless it is told otherwise.
@@ -23,7 +23,6 @@ const AT_ONCE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Seldom enough to cost next to nothing beside what is measured.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-const DEPLOYMENT: &str = "many";
 
 pub(crate) async fn measure(arguments: &BenchHealthArgs) -> Result<Report, Failure> {
     let mut stop = Stop::listen()?;
@@ -53,8 +52,8 @@ async fn figures(instances: usize, rounds: u32) -> io::Result<Figures> {
     director.write("director.yml", &settings(INTERVAL))?;
     director.start(None).await?;
     director.prepare_for_many().await?;
-    let manifest = director.manifest_of_many(DEPLOYMENT, instances, AT_ONCE, "")?;
-    director.ok(&["-d", DEPLOYMENT, "deploy", &manifest]).await?;
+    let manifest = director.manifest_of_many(instances, AT_ONCE, "")?;
+    director.ok(&["-d", MANY, "deploy", &manifest]).await?;
     // Started again, so that nothing of the deploy is measured; the first round finds everything cold.
     director.kill().await?;
     director.write("director.yml", &settings(Duration::from_secs(1)))?;

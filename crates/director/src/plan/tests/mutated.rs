@@ -87,17 +87,7 @@ fn mutate(text: &str, dice: &mut Dice) -> String {
 /// A director that dies of a document takes every deployment with it; a refusal without a place helps nobody.
 #[test]
 fn whatever_is_wrong_with_a_document_it_is_refused_with_its_place_or_planned_like_any_other() {
-    let shape = Shape {
-        instances: 2,
-        azs: "[z1, z2]",
-        vm_type: "vm_type: small",
-        disk: "d",
-        networks: "n",
-        stemcell: "one",
-        strategy: "delete-create",
-        lifecycle: "service",
-        tags: "{a: b}",
-    };
+    let shape = Shape { instances: 2, azs: "[z1, z2]", tags: "{a: b}", ..shape() };
     let shapes = [
         shape.clone(),
         Shape { networks: "several", disk: "named", strategy: "create-swap-delete", ..shape.clone() },

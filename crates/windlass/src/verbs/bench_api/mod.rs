@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds, percentile};
 use crate::foreground::Stop;
 use crate::load::{Connection, Load, Measured, Requests, one_of};
-use crate::scratch_director::ScratchDirector;
+use crate::scratch_director::{MANY, ScratchDirector};
 use crate::table::Table;
 use floor::Floor;
 
@@ -29,7 +29,6 @@ const TASKS_AT_ONCE: usize = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// How many instances are made at the same time.
 const AT_ONCE: usize = 32;
-const DEPLOYMENT: &str = "many";
 
 pub(crate) async fn measure(arguments: &BenchApiArgs) -> Result<Report, Failure> {
     let mut stop = Stop::listen()?;
@@ -81,7 +80,7 @@ impl Asks {
 
 /// Begins the task, follows it to its end, and fetches its result: how large that is.
 async fn instances_in_full(requests: &Requests, connection: &mut Connection) -> io::Result<usize> {
-    let path = format!("/deployments/{DEPLOYMENT}/instances?format=full");
+    let path = format!("/deployments/{MANY}/instances?format=full");
     let begun = connection.found(&requests.get(&path)).await?;
     let task = begun.header("location").ok_or_else(|| io::Error::other("there is no task to follow"))?.to_owned();
     loop {
@@ -101,11 +100,11 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
     director.start(None).await?;
     let idle_kib = director.idle_memory_kib().await?;
     director.prepare_for_many().await?;
-    let manifest = director.manifest_of_many(DEPLOYMENT, arguments.instances, AT_ONCE, "")?;
-    director.ok(&["-d", DEPLOYMENT, "deploy", &manifest]).await?;
+    let manifest = director.manifest_of_many(arguments.instances, AT_ONCE, "")?;
+    director.ok(&["-d", MANY, "deploy", &manifest]).await?;
     let (load, requests) = director.under_load()?;
     let mut subjects = Vec::new();
-    for path in ["/info", "/deployments", &format!("/deployments/{DEPLOYMENT}/instances")] {
+    for path in ["/info", "/deployments", &format!("/deployments/{MANY}/instances")] {
         let body = load.connect().await?.ok(&requests.get(path)).await?.body.to_vec();
         let size = body.len();
         let server = Floor::start(body).await?;
