@@ -1,0 +1,8 @@
+//! Certification of CPIs that are right, wrong in one way, or stopped in the middle.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod clean_up;
+mod defects;
+mod example;
+mod rig;

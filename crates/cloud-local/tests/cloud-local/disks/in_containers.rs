@@ -1,0 +1,93 @@
+//! Disks of containers: what the VM sees of them, and what it cannot keep.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::site::{Form, Site, loops, mount_points, run};
+use crate::rig::own_machine::is_own_machine;
+use crate::rig::{kill_hard, runs};
+
+/// Where a container finds a disk.
+fn hint(disk: &str) -> String {
+    format!("/warden-cpi-dev/{disk}")
+}
+
+#[test]
+fn a_container_gets_and_loses_disks_while_it_runs() {
+    if !is_own_machine("disks::in_containers::a_container_gets_and_loses_disks_while_it_runs") {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let (vm, other_vm) = (site.new_vm(), site.new_vm());
+    let (first, second) = (site.new_disk(32), site.new_disk(32));
+    let init = site.init(&vm);
+    assert_eq!(site.ok("attach_disk", json!([vm, first])), json!(hint(&first)));
+    assert_eq!(site.ok("attach_disk", json!([vm, second])), json!(hint(&second)));
+    // As an agent does with a preformatted disk.
+    let mounted = format!("mount -o bind {} /mnt && echo of the VM > /mnt/file && echo done", hint(&first));
+    assert_eq!(site.inside(&vm, &mounted).trim(), "done");
+    site.inside(&vm, &format!("echo stays > {}/file", hint(&second)));
+    assert_eq!(fs::read_to_string(site.vm_folder(&vm).join("disks").join(&first).join("file")).unwrap(), "of the VM\n");
+    let past = site.inside(&vm, "touch /warden-cpi-dev/x && echo written");
+    assert!(!past.contains("written"), "nothing is written past a disk: {past}");
+    assert_eq!(site.inside(&other_vm, "ls /warden-cpi-dev").trim(), "", "no other VM sees it");
+
+    site.detach(&vm, &first);
+    assert!(runs(init) && site.init(&vm) == init, "the VM was not restarted");
+    assert_eq!(site.inside(&vm, "ls /mnt /warden-cpi-dev").matches(&first).count(), 0);
+    assert!(!site.inside(&vm, "cat /mnt/file").contains("of the VM"), "what the VM mounted of it is gone, too");
+    assert_eq!(site.inside(&vm, &format!("cat {}/file", hint(&second))).trim(), "stays");
+    assert!(loops(&site.image(&first)).is_empty());
+    site.ok("attach_disk", json!([other_vm, first]));
+    assert_eq!(site.inside(&other_vm, &format!("cat {}/file", hint(&first))).trim(), "of the VM");
+    assert_eq!(site.unexplained(), Vec::<String>::new());
+}
+
+/// The agent is dead and something in the VM has a file open: whoever mounted the disk elsewhere now would spoil it.
+#[test]
+fn a_container_that_holds_a_file_keeps_its_disk_until_it_lets_go_or_goes() {
+    if !is_own_machine("disks::in_containers::a_container_that_holds_a_file_keeps_its_disk_until_it_lets_go_or_goes") {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let (vm, other_vm, disk) = (site.new_vm(), site.new_vm(), site.new_disk(32));
+    site.ok("attach_disk", json!([vm, disk]));
+    let script =
+        format!("mount -o bind {} /mnt; sleep 1000 > /mnt/held 2> /dev/null < /dev/null & echo started", hint(&disk));
+    assert!(site.inside(&vm, &script).contains("started"));
+    let error = site.refused("detach_disk", json!([vm, disk]));
+    assert!(error.contains("/mnt") && error.contains("(sleep)"), "{error}");
+    let error = site.refused("attach_disk", json!([other_vm, disk]));
+    assert!(error.contains(&vm), "{error}");
+    assert_eq!(site.ok("get_disks", json!([vm])), json!([disk]));
+    assert_eq!(loops(&site.image(&disk)).len(), 1);
+    site.ok("delete_vm", json!([vm]));
+    assert!(loops(&site.image(&disk)).is_empty());
+    site.ok("attach_disk", json!([other_vm, disk]));
+    assert!(site.inside(&other_vm, &format!("ls {}", hint(&disk))).contains("held"));
+    assert_eq!(site.unexplained(), Vec::<String>::new());
+}
+
+#[test]
+fn a_container_has_its_disks_again_after_a_restart_of_the_machine() {
+    if !is_own_machine("disks::in_containers::a_container_has_its_disks_again_after_a_restart_of_the_machine") {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let (vm, disk) = (site.new_vm(), site.new_disk(32));
+    site.ok("attach_disk", json!([vm, disk]));
+    site.inside(&vm, &format!("echo there > {}/file", hint(&disk)));
+    kill_hard(site.supervisor(&vm));
+    let state = site.state().canonicalize().unwrap();
+    let mut mounted = mount_points();
+    mounted.retain(|point| point.starts_with(&state));
+    for point in mounted.iter().rev() {
+        run("umount", &[point.to_str().unwrap()]);
+    }
+    site.ok("reboot_vm", json!([vm]));
+    assert_eq!(site.inside(&vm, &format!("cat {}/file", hint(&disk))).trim(), "there");
+    site.inside(&vm, &format!("echo written > {}/file", hint(&disk)));
+    site.detach(&vm, &disk);
+    assert_eq!(site.unexplained(), Vec::<String>::new());
+}

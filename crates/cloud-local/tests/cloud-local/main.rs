@@ -1,0 +1,10 @@
+//! The embedded cloud through its real process.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod cloud;
+mod container_kills;
+mod containers;
+mod disks;
+mod kill_points;
+mod rig;

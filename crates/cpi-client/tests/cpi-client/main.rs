@@ -1,0 +1,7 @@
+//! Calls as processes, in every version, and as they were recorded.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod calls;
+mod recordings;
+mod versions;

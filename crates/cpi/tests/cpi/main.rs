@@ -1,0 +1,8 @@
+//! A cloud behind the SDK: what callers may send, and what they always get back.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod arbitrary;
+mod conversation;
+mod process;
+mod versions;

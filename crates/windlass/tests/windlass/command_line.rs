@@ -1,0 +1,314 @@
+//! The command line against a real director with real VMs. With `WINDLASS_ORIGINAL_BOSH` naming the original program, both
+//! are asked, and what they print is compared.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+/// What only looks, with its flags.
+const LISTS: &[&str] = &[
+    "env",
+    "env --details",
+    "stemcells",
+    "stemcells --column=name --column=version",
+    "releases",
+    "deployments",
+    "-d example deployment",
+    "-d example manifest",
+    "cloud-config",
+    "configs",
+    "configs --recent=3",
+    "configs --type=cloud --name=default",
+    "config 1",
+    "config --type=cloud --name=default",
+    "diff-config --from-id=1 --to-id=2",
+    "-d example vms",
+    "-d example vms --cloud-properties",
+    "vms",
+    "-d example instances",
+    "-d example instances -i --ps",
+    "-d example instances --failing",
+    "instances",
+    "disks --orphaned",
+    "networks --orphaned",
+    "orphaned-vms",
+    "tasks",
+    "locks",
+    "events --before-id=20",
+    "event 3",
+    "-d example errands",
+    "-d example variables",
+    "-d example snapshots",
+    "clean-up --dry-run",
+    "clean-up --all --dry-run",
+];
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+/// The first row's cell.
+fn cell(site: &Site, line: &str, column: &str) -> String {
+    site.rows(&words(line))[0][column].as_str().unwrap_or_else(|| panic!("{line}: no {column}")).to_owned()
+}
+
+/// Operators would have to learn new words, and their scripts would break.
+#[test]
+fn an_operator_finds_the_verbs_they_know() {
+    let site = Site::ready_to_deploy();
+    fs::write(site.file("ops.yml"), "- {type: replace, path: /instance_groups/name=db/instances, value: ((n))}\n")
+        .unwrap();
+    let (manifest, ops) = (site.manifest(), site.file("ops.yml").display().to_string());
+    let missing = site.fails(&["-n", "deploy", &manifest, "-o", &ops, "--var-errs"]);
+    assert!(missing.contains("no value for 'n'"), "{missing}");
+    site.ok(&["-n", "deploy", &manifest, "-o", &ops, "-v", "n=2", "--max-in-flight", "2"]);
+    let more = fs::read_to_string(site.file("cloud-config.yml")).unwrap() + "vm_extensions: [{name: more}]\n";
+    fs::write(site.file("more.yml"), more).unwrap();
+    site.ok(&["-n", "update-cloud-config", site.file("more.yml").to_str().unwrap()]);
+
+    let instance = cell(&site, "-d example instances -i", "instance");
+    let on_instance = |line: &str| site.ok(&words(&format!("-n -d example {line}").replace("ID", &instance)));
+    on_instance("stop ID");
+    on_instance("start ID --no-converge");
+    on_instance("restart ID --skip-drain");
+    on_instance("ignore ID");
+    assert_eq!(cell(&site, "-d example instances -i", "ignore"), "true");
+    on_instance("unignore ID");
+    on_instance("take-snapshot ID");
+    let snapshot = cell(&site, "-d example snapshots", "cid");
+    on_instance(&format!("delete-snapshot {snapshot}"));
+    assert!(site.rows(&words("-d example snapshots")).is_empty());
+    on_instance("cloud-check --report");
+    on_instance(&format!("logs ID --agent --dir={}", site.file("state").display()));
+    on_instance("stop --hard ID");
+    let disks = site.rows(&words("-d example disks"));
+    let of_instance = disks.iter().find(|disk| disk["instance"] == instance.as_str()).unwrap();
+    let disk = of_instance["disk_cid"].as_str().unwrap().to_owned();
+    on_instance(&format!("orphan-disk {disk}"));
+    assert_eq!(cell(&site, "disks --orphaned", "disk_cid"), disk);
+    on_instance(&format!("attach-disk ID {disk}"));
+    on_instance("start");
+    on_instance("recreate ID");
+    on_instance("update-resurrection off");
+    on_instance("update-resurrection on");
+
+    let told = on_instance("explain ID");
+    let disks = site.rows(&words("-d example disks"));
+    let hint = disks.iter().find(|row| row["disk_cid"] == disk.as_str()).unwrap()["hint"].as_str().unwrap().to_owned();
+    for word in ["it was asked for", "it moves to the new VM", "waiting for the agent", "mounting disk", &disk, &hint] {
+        assert!(told.contains(word), "no '{word}' in\n{told}");
+    }
+    for (line, word) in [
+        ("-d nope disks", "no deployment 'nope'"),
+        ("-d nope vms", "'nope' doesn't exist"),
+        ("-d nope deployment", "no deployment 'nope'"),
+        ("-d example explain db/nope", "no instance 'db/nope'"),
+        ("-d example stop db --no-converge", "name it: GROUP/ID"),
+        ("networks", "--orphaned"),
+        ("stemcells --column=nope", "no table has a column 'nope'"),
+        ("cpi-config", "no cpi config"),
+        ("config --type=cloud --name=nope", "no config of type 'cloud' and name 'nope'"),
+    ] {
+        let said = site.fails(&words(line));
+        assert!(said.contains(word), "{line}: {said}");
+    }
+    for line in LISTS {
+        site.ok(&words(line));
+    }
+    compare_with_the_original(&site);
+    site.ok(&words("-n -d example delete-deployment"));
+    site.ok(&words("-n clean-up --all"));
+    assert!(site.rows(&words("disks --orphaned")).is_empty());
+}
+
+fn compare_with_the_original(site: &Site) {
+    let Ok(original) = std::env::var("WINDLASS_ORIGINAL_BOSH") else { return };
+    let script = fs::read_to_string(site.state_dir().join("env.sh")).unwrap();
+    let variables: Vec<(&str, &str)> = script
+        .lines()
+        .filter_map(|line| line.strip_prefix("export ")?.split_once('='))
+        .map(|(name, value)| (name, value.trim_matches('\'')))
+        .collect();
+    let mut differ = Vec::new();
+    for line in LISTS {
+        for form in ["", "--tty", "--json"] {
+            let arguments: Vec<&str> = ["-n", "--no-color", form].into_iter().filter(|word| !word.is_empty()).collect();
+            let mut theirs = Command::new(&original);
+            theirs.envs(variables.clone()).env("HOME", site.file("home")).args(&arguments).args(words(line));
+            let theirs = theirs.output().unwrap();
+            let ours = site.verb(&[&arguments[..], &words(line)[..]].concat()).output().unwrap();
+            let (theirs, ours) = (comparable(&theirs.stdout), comparable(&ours.stdout));
+            if theirs != ours {
+                differ.push(format!("{line} {form}: the original prints\n{theirs}\nand we print\n{ours}\n"));
+            }
+        }
+    }
+    assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n"));
+}
+
+/// Without the numbers of tasks, which differ between two runs, and blank lines at the end.
+fn comparable(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    let tidy = |line: &str| match line.split_once("Task ") {
+        Some((before, after)) => {
+            format!("{before}Task {}", after.trim_start_matches(|letter: char| letter.is_ascii_digit()))
+        }
+        None => line.to_owned(),
+    };
+    let lines: Vec<_> = text.lines().map(tidy).collect();
+    lines.join("\n").trim_end().to_owned()
+}
+
+fn signal(pid: i32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+/// Whoever presses Ctrl-C must know that the director goes on, and how to look at it or to end it.
+#[test]
+fn breaking_off_the_waiting_does_not_end_the_task() {
+    let mut site = Site::ready_to_deploy();
+    site.deploy();
+    // Agents that do not answer keep a task busy for a while.
+    let agents = site.vm_processes();
+    for pid in &agents {
+        signal(*pid, "-STOP");
+    }
+    let waiting = site.verb(&["-d", "example", "vms"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_busy = |row: &Value| row["description"] == "retrieve vm-stats" && row["state"] == "processing";
+    let mut task = String::new();
+    site.wait_until("asking the agents", |site| {
+        let busy = site.rows(&["tasks"]).into_iter().find(is_busy);
+        task = busy.and_then(|row| Some(row["id"].as_str()?.to_owned())).unwrap_or_default();
+        !task.is_empty()
+    });
+    signal(i32::try_from(waiting.id()).unwrap(), "-INT");
+    let ended = waiting.wait_with_output().unwrap();
+    for pid in &agents {
+        signal(*pid, "-CONT");
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    for words in
+        [format!("task {task} goes on"), format!("windlass task {task}"), format!("windlass cancel-task {task}")]
+    {
+        assert!(said.contains(&words), "no '{words}' in {said}");
+    }
+    // Following it again shows its end.
+    site.ok(&["task", &task]);
+}
+
+/// Takes a VM away behind the director's back.
+fn lose_vm(site: &Site, vm: &str) {
+    let mut cpi = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    cpi.args(["cpi", "local", "--config"]).arg(site.state_dir().join("cpi/local.json"));
+    let mut cpi = cpi.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let request =
+        json!({"method": "delete_vm", "arguments": [vm], "context": {"director_uuid": "x"}, "api_version": 2});
+    cpi.stdin.take().unwrap().write_all(request.to_string().as_bytes()).unwrap();
+    let answer: Value = serde_json::from_slice(&cpi.wait_with_output().unwrap().stdout).unwrap();
+    assert!(answer["error"].is_null(), "{answer}");
+}
+
+/// Types answers to the questions of a verb, and gives what was printed.
+fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
+    let mut verb = site.verb(&[&["--tty", "--no-color"], &words(line)[..]].concat());
+    let mut verb = verb.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    verb.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
+    let ended = verb.wait_with_output().unwrap();
+    let printed = [ended.stdout, ended.stderr].concat();
+    (ended.status.success(), String::from_utf8(printed).unwrap())
+}
+
+/// Somebody who repairs a deployment by hand would get something else than they chose.
+#[test]
+fn a_person_chooses_how_to_repair() {
+    let site = Site::ready_to_deploy();
+    site.ok(&["update-resurrection", "off"]);
+    site.deploy();
+    lose_vm(&site, &cell(&site, "-d example vms", "vm_cid"));
+    let nobody = site.fails(&words("-n -d example cloud-check"));
+    assert!(nobody.contains("--resolution"), "{nobody}");
+    let report = site.fails(&words("-n -d example cloud-check --report"));
+    assert!(report.contains("1 problem(s) found"), "{report}");
+    let (_, refused) = answer(&site, "-d example cloud-check", "9\n");
+    assert!(refused.contains("none of the choices"), "{refused}");
+    let (went, declined) = answer(&site, "-d example cloud-check", "3\nn\n");
+    assert!(!went && declined.contains("3: Recreate VM and wait"), "{declined}");
+    assert!(site.in_cloud("vms").is_empty(), "nothing was agreed to");
+    let (went, repaired) = answer(&site, "-d example cloud-check", "3\ny\n");
+    assert!(went && repaired.contains("Succeeded"), "{repaired}");
+    assert_eq!(site.in_cloud("vms").len(), 1);
+    site.ok(&words("-n -d example cloud-check --report"));
+}
+
+/// People name their directors once, and both command lines know them.
+#[test]
+fn a_director_can_have_a_name() {
+    let site = Site::start();
+    let script = fs::read_to_string(site.state_dir().join("env.sh")).unwrap();
+    let value = |name: &str| {
+        let line = script.lines().find_map(|line| line.strip_prefix(&format!("export {name}="))).unwrap();
+        line.trim_matches('\'').to_owned()
+    };
+    let config = site.file("config");
+    let run = |program: &str, line: &str| {
+        let mut command = Command::new(program);
+        for name in ["BOSH_ENVIRONMENT", "BOSH_CA_CERT", "BOSH_CLIENT", "BOSH_CLIENT_SECRET"] {
+            command.env_remove(name);
+        }
+        command.env("BOSH_CONFIG", &config).env("HOME", site.file("home")).args(words(line)).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    let ours = env!("CARGO_BIN_EXE_windlass");
+    let (url, ca) = (value("BOSH_ENVIRONMENT"), value("BOSH_CA_CERT"));
+    let (user, secret) = (value("BOSH_CLIENT"), value("BOSH_CLIENT_SECRET"));
+    let must = |program: &str, line: &str| {
+        let (went, said) = run(program, line);
+        assert!(went, "{line}: {said}");
+        said
+    };
+    assert!(!run(ours, "-e https://127.0.0.1:1 alias-env wrong").0);
+    must(ours, &format!("-e {url} --ca-cert {ca} alias-env mine"));
+    assert!(must(ours, "environments").contains(&format!("{url}\tmine\t")));
+    assert!(must(ours, "-e mine env").contains("(not logged in)"));
+    let (went, said) = run(ours, "-n -e mine --client admin --client-secret wrong log-in");
+    assert!(!went && said.contains("does not know this user"), "{said}");
+    let (went, said) = run(ours, "-n -e mine log-in");
+    assert!(!went && said.contains("BOSH_CLIENT_SECRET"), "{said}");
+    must(ours, &format!("-n -e mine --client {user} --client-secret {secret} log-in"));
+    must(ours, "-e mine stemcells");
+    if let Ok(original) = std::env::var("WINDLASS_ORIGINAL_BOSH") {
+        must(&original, "-n -e mine stemcells");
+        must(&original, &format!("-n -e {url} --ca-cert {ca} alias-env theirs"));
+        must(ours, "-e theirs stemcells");
+        must(ours, &format!("-e {url} --ca-cert {ca} alias-env mine"));
+    }
+    must(ours, "-e mine log-out");
+    assert!(must(ours, "-e mine env").contains("(not logged in)"));
+    must(ours, "unalias-env mine");
+    assert!(!run(ours, "unalias-env mine").0);
+}
+
+/// A shell that completes words is what an operator types with all day.
+#[test]
+fn shells_learn_the_verbs() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["completion", shell]).output().unwrap();
+        let script = String::from_utf8(script.stdout).unwrap();
+        assert!(script.contains("update-cloud-config"), "{shell}");
+        if shell == "bash" && Path::new("/bin/bash").exists() {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("windlass.bash");
+            fs::write(&file, &script).unwrap();
+            let checked = Command::new("/bin/bash").arg("-n").arg(&file).status().unwrap();
+            assert!(checked.success(), "bash does not understand it");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The programs as their users run them: real processes, real connections, real VMs.
+//!
+//! - `slice`: one VM with one disk, from an empty machine to its end; `keeping`: how it is kept as it should be.
+//! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
+//! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
+//! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
+//! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there.
+//! - `docs`: what the pages say is so.
+//! - `site`: a director with a state directory of its own, for all of them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod api;
+mod certify;
+mod command_line;
+mod data_survives;
+mod demo;
+mod docs;
+mod envs;
+mod interpolate;
+mod keeping;
+mod local;
+mod matrix;
+mod registry;
+mod replay;
+mod sim;
+mod simulated;
+mod site;
+mod slice;
+mod stemcell;

@@ -1,0 +1,152 @@
+//! The eight combinations of director, CPI and stemcell versions, as an operator would have them certified, and the ways
+//! from one to the other.
+
+mod upgrade;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use windlass_rigs::own_machine::{self, is_own_machine};
+
+const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
+/// What operators read; the test on the simulated cloud writes it when `WINDLASS_UPDATE_DOCS` is set.
+const DOCUMENTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/version-table.md");
+
+/// A cloud with a configuration for each version, and a registry's place in both.
+struct Site {
+    folder: tempfile::TempDir,
+    plugin: &'static str,
+    registry: SocketAddr,
+}
+
+impl Site {
+    fn new(plugin: &'static str, properties: Value) -> Self {
+        // An address of this test's own: its port stays free until the registry takes it.
+        let [a, b, c, ..] = uuid::Uuid::new_v4().into_bytes();
+        let place = Ipv4Addr::new(127, 200 + a % 50, b, c.max(1));
+        Self::with_registry(plugin, properties, TcpListener::bind((place, 0)).unwrap().local_addr().unwrap())
+    }
+
+    fn with_registry(plugin: &'static str, properties: Value, registry: SocketAddr) -> Self {
+        let site = Self { folder: tempfile::tempdir().unwrap(), plugin, registry };
+        for (version, name) in [(1, "cpi-v1.json"), (2, "cpi.json")] {
+            let mut own = json!({"state_dir": site.folder.path().join("state")});
+            own.as_object_mut().unwrap().extend(properties.as_object().unwrap().clone());
+            let config = json!({"cloud": {"plugin": plugin, "properties": {
+                plugin: own,
+                "registry": {"endpoint": format!("http://{registry}"), "user": "writer", "password": "s3cret"},
+                "debug": {"cpi": {"api_version": version}},
+            }}});
+            std::fs::write(site.path(name), config.to_string()).unwrap();
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn cpi(&self, config: &str) -> String {
+        format!("{WINDLASS} cpi {} --config {}", self.plugin, self.path(config).display())
+    }
+
+    /// `windlass certify --matrix` on this cloud.
+    fn matrix(&self, more: &[&str]) -> Output {
+        let settings = self.path("state").join("vms/{vm_cid}/settings.json").display().to_string();
+        let show = match self.plugin {
+            "sim" => format!("{WINDLASS} sim settings {{vm_cid}} --config {}", self.path("cpi.json").display()),
+            _ => format!("cat {settings}"),
+        };
+        let stemcells = ["1", "2"].map(|version| {
+            let tarball = self.path(&format!("stemcell-{version}.tgz"));
+            let mut build = Command::new(WINDLASS);
+            // Not whatever agent may lie beside it.
+            build.args(["stemcell", "build", "--agent", WINDLASS, "--api-version", version, "--output"]).arg(&tarball);
+            let built = build.output().unwrap();
+            assert!(built.status.success(), "{built:?}");
+            tarball
+        });
+        Command::new(WINDLASS)
+            .args(["certify", "--matrix", "--cpi", &self.cpi("cpi.json"), "--cpi-v1", &self.cpi("cpi-v1.json")])
+            .arg("--stemcell-v1")
+            .arg(&stemcells[0])
+            .arg("--stemcell")
+            .arg(&stemcells[1])
+            .args(["--registry", &format!("http://writer:s3cret@{}", self.registry), "--show-settings", &show])
+            .args(more)
+            .output()
+            .unwrap()
+    }
+}
+
+/// Every case was lived through, nothing was left unseen, and nothing differs.
+fn assert_holds(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 20, "{report:#}");
+    assert!(cases.iter().all(|case| case["right"] == true && case["user_metadata"] != "not observed"), "{report:#}");
+    assert_eq!(report["leftovers"], json!([]));
+    // The one row without a registry, lived through by a director and by the command line.
+    let silent: Vec<&Value> = cases.iter().filter(|case| case["registry_writes"] == 0).collect();
+    assert_eq!(silent.len(), 2, "{report:#}");
+    assert!(silent.iter().all(|case| case["row"] == 4 && case["registry_reads"] == 0), "{report:#}");
+}
+
+#[test]
+fn the_version_table_holds_on_the_embedded_cloud() {
+    assert_holds(&Site::new("local", json!({"isolation": "process"})).matrix(&["--json"]));
+}
+
+#[test]
+fn the_version_table_holds_in_containers() {
+    if is_own_machine("matrix::the_version_table_holds_in_containers") {
+        // An address that is there also when the last VM's network is gone.
+        let registry = (own_machine::ADDRESS, 25777).into();
+        let site = Site::with_registry("local", json!({"isolation": "container"}), registry);
+        let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../certify/profiles/local-container.yml");
+        assert_holds(&site.matrix(&["--json", "--profile", profile]));
+    }
+}
+
+#[test]
+fn the_version_table_holds_on_the_simulated_cloud_and_is_the_documented_one() {
+    let site = Site::new("sim", json!({}));
+    let output = site.matrix(&[]);
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let table: String =
+        printed.lines().take_while(|line| line.starts_with('|')).map(|line| format!("{line}\n")).collect();
+    let documented = std::fs::read_to_string(DOCUMENTED).unwrap_or_default();
+    let (head, tail) = ("<!-- table -->\n", "<!-- end of table -->\n");
+    let current = documented.split_once(head).and_then(|(_, rest)| rest.split_once(tail));
+    if std::env::var_os("WINDLASS_UPDATE_DOCS").is_some() {
+        let (before, after) = (documented.split_once(head).unwrap().0, documented.split_once(tail).unwrap().1);
+        std::fs::write(DOCUMENTED, format!("{before}{head}{table}{tail}{after}")).unwrap();
+    } else {
+        let current = current.map(|(table, _)| table).unwrap_or_default();
+        assert_eq!(
+            current, table,
+            "docs/version-table.md is not what was seen; set WINDLASS_UPDATE_DOCS=1 to write it"
+        );
+    }
+    assert_holds(&site.matrix(&["--json"]));
+}
+
+#[test]
+fn a_cpi_that_cannot_speak_version_1_is_said_to_be_unseen_there() {
+    let site = Site::new("sim", json!({}));
+    let output = Command::new(WINDLASS)
+        .args(["certify", "--matrix", "--json", "--cpi", &site.cpi("cpi.json"), "--cpi-v1", &site.cpi("cpi.json")])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for case in report["cases"].as_array().unwrap() {
+        let unseen = case["unseen"].as_str().is_some_and(|why| why.contains("--cpi-v1"));
+        assert_eq!(unseen, case["cpi"] == 1, "{case:#}");
+    }
+}

@@ -1,0 +1,211 @@
+//! `windlass stemcell`: what an operator builds runs where there is nothing else.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
+
+/// A folder with the one binary and nothing beside it, as `cargo run` leaves it.
+struct Site(TempDir);
+
+impl Site {
+    fn new() -> Self {
+        let site = Self(tempfile::tempdir().unwrap());
+        if fs::hard_link(WINDLASS, site.path("windlass")).is_err() {
+            fs::copy(WINDLASS, site.path("windlass")).unwrap();
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.path("windlass"));
+        command.current_dir(self.0.path()).arg("stemcell").args(words);
+        command
+    }
+
+    fn ok(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The root file system of a stemcell, unpacked.
+    fn root_of(&self, stemcell: &str) -> PathBuf {
+        let (unpacked, root) = (self.path("unpacked"), self.path("root"));
+        fs::create_dir(&unpacked).unwrap();
+        fs::create_dir(&root).unwrap();
+        windlass_stemcell::unpack(&self.path(stemcell), &unpacked).unwrap();
+        let tar = Command::new("tar").arg("-xzf").arg(unpacked.join("image")).arg("-C").arg(&root).status();
+        assert!(tar.unwrap().success());
+        root
+    }
+
+    /// A folder with this script as `mmdebstrap`, to stand before all others on the path.
+    fn mmdebstrap(&self, script: &str) -> String {
+        let bin = self.path("bin");
+        fs::create_dir_all(&bin).unwrap();
+        fs::write(bin.join("mmdebstrap"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(bin.join("mmdebstrap"), fs::Permissions::from_mode(0o755)).unwrap();
+        format!("{}:/usr/bin:/bin", bin.display())
+    }
+
+    /// What is there, besides the binary and the folder of scripts.
+    fn made(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.retain(|name| name != "windlass" && name != "bin");
+        names.sort();
+        names
+    }
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("needs root: only root may change its root");
+    }
+    is_root
+}
+
+/// Runs a program in a root file system, with a network and mounts of its own.
+fn inside(root: &Path, words: &[&str]) -> Output {
+    Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "chroot"])
+        .arg(root)
+        .args(words)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_one_binary_is_an_agent_in_a_root_with_nothing_else() {
+    let site = Site::new();
+    site.ok(&["build", "--output", "stemcell.tgz"]);
+    if !is_root() {
+        return;
+    }
+    let root = site.root_of("stemcell.tgz");
+    let version = inside(&root, &["/var/vcap/bosh/bin/bosh-agent", "-v"]);
+    assert!(version.status.success() && version.stdout.starts_with(b"windlass-agent "), "{version:?}");
+}
+
+#[test]
+fn the_one_binary_is_an_agent_beside_the_libraries_of_a_system() {
+    let Some(busybox) = windlass_stemcell::find_busybox() else {
+        println!("needs a static busybox: install the package busybox-static");
+        return;
+    };
+    let site = Site::new();
+    let system = site.path("system");
+    fs::create_dir_all(system.join("bin")).unwrap();
+    fs::copy(busybox, system.join("bin/busybox")).unwrap();
+    symlink("busybox", system.join("bin/sh")).unwrap();
+    // A C library that no program of ours could use.
+    fs::create_dir_all(system.join("lib64")).unwrap();
+    fs::write(system.join("lib64/libc.so.6"), "another").unwrap();
+    site.ok(&["build", "--output", "stemcell.tgz", "--rootfs", "system"]);
+    if !is_root() {
+        return;
+    }
+    let root = site.root_of("stemcell.tgz");
+    assert_eq!(fs::read_to_string(root.join("lib64/libc.so.6")).unwrap(), "another");
+    let version = inside(&root, &["/var/vcap/bosh/bin/bosh-agent", "-v"]);
+    assert!(version.status.success() && version.stdout.starts_with(b"windlass-agent "), "{version:?}");
+    // Without containers it is called from outside.
+    let version = Command::new(root.join("var/vcap/bosh/bin/bosh-agent")).arg("-v").output().unwrap();
+    assert!(version.status.success(), "{version:?}");
+}
+
+#[test]
+fn every_version_is_built_and_shown() {
+    let site = Site::new();
+    for (version, needs) in
+        [("1", "1 (needs a registry)"), ("2", "2 (needs no registry)"), ("3", "3 (needs no registry)")]
+    {
+        site.ok(&["build", "--output", "s.tgz", "--api-version", version, "--version", "7.1", "--name", "mine"]);
+        let shown = site.ok(&["inspect", "s.tgz"]);
+        let cells: Vec<&str> = shown.trim_end().split('\t').map(str::trim).collect();
+        assert!(cells.contains(&"mine") && cells.contains(&"7.1") && cells.contains(&needs), "{shown}");
+        assert!(shown.contains("matches the manifest"), "{shown}");
+    }
+    let output = site.command(&["build", "--output", "s4.tgz", "--api-version", "4"]).output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(site.made(), ["s.tgz"]);
+}
+
+#[test]
+fn a_stemcell_is_repacked_as_asked() {
+    let site = Site::new();
+    fs::write(site.path("agent"), "#!/bin/sh\n").unwrap();
+    site.ok(&["build", "--output", "heavy.tgz", "--agent", "agent"]);
+    let properties = "{image_reference: 'registry/image:1', n: 3}";
+    site.ok(&[
+        "repack",
+        "heavy.tgz",
+        "light.tgz",
+        "--empty-image",
+        "--format",
+        "docker-light",
+        "--cloud-properties",
+        properties,
+    ]);
+    let light = windlass_stemcell::inspect(&site.path("light.tgz"), |_, _| {}).unwrap();
+    assert_eq!(light.manifest.stemcell_formats, ["docker-light"]);
+    assert_eq!(light.manifest.cloud_properties["image_reference"], "registry/image:1");
+    let shown = site.ok(&["inspect", "light.tgz"]);
+    assert!(shown.contains("light: the cloud has the image") && shown.contains("registry/image:1"), "{shown}");
+    let output = site.command(&["repack", "heavy.tgz", "x.tgz", "--cloud-properties", "[]"]).output().unwrap();
+    assert!(
+        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--cloud-properties"),
+        "{output:?}"
+    );
+    assert_eq!(site.made(), ["agent", "heavy.tgz", "light.tgz"]);
+}
+
+#[test]
+fn a_debian_release_is_made_by_mmdebstrap_and_its_failures_are_told() {
+    let site = Site::new();
+    fs::write(site.path("agent"), "#!/bin/sh\n").unwrap();
+    let build = |path: &str, words: &[&str]| {
+        let mut command = site.command(&["build", "--agent", "agent", "--output", "debian.tgz", "--debian"]);
+        command.args(words).env("PATH", path).output().unwrap()
+    };
+    let missing = build("/nowhere", &["bookworm"]);
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("install the package 'mmdebstrap'"), "{missing:?}");
+    let failing = site.mmdebstrap("echo 'I: starting' >&2; echo 'E: no such suite' >&2; exit 25");
+    let failed = build(&failing, &["bookworm"]);
+    let words = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(
+        !failed.status.success() && words.contains("it said: E: no such suite") && !words.contains("I: "),
+        "{words}"
+    );
+    let wrong = build(&failing, &["a,b"]);
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("neither a suite"), "{wrong:?}");
+    assert_eq!(site.made(), ["agent"], "nothing is left");
+
+    let script = "echo \"$@\" > words; mkdir -p debian/etc; echo 12 > debian/etc/debian_version; \
+        tar -cf - -C debian .; rm -r debian";
+    let path = site.mmdebstrap(script);
+    let made = build(&path, &["bookworm", "--package", "jq", "--mirror", "http://127.0.0.1:1/debian"]);
+    assert!(made.status.success(), "{made:?}");
+    let asked = fs::read_to_string(site.path("words")).unwrap();
+    assert!(asked.contains("procps,jq bookworm - http://127.0.0.1:1/debian"), "{asked}");
+    let stemcell = windlass_stemcell::inspect(&site.path("debian.tgz"), |_, _| {}).unwrap();
+    assert_eq!(
+        (stemcell.manifest.name.as_str(), stemcell.manifest.os()),
+        ("windlass-debian-bookworm", "debian-bookworm")
+    );
+    let root = site.root_of("debian.tgz");
+    assert_eq!(fs::read_to_string(root.join("etc/debian_version")).unwrap(), "12\n");
+    assert!(root.join("var/vcap/bosh/agent.json").is_file());
+}
