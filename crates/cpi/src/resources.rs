@@ -311,19 +311,26 @@ fn maker_runs(name: &str) -> bool {
 
 /// Removes a tree, also one with folders that forbid it. Gone already is a success.
 fn remove_all(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
+    let removed = match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            make_removable(path)?;
-            fs::remove_dir_all(path)
+            make_removable(path).and_then(|()| fs::remove_dir_all(path))
         }
+        other => other,
+    };
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
+/// What goes meanwhile needs no permission.
 fn make_removable(folder: &Path) -> io::Result<()> {
-    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(folder)? {
+    let opened = fs::set_permissions(folder, Permissions::from_mode(0o700)).and_then(|()| fs::read_dir(folder));
+    let entries = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         // Of the entry itself, not of what a link points at.
         if entry.file_type()?.is_dir() {

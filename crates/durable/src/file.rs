@@ -70,9 +70,9 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
 pub fn remove_file(path: &Path) -> io::Result<()> {
     kill_point("before remove");
     match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(()) => sync_folder_of(path),
-        error => error,
+        // A folder that goes with the file needs no flush.
+        Ok(()) => unless_gone(sync_folder_of(path)),
+        error => unless_gone(error),
     }
 }
 
@@ -84,7 +84,15 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     }
-    fs::remove_dir_all(&trash)
+    // Whoever empties the trash meanwhile does the same.
+    unless_gone(fs::remove_dir_all(&trash))
+}
+
+fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// Names of half-written and half-removed things start with one of these; readers of a folder skip them.
@@ -119,7 +127,7 @@ pub fn empty_trash(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(TRASH_PREFIX)) {
-            fs::remove_dir_all(entry.path())?;
+            unless_gone(fs::remove_dir_all(entry.path()))?;
         }
     }
     Ok(())
@@ -168,5 +176,25 @@ mod tests {
         fs::create_dir(folder.path().join(".trash-vm-2-1-1")).unwrap();
         empty_trash(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn two_who_remove_a_tree_at_once_both_succeed() {
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..200 {
+            let tree = folder.path().join("vm-1");
+            fs::create_dir_all(tree.join("deep")).unwrap();
+            let start = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    start.wait();
+                    remove_tree(&tree).and_then(|()| empty_trash(folder.path()))
+                });
+                start.wait();
+                remove_tree(&tree).and_then(|()| empty_trash(folder.path())).unwrap();
+                other.join().unwrap().unwrap();
+            });
+            assert!(!tree.exists());
+        }
     }
 }

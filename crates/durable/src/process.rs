@@ -31,7 +31,7 @@ impl ProcessIdentity {
     /// Sends `signal` to the process's group if the process is still this one.
     pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
         match (self.is_running(), Pid::from_raw(self.pid as i32)) {
-            (true, Some(pid)) => Ok(rustix::process::kill_process_group(pid, signal)?),
+            (true, Some(pid)) => unless_ended(rustix::process::kill_process_group(pid, signal)),
             _ => Ok(()),
         }
     }
@@ -39,9 +39,17 @@ impl ProcessIdentity {
     /// Sends `signal` to the process if it is still this one.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match (self.is_running(), Pid::from_raw(self.pid as i32)) {
-            (true, Some(pid)) => Ok(rustix::process::kill_process(pid, signal)?),
+            (true, Some(pid)) => unless_ended(rustix::process::kill_process(pid, signal)),
             _ => Ok(()),
         }
+    }
+}
+
+/// It may have ended, and been waited for, since the look.
+fn unless_ended(signalled: rustix::io::Result<()>) -> io::Result<()> {
+    match signalled {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        other => Ok(other?),
     }
 }
 

@@ -40,12 +40,16 @@ pub(crate) fn open(folder: &Path) -> Result<(), DiskError> {
 /// Takes the folder away, once no disk is mounted there. Nothing may be removed below it before this succeeded.
 pub(crate) fn close(folder: &Path) -> Result<(), DiskError> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    let mut failed: Option<(u64, Errno)> = None;
     loop {
         let mounts = read()?;
         let Some(mount) = mounts.iter().rfind(|mount| mount.point.starts_with(&folder)) else { return Ok(()) };
         if mount.point != folder {
             let holders = "another disk is still mounted there".to_owned();
             return Err(DiskError::Busy { point: mount.point.clone(), holders });
+        }
+        if let Some((_, error)) = failed.filter(|(id, _)| *id == mount.id) {
+            return Err(io_error("unmount", &folder)(error.into()));
         }
         kill_point("before the disks' folder is unmounted");
         match unmount(&folder, UnmountFlags::NOFOLLOW) {
@@ -55,7 +59,9 @@ pub(crate) fn close(folder: &Path) -> Result<(), DiskError> {
                     holders: "a process is in that folder".to_owned(),
                 });
             }
-            other => other.map_err(|error| io_error("unmount", &folder)(error.into()))?,
+            // Somebody else took it away between the look and the unmount, if the next look does not find it.
+            Err(error) => failed = Some((mount.id, error)),
+            Ok(()) => {}
         }
     }
 }

@@ -100,12 +100,20 @@ impl Image {
     /// Unmounts the image wherever it is mounted, and returns once the kernel has let go of the file.
     pub(super) fn release(&self) -> Result<(), DiskError> {
         let devices = self.held_by()?;
-        for held in &devices {
-            namespaces::unmount_everywhere(held.device)?;
-        }
         if devices.is_empty() {
             return Ok(());
         }
+        // The kernel gives a loop device to the next image as soon as nobody has it, and that one must not be unmounted: so
+        // it is held while we unmount, and asked for again once it is held.
+        let opened: Vec<(Device, File)> =
+            devices.iter().filter_map(|held| Some((held.device, File::open(&held.path).ok()?))).collect();
+        let devices = self.held_by()?;
+        for held in &devices {
+            if opened.iter().any(|(device, _)| *device == held.device) {
+                namespaces::unmount_everywhere(held.device)?;
+            }
+        }
+        drop(opened);
         let deadline = Instant::now() + LET_GO;
         while let Some(held) = self.held_by()?.into_iter().next() {
             if Instant::now() > deadline {

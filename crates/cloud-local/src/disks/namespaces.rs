@@ -17,7 +17,7 @@ use windlass_durable::kill_point;
 
 use super::error::{DiskError, io_error};
 use super::holders;
-use super::mounts::{self, Device};
+use super::mounts::{self, Device, Mount};
 
 /// A mount namespace, and a process in it.
 #[derive(Debug)]
@@ -48,14 +48,14 @@ pub(super) fn with(device: Device) -> io::Result<Vec<Namespace>> {
         let name = process.join("ns/mnt");
         // Processes end while we look.
         let (Ok(namespace), Ok(root)) = (fs::metadata(&name), fs::metadata(process.join("root"))) else { continue };
-        let namespace = namespace.ino();
-        if found.contains(&namespace) || !seen.insert((namespace, root.dev(), root.ino())) {
+        let (namespace, view) = (namespace.ino(), (namespace.ino(), root.dev(), root.ino()));
+        if found.contains(&namespace) || seen.contains(&view) {
             continue;
         }
-        let Ok(mountinfo) = fs::read(process.join("mountinfo")) else { continue };
-        if mounts::parse(&mountinfo).iter().any(|mount| mount.device == device)
-            && let Ok(link) = File::open(&name)
-        {
+        // A process that ended since says nothing about the others with its view.
+        let (Ok(link), Ok(mountinfo)) = (File::open(&name), fs::read(process.join("mountinfo"))) else { continue };
+        seen.insert(view);
+        if mounts::parse(&mountinfo).iter().any(|mount| mount.device == device) {
             found.insert(namespace);
             namespaces.push(Namespace { link, name, is_own: namespace == own });
         }
@@ -98,33 +98,83 @@ impl From<DiskError> for Problem {
     }
 }
 
-/// The latest first: what an agent mounted on top of what it was given.
+/// The latest first: what an agent mounted on top of what it was given. What the VM takes away between the look and the unmount
+/// is gone: a failure counts only if the next look still finds the same mount.
 fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), Problem> {
+    let mut failed: Option<(u64, Problem)> = None;
     loop {
         let mounts = own_mounts(proc).map_err(io_error("read", Path::new("mountinfo")))?;
         let Some(mount) = mounts.iter().rfind(|mount| mount.device == device) else { return Ok(()) };
-        let point = mount.point.clone();
-        let is_uppermost = fs::symlink_metadata(&point).is_ok_and(|metadata| Device::of(&metadata) == device);
-        if !is_uppermost {
-            return Err(DiskError::Covered { covered_by: point.clone(), point }.into());
-        }
-        kill_point("before a disk is unmounted");
-        match unmount(&point, UnmountFlags::NOFOLLOW) {
-            Ok(()) => kill_point("after a disk is unmounted"),
-            Err(Errno::BUSY) => {
-                return Err(match mounts.iter().rfind(|inner| inner.parent == mount.id) {
-                    Some(inner) => DiskError::Covered { point, covered_by: inner.point.clone() }.into(),
-                    None => Problem::Busy(point),
-                });
-            }
-            Err(error) => return Err(io_error("unmount", &point)(error.into()).into()),
+        match failed {
+            Some((id, problem)) if id == mount.id => return Err(problem),
+            _ => failed = try_unmount(mount, &mounts).err().map(|problem| (mount.id, problem)),
         }
     }
 }
 
-fn own_mounts(proc: &OwnedFd) -> io::Result<Vec<mounts::Mount>> {
+fn try_unmount(mount: &Mount, mounts: &[Mount]) -> Result<(), Problem> {
+    let point = mount.point.clone();
+    let is_uppermost = fs::symlink_metadata(&point).is_ok_and(|metadata| Device::of(&metadata) == mount.device);
+    if !is_uppermost {
+        return Err(DiskError::Covered { covered_by: point.clone(), point }.into());
+    }
+    kill_point("before a disk is unmounted");
+    match unmount(&point, UnmountFlags::NOFOLLOW) {
+        Ok(()) => {
+            kill_point("after a disk is unmounted");
+            Ok(())
+        }
+        Err(Errno::BUSY) => Err(match mounts.iter().rfind(|inner| inner.parent == mount.id) {
+            Some(inner) => DiskError::Covered { point, covered_by: inner.point.clone() }.into(),
+            None => Problem::Busy(point),
+        }),
+        Err(error) => Err(io_error("unmount", &point)(error.into()).into()),
+    }
+}
+
+fn own_mounts(proc: &OwnedFd) -> io::Result<Vec<Mount>> {
     let file = openat(proc, "thread-self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();
     io::Read::read_to_end(&mut File::from(file), &mut text)?;
     Ok(mounts::parse(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+
+    use super::*;
+
+    /// In mounts of its own, which go with the threads; for root alone.
+    #[test]
+    fn what_the_vm_unmounts_between_a_look_and_an_unmount_is_unmounted() {
+        let folder = tempfile::tempdir().unwrap();
+        let race = || {
+            if let Err(error) = unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS) {
+                eprintln!("needs root and did not run: {error}");
+                return;
+            }
+            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).unwrap();
+            let proc = openat(rustix::fs::CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            for _ in 0..300 {
+                mount("tmpfs", folder.path(), "tmpfs", MountFlags::empty(), None).unwrap();
+                let device = Device::of(&fs::metadata(folder.path()).unwrap());
+                let start = std::sync::Barrier::new(2);
+                let unmount = || {
+                    start.wait();
+                    unmount_here(&proc, device).map_err(|problem| match problem {
+                        Problem::Busy(point) => format!("{} is busy", point.display()),
+                        Problem::Other(error) => windlass_contract::explain(&error),
+                    })
+                };
+                // The threads that this one starts have its mounts.
+                let both = std::thread::scope(|scope| {
+                    let other = scope.spawn(unmount);
+                    [unmount(), other.join().unwrap()]
+                });
+                assert_eq!(both, [Ok(()), Ok(())]);
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(race).join().unwrap());
+    }
 }

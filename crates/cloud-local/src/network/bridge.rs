@@ -80,10 +80,7 @@ pub(crate) fn remove(netlink: &mut Netlink, bridge: &str, may_go_out: bool) -> R
 
 /// Removes a link; one that is gone already is a success.
 pub(crate) fn remove_link(netlink: &mut Netlink, name: &str) -> Result<(), NetworkError> {
-    match netlink.find(name).map_err(refused("look for", name))? {
-        Some(link) => netlink.delete_link(link).map_err(refused("remove", name)),
-        None => Ok(()),
-    }
+    netlink.delete_link(name).map_err(refused("remove", name))
 }
 
 /// Fails if this machine uses any of `wanted`, but for what is on the interfaces that are `ours`.

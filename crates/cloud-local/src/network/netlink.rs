@@ -40,7 +40,7 @@ pub(crate) fn may_change_links() -> io::Result<()> {
     let mut nothing = LinkMessage::default();
     nothing.header.index = i32::MAX.cast_unsigned();
     let asked = Netlink::open()?.ask(RouteNetlinkMessage::DelLink(nothing), NLM_F_ACK);
-    ignore(asked.map(|_| ()), Errno::NODEV)
+    ignore(asked.map(|_| ()), &[Errno::NODEV])
 }
 
 impl Netlink {
@@ -111,10 +111,12 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    pub(crate) fn delete_link(&mut self, link: u32) -> io::Result<()> {
+    /// Removes the link called `name`; one that is gone already is a success. Asked for by its name in one go: the kernel takes
+    /// one end of a pair away when the namespace of the other ends, at any moment.
+    pub(crate) fn delete_link(&mut self, name: &str) -> io::Result<()> {
         let mut message = LinkMessage::default();
-        message.header.index = link;
-        self.change(RouteNetlinkMessage::DelLink(message), 0)
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        ignore(self.change(RouteNetlinkMessage::DelLink(message), 0), &[Errno::NODEV])
     }
 
     /// Gives a link an address; one that it has already is a success. No probing for duplicates, which would keep an IPv6
@@ -142,9 +144,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewRoute(route), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Takes a route without a gateway away; one that is gone already is a success.
+    /// Takes a route without a gateway away; one that is gone already, alone or with its link, is a success.
     pub(crate) fn delete_route(&mut self, destination: IpNet, link: u32) -> io::Result<()> {
-        ignore(self.change(RouteNetlinkMessage::DelRoute(route(destination, None, link)), 0), Errno::SRCH)
+        let deleted = self.change(RouteNetlinkMessage::DelRoute(route(destination, None, link)), 0);
+        ignore(deleted, &[Errno::SRCH, Errno::NODEV])
     }
 
     /// Nothing that comes in from `link` is passed on. In both families, whatever the machine forwards otherwise; what is
@@ -152,7 +155,7 @@ impl Netlink {
     pub(crate) fn forbid_forwarding(&mut self, link: &str) -> io::Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let added = self.change(RouteNetlinkMessage::NewRule(rule(family, link)), NLM_F_CREATE | NLM_F_EXCL);
-            ignore(added, Errno::EXIST)?;
+            ignore(added, &[Errno::EXIST])?;
         }
         Ok(())
     }
@@ -160,7 +163,7 @@ impl Netlink {
     /// Takes [`Netlink::forbid_forwarding`] back; what was never forbidden is a success.
     pub(crate) fn permit_forwarding(&mut self, link: &str) -> io::Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            ignore(self.change(RouteNetlinkMessage::DelRule(rule(family, link)), 0), Errno::NOENT)?;
+            ignore(self.change(RouteNetlinkMessage::DelRule(rule(family, link)), 0), &[Errno::NOENT])?;
         }
         Ok(())
     }
@@ -320,9 +323,42 @@ fn family(ip: IpAddr) -> AddressFamily {
     }
 }
 
-fn ignore(result: io::Result<()>, tolerated: Errno) -> io::Result<()> {
+fn ignore(result: io::Result<()>, tolerated: &[Errno]) -> io::Result<()> {
     match result {
-        Err(error) if error.raw_os_error() == Some(tolerated.raw_os_error()) => Ok(()),
+        Err(error) if tolerated.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a network of its own, which goes with the thread; for root alone.
+    fn in_own_network(test: impl FnOnce(&mut Netlink) + Send) {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| match nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
+                Ok(()) => test(&mut Netlink::open().unwrap()),
+                Err(error) => eprintln!("needs root and did not run: {error}"),
+            });
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_went_between_a_look_and_its_removal_is_removed() {
+        in_own_network(|netlink| {
+            netlink.add_bridge("wl-1", [2, 0x57, 0, 0, 0, 1]).unwrap();
+            let link = netlink.index("wl-1").unwrap();
+            let destination: IpNet = "192.0.2.9/32".parse().unwrap();
+            netlink.add_route(destination, None, link).unwrap();
+            netlink.forbid_forwarding("wl-1").unwrap();
+            for _ in 0..2 {
+                netlink.delete_route(destination, link).unwrap();
+                netlink.permit_forwarding("wl-1").unwrap();
+                netlink.delete_link("wl-1").unwrap();
+                assert_eq!(netlink.find("wl-1").unwrap(), None);
+            }
+        });
     }
 }
