@@ -5,13 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::Value;
 use windlass_contract::ApiVersion;
 use windlass_contract::cpi::answer::Extensions;
-use windlass_contract::cpi::methods::{
-    AttachDisk, CalculateVmCloudProperties, ConfigureNetworks, CreateDisk, CreateNetwork, CreateStemcell, CreateVm,
-    DeleteDisk, DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, Info,
-    RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
-};
+use windlass_contract::cpi::methods::{AttachDisk, CreateVm, DeleteVm, DetachDisk, Info};
 use windlass_contract::cpi::{
-    Answer, AttachedDisk, CpiError, CpiInfo, CreatedVm, ErrorType, Method, Request, Response,
+    Answer, AttachedDisk, CpiError, CpiInfo, CreatedVm, ErrorType, Method, MethodName, Redactor, Request, Response,
 };
 use windlass_contract::version::SettingsFrom;
 
@@ -19,7 +15,6 @@ use crate::asked::{Asked, NewVm};
 use crate::cloud::{Call, Cloud};
 use crate::config::Config;
 use crate::mirror::Mirror;
-use crate::secrets::Secrets;
 use crate::user_data::UserData;
 use crate::{decode, settings};
 
@@ -44,7 +39,7 @@ pub(crate) fn answer_watched<C: Cloud>(
         let request = decode::request(request)?;
         let config = config.overlaid(&request.context.properties);
         serve_request(&config, &request, build, watch).map_err(|error| {
-            let message = Secrets::of(&request, &config).remove_from(&error.message);
+            let message = Redactor::of(&request).and_configuration(config.properties()).own_words(&error.message);
             CpiError { message: one_line(&message), ..error }
         })
     });
@@ -96,44 +91,42 @@ fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
     })
 }
 
-/// Which method serves what. Those that make or attach something run once per request.
+/// Which method of the cloud serves what. What a repeated request does is declared with the method.
 async fn dispatch<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
     let cloud = asked.cloud;
-    macro_rules! run {
+    macro_rules! serve {
         ($method:ident) => {
-            asked.run(async |call, arguments| cloud.$method(call, arguments).await).await
+            asked.serve(async |call, arguments| cloud.$method(call, arguments).await).await
         };
     }
-    macro_rules! once {
-        ($method:ident) => {
-            asked.once(async |call, arguments| cloud.$method(call, arguments).await).await
-        };
-    }
-    match asked.request.method.as_str() {
-        CreateStemcell::NAME => once!(create_stemcell),
-        DeleteStemcell::NAME => run!(delete_stemcell),
-        CreateVm::NAME => create_vm(asked, config).await,
-        DeleteVm::NAME => delete_vm(asked, config).await,
-        HasVm::NAME => run!(has_vm),
-        RebootVm::NAME => run!(reboot_vm),
-        SetVmMetadata::NAME => run!(set_vm_metadata),
-        ConfigureNetworks::NAME => run!(configure_networks),
-        CalculateVmCloudProperties::NAME => run!(calculate_vm_cloud_properties),
-        CreateDisk::NAME => once!(create_disk),
-        DeleteDisk::NAME => run!(delete_disk),
-        HasDisk::NAME => run!(has_disk),
-        AttachDisk::NAME => attach_disk(asked, config).await,
-        DetachDisk::NAME => detach_disk(asked, config).await,
-        SetDiskMetadata::NAME => run!(set_disk_metadata),
-        GetDisks::NAME => run!(get_disks),
-        ResizeDisk::NAME => run!(resize_disk),
-        // It may make another disk.
-        UpdateDisk::NAME => once!(update_disk),
-        SnapshotDisk::NAME => once!(snapshot_disk),
-        DeleteSnapshot::NAME => run!(delete_snapshot),
-        CreateNetwork::NAME => once!(create_network),
-        DeleteNetwork::NAME => run!(delete_network),
-        unknown => Err(CpiError::not_implemented(unknown)),
+    let Some(method) = MethodName::named(&asked.request.method) else {
+        return Err(CpiError::not_implemented(&asked.request.method));
+    };
+    match method {
+        MethodName::CreateStemcell => serve!(create_stemcell),
+        MethodName::DeleteStemcell => serve!(delete_stemcell),
+        MethodName::CreateVm => create_vm(asked, config).await,
+        MethodName::DeleteVm => delete_vm(asked, config).await,
+        MethodName::HasVm => serve!(has_vm),
+        MethodName::RebootVm => serve!(reboot_vm),
+        MethodName::SetVmMetadata => serve!(set_vm_metadata),
+        MethodName::ConfigureNetworks => serve!(configure_networks),
+        MethodName::CalculateVmCloudProperties => serve!(calculate_vm_cloud_properties),
+        MethodName::CreateDisk => serve!(create_disk),
+        MethodName::DeleteDisk => serve!(delete_disk),
+        MethodName::HasDisk => serve!(has_disk),
+        MethodName::AttachDisk => attach_disk(asked, config).await,
+        MethodName::DetachDisk => detach_disk(asked, config).await,
+        MethodName::SetDiskMetadata => serve!(set_disk_metadata),
+        MethodName::GetDisks => serve!(get_disks),
+        MethodName::ResizeDisk => serve!(resize_disk),
+        MethodName::UpdateDisk => serve!(update_disk),
+        MethodName::SnapshotDisk => serve!(snapshot_disk),
+        MethodName::DeleteSnapshot => serve!(delete_snapshot),
+        MethodName::CreateNetwork => serve!(create_network),
+        MethodName::DeleteNetwork => serve!(delete_network),
+        // Answered before, without a runtime; and one that no cloud offers.
+        MethodName::Info | MethodName::CurrentVmId => Err(CpiError::not_implemented(method.as_str())),
     }
 }
 
@@ -184,7 +177,7 @@ async fn delete_vm<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Va
         Mirror::new(asked.cloud.memory(), config).remove(&cid).await?;
         deleted
     };
-    asked.run(delete).await
+    asked.serve(delete).await
 }
 
 async fn attach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
@@ -194,7 +187,7 @@ async fn attach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<
         Mirror::new(asked.cloud.memory(), config).add_disk(&vm, &disk, &hint).await?;
         Ok(AttachedDisk { hint: Some(hint) })
     };
-    asked.once(attach).await
+    asked.serve(attach).await
 }
 
 async fn detach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Value, CpiError> {
@@ -208,5 +201,5 @@ async fn detach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<
         Mirror::new(asked.cloud.memory(), config).remove_disk(&vm, &disk).await?;
         detached
     };
-    asked.once(detach).await
+    asked.serve(detach).await
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use uuid::Uuid;
 use windlass_contract::cpi::methods::HasVm;
-use windlass_contract::cpi::{Answer, CpiError, CreatedVm, ErrorType, Method, Request};
+use windlass_contract::cpi::{Answer, CpiError, CreatedVm, ErrorType, Method, Repeated, Request};
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, ApiVersion};
 
@@ -36,19 +36,30 @@ impl<C: Cloud> Asked<'_, C> {
         M::from_arguments(self.request.arguments.clone()).map_err(|error| CpiError::cpi(decode::reason(&error)))
     }
 
+    /// Serves the request as its method declares: a repeated one runs again, or is answered as the first time.
+    pub(crate) async fn serve<M: Method>(
+        &self,
+        effect: impl AsyncFnOnce(&Call, M) -> Result<M::Answer, CpiError>,
+    ) -> Result<Value, CpiError> {
+        match M::DECLARATION.repeated {
+            Repeated::RunsAgain => self.run(effect).await,
+            Repeated::AnsweredAgain => self.once(effect).await,
+        }
+    }
+
     /// A method that may run again without harm.
-    pub(crate) async fn run<M: Method>(
+    async fn run<M: Method>(
         &self,
         effect: impl AsyncFnOnce(&Call, M) -> Result<M::Answer, CpiError>,
     ) -> Result<Value, CpiError> {
         let arguments = self.arguments()?;
-        let _locked = self.begin().await?;
+        let _locked = self.begin::<M>().await?;
         let answer = effect(&self.call(Uuid::new_v4()), arguments).await?;
         Ok(answer.to_wire(self.version))
     }
 
     /// A method that a repeated request does not run again; see [`crate::replay`].
-    pub(crate) async fn once<M: Method>(
+    async fn once<M: Method>(
         &self,
         effect: impl AsyncFnOnce(&Call, M) -> Result<M::Answer, CpiError>,
     ) -> Result<Value, CpiError> {
@@ -61,7 +72,7 @@ impl<C: Cloud> Asked<'_, C> {
         if let Some(answer) = memory.answer() {
             return self.replayed::<M>(answer);
         }
-        let locked = self.begin().await?;
+        let locked = self.begin::<M>().await?;
         let answer = effect(&self.call(memory.id()), arguments).await?.to_wire(ApiVersion::HIGHEST);
         memory.finish(answer.clone())?;
         drop((memory, locked));
@@ -99,7 +110,7 @@ impl<C: Cloud> Asked<'_, C> {
             Some(given) => given.clone(),
             None => {
                 let settings_from = vm.settings_from(new.settings_from)?;
-                let _locked = self.begin().await?;
+                let _locked = self.begin::<M>().await?;
                 match effect(&self.call(vm.id()), arguments, settings_from).await {
                     Ok(made) => {
                         let made = made.to_wire(ApiVersion::HIGHEST);
@@ -124,7 +135,7 @@ impl<C: Cloud> Asked<'_, C> {
     }
 
     /// Waits until the method may run.
-    async fn begin(&self) -> Result<Locked, CpiError> {
+    async fn begin<M: Method>(&self) -> Result<Locked, CpiError> {
         let memory = self.cloud.memory();
         if let Some(per_second) = self.limits.calls_per_second {
             let Some(memory) = memory else {
@@ -134,7 +145,7 @@ impl<C: Cloud> Asked<'_, C> {
             };
             rate::wait(memory, per_second).await?;
         }
-        locks::lock(memory, &self.request.method, &self.request.arguments)
+        locks::lock(memory, M::DECLARATION, &self.request.arguments)
     }
 
     fn call(&self, id: Uuid) -> Call {

@@ -33,7 +33,8 @@
 //! - [`user_data`]: what a new VM is given; for old callers and stemcells, the SDK keeps its settings in a registry.
 //! - [`replay`]: a repeated request has one effect.
 //! - [`resources`]: for clouds that keep what they made in a folder.
-//! - Inside: one change of a resource at a time (`locks`), calls per second (`rate`), nothing secret in any text (`secrets`).
+//! - Inside: one change of a resource at a time (`locks`), calls per second (`rate`). Which method changes what, what of it is
+//!   secret and what a repeated request does is declared with the method ([`windlass_contract::cpi::declaration`]).
 
 pub mod answer;
 mod asked;
@@ -46,7 +47,6 @@ mod mirror;
 mod rate;
 pub mod replay;
 pub mod resources;
-mod secrets;
 pub mod serve;
 mod settings;
 pub mod user_data;
@@ -54,6 +54,5 @@ pub mod user_data;
 pub use answer::answer;
 pub use cloud::{Call, Cloud};
 pub use config::Config;
-pub use secrets::without_credentials;
 pub use serve::{serve, serve_with};
 pub use user_data::UserData;

@@ -8,12 +8,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use windlass_contract::cpi::{CpiError, Request, Response};
+use windlass_contract::cpi::{CpiError, Redactor, Request, Response, redact};
 
 use crate::answer::answer_watched;
 use crate::cloud::Cloud;
 use crate::config::Config;
-use crate::secrets::{self, Secrets};
 
 /// More than this is no request. The rest is still read, because a caller that cannot write all of it fails.
 const LONGEST_REQUEST: u64 = 64 * 1024 * 1024;
@@ -36,8 +35,8 @@ pub fn serve_with<C: Cloud>(
     std::panic::set_hook(Box::new(last_words));
     let mut shown = None;
     let watch = |request: &Request, config: &Config| {
-        shown = Some(secrets::request(request));
-        let _ = SECRETS.set(Secrets::of(request, config));
+        shown = Some(redact(request));
+        let _ = REDACTOR.set(Redactor::of(request).and_configuration(config.properties()));
         match config.limits()?.deadline {
             Some(deadline) => stdout.answer_after(deadline, &request.method),
             None => Ok(()),
@@ -58,12 +57,12 @@ pub fn serve_with<C: Cloud>(
     }
 }
 
-/// The secrets of this process's one request, for whatever is written to stderr.
-static SECRETS: OnceLock<Secrets> = OnceLock::new();
+/// Knows the secrets of this process's one request, for whatever is written to stderr.
+static REDACTOR: OnceLock<Redactor> = OnceLock::new();
 
 /// Writes a line to stderr, without secrets.
 pub(crate) fn log(text: &str) {
-    let text = SECRETS.get().map_or_else(|| text.to_owned(), |secrets| secrets.remove_from(text));
+    let text = REDACTOR.get().map_or_else(|| text.to_owned(), |redactor| redactor.own_words(text));
     let end = text.floor_char_boundary(LONGEST_LOG);
     // Nobody may be there to read it.
     let _ = writeln!(io::stderr(), "{}{}", &text[..end], if end < text.len() { "…" } else { "" });
@@ -72,7 +71,7 @@ pub(crate) fn log(text: &str) {
 /// What a panic says. Before the secrets are known, only where it was.
 fn last_words(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(|location| format!(" at {location}")).unwrap_or_default();
-    match panic.payload_as_str().filter(|_| SECRETS.get().is_some()) {
+    match panic.payload_as_str().filter(|_| REDACTOR.get().is_some()) {
         Some(words) => log(&format!("the CPI panicked{place}: {words}")),
         None => log(&format!("the CPI panicked{place}")),
     }

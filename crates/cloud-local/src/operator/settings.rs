@@ -30,7 +30,7 @@ impl LocalCloud {
         let settings: Value = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
         Ok(match secrets {
             Secrets::Shown => settings,
-            Secrets::Hidden => windlass_cpi::without_credentials(settings),
+            Secrets::Hidden => windlass_contract::cpi::redaction::without_credentials(settings),
         })
     }
 }

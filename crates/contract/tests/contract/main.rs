@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod disagreements;
+mod redaction;
 mod round_trips;

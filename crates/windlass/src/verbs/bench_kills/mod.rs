@@ -22,17 +22,17 @@ use crate::screen::Screen;
 use crate::table::Table;
 use director::{Counts, Operation};
 use machine::Watch;
-use scene::{METHODS, Scene};
+use scene::{Scene, changes};
 
 pub(crate) async fn measure(screen: &mut Screen, arguments: &BenchKillsArgs) -> Result<Report, Failure> {
     if !HAS_KILL_POINTS {
         return Err(Failure::NoKillPoints);
     }
-    let known = |name: &str| name == DIRECTOR || METHODS.contains(&name);
+    let known = |name: &str| name == DIRECTOR || changes().contains(&name);
     if let Some(unknown) = arguments.methods.iter().find(|method| !known(method)) {
         return Err(Failure::NoSuchMethod {
             unknown: unknown.clone(),
-            known: format!("{DIRECTOR}, {}", METHODS.join(", ")),
+            known: format!("{DIRECTOR}, {}", changes().join(", ")),
         });
     }
     let mut stop = Stop::listen()?;
@@ -124,7 +124,7 @@ async fn sweep_all(
 ) -> io::Result<Vec<Swept>> {
     let mut scene = Scene::new(cloud).await?;
     let mut all = Vec::new();
-    for method in METHODS {
+    for method in changes() {
         if !arguments.methods.is_empty() && !arguments.methods.iter().any(|wanted| wanted == method) {
             continue;
         }

@@ -7,29 +7,15 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use windlass_contract::cpi::MethodName;
 
 use crate::scratch_cloud::{ScratchCloud, ScratchVm, text};
 
-/// The methods that change something.
-pub(super) const METHODS: [&str; 17] = [
-    "create_stemcell",
-    "delete_stemcell",
-    "create_vm",
-    "reboot_vm",
-    "set_vm_metadata",
-    "delete_vm",
-    "create_disk",
-    "attach_disk",
-    "detach_disk",
-    "resize_disk",
-    "update_disk",
-    "set_disk_metadata",
-    "snapshot_disk",
-    "delete_snapshot",
-    "delete_disk",
-    "create_network",
-    "delete_network",
-];
+/// The methods that change something, but for one that no cloud offers any more.
+pub(super) fn changes() -> Vec<&'static str> {
+    let offered = MethodName::ALL.iter().filter(|method| **method != MethodName::ConfigureNetworks);
+    offered.filter(|method| method.declaration().is_a_change()).map(|method| method.as_str()).collect()
+}
 
 /// In MiB.
 const SMALL: u64 = 32;
