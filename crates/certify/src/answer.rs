@@ -1,9 +1,8 @@
 //! What a CPI answered, and what it should have answered.
 
 use serde_json::Value;
-use windlass_contract::cpi::{CpiError, ErrorType, Request, Response};
-use windlass_cpi_client::redaction::Scrubber;
-use windlass_cpi_client::{redact, response};
+use windlass_contract::cpi::{CpiError, ErrorType, Redactor, Request, Response, redact};
+use windlass_cpi_client::response;
 
 use crate::caller::Exchange;
 use crate::check::NotPassed;
@@ -103,18 +102,18 @@ impl Answer {
 
     fn scrub(&self, text: &str) -> String {
         match serde_json::from_slice::<Request>(&self.exchange.request) {
-            Ok(request) => Scrubber::of(&request).message(text),
+            Ok(request) => Redactor::of(&request).message(text),
             Err(_) => text.to_owned(),
         }
     }
 
     /// For reports.
-    pub(crate) fn shown(&self, secrets: &Scrubber) -> ShownCall {
+    pub(crate) fn shown(&self, secrets: &Redactor) -> ShownCall {
         let request = serde_json::from_slice::<Request>(&self.exchange.request).ok();
-        let scrubber = request.as_ref().map(Scrubber::of);
+        let redactor = request.as_ref().map(Redactor::of);
         let text = |bytes: &[u8]| {
             let text = secrets.echo(&String::from_utf8_lossy(bytes));
-            scrubber.as_ref().map_or(text.clone(), |scrubber| scrubber.echo(&text))
+            redactor.as_ref().map_or(text.clone(), |redactor| redactor.echo(&text))
         };
         let sent = match &request {
             Some(request) => redact(request).to_string(),

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use windlass_contract::cpi::{Context, Request};
-use windlass_cpi_client::redaction::Scrubber;
+use windlass_contract::cpi::{Context, Redactor, Request};
 use windlass_stemcell::BuildOptions;
 
 use crate::caller::Caller;
@@ -161,15 +160,15 @@ pub(crate) fn image_of(tarball: &Path, into: &Path) -> Result<Image, CertifyErro
 }
 
 /// Removes the operator's credentials from whatever is shown, also where a call was no request at all.
-fn secrets_of(profile: &Profile) -> Scrubber {
+fn secrets_of(profile: &Profile) -> Redactor {
     let mut properties = profile.context.clone();
     let wrong = profile.wrong_credentials.clone().unwrap_or_default();
     properties.extend(wrong.into_iter().map(|(key, value)| (format!("wrong {key}"), value)));
     let context = Context { properties, ..Context::default() };
-    Scrubber::of(&Request { method: String::new(), arguments: Vec::new(), context, api_version: None })
+    Redactor::of(&Request { method: String::new(), arguments: Vec::new(), context, api_version: None })
 }
 
-fn row(check: &Check, verdict: Verdict, began: Instant, secrets: &Scrubber) -> Row {
+fn row(check: &Check, verdict: Verdict, began: Instant, secrets: &Redactor) -> Row {
     let (outcome, what, calls) = match verdict {
         Ok(()) => (Outcome::Passed, String::new(), Vec::new()),
         Err(NotPassed::Failed(what, calls)) if check.level == Level::Warning => (Outcome::Warned, what, calls),

@@ -14,15 +14,20 @@ use windlass_durable::process::ProcessIdentity;
 /// How long a process past its deadline may take to clean up after itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// More is not an answer but a runaway process.
-const LONGEST_STDOUT: usize = 64 * 1024 * 1024;
-
 /// Longer lines of stderr are cut into pieces.
 const LONGEST_LINE: usize = 64 * 1024;
 
+/// What a process may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) deadline: Duration,
+    /// In bytes; more is not an answer but a runaway process.
+    pub(crate) stdout: usize,
+}
+
 /// What a process left behind.
 pub(crate) struct Output {
-    /// All of stdout, or as much as came before the deadline.
+    /// All of stdout, or as much as came before the deadline, or one byte more than its limit.
     pub(crate) stdout: Vec<u8>,
     /// How the process ended, for people.
     pub(crate) ending: String,
@@ -42,7 +47,7 @@ pub(crate) enum NotSent {
 pub(crate) async fn run<R: Future<Output = io::Result<()>>>(
     mut command: Command,
     request: &[u8],
-    deadline: Duration,
+    limits: Limits,
     record: impl FnOnce(ProcessIdentity) -> R,
     stderr_line: impl FnMut(&str),
 ) -> Result<Output, NotSent> {
@@ -62,14 +67,14 @@ pub(crate) async fn run<R: Future<Output = io::Result<()>>>(
         return Err(NotSent::Recording(error));
     }
     kill_point("before the CPI gets its request");
-    Ok(converse(&mut child, &mut group, request, deadline, stderr_line).await)
+    Ok(converse(&mut child, &mut group, request, limits, stderr_line).await)
 }
 
 async fn converse(
     child: &mut Child,
     group: &mut Group,
     request: &[u8],
-    deadline: Duration,
+    Limits { deadline, stdout: longest }: Limits,
     stderr_line: impl FnMut(&str),
 ) -> Output {
     let started = Instant::now();
@@ -84,7 +89,7 @@ async fn converse(
         };
         let read = async {
             if let Some(stdout) = stdout {
-                let _ = stdout.take(LONGEST_STDOUT as u64 + 1).read_to_end(&mut answer).await;
+                let _ = stdout.take(longest as u64 + 1).read_to_end(&mut answer).await;
             }
         };
         let listen = async {
@@ -167,12 +172,5 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-impl Output {
-    /// Whether stdout was cut.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.stdout.len() > LONGEST_STDOUT
     }
 }

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 use windlass_contract::cpi::methods::Info;
-use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, Request, Response};
+use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, Redactor, Request, redact};
 use windlass_contract::{ApiVersion, Object, RequestId};
 use windlass_durable::process::ProcessIdentity;
 
+use crate::call_log::{CallLog, dropped};
 use crate::child::{self, NotSent};
 use crate::error::request_id;
-use crate::redaction::Scrubber;
-use crate::{CallError, CpiCommand, Negotiated, redact, response};
+use crate::response::RawResponse;
+use crate::{CallError, CpiCommand, Negotiated, response};
 
 /// How to talk to a CPI.
 #[derive(Debug, Clone)]
@@ -37,7 +39,8 @@ pub trait CallObserver: Sync {
     /// instead.
     fn spawned(&self, child: ProcessIdentity) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// A line that the CPI wrote to stderr, as it comes, then the lines of its answer's `log`; without credentials.
+    /// A line that the CPI wrote to stderr, as it comes, then the lines of its answer's `log`; without credentials. After some
+    /// megabytes of one call, one line says how much was left out.
     fn stderr_line(&self, line: &str);
 }
 
@@ -61,30 +64,6 @@ impl CallObserver for () {
 pub struct PreparedCall<M> {
     request: Request,
     method: PhantomData<fn() -> M>,
-}
-
-/// a stored request is for another method
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the stored request is for '{found}', not for '{expected}'")]
-pub struct WrongMethod {
-    found: String,
-    expected: &'static str,
-}
-
-impl<M: Method> PreparedCall<M> {
-    /// A request that was stored before, to be repeated word for word.
-    pub fn from_request(request: Request) -> Result<Self, WrongMethod> {
-        if request.method == M::NAME {
-            Ok(Self { request, method: PhantomData })
-        } else {
-            Err(WrongMethod { found: request.method, expected: M::NAME })
-        }
-    }
-
-    /// The request, for storing it. It holds secrets.
-    pub fn request(&self) -> &Request {
-        &self.request
-    }
 }
 
 /// A CPI with the properties of one cpi-config entry.
@@ -120,10 +99,13 @@ impl Cpi {
         self.negotiated
             .get_or_try_init(|| async {
                 let request = self.request::<Info>(Vec::new(), None, None, RequestId::random());
-                match self.exchange(&request, &()).await {
-                    Ok(result) => Negotiated::from_info(Some(result), self.options.preferred_version),
+                match self.exchange::<Info>(&request, &()).await {
+                    Ok(result) => decoded(&result)
+                        .and_then(|info| Negotiated::from_info(Some(info), self.options.preferred_version))
+                        .map_err(|reported| odd_version(&request, &reported)),
                     Err(CallError::Cpi { source, .. }) if source.is_not_implemented() => {
                         Negotiated::from_info(None, self.options.preferred_version)
+                            .map_err(|reported| odd_version(&request, &reported))
                     }
                     Err(error) => Err(error),
                 }
@@ -155,10 +137,11 @@ impl Cpi {
         observer: &impl CallObserver,
     ) -> Result<M::Answer, CallError> {
         let request = call.request;
-        let result = self.exchange(&request, observer).await?;
-        let shown = result.to_string();
-        M::read_answer(&request.arguments, result, request.api_version.unwrap_or(ApiVersion::V1))
-            .map_err(|what| invalid(&request, &format!("its result is wrong: {what}"), &shown, ""))
+        let result = self.exchange::<M>(&request, observer).await?;
+        let version = request.api_version.unwrap_or(ApiVersion::V1);
+        decoded(&result)
+            .and_then(|value| M::read_answer(&request.arguments, value, version))
+            .map_err(|what| invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
     }
 
     /// Prepares and sends in one go, for calls that need no record.
@@ -187,9 +170,13 @@ impl Cpi {
         Request { method: M::NAME.to_owned(), arguments, context: context.with_stemcell(stemcell_version), api_version }
     }
 
-    async fn exchange(&self, request: &Request, observer: &impl CallObserver) -> Result<Value, CallError> {
+    async fn exchange<M: Method>(
+        &self,
+        request: &Request,
+        observer: &impl CallObserver,
+    ) -> Result<Box<RawValue>, CallError> {
         let begun = Instant::now();
-        let result = self.run(request, observer).await;
+        let result = self.run(request, M::DECLARATION.longest_answer, observer).await;
         if let Some(meter) = &self.meter {
             meter.called(&request.method, begun.elapsed(), result.is_ok());
         }
@@ -197,10 +184,14 @@ impl Cpi {
     }
 
     /// One process, one request, one result.
-    async fn run(&self, request: &Request, observer: &impl CallObserver) -> Result<Value, CallError> {
+    async fn run(
+        &self,
+        request: &Request,
+        longest_answer: usize,
+        observer: &impl CallObserver,
+    ) -> Result<Box<RawValue>, CallError> {
         let method = &request.method;
         let command = self.command.build()?;
-        let scrubber = Scrubber::of(request);
         let spawn_error =
             |source| CallError::Spawn { executable: self.command.executable.clone(), method: method.clone(), source };
         let bytes = serde_json::to_vec(request).map_err(|error| spawn_error(error.into()))?;
@@ -208,69 +199,94 @@ impl Cpi {
             tracing::debug!(request = %redact(request), executable = %self.command.executable.display(), "calling the CPI");
         }
         let started = Instant::now();
-        let mut last_line = String::new();
-        let listen = |line: &str| {
-            let line = scrubber.message(line);
-            observer.stderr_line(&line);
-            if !line.trim().is_empty() {
-                last_line = line;
-            }
-        };
+        let redactor = Redactor::of(request);
+        let mut log = CallLog::new(&redactor, observer);
+        let limits = child::Limits { deadline: self.options.deadline, stdout: longest_answer };
         let record = |child| observer.spawned(child);
         let output =
-            child::run(command, &bytes, self.options.deadline, record, listen).await.map_err(|error| match error {
+            child::run(command, &bytes, limits, record, |line| log.line(line)).await.map_err(|error| match error {
                 NotSent::Spawn(source) => spawn_error(source),
                 NotSent::Recording(source) => CallError::NotRecorded { method: method.clone(), source },
             })?;
         tracing::debug!(method, duration = ?started.elapsed(), ending = output.ending, "the CPI is done");
-        let parsed = if output.is_too_long() {
-            Err("its answer is endless".to_owned())
+        let last_line = log.last_line();
+        let parsed = if output.stdout.len() > longest_answer {
+            Err(format!("it wrote more than {longest_answer} bytes to stdout"))
         } else {
-            response::parse(&output.stdout)
+            response::read(&output.stdout)
         };
+        if let Ok(response) = &parsed {
+            response.log.lines().for_each(|line| log.line(line));
+        }
+        log.end();
         // A success that came complete, but late, is not thrown away: it may name the only handle to a resource.
-        match parsed {
-            Ok(Response { result, error: None, log }) => {
-                log.lines().for_each(|line| observer.stderr_line(&scrubber.message(line)));
-                Ok(result)
+        let what = match parsed {
+            Ok(RawResponse { result, error: None, .. }) if result.get().len() <= LONGEST_RESULT => {
+                return Ok(result.to_owned());
             }
-            _ if output.past_deadline => Err(CallError::Deadline {
-                method: method.clone(),
-                after: self.options.deadline,
-                request_id: request_id(request.context.request_id.as_ref()),
-            }),
-            Ok(Response { error: Some(error), log, .. }) => {
-                log.lines().for_each(|line| observer.stderr_line(&scrubber.message(line)));
-                Err(CallError::Cpi {
+            _ if output.past_deadline => {
+                return Err(CallError::Deadline {
+                    method: method.clone(),
+                    after: self.options.deadline,
+                    request_id: request_id(request.context.request_id.as_ref()),
+                });
+            }
+            Ok(RawResponse { error: Some(error), .. }) => {
+                return Err(CallError::Cpi {
                     method: method.clone(),
                     request_id: request_id(request.context.request_id.as_ref()),
-                    source: CpiError { message: scrubber.message(&error.message), ..error },
-                })
+                    source: CpiError { message: shortened(&redactor.message(&error.message)), ..error },
+                });
             }
-            Err(what) => {
-                let stdout = String::from_utf8_lossy(&output.stdout);
-                Err(invalid(request, &format!("{what} ({})", output.ending), &stdout, &last_line))
+            Ok(RawResponse { result, .. }) => {
+                format!("its result has {} bytes, and at most {LONGEST_RESULT} can be one", result.get().len())
             }
-        }
+            Err(what) => what,
+        };
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        Err(invalid(request, &format!("{what} ({})", output.ending), &stdout, &last_line))
     }
 }
+
+/// The largest results are the networks of a VM and the disks that are attached to it. As JSON values, this much takes less
+/// than twenty megabytes, whatever is in it.
+const LONGEST_RESULT: usize = 256 * 1024;
 
 /// How much of what a CPI wrote an error shows.
 const EXCERPT: usize = 300;
 
+/// How much of the message that a CPI answered is kept: it goes into events and tasks.
+const LONGEST_MESSAGE: usize = 16 * 1024;
+
+fn decoded(result: &RawValue) -> Result<Value, String> {
+    serde_json::from_str(result.get()).map_err(|error| error.to_string())
+}
+
+fn shortened(message: &str) -> String {
+    match message.floor_char_boundary(LONGEST_MESSAGE) {
+        end if end < message.len() => format!("{}{}", &message[..end], dropped(message.len() - end)),
+        _ => message.to_owned(),
+    }
+}
+
 fn invalid(request: &Request, what: &str, stdout: &str, stderr: &str) -> CallError {
-    let scrubber = Scrubber::of(request);
-    let excerpt = |text: &str| {
-        // Scrubbed before it is cut, so that no half of a secret stays. The generous first cut only bounds the work.
-        let text = scrubber.echo(text.get(..text.floor_char_boundary(1 << 20)).unwrap_or(text).trim());
-        let cut = text.floor_char_boundary(EXCERPT);
-        if cut < text.len() { format!("{}…", &text[..cut]) } else { text }
-    };
+    let redactor = Redactor::of(request);
     CallError::InvalidAnswer {
         method: request.method.clone(),
-        what: excerpt(what),
-        stdout: excerpt(stdout),
-        stderr: excerpt(stderr),
+        what: excerpt(&redactor, what),
+        stdout: excerpt(&redactor, stdout),
+        stderr: excerpt(&redactor, stderr),
         request_id: request_id(request.context.request_id.as_ref()),
     }
+}
+
+fn odd_version(request: &Request, reported: &str) -> CallError {
+    CallError::OddVersion { reported: excerpt(&Redactor::of(request), reported) }
+}
+
+fn excerpt(redactor: &Redactor, text: &str) -> String {
+    // Redacted before it is cut, so that no half of a secret stays. The generous first cut only bounds the work.
+    let text = redactor.echo(text.get(..text.floor_char_boundary(1 << 20)).unwrap_or(text).trim());
+    let cut = text.floor_char_boundary(EXCERPT);
+    if cut < text.len() { format!("{}…", &text[..cut]) } else { text }
 }

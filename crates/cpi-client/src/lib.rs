@@ -1,34 +1,36 @@
 //! The caller's side of a CPI.
 //!
 //! A CPI is an executable: one process per call, one JSON object on its stdin, one on its stdout. [`Cpi`] starts it,
-//! agrees on a contract version, enforces a deadline, validates the answer as strictly as the original director does,
+//! agrees on a contract version, enforces a deadline, validates the answer as strictly as the BOSH director does,
 //! and explains what went wrong.
 //!
-//! A caller that must survive a kill makes its intent durable between the two phases:
+//! For a caller that must survive a kill:
 //!
-//! 1. [`Cpi::prepare`] gives the full request, which the caller stores;
-//! 2. [`Cpi::send`] starts the process, tells the [`CallObserver`] its pid and start time (which the caller stores, too),
-//!    and only then writes the request.
+//! 1. it stores what it is about to ask, with a [`RequestId`](windlass_contract::RequestId) of its own;
+//! 2. [`Cpi::prepare`] makes the request with that id, in the version that both sides speak;
+//! 3. [`Cpi::send`] starts the process, tells the [`CallObserver`] its pid and start time, which the caller stores, too, and
+//!    only then writes the request.
 //!
-//! After a restart, [`PreparedCall::from_request`] and [`Cpi::send`] repeat the stored request word for word.
+//! After a restart it asks the same again with the same id: a CPI that remembers requests answers as the first time. Where
+//! nothing has to be stored, [`Cpi::call`] does all of it.
+//!
+//! What a CPI may take is limited: its time, its answer (by the method), its log and the message of its error.
 //!
 //! - [`client`]: [`Cpi`] and its calls.
 //! - [`command`]: the executable and the environment it runs in.
 //! - [`negotiation`]: which version both sides speak.
 //! - [`response`]: what a valid response is.
-//! - [`redaction`]: what never reaches a log.
-//! - `child`: one process, from its start to its end.
+//! - `child`: one process, from its start to its end; `call_log`: what it says meanwhile.
 
+mod call_log;
 mod child;
 pub mod client;
 pub mod command;
 pub mod error;
 pub mod negotiation;
-pub mod redaction;
 pub mod response;
 
-pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall, WrongMethod};
+pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall};
 pub use command::{CpiCommand, Environment};
 pub use error::CallError;
 pub use negotiation::Negotiated;
-pub use redaction::redact;

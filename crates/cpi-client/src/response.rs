@@ -1,26 +1,82 @@
 //! What a valid response is.
 
-use serde_json::Value;
-use windlass_contract::cpi::Response;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use windlass_contract::cpi::{CpiError, Response};
 
-/// Reads a response as strictly as the original director: one JSON object with `result`, `error` and `log`, all
-/// present; `error` null or complete; `log` text. The error says what is wrong.
+/// A response whose result is not decoded yet: as JSON values, a result of a few megabytes would take hundreds.
+#[derive(Debug)]
+pub(crate) struct RawResponse<'a> {
+    pub(crate) result: &'a RawValue,
+    pub(crate) error: Option<CpiError>,
+    pub(crate) log: String,
+}
+
+/// Reads a response as strictly as the BOSH director: one JSON object with `result`, `error` and `log`, all present;
+/// `error` null or complete; `log` text. The error says what is wrong.
 pub fn parse(stdout: &[u8]) -> Result<Response, String> {
+    let RawResponse { result, error, log } = read(stdout)?;
+    let result = serde_json::from_str(result.get()).map_err(|error| not_json(&error))?;
+    Ok(Response { result, error, log })
+}
+
+/// [`parse`]s all but the result.
+pub(crate) fn read(stdout: &[u8]) -> Result<RawResponse<'_>, String> {
     if stdout.trim_ascii().is_empty() {
         return Err("it wrote nothing to stdout".into());
     }
-    let value: Value =
-        serde_json::from_slice(stdout).map_err(|error| format!("stdout is not one JSON object ({error})"))?;
-    let Value::Object(object) = &value else {
+    let is_object = stdout.trim_ascii_start().starts_with(b"{");
+    if !is_object && serde_json::from_slice::<IgnoredAny>(stdout).is_ok() {
         return Err("stdout is not a JSON object".into());
-    };
-    if let Some(missing) = ["result", "error", "log"].into_iter().find(|key| !object.contains_key(*key)) {
-        return Err(format!("the response has no '{missing}'"));
     }
-    if !object["log"].is_string() {
-        return Err("the response's 'log' is not a string".into());
+    let Fields { result, error, log } = serde_json::from_slice(stdout).map_err(|error| not_json(&error))?;
+    let missing = |key| format!("the response has no '{key}'");
+    let (result, error) = (result.ok_or_else(|| missing("result"))?, error.ok_or_else(|| missing("error"))?);
+    let log = log.ok_or_else(|| missing("log"))?;
+    let log = serde_json::from_str(log.get()).map_err(|_| "the response's 'log' is not a string".to_owned())?;
+    let error =
+        serde_json::from_str(error.get()).map_err(|error| format!("the response's 'error' is malformed ({error})"))?;
+    Ok(RawResponse { result, error, log })
+}
+
+fn not_json(error: &serde_json::Error) -> String {
+    format!("stdout is not one JSON object ({error})")
+}
+
+/// The fields of a response where they stand in its text; of several with the same name the last one counts.
+#[derive(Default)]
+struct Fields<'a> {
+    result: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+    log: Option<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfResponse;
+        impl<'de> Visitor<'de> for OfResponse {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "result" => fields.result = Some(map.next_value()?),
+                        "error" => fields.error = Some(map.next_value()?),
+                        "log" => fields.log = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(OfResponse)
     }
-    serde_json::from_value(value).map_err(|error| format!("the response's 'error' is malformed ({error})"))
 }
 
 #[cfg(test)]
@@ -30,11 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_that_the_original_director_takes_are_taken() {
+    fn responses_that_the_bosh_director_takes_are_taken() {
         assert_eq!(parse(br#" {"result":[1],"error":null,"log":"x"} "#).unwrap().result, json!([1]));
         assert!(parse(br#"{"result":null,"error":null,"log":"","extra":1}"#).is_ok());
         let failed = parse(br#"{"result":1,"error":{"type":"T","message":"m","ok_to_retry":true,"x":1},"log":""}"#);
         assert!(failed.unwrap().error.unwrap().ok_to_retry);
+        let twice = parse(br#"{"result":1,"result":2,"error":null,"log":"a\nb"}"#).unwrap();
+        assert_eq!((twice.result, twice.log.as_str()), (json!(2), "a\nb"));
     }
 
     #[test]
@@ -46,10 +104,12 @@ mod tests {
             (r#"{"result":1,"error":null,"log":""}{}"#, "not one JSON object"),
             ("\u{feff}{}", "not one JSON object"),
             ("[]", "not a JSON object"),
+            (r#"[1,null,""]"#, "not a JSON object"),
             (r#"{"error":null,"log":""}"#, "no 'result'"),
             (r#"{"result":1,"log":""}"#, "no 'error'"),
             (r#"{"result":1,"error":null}"#, "no 'log'"),
             (r#"{"result":1,"error":null,"log":null}"#, "'log' is not a string"),
+            (r#"{"result":[1,,2],"error":null,"log":""}"#, "not one JSON object"),
             (r#"{"result":1,"error":{"type":"T","message":"m"},"log":""}"#, "ok_to_retry"),
             (
                 r#"{"result":1,"error":{"type":"T","message":null,"ok_to_retry":false},"log":""}"#,

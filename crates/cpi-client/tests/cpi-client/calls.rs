@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use windlass_contract::cpi::ErrorType;
 use windlass_contract::cpi::methods::{CreateVm, DeleteVm, HasVm};
-use windlass_contract::cpi::{ErrorType, Request};
 use windlass_contract::{AgentId, ApiVersion, Networks, Object, RequestId, StemcellCid, VmCid};
-use windlass_cpi_client::{CallError, CallObserver, Cpi, CpiCommand, CpiOptions, Environment, PreparedCall};
+use windlass_cpi_client::{CallError, CallObserver, Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_durable::process::ProcessIdentity;
 
 const INFO: &str = r#"{"result":{"stemcell_formats":["warden-tar"],"api_version":2},"error":null,"log":""}"#;
@@ -255,18 +255,99 @@ async fn a_large_request_and_a_talkative_cpi_do_not_block_each_other() {
 
 #[tokio::test]
 async fn a_cpi_may_answer_without_reading_a_large_request() {
-    let script = format!("{}; exec 0<&-", answer(r#"["vm-7",{}]"#));
     let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "dir='{}'\nif [ -e \"$dir/asked\" ]; then {}; exec 0<&-; else touch \"$dir/asked\"; echo '{INFO}'; fi",
+        folder.path().display(),
+        answer(r#"["vm-7",{}]"#)
+    );
     let scripted = ScriptedCpi::raw(folder, &script, |_| {});
     let call = create_vm(json!({"padding": "x".repeat(1 << 20)}));
-    let request = Request {
-        method: "create_vm".into(),
-        arguments: windlass_contract::cpi::Method::to_arguments(&call),
-        context: Default::default(),
-        api_version: Some(ApiVersion::V2),
-    };
-    let prepared = PreparedCall::<CreateVm>::from_request(request).unwrap();
-    assert_eq!(scripted.cpi.send(prepared, &()).await.unwrap().cid, vm());
+    assert_eq!(scripted.cpi.call(&call, None).await.unwrap().cid, vm());
+}
+
+/// Runs `has_vm`, and says how the process's memory grew by it, in KiB.
+async fn memory_of(scripted: &ScriptedCpi) -> (Result<bool, CallError>, u64) {
+    let before = most_memory();
+    let outcome = scripted.has_vm().await;
+    (outcome, most_memory() - before)
+}
+
+/// The most memory that this process ever had, in KiB.
+fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A shell that writes a result of `count` times `0,`.
+fn many_zeros(count: usize) -> String {
+    format!(r#"printf '{{"result":['; yes '0,' | head -n {count} | tr -d '\n'; echo '0],"error":null,"log":""}}'"#)
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_refused_in_a_few_words_and_takes_no_memory() {
+    // More than any CPI says, and as much as may come in all, but not as a result.
+    for (zeros, reason) in
+        [(32 << 20, "it wrote more than 1048576 bytes to stdout"), (400_000, "its result has 800003 bytes")]
+    {
+        let scripted = ScriptedCpi::new(&many_zeros(zeros));
+        let (outcome, grown) = memory_of(&scripted).await;
+        let error = outcome.unwrap_err();
+        assert!(error.effect_is_unknown() && error.to_string().contains(reason), "{error}");
+        assert!(error.to_string().len() < 1500, "{} bytes", error.to_string().len());
+        assert!(grown < 32 << 10, "{grown} KiB");
+    }
+}
+
+#[tokio::test]
+async fn an_info_of_62_megabytes_makes_a_short_error() {
+    let script = |zeros| format!("cat > /dev/null; {}", many_zeros(zeros));
+    for zeros in [31 << 20, 100_000] {
+        let scripted = ScriptedCpi::raw(tempfile::tempdir().unwrap(), &script(zeros), |_| {});
+        let error = scripted.cpi.info().await.unwrap_err();
+        assert!(error.to_string().len() < 1500, "{} bytes", error.to_string().len());
+    }
+}
+
+#[tokio::test]
+async fn what_info_reports_in_place_of_a_version_shows_no_secret() {
+    let script = r#"request=$(cat); echo "{\"result\":[$request],\"error\":null,\"log\":\"\"}""#;
+    let scripted = ScriptedCpi::raw(tempfile::tempdir().unwrap(), script, |options| {
+        options.properties = json!({"region": "hunter2", "short": "abc12"}).as_object().cloned().unwrap();
+    });
+    let error = scripted.cpi.info().await.unwrap_err().to_string();
+    assert!(error.contains("nothing but [") && !error.contains("hunter2") && !error.contains("abc12"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cpi_that_never_stops_logging_fills_no_disk_and_its_last_words_are_kept() {
+    let much = "yes 'a line of a few words' | head -n 700000 >&2; echo 'the end' >&2";
+    let scripted = ScriptedCpi::new(&format!("{much}; {}", answer("true")));
+    let watcher = Watcher::default();
+    let prepared = scripted.cpi.prepare(&HasVm { vm_cid: vm() }, None, RequestId::random()).await.unwrap();
+    assert!(scripted.cpi.send(prepared, &watcher).await.unwrap());
+    let lines = std::mem::take(&mut *watcher.lines.lock().unwrap());
+    let passed: usize = lines.iter().map(|line| line.len() + 1).sum();
+    assert!((4_000_000..4_200_000).contains(&passed), "{passed} bytes");
+    let dropped =
+        lines.last().unwrap().strip_prefix("… ").and_then(|line| line.strip_suffix(" bytes more were dropped"));
+    assert!(dropped.unwrap().parse::<usize>().unwrap() > 11_000_000, "{:?}", lines.last());
+
+    let scripted = ScriptedCpi::new(&format!("{much}; exit 3"));
+    let error = scripted.has_vm().await.unwrap_err().to_string();
+    assert!(error.contains("stderr: the end"), "{error}");
+}
+
+#[tokio::test]
+async fn a_long_message_of_a_cpi_is_cut_and_says_so() {
+    let scripted = ScriptedCpi::new(
+        r#"printf '{"result":null,"error":{"type":"Bosh::Clouds::CloudError","ok_to_retry":false,"message":"no'
+           head -c 500000 /dev/zero | tr '\0' 'o'; echo '"},"log":""}'"#,
+    );
+    let error = scripted.cpi.call(&DeleteVm { vm_cid: vm() }, None).await.unwrap_err();
+    let message = &error.cpi_error().unwrap().message;
+    assert!(message.starts_with("nooo") && message.ends_with("o… 483618 bytes more were dropped"), "{}", message.len());
 }
 
 #[derive(Default)]
@@ -309,15 +390,17 @@ async fn the_process_is_known_before_it_gets_its_request() {
 }
 
 #[tokio::test]
-async fn a_stored_request_is_repeated_word_for_word() {
+async fn what_is_asked_again_with_the_same_id_is_the_same_request() {
     let scripted = ScriptedCpi::new(&answer("null"));
-    let prepared = scripted.cpi.prepare(&DeleteVm { vm_cid: vm() }, Some(ApiVersion::V2), RequestId::random()).await;
-    let stored = serde_json::to_string(prepared.unwrap().request()).unwrap();
-    let request: Request = serde_json::from_str(&stored).unwrap();
-    let error = PreparedCall::<HasVm>::from_request(request.clone()).unwrap_err();
-    assert_eq!(error.to_string(), "the stored request is for 'delete_vm', not for 'has_vm'");
-    scripted.cpi.send(PreparedCall::<DeleteVm>::from_request(request).unwrap(), &()).await.unwrap();
-    assert_eq!(std::fs::read_to_string(scripted.path("request")).unwrap(), stored);
+    let id = RequestId::random();
+    let mut requests = Vec::new();
+    for _ in 0..2 {
+        let prepared =
+            scripted.cpi.prepare(&DeleteVm { vm_cid: vm() }, Some(ApiVersion::V2), id.clone()).await.unwrap();
+        scripted.cpi.send(prepared, &()).await.unwrap();
+        requests.push(std::fs::read_to_string(scripted.path("request")).unwrap());
+    }
+    assert_eq!(requests[0], requests[1]);
 }
 
 #[tokio::test]
