@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha512};
 use windlass_contract::{ApiVersion, DiskCid};
-use windlass_director::agents::Agents;
-use windlass_director::ledger::{Change, Fact, NewStemcell};
-use windlass_director::plan::{Action, What};
-use windlass_director::recovery;
-use windlass_director::steps::Work;
+use windlass_operations::agents::Agents;
+use windlass_operations::ledger::{Change, Fact, NewStemcell};
+use windlass_operations::settle;
+use windlass_operations::steps::Work;
+use windlass_planning::plan::{Action, ActionKind};
 
 use crate::cloud_provider::{self, CloudProvider};
 use crate::ledger::EnvLedger;
@@ -108,7 +108,7 @@ fn say_what_runs(report: &Report, cloud: &Cloud, provider: &CloudProvider) {
 /// Settles what earlier runs left open, also what could not be settled then, and tells what cannot be settled now.
 pub(crate) async fn settle(report: &Report, cloud: &Cloud, ledger: &EnvLedger) -> Result<(), EnvError> {
     ledger.change(|file| file.beside.intents.iter_mut().for_each(|intent| intent.doubt = None))?;
-    recovery::settle_intents(&cloud.clouds, ledger).await?;
+    settle::settle_intents(&cloud.clouds, ledger).await?;
     for intent in &ledger.look().beside.intents {
         let (method, subject) = (intent.change.method(), intent.change.subject());
         report.line(&format!(
@@ -245,12 +245,12 @@ pub(crate) async fn delete_stemcell(cloud: &Cloud, stemcell: &StemcellEntry) -> 
     cloud.perform(version, Change::DeleteStemcell { cpi: String::new(), cid: stemcell.cid.clone() }).await
 }
 
-fn disk_of(what: &What) -> Option<DiskCid> {
+fn disk_of(what: &ActionKind) -> Option<DiskCid> {
     match what {
-        What::DetachDisk { disk }
-        | What::AttachDisk { disk: Some(disk), .. }
-        | What::ResizeDisk { disk, .. }
-        | What::MigrateDisk { disk, .. } => Some(disk.clone()),
+        ActionKind::DetachDisk { disk }
+        | ActionKind::AttachDisk { disk: Some(disk), .. }
+        | ActionKind::ResizeDisk { disk, .. }
+        | ActionKind::MigrateDisk { disk, .. } => Some(disk.clone()),
         _ => None,
     }
 }

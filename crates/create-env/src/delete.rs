@@ -4,18 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_contract::Networks;
-use windlass_director::agents::Agents;
-use windlass_director::ledger::{Change, VmRecord};
-use windlass_director::plan::What;
-use windlass_director::steps::Work;
 use windlass_manifest::Findings;
+use windlass_operations::agents::Agents;
+use windlass_operations::ledger::Change;
+use windlass_operations::steps::Work;
+use windlass_planning::plan::ActionKind;
+use windlass_planning::records::VmRecord;
 
-use crate::cloud_provider;
 use crate::create::{delete_stemcell, settle};
 use crate::ledger::EnvLedger;
-use crate::manifest;
 use crate::report::{End, Report};
 use crate::run::{Cloud, EnvError, Identity, Setting, agents, disks_on_record, vm_on_record};
+use crate::{cloud_provider, manifest};
 
 /// Removes everything that the state knows of.
 pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
@@ -101,10 +101,10 @@ async fn delete_vm(
     let seen = cloud.look(report, &agents, &vm, &disks).await?;
     let mut actions = Vec::new();
     if seen.answers {
-        actions.push(What::Stop { drain: !skip_drain });
-        actions.extend(seen.mounted.into_iter().map(|disk| What::DetachDisk { disk: disk.cid }));
+        actions.push(ActionKind::Stop { drain: !skip_drain });
+        actions.extend(seen.mounted.into_iter().map(|disk| ActionKind::DetachDisk { disk: disk.cid }));
     }
-    actions.push(What::DeleteVm { vm: vm.cid.clone() });
+    actions.push(ActionKind::DeleteVm { vm: vm.cid.clone() });
     let context = cloud.context(agents, report, &Identity::unknown());
     let mut work = Work { context, spec: None, watch: None, vm: Some(vm), spare: None, disks };
     for what in &actions {

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use windlass_contract::{DiskCid, RequestId};
-use windlass_director::ledger::{DiskRecord, Fact, Intent, Ledger, LedgerError};
 use windlass_durable::process::ProcessIdentity;
+use windlass_operations::ledger::{Fact, Intent, Ledger, LedgerError};
+use windlass_planning::records::DiskRecord;
 
 use crate::state::{DiskEntry, StateError, StateFile, StemcellEntry};
 

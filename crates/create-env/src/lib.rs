@@ -1,6 +1,6 @@
 //! One VM without a director: `create-env` and its sisters.
 //!
-//! The steps are the director's ([`windlass_director::steps`]); what they remember is in a state file instead of a database
+//! The steps are the director's ([`windlass_operations::steps`]); what they remember is in a state file instead of a database
 //! ([`ledger`]), in the original's form ([`state`]), so that either command line goes on where the other ended.
 //!
 //! - [`manifest`], [`cloud_provider`]: what is wanted, and which CPI makes it.

@@ -6,9 +6,9 @@ use ipnet::IpNet;
 use serde_json::json;
 use windlass_contract::network::{Network, NetworkKind};
 use windlass_contract::{Networks, Object};
-use windlass_director::desired::WatchTime;
-use windlass_director::plan::DiskSpec;
 use windlass_manifest::{At, Document, Fields, Findings, Placed};
+use windlass_planning::desired::WatchTime;
+use windlass_planning::plan::DiskSpec;
 
 /// The largest disk that anybody means, in MiB: an exbibyte.
 const LARGEST_DISK: u64 = 1 << 40;

@@ -1,8 +1,8 @@
 //! What a run will do, in the director's actions, each with its reason. Pure.
 
 use windlass_contract::DiskCid;
-use windlass_director::ledger::{DiskRecord, VmRecord};
-use windlass_director::plan::{Action, DiskSpec, What};
+use windlass_planning::plan::{Action, ActionKind, DiskSpec};
+use windlass_planning::records::{DiskRecord, VmRecord};
 
 /// What is there when a run begins.
 #[derive(Debug)]
@@ -53,45 +53,45 @@ pub fn reason(found: &Found<'_>, wishes: Wishes, change: Option<&'static str>) -
 /// The actions that bring what is there to what is wanted, with a new VM for this reason.
 pub fn plan(found: &Found<'_>, wanted: Option<&DiskSpec>, wishes: Wishes, reason: &str) -> Vec<Action> {
     let mut actions = Vec::new();
-    let mut add = |what: What, reason: &str| actions.push(Action { what, reason: reason.to_owned() });
+    let mut add = |what: ActionKind, reason: &str| actions.push(Action { what, reason: reason.to_owned() });
     if let Some(vm) = found.vm {
         if found.exists && found.answers {
-            add(What::Stop { drain: !wishes.skip_drain }, reason);
+            add(ActionKind::Stop { drain: !wishes.skip_drain }, reason);
             for disk in found.mounted {
-                add(What::DetachDisk { disk: disk.cid.clone() }, "it is attached to the new VM");
+                add(ActionKind::DetachDisk { disk: disk.cid.clone() }, "it is attached to the new VM");
             }
         }
         // Also when the cloud has lost it: the CPI may have something of it left.
-        add(What::DeleteVm { vm: vm.cid.clone() }, reason);
+        add(ActionKind::DeleteVm { vm: vm.cid.clone() }, reason);
     }
-    add(What::CreateVm, reason);
+    add(ActionKind::CreateVm, reason);
     match (wanted, found.disk) {
         (None, _) => {}
         (Some(spec), None) => {
-            add(What::CreateDisk { name: String::new(), size: spec.size }, "there is none");
-            add(What::AttachDisk { disk: None, name: String::new() }, "the manifest asks for a disk");
+            add(ActionKind::CreateDisk { name: String::new(), size: spec.size }, "there is none");
+            add(ActionKind::AttachDisk { disk: None, name: String::new() }, "the manifest asks for a disk");
         }
         (Some(spec), Some(disk)) => {
-            add(What::AttachDisk { disk: Some(disk.cid.clone()), name: String::new() }, "it has the data");
+            add(ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: String::new() }, "it has the data");
             if let Some((what, reason)) = change_of_disk(disk, spec, wishes) {
                 add(what, &reason);
             }
         }
     }
-    add(What::Start, "the VM is new");
+    add(ActionKind::Start, "the VM is new");
     actions
 }
 
-fn change_of_disk(disk: &DiskRecord, spec: &DiskSpec, wishes: Wishes) -> Option<(What, String)> {
+fn change_of_disk(disk: &DiskRecord, spec: &DiskSpec, wishes: Wishes) -> Option<(ActionKind, String)> {
     let (cid, name, from, to) = (disk.cid.clone(), String::new(), disk.size, spec.size);
-    let migrate = |disk: DiskCid| What::MigrateDisk { disk, name: name.clone(), from, to };
+    let migrate = |disk: DiskCid| ActionKind::MigrateDisk { disk, name: name.clone(), from, to };
     if wishes.recreate_persistent_disks {
         Some((migrate(cid), "--recreate-persistent-disks".to_owned()))
     } else if disk.cloud_properties != spec.cloud_properties {
         Some((migrate(cid), "its cloud properties changed".to_owned()))
     } else if to > from {
         let why = format!("its size changed from {from} MiB");
-        Some((What::ResizeDisk { disk: cid, name: name.clone(), from, to }, why))
+        Some((ActionKind::ResizeDisk { disk: cid, name: name.clone(), from, to }, why))
     } else if to < from {
         Some((migrate(cid), format!("its size changed from {from} MiB")))
     } else {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass_contract::DiskCid;
-use windlass_director::steps::Progress;
+use windlass_operations::steps::Progress;
 
 use crate::ledger::EnvLedger;
 

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use windlass_contract::{ApiVersion, DiskCid, Object, StemcellCid, VmCid};
-use windlass_director::ledger::{DiskRecord, Intent, VmRecord};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
+use windlass_operations::ledger::Intent;
+use windlass_planning::records::{DiskRecord, VmRecord};
 
 /// The state file. Keys that we do not know are kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 use windlass_contract::stemcell::StemcellManifest;
-use windlass_director::tasks::{DigestError, DownloadError, download, verify_digest};
+use windlass_stemcell::digest::{self, DigestError};
+use windlass_stemcell::download::{DownloadError, download};
 
 use crate::manifest::StemcellPlace;
 
@@ -76,7 +77,7 @@ pub async fn fetch(place: &StemcellPlace, downloads: &Path) -> Result<PathBuf, S
     let digest = place.sha1.clone().unwrap_or_default();
     let url_digest: String = Sha1::digest(place.url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let path = downloads.join(format!("{url_digest}-{}", digest.replace('/', "-")));
-    if path.exists() && verify_digest(&path, &digest).is_ok() {
+    if path.exists() && digest::verify(&path, &digest).is_ok() {
         return Ok(path);
     }
     let failed = |path: &Path| {
@@ -95,7 +96,7 @@ pub async fn fetch(place: &StemcellPlace, downloads: &Path) -> Result<PathBuf, S
         let _ = std::fs::remove_file(&partial);
         tokio::time::sleep(PAUSE).await;
     }
-    verify_digest(&partial, &digest).map_err(|source| StemcellError::Digest { place: place.url.clone(), source })?;
+    digest::verify(&partial, &digest).map_err(|source| StemcellError::Digest { place: place.url.clone(), source })?;
     windlass_durable::file::rename(&partial, &path).map_err(failed(&path))?;
     Ok(path)
 }

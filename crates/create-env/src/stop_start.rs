@@ -1,25 +1,24 @@
 //! `stop-env` and `start-env`: only the agent is asked, no CPI.
 
-use windlass_director::clouds::Clouds;
-use windlass_director::plan::What;
-use windlass_director::steps::Work;
+use windlass_operations::clouds::Clouds;
+use windlass_operations::steps::Work;
+use windlass_planning::plan::ActionKind;
 
-use crate::cloud_provider;
-use crate::manifest;
 use crate::report::End;
 use crate::run::{EnvError, Identity, PING_PATIENCE, Setting, agents, context, instance_spec, vm_on_record};
+use crate::{cloud_provider, manifest};
 
 /// Stops what runs on the VM.
 pub async fn stop(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
-    act(setting, "stopping deployment", "stopped", What::Stop { drain: !skip_drain }).await
+    act(setting, "stopping deployment", "stopped", ActionKind::Stop { drain: !skip_drain }).await
 }
 
 /// Starts what runs on the VM.
 pub async fn start(setting: &Setting) -> Result<(), EnvError> {
-    act(setting, "starting deployment", "started", What::Start).await
+    act(setting, "starting deployment", "started", ActionKind::Start).await
 }
 
-async fn act(setting: &Setting, stage: &str, done: &'static str, what: What) -> Result<(), EnvError> {
+async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKind) -> Result<(), EnvError> {
     let report = setting.report();
     let ledger = setting.known_state(done)?;
     let validating = report.step("Validating deployment manifest", async {

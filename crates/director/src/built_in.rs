@@ -33,7 +33,7 @@ pub enum BuiltInError {
 }
 
 /// How the CPI is started; for a cloud that is built in, `own` is our executable, and its configuration is written first.
-pub fn command(
+pub(crate) fn command(
     choice: &CpiChoice,
     own: &CpiCommand,
     isolation: Isolation,

@@ -8,8 +8,8 @@ use windlass_durable::file;
 use windlass_pki::{Keychain, Keys};
 
 use crate::Director;
-use crate::api::tls::LiveCertificate;
 use crate::schedules;
+use crate::server_tls::LiveCertificate;
 use crate::store::StoreError;
 use crate::tasks::Job;
 
@@ -21,7 +21,7 @@ enum RenewalError {
     Pki(#[from] windlass_pki::PkiError),
     /// the server's certificate
     #[error(transparent)]
-    Server(#[from] crate::api::tls::ServerTlsError),
+    Server(#[from] crate::server_tls::ServerTlsError),
     /// the client's certificate
     #[error(transparent)]
     Client(#[from] windlass_agent_client::TlsError),

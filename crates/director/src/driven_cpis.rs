@@ -1,12 +1,14 @@
 //! Which CPIs a director drives: the default one of its settings, and those of the cpi config.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_contract::Object;
 use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
+use windlass_operations::clouds::{Clouds, DrivenCpi};
+use windlass_planning::desired::{Configs, CpiConfig, CpiEntry, Findings};
+use windlass_planning::records::ConfigRecord;
 
 use crate::built_in::{self, BuiltInError};
-use crate::desired::{CpiConfig, CpiEntry};
 use crate::metrics::Metrics;
 use crate::settings::{CpiChoice, Settings};
 use crate::state_dir::StateDir;
@@ -16,19 +18,8 @@ fn installed(kind: &str) -> String {
     format!("/var/vcap/jobs/{kind}_cpi/bin/cpi")
 }
 
-/// A CPI, and what the operator decided about it.
-#[derive(Debug, Clone)]
-pub struct DrivenCpi {
-    /// Its name, and the names that it had before.
-    pub names: Vec<String>,
-    /// The CPI.
-    pub cpi: Arc<Cpi>,
-    /// Whether disks are made larger in place.
-    pub resizes_disks: bool,
-}
-
 /// Makes CPIs ready to be called.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Drivers {
     /// Our own executable.
     pub own_cpi: CpiCommand,
@@ -40,9 +31,25 @@ pub struct Drivers {
     pub director_uuid: String,
     /// Where calls are counted.
     pub metrics: Arc<Metrics>,
+    /// Ids of the configs whose CPIs are driven now.
+    pub driven: Mutex<Vec<i64>>,
 }
 
 impl Drivers {
+    /// Drives the CPIs of these cpi configs from now on.
+    pub fn configure(&self, clouds: &Clouds, configs: &[ConfigRecord]) -> Result<(), BuiltInError> {
+        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
+        let ids: Vec<i64> = configs.iter().map(|config| config.id).collect();
+        if *driven == ids {
+            return Ok(());
+        }
+        // What is wrong with one was told to whoever sent it.
+        let config = Configs::read(configs, &mut Findings::new()).cpis;
+        clouds.configure(self.configured(&config)?);
+        *driven = ids;
+        Ok(())
+    }
+
     /// The CPI that serves everything while there is no cpi config.
     pub fn default_cpi(&self) -> Result<DrivenCpi, BuiltInError> {
         self.driven(vec![String::new()], &self.settings.cpi, Object::new())
@@ -84,14 +91,20 @@ impl Drivers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::Findings;
     use windlass_cpi_client::Environment;
     use windlass_manifest::Document;
 
     fn drivers(folder: &tempfile::TempDir, settings: Settings) -> Drivers {
         let folders = StateDir::open(&folder.path().join("state")).unwrap();
         let own_cpi = CpiCommand { executable: "own".into(), arguments: vec![], environment: Environment::Director };
-        Drivers { own_cpi, settings, folders, director_uuid: "uuid".into(), metrics: Default::default() }
+        Drivers {
+            own_cpi,
+            settings,
+            folders,
+            director_uuid: "uuid".into(),
+            metrics: Default::default(),
+            driven: Default::default(),
+        }
     }
 
     fn config(yaml: &str) -> CpiConfig {

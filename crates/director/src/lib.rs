@@ -1,47 +1,40 @@
 //! The director: it knows what should be, what is, and brings the one to the other.
 //!
 //! [`start`] opens the state directory, settles what an earlier run left open, and serves the API. Data flows one way:
-//! a manifest ([`desired`]) becomes a [`plan`], a plan becomes [`steps`], steps become calls to [`clouds`] and
-//! [`agents`]; results flow back into the [`store`]. Nothing else talks to a cloud, nothing else talks to an agent.
+//! a manifest becomes a plan ([`windlass_planning`]), a plan becomes steps and calls ([`windlass_operations`]); results
+//! flow back into the `store`.
 //!
-//! - [`api`]: HTTPS, as the original's clients expect it.
-//! - [`tasks`]: what the API queues and workers carry out.
-//! - [`problems`]: what cloud-check finds and what can be done about it.
-//! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
-//! - [`resurrector`]: has VMs that were lost made anew.
+//! - `api`: HTTPS, as BOSH's clients expect it.
+//! - `tasks`: what the API queues and workers carry out.
+//! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
+//! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
+//! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
-//! - [`recovery`]: what happens at the start after a kill.
+//! - `recovery`: what happens at the start after a kill.
 
-pub mod agents;
-pub mod api;
-pub mod built_in;
+mod api;
+mod built_in;
 mod certificates;
-pub mod clock;
-pub mod clouds;
-pub mod desired;
-mod diff;
-pub mod driven_cpis;
-pub mod ledger;
-pub mod metrics;
-pub mod plan;
-pub mod problems;
-pub mod recovery;
-pub mod resurrector;
+mod driven_cpis;
+mod metrics;
+mod recovery;
+mod resurrector;
 mod schedules;
+mod server_tls;
 pub mod settings;
 mod start;
-pub mod state_dir;
-pub mod steps;
-pub mod store;
-pub mod tasks;
-pub mod users;
+mod state_dir;
+mod store;
+mod tasks;
+#[cfg(test)]
+mod testing;
+mod users;
 
 use std::sync::Arc;
 
 pub use start::{DirectorOptions, Running, StartError, start};
 
-use crate::agents::Agents;
-use crate::clouds::Clouds;
+use crate::driven_cpis::Drivers;
 use crate::metrics::Metrics;
 use crate::resurrector::HealthRecord;
 use crate::settings::Settings;
@@ -49,6 +42,8 @@ use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::Users;
+use windlass_operations::agents::Agents;
+use windlass_operations::clouds::Clouds;
 
 /// A director: everything that tasks and the API work with.
 #[derive(Debug)]
@@ -63,6 +58,8 @@ pub struct Director {
     pub store: Store,
     /// The clouds.
     pub clouds: Clouds,
+    /// Makes the CPIs of cpi configs ready; none where nothing but the default is driven.
+    pub drivers: Option<Drivers>,
     /// The agents.
     pub agents: Arc<Agents>,
     /// Where everything is.
@@ -80,7 +77,8 @@ pub struct Director {
 impl Director {
     /// Drives the CPIs of the current cpi configs from now on.
     pub async fn refresh_clouds(&self) -> Result<(), RefreshError> {
-        Ok(self.clouds.configure(&self.store.current_configs("cpi").await?)?)
+        let Some(drivers) = &self.drivers else { return Ok(()) };
+        Ok(drivers.configure(&self.clouds, &self.store.current_configs("cpi").await?)?)
     }
 }
 

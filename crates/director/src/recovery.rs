@@ -1,21 +1,11 @@
 //! What happens at the start: every intent that an earlier run left open is settled, repeated, or kept in sight.
 
-use std::path::Path;
-use std::time::Duration;
-
-use rustix::process::Signal;
-use windlass_contract::explain;
-use windlass_durable::process::ProcessIdentity;
+use windlass_operations::ledger::LedgerError;
+use windlass_operations::settle::settle_intents;
 
 use crate::Director;
-use crate::clouds::{Clouds, OnBehalfOf};
-use crate::ledger::{Change, Intent, Ledger, LedgerError};
 use crate::store::{StoreError, TaskState};
 use crate::tasks::TaskLog;
-
-/// How long a CPI that outlived its director may go on before it is killed.
-const LEFT_OVER: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// why an earlier run's work cannot be looked at
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +19,7 @@ pub enum RecoveryError {
 }
 
 /// Settles what an earlier run left open. Tasks begin only after this.
-pub async fn recover(director: &Director) -> Result<(), RecoveryError> {
+pub(crate) async fn recover(director: &Director) -> Result<(), RecoveryError> {
     settle_intents(&director.clouds, &director.store).await?;
     for unreadable in director.store.unreadable_intents().await? {
         tracing::error!(request = unreadable.id, why = unreadable.why, "nobody can tell what this change is");
@@ -48,69 +38,18 @@ pub async fn recover(director: &Director) -> Result<(), RecoveryError> {
     Ok(())
 }
 
-/// Settles the changes that an earlier run began and did not hear the end of.
-pub async fn settle_intents(clouds: &Clouds, ledger: &dyn Ledger) -> Result<(), LedgerError> {
-    for intent in ledger.open_intents().await? {
-        if intent.doubt.is_none() {
-            settle(clouds, ledger, &intent).await;
-        }
-    }
-    Ok(())
-}
-
-async fn settle(clouds: &Clouds, ledger: &dyn Ledger, intent: &Intent) {
-    let (method, subject) = (intent.change.method(), intent.change.subject());
-    tracing::warn!(method, subject, request = %intent.id, "an earlier run did not hear the end of this");
-    if let Some(child) = intent.child {
-        end(child).await;
-    }
-    if let Some(image) = lost_image(&intent.change) {
-        tracing::warn!(image = %image.display(), "the image of this stemcell is gone; upload it again");
-    }
-    let log = |line: &str| tracing::debug!(line, "cpi");
-    let who = OnBehalfOf { ledger, task: intent.task, log: &log };
-    match clouds.resolve(who, intent).await {
-        Ok(_) => tracing::info!(method, subject, "settled"),
-        Err(error) => tracing::warn!(method, subject, error = explain(&error), "not settled"),
-    }
-}
-
-/// A stemcell's image does not outlive its upload.
-fn lost_image(change: &Change) -> Option<&Path> {
-    match change {
-        Change::CreateStemcell { image, .. } if !image.exists() => Some(image),
-        _ => None,
-    }
-}
-
-/// A CPI that outlived its director is let finish, for a while: half of its work is worse than all of it.
-async fn end(child: ProcessIdentity) {
-    let deadline = tokio::time::Instant::now() + LEFT_OVER;
-    while child.is_running() && tokio::time::Instant::now() < deadline {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    if child.is_running() {
-        tracing::warn!(pid = child.pid, "a CPI of an earlier run does not end and is killed");
-        if let Err(error) = child.signal_group(Signal::KILL) {
-            tracing::warn!(pid = child.pid, %error, "it cannot be killed");
-        }
-        while child.is_running() && tokio::time::Instant::now() < deadline + LEFT_OVER {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use windlass_contract::{RequestId, VmCid};
+    use windlass_operations::ledger::{Change, Intent, Ledger};
 
     use super::*;
-    use crate::api::tests::Bench;
     use crate::store::{Event, EventFilter, NewTask};
     use crate::tasks::{Job, Workers};
+    use crate::testing::TestDirector;
 
     async fn queue(director: &Director, job: Job) -> i64 {
         director.store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
@@ -119,12 +58,12 @@ mod tests {
     /// One record that nobody can read must not take the director, and all deployments, with it.
     #[tokio::test(flavor = "multi_thread")]
     async fn records_that_cannot_be_read_neither_stop_a_director_nor_vanish() {
-        let bench = Bench::new().await;
+        let bench = TestDirector::new().await;
         let director = bench.director.clone();
         let store = &director.store;
         let harmless = || Job::DeleteOrphanDisks { disks: Vec::new() };
         let interrupted = queue(&director, harmless()).await;
-        store.claim_task("an earlier run").await.unwrap().unwrap();
+        store.claim_task::<Job>("an earlier run").await.unwrap().unwrap();
         let begun = Event { task: Some(interrupted), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&begun).await.unwrap();
         let queued = queue(&director, harmless()).await;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use windlass_contract::cpi::methods::{HasDisk, HasVm};
 use windlass_contract::explain;
+use windlass_operations::clock;
+use windlass_operations::ledger::{Change, Fact, Ledger};
+use windlass_planning::plan::Selection;
 
 use crate::Director;
-use crate::clock;
-use crate::ledger::{Change, Fact, Ledger};
-use crate::plan::Selection;
-use crate::store::{NewTask, StoreError};
+use crate::store::{NewTask, StoreError, StoredJob};
 use crate::tasks::Job;
 
 /// Who asks for its tasks.
@@ -165,7 +165,7 @@ async fn settle_doubts(director: &Director) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::tests::Bench;
+    use crate::testing::TestDirector;
 
     async fn add(director: &Director, job: Job) -> i64 {
         let id = director.store.add_task(&NewTask { job, user: "u".into(), context_id: String::new() }).await.unwrap();
@@ -176,7 +176,7 @@ mod tests {
     /// A director that runs for years does not fill its disk with what nobody reads.
     #[tokio::test]
     async fn old_tasks_go_with_their_logs_and_new_and_unfinished_ones_stay() {
-        let mut bench = Bench::new().await;
+        let mut bench = TestDirector::new().await;
         Arc::get_mut(&mut bench.director).unwrap().settings.schedules.keep_tasks = 2;
         let director = &bench.director;
         let scan = || Job::Scan { deployment: "d".into() };
@@ -200,7 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_queued_waits_for_the_one_before() {
-        let bench = Bench::new().await;
+        let bench = TestDirector::new().await;
         for _ in 0..2 {
             queue(&bench.director, Job::DeleteOrphanedVms).await.unwrap();
         }

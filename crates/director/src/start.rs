@@ -13,22 +13,22 @@ use windlass_contract::Secret;
 use windlass_cpi_client::CpiCommand;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
+use windlass_operations::agents::Agents;
+use windlass_operations::clouds::Clouds;
+use windlass_pki::{Keychain, PkiError};
 
-use crate::agents::Agents;
-use crate::api::tls::LiveCertificate;
 use crate::built_in::BuiltInError;
-use crate::clouds::Clouds;
 use crate::driven_cpis::Drivers;
 use crate::metrics::Metrics;
 use crate::recovery::{RecoveryError, recover};
 use crate::resurrector::{self, HealthRecord};
+use crate::server_tls::{self, LiveCertificate};
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
 use crate::{Director, RefreshError, api, certificates, schedules};
-use windlass_pki::{Keychain, PkiError};
 
 /// How a director is started.
 #[derive(Debug, Clone)]
@@ -165,18 +165,20 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let keys = keychain.refresh(OffsetDateTime::now_utc(), false)?;
     file::write(&folders.ca_certificate(), keys.authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
     let live = Arc::new(LiveCertificate::new(&keys.server).map_err(|error| StartError::Tls(error.into()))?);
-    let tls = api::tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
+    let tls = server_tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
     let agents = Agents::new(keys.authority, &keys.client, settings.agent_env.clone())
         .map_err(|error| StartError::Tls(error.into()))?;
 
     let metrics = Arc::new(Metrics::default());
-    let clouds = Clouds::driven_by(Drivers {
+    let drivers = Drivers {
         own_cpi: options.own_cpi,
         settings: settings.clone(),
         folders: folders.clone(),
         director_uuid: uuid.clone(),
         metrics: metrics.clone(),
-    })?;
+        driven: Default::default(),
+    };
+    let clouds = Clouds::with_default(drivers.default_cpi()?);
     let listen = settings.listen;
     let director = Arc::new(Director {
         name: settings.name.clone(),
@@ -184,6 +186,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         users: Users::new(admin, settings.users.clone()),
         store: store.clone(),
         clouds,
+        drivers: Some(drivers),
         agents: Arc::new(agents),
         folders: folders.clone(),
         workers: Workers::default(),

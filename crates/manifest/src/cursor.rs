@@ -44,11 +44,6 @@ impl Problems {
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }
-
-    /// `value` if there were no problems.
-    pub fn into_result<T>(self, value: T) -> Result<T, Self> {
-        if self.0.is_empty() { Ok(value) } else { Err(self) }
-    }
 }
 
 impl From<Problem> for Problems {
@@ -281,7 +276,7 @@ instance_groups:
         problems.check(document.root().field("name").and_then(|name| name.integer()));
         problems.check(document.root().field("update"));
         assert_eq!(
-            problems.into_result(()).unwrap_err().to_string(),
+            problems.to_string(),
             "name: expected an integer, found a string (line 1)\nupdate: is required, but missing (line 1)"
         );
     }

@@ -9,14 +9,15 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_manifest::Document;
+use windlass_operations::clock;
+use windlass_planning::desired::Configs;
+use windlass_planning::diff::diff;
+use windlass_planning::records::ConfigRecord;
 
 use super::input::{JsonBody, Parameters, TextBody, Words};
 use super::{ApiError, Shared, User};
 use crate::Director;
-use crate::clock;
-use crate::desired::Configs;
-use crate::diff::diff;
-use crate::store::{AddConfig, ConfigRecord, Event};
+use crate::store::{AddConfig, Event};
 
 const BAD_REQUEST: u32 = 440010;
 const BAD_CONTENT: u32 = 440011;

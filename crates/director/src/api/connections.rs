@@ -59,8 +59,8 @@ mod tests {
     use windlass_connections::Limits;
 
     use super::*;
-    use crate::api::tests::Bench;
-    use crate::api::tls::{LiveCertificate, server_config};
+    use crate::server_tls::{LiveCertificate, server_config};
+    use crate::testing::TestDirector;
 
     const PLACES: usize = 32;
     const PAUSE: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ mod tests {
 
     /// Runs `visit` against a director with few places.
     async fn with_door(visit: impl FnOnce(Door) + Send + 'static) {
-        let bench = Bench::new().await;
+        let bench = TestDirector::new().await;
         let folder = tempfile::tempdir().unwrap();
         let authority = windlass_pki::Authority::open(folder.path()).unwrap();
         let identity = authority.director_server(folder.path(), &["127.0.0.1".to_owned()]).unwrap();

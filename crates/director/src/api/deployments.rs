@@ -6,16 +6,16 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_contract::explain;
 use windlass_manifest::Document;
+use windlass_operations::agents::addresses;
+use windlass_operations::clock;
+use windlass_planning::desired::Count;
+use windlass_planning::diff;
+use windlass_planning::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
+use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::input::{Parameters, TextBody, Words};
 use super::{ApiError, Shared, User, queue};
 use crate::Director;
-use crate::agents::addresses;
-use crate::clock;
-use crate::desired::Count;
-use crate::diff;
-use crate::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
-use crate::store::{InstanceRecord, InstanceState};
 use crate::tasks::{DeployOptions, Job, prepare, reload};
 
 fn no_such_deployment(name: &str) -> ApiError {

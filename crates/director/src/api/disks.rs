@@ -5,11 +5,11 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_contract::DiskCid;
+use windlass_operations::clock;
+use windlass_planning::plan::Selection;
 
 use super::input::Parameters;
 use super::{ApiError, Shared, User, queue};
-use crate::clock;
-use crate::plan::Selection;
 use crate::store::OrphanDisk;
 use crate::tasks::Job;
 

@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_operations::agents::addresses;
+use windlass_planning::plan::{InstancePlan, Selection};
 
 use super::deployments::must_include;
 use super::{ApiError, Shared};
 use crate::Director;
-use crate::agents::addresses;
-use crate::plan::{InstancePlan, Selection};
 use crate::store::TaskRecord;
 use crate::tasks::{OutputKind, reload_one};
 
@@ -47,7 +47,7 @@ pub(super) async fn show(
             "cloud_properties": vm.cloud_properties,
         })
     });
-    let disk = |disk: &crate::ledger::DiskRecord| {
+    let disk = |disk: &windlass_planning::records::DiskRecord| {
         json!({
             "cid": disk.cid, "name": disk.name, "size": disk.size, "vm_cid": disk.vm, "mounted": disk.mounted,
             "active": disk.active, "hint": disk.hint,

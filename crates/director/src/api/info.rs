@@ -4,12 +4,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
-
 use time::OffsetDateTime;
+use windlass_operations::clock;
 use windlass_pki::Keychain;
 
 use super::{ApiError, Shared, auth};
-use crate::clock;
 
 pub(super) async fn info(State(director): Shared, headers: HeaderMap) -> Json<Value> {
     Json(json!({

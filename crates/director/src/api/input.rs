@@ -8,9 +8,9 @@ use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use windlass_connections::ReceiveError;
 use windlass_contract::explain;
+use windlass_operations::clock;
 
 use super::{ApiError, LARGEST_DOCUMENT};
-use crate::clock;
 
 /// Words of a query. An empty one counts as none: clients send `name=` when no name was given.
 #[derive(Debug, Default)]

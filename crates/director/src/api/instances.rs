@@ -4,11 +4,11 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
+use windlass_planning::plan::{Selection, Wish};
 
 use super::deployments::{must_exist, must_include};
 use super::input::{JsonBody, Parameters};
 use super::{ApiError, Shared, User, queue};
-use crate::plan::{Selection, Wish};
 use crate::tasks::{Job, SshRequest};
 
 /// Starts, stops, restarts or recreates one instance from what is on record.

@@ -23,8 +23,7 @@ mod snapshots;
 mod stemcells;
 mod tasks;
 #[cfg(test)]
-pub(crate) mod tests;
-pub(crate) mod tls;
+mod tests;
 mod watching;
 
 use std::sync::Arc;
@@ -51,7 +50,7 @@ type Shared = axum::extract::State<Arc<Director>>;
 const LARGEST_DOCUMENT: usize = 16 << 20;
 
 /// All routes.
-pub fn router(director: Arc<Director>) -> Router {
+pub(crate) fn router(director: Arc<Director>) -> Router {
     let (reader, admin) = (director.clone(), director.clone());
     let readers = for_readers().route_layer(axum::middleware::from_fn_with_state(reader, auth::require_reader));
     let admins = for_admins().route_layer(axum::middleware::from_fn_with_state(admin, auth::require_admin));

@@ -8,11 +8,11 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_planning::desired::Count;
 
 use super::deployments::must_exist;
 use super::input::JsonBody;
 use super::{ApiError, Shared, User, queue};
-use crate::desired::Count;
 use crate::tasks::{Choices, Job, Suspects, reload};
 
 pub(super) async fn scan(

@@ -8,13 +8,12 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 use windlass_contract::VmCid;
+use windlass_operations::agents::addresses;
+use windlass_operations::clock;
+use windlass_operations::ledger::Ledger;
 
 use super::{ApiError, Shared, User, queue};
-use crate::agents::addresses;
-use crate::clock;
-use crate::ledger::Ledger;
-use crate::store::Known;
-use crate::store::OrphanedVm;
+use crate::store::{Known, OrphanedVm};
 use crate::tasks::Job;
 
 /// Strings where one would expect numbers: clients insist.
@@ -75,7 +74,7 @@ pub(super) async fn disks(State(director): Shared) -> Result<Json<Value>, ApiErr
             let instance = instances.iter().find(|instance| instance.id == disk.instance);
             listed.push(json!({
                 "disk_cid": disk.cid, "size": disk.size, "deployment": deployment.name,
-                "instance": instance.map(crate::store::InstanceRecord::name), "vm_cid": disk.vm,
+                "instance": instance.map(windlass_planning::records::InstanceRecord::name), "vm_cid": disk.vm,
                 "active": disk.active, "mounted": disk.mounted, "hint": disk.hint,
             }));
         }

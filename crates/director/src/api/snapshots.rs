@@ -4,11 +4,11 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde_json::{Value, json};
+use windlass_operations::clock;
+use windlass_planning::plan::Selection;
 
 use super::deployments::{must_exist, must_include};
 use super::{ApiError, Shared, User, queue};
-use crate::clock;
-use crate::plan::Selection;
 use crate::tasks::Job;
 
 pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {

@@ -8,11 +8,11 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
+use windlass_planning::records::StemcellRecord;
 
 use super::input::{JsonBody, Parameters};
 use super::{ApiError, LARGEST_DOCUMENT, Shared, User, queue};
 use crate::Director;
-use crate::store::StemcellRecord;
 use crate::tasks::Job;
 
 pub(super) fn shown(stemcell: &StemcellRecord) -> Value {

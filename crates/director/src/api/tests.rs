@@ -2,89 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request};
 use base64::Engine;
-use hyper::service::Service;
-use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
-use windlass_contract::Secret;
-use windlass_pki::Authority;
 
 use super::*;
-use crate::agents::Agents;
-use crate::clouds::Clouds;
-use crate::state_dir::StateDir;
-use crate::store::{Event, Store};
-use crate::tasks::Workers;
-use crate::users::{Account, Credentials, Role, Users};
+use crate::store::Event;
+use crate::testing::TestDirector;
 
 /// Needs no credentials.
 const OPEN: [&str; 2] = ["/health", "/info"];
-
-/// A director without clouds and workers: what it is asked for is answered or queued.
-pub(crate) struct Bench {
-    pub(crate) director: Arc<Director>,
-    _folder: tempfile::TempDir,
-}
-
-fn credentials(user: &str) -> Credentials {
-    Credentials { user: user.into(), password: Secret::new(format!("{user}-password")) }
-}
-
-impl Bench {
-    pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let folders = StateDir::open(&folder.path().join("state")).unwrap();
-        let store = Store::open(&format!("sqlite:{}", folders.database().display())).await.unwrap();
-        let authority = Authority::open(&folders.pki()).unwrap();
-        let client = authority.director_client(&folders.pki()).unwrap();
-        let reader = Account { credentials: credentials("reader"), role: Role::ReadOnly };
-        let director = Director {
-            name: "bench".into(),
-            uuid: "uuid".into(),
-            users: Users::new(credentials("admin"), vec![reader]),
-            store,
-            clouds: Clouds::none(),
-            agents: Arc::new(Agents::new(authority, &client, Default::default()).unwrap()),
-            folders,
-            workers: Workers::default(),
-            settings: Default::default(),
-            health: Default::default(),
-            metrics: Default::default(),
-        };
-        Self { director: Arc::new(director), _folder: folder }
-    }
-
-    async fn send(
-        &self,
-        user: Option<&str>,
-        method: Method,
-        path: &str,
-        body: impl Into<Body>,
-    ) -> (StatusCode, String) {
-        let mut request = Request::builder().method(method).uri(path);
-        if let Some(user) = user {
-            let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
-            request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
-        }
-        self.answer(request.body(body.into()).unwrap()).await
-    }
-
-    async fn answer(&self, request: Request<Body>) -> (StatusCode, String) {
-        let service = TowerToHyperService::new(router(self.director.clone()));
-        let answer = service.call(request).await.unwrap();
-        let status = answer.status();
-        let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        (status, String::from_utf8(body.to_vec()).unwrap())
-    }
-
-    /// As admin.
-    pub(super) async fn ask(&self, method: Method, path: &str, body: impl Into<Body>) -> (StatusCode, Value) {
-        let (status, text) = self.send(Some("admin"), method, path, body).await;
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-    }
-}
 
 /// Every path in a part of the routes' source, with something in the place of its parameters.
 fn paths(source: &str) -> BTreeSet<String> {
@@ -109,7 +36,7 @@ const METHODS: [Method; 5] = [Method::GET, Method::POST, Method::PUT, Method::DE
 
 #[tokio::test]
 async fn no_request_without_credentials_gets_more_than_info() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     for path in paths(source()) {
         let mut refused = 0;
         for method in METHODS {
@@ -136,7 +63,7 @@ async fn no_request_without_credentials_gets_more_than_info() {
 
 #[tokio::test]
 async fn readers_look_and_change_nothing() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     for path in paths(source_of_admins()) {
         for method in [Method::POST, Method::PUT, Method::DELETE] {
             let (status, text) = bench.send(Some("reader"), method.clone(), &path, "{}").await;
@@ -182,7 +109,7 @@ fn only_looks(method: &Method, path: &str) -> bool {
 /// Generated from what is described, so that a route that comes with the next change is tried as well.
 #[tokio::test]
 async fn every_operation_wants_credentials_and_every_change_those_of_an_admin() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     let everything_known = async || {
         let mut known = Vec::new();
         for path in ["/tasks?verbose=2", "/configs?latest=false", "/events", "/resurrection", "/deployments"] {
@@ -249,7 +176,7 @@ fn bodies() -> Vec<Vec<u8>> {
 /// Whatever an admin sends by mistake is answered, and never with a failure of the director.
 #[tokio::test]
 async fn no_body_and_no_path_makes_the_director_fail() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     let odd = ["1", "-1", "%00", "%2e%2e%2f%2e%2e", "%F0%9F%92%A9", "9223372036854775808", "a'%20OR%20'1'='1", "*"];
     for (method, path, _) in operations() {
         let has_body = matches!(method, Method::POST | Method::PUT);
@@ -284,7 +211,7 @@ async fn no_body_and_no_path_makes_the_director_fail() {
 
 #[tokio::test]
 async fn configs_of_every_type_come_change_and_go() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     let (status, empty) = bench.ask(Method::GET, "/cloud_configs?limit=1&name=", "").await;
     assert_eq!((status, empty), (StatusCode::OK, json!([])));
     for (path, content) in [
@@ -333,7 +260,7 @@ async fn configs_of_every_type_come_change_and_go() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_refused_with_its_place() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     for (method, path, body, expected) in [
         (Method::POST, "/cloud_configs", "azs: [", "line 2, column 1"),
         (Method::POST, "/cloud_configs?verbatim=true", "azs: 7\n", "azs"),
@@ -365,7 +292,7 @@ async fn what_cannot_be_read_is_refused_with_its_place() {
 
 #[tokio::test]
 async fn events_are_found_by_what_is_known_of_them() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     let store = &bench.director.store;
     let begun = Event { task: Some(7), deployment: Some("d".into()), ..Event::new("me", "delete", "vm", Some("vm-1")) };
     let begun = store.add_event(&begun).await.unwrap();
@@ -398,12 +325,12 @@ async fn events_are_found_by_what_is_known_of_them() {
 
 #[tokio::test]
 async fn operators_see_when_certificates_end() {
-    let bench = Bench::new().await;
+    let bench = TestDirector::new().await;
     let keychain =
         windlass_pki::Keychain::new(&bench.director.folders.pki(), vec!["localhost".into()], Default::default());
     keychain.refresh(time::OffsetDateTime::now_utc(), false).unwrap();
     let (_, listed) = bench.ask(Method::GET, "/director/certificate_expiry", "").await;
     let server = listed.as_array().unwrap().iter().find(|one| one["certificate_path"] == "server.pem").unwrap();
     assert!(server["days_left"].as_i64().unwrap() > 300, "{listed}");
-    assert!(crate::clock::parse(server["expiry"].as_str().unwrap()).is_some(), "{listed}");
+    assert!(windlass_operations::clock::parse(server["expiry"].as_str().unwrap()).is_some(), "{listed}");
 }

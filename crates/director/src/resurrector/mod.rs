@@ -18,7 +18,7 @@ use serde_json::json;
 use windlass_agent_client::Deadlines;
 
 use crate::Director;
-use crate::store::{Event, NewTask, StoreError};
+use crate::store::{Event, NewTask, StoreError, StoredJob};
 use crate::tasks::{Job, Suspects, instances_with_vms};
 use pulse::{Pulses, Seen, Verdict};
 use rules::Rules;

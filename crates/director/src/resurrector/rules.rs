@@ -5,8 +5,8 @@
 
 use serde::Deserialize;
 use windlass_manifest::Document;
+use windlass_planning::records::ConfigRecord;
 
-use crate::store::ConfigRecord;
 use crate::tasks::Suspects;
 
 /// All rules of all resurrection configs.

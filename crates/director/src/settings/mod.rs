@@ -238,11 +238,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether disks grow natively where the cloud can.
-    pub fn resizes_natively(&self) -> bool {
-        self.enable_cpi_resize_disk.unwrap_or_else(|| self.cpi.is_built_in())
-    }
-
     /// Whether snapshots are taken.
     pub fn takes_snapshots(&self) -> bool {
         self.enable_snapshots.unwrap_or_else(|| self.cpi.is_built_in())

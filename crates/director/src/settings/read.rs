@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use windlass_contract::{ApiVersion, Secret};
+use windlass_manifest::fields::{Fields, number};
 use windlass_manifest::{At, Content, Document, Problem};
+use windlass_planning::desired::Findings;
 
 use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, Schedules, Settings};
-use crate::desired::Findings;
-use crate::desired::fields::{Fields, number};
 use crate::users::{Account, Credentials, Role};
 
 const KEYS: [&str; 18] = [
@@ -276,7 +276,7 @@ mod tests {
         for text in ["", "---\n", "{}"] {
             let settings = read(text).unwrap();
             assert_eq!(settings.listen.to_string(), "127.0.0.1:25555");
-            assert!(settings.resizes_natively() && settings.takes_snapshots(), "the cloud is built in");
+            assert!(settings.takes_snapshots(), "the cloud is built in");
         }
     }
 
@@ -292,10 +292,7 @@ mod tests {
         assert_eq!(settings.advertise, ["director.example.com", "10.0.0.9"]);
         let arguments = ["-v", "--config", "/etc/windlass/cpi.json"].map(str::to_owned).to_vec();
         assert_eq!(settings.cpi, CpiChoice::Executable { exec: "/etc/windlass/bin/cpi".into(), arguments });
-        assert!(
-            !settings.resizes_natively() && !settings.takes_snapshots(),
-            "somebody else's CPI must be trusted first"
-        );
+        assert!(!settings.takes_snapshots(), "somebody else's CPI must be trusted first");
         assert_eq!(settings.preferred_version, ApiVersion::V1);
         assert_eq!(settings.agent_env["ntp"][0], "a");
         let roles: Vec<_> = settings.users.iter().map(|user| user.role).collect();

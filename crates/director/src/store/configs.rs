@@ -2,24 +2,10 @@
 
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
+use windlass_planning::records::ConfigRecord;
 
 use super::{Store, StoreError};
-use crate::clock;
-
-/// One version of a config.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigRecord {
-    /// Counts up over all configs.
-    pub id: i64,
-    /// `cloud`, `runtime`, `cpi`, `deploy`, …
-    pub kind: String,
-    /// `default` unless named.
-    pub name: String,
-    /// YAML, verbatim.
-    pub content: String,
-    /// Unix seconds.
-    pub created_at: i64,
-}
 
 /// What became of a config that was to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Deployments.
 
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
 
 use super::{Store, StoreError};
-use crate::clock;
 
 /// A deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]

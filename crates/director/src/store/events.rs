@@ -8,10 +8,10 @@ use windlass_contract::{Object, RequestId};
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
+use windlass_operations::ledger::{Change, Fact, Intent};
 
 use super::{Store, StoreError, from_json, to_json};
-use crate::clock;
-use crate::ledger::{Change, Fact, Intent};
 
 /// Who acts when no user asked for it.
 const DIRECTOR: &str = "_director";
@@ -394,12 +394,30 @@ mod tests {
     use windlass_contract::{DiskCid, VmCid};
 
     use super::*;
-    use crate::ledger::{DiskRecord, Ledger, NewDisk};
-    use crate::store::{InstanceRecord, InstanceState, NewTask};
-    use crate::tasks::Job;
+    use crate::store::{NewTask, StoredJob};
+    use windlass_operations::ledger::{Ledger, NewDisk};
+    use windlass_planning::records::DiskRecord;
+    use windlass_planning::records::{InstanceRecord, InstanceState};
 
     async fn store(folder: &std::path::Path) -> Store {
         Store::open(&format!("sqlite:{}", folder.join("director.db").display())).await.unwrap()
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct AnyJob;
+
+    impl StoredJob for AnyJob {
+        fn kind(&self) -> &'static str {
+            "any"
+        }
+
+        fn description(&self) -> String {
+            "any job".to_owned()
+        }
+
+        fn deployment(&self) -> Option<&str> {
+            None
+        }
     }
 
     fn intent(task: i64, change: Change) -> Intent {
@@ -429,8 +447,8 @@ mod tests {
         let store = store(folder.path()).await;
         store.add_deployment("d").await.unwrap();
         store.begin_instances(&[instance()]).await.unwrap();
-        let job = Job::DeleteDeployment { deployment: "d".into(), force: false };
-        let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
+        let task =
+            store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
         store.take_lock("deployment:d", task, "owner").await.unwrap();
 
         let disk = NewDisk {
@@ -493,8 +511,8 @@ mod tests {
     async fn what_a_task_left_without_an_end_ends_with_the_task() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        let job = Job::DeleteDeployment { deployment: "d".into(), force: false };
-        let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
+        let task =
+            store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
         let deployment = Event { task: Some(task), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&deployment).await.unwrap();
         let ended = store.begin_instance_event(task, "create", "d", "db/1").await.unwrap();

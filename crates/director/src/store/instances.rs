@@ -3,71 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::plan::{InstanceSpec, reserved_addresses};
+use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::{Store, StoreError, optional_json, to_json};
-use crate::plan::{InstanceSpec, reserved_addresses};
-
-/// An instance of a group.
-#[derive(Debug, Clone, PartialEq)]
-pub struct InstanceRecord {
-    /// A UUID.
-    pub id: String,
-    /// Its deployment.
-    pub deployment: String,
-    /// Its group.
-    pub group: String,
-    /// Counted from 0; the lowest free number is used first.
-    pub index: i64,
-    /// Its availability zone.
-    pub az: Option<String>,
-    /// Exactly one instance of a group is the first to be updated.
-    pub bootstrap: bool,
-    /// What the operator wants.
-    pub state: InstanceState,
-    /// What it was last brought to, or was being brought to.
-    pub spec: Option<InstanceSpec>,
-    /// Whether it got there.
-    pub converged: bool,
-    /// Whether the operator wants it to be left alone; changed by [`Store::set_ignored`] only.
-    pub ignored: bool,
-}
-
-impl InstanceRecord {
-    /// `group/uuid`, as people name it.
-    pub fn name(&self) -> String {
-        format!("{}/{}", self.group, self.id)
-    }
-}
 
 const GENERATION: &str = "generation";
-
-/// What the operator wants of an instance.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InstanceState {
-    /// It runs.
-    #[default]
-    Started,
-    /// It has a VM on which nothing runs.
-    Stopped,
-    /// It has no VM; its disks and addresses are kept.
-    Detached,
-}
-
-impl InstanceState {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Started => "started",
-            Self::Stopped => "stopped",
-            Self::Detached => "detached",
-        }
-    }
-}
 
 fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
     let state: String = row.try_get("state")?;

@@ -1,14 +1,13 @@
 //! Intents: what was about to be done in a cloud.
 
-use windlass_contract::explain;
-use windlass_contract::{ApiVersion, RequestId};
+use windlass_contract::{ApiVersion, RequestId, explain};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_durable::process::ProcessIdentity;
+use windlass_operations::clock;
+use windlass_operations::ledger::Intent;
 
 use super::{Store, StoreError, events, from_json, optional_json, to_json};
-use crate::clock;
-use crate::ledger::Intent;
 
 fn read(row: &AnyRow) -> Result<Intent, StoreError> {
     let change: String = row.try_get("change_json")?;

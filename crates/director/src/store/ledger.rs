@@ -5,10 +5,11 @@ use windlass_contract::RequestId;
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, AnyConnection};
 use windlass_durable::process::ProcessIdentity;
+use windlass_operations::clock;
+use windlass_operations::ledger::{Fact, Intent, Ledger, LedgerError};
+use windlass_planning::records::DiskRecord;
 
 use super::{Store, StoreError, events, to_json};
-use crate::clock;
-use crate::ledger::{DiskRecord, Fact, Intent, Ledger, LedgerError};
 
 fn failed(what: &'static str) -> impl FnOnce(StoreError) -> LedgerError {
     move |error| LedgerError { what, source: error.into() }

@@ -1,9 +1,9 @@
 //! Locks between tasks, with a lease that their holder renews, so that a director that died does not hold them for ever.
 
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
 
 use super::{Store, StoreError, events};
-use crate::clock;
 
 /// How long a lock lives without being renewed, in seconds.
 pub(crate) const LEASE: i64 = 60;

@@ -1,6 +1,6 @@
 //! The director's memory: one database, one file per kind of record.
 //!
-//! [`Store`] implements [`Ledger`](crate::ledger::Ledger), which is all that the steps see of it. Tasks, locks and
+//! [`Store`] implements [`Ledger`](windlass_operations::ledger::Ledger), which is all that the steps see of it. Tasks, locks and
 //! intents live here as well, so that several directors can share one database.
 
 mod configs;
@@ -24,18 +24,13 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_database::{Database, Migration, OpenError};
 
-pub use configs::{AddConfig, ConfigRecord};
-pub use counts::Counts;
-pub use deployments::DeploymentRecord;
-pub use events::{Event, EventFilter, EventRecord};
-pub use instances::{InstanceRecord, InstanceState};
-pub use intents::UnreadableIntent;
-pub use known::Known;
-pub use locks::{LockError, LockRecord};
-pub use resources::{OrphanDisk, OrphanedVm};
-pub use snapshots::InstanceSnapshot;
-pub use stemcells::StemcellRecord;
-pub use tasks::{ClaimedTask, NewTask, TaskFilter, TaskRecord, TaskState};
+pub(crate) use configs::AddConfig;
+pub(crate) use counts::Counts;
+pub(crate) use events::{Event, EventFilter, EventRecord};
+pub(crate) use known::Known;
+pub(crate) use locks::LockError;
+pub(crate) use resources::{OrphanDisk, OrphanedVm};
+pub(crate) use tasks::{ClaimedTask, NewTask, StoredJob, TaskFilter, TaskRecord, TaskState};
 
 const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") },

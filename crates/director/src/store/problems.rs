@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
+use windlass_planning::problems::{OpenProblem, Problem};
 
 use super::{Store, StoreError, from_json, to_json};
-use crate::clock;
-use crate::problems::{OpenProblem, Problem};
 
 const PAUSED: &str = "resurrection_paused";
 const YES: &str = "yes";

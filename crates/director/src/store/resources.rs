@@ -1,11 +1,11 @@
-//! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](crate::ledger::Fact).
+//! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](windlass_operations::ledger::Fact).
 
 use windlass_contract::{DiskCid, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
 
 use super::{Store, StoreError, from_json, optional_json, to_json};
-use crate::ledger::{AgentCertificate, DiskRecord, VmRecord};
 
 /// A disk that belongs to no instance; its data is kept.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,9 +3,9 @@
 use windlass_contract::{DiskCid, SnapshotCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::records::SnapshotRecord;
 
 use super::{Store, StoreError};
-use crate::ledger::SnapshotRecord;
 
 /// A snapshot with the instance whose disk it was taken of.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,29 +3,9 @@
 use windlass_contract::{ApiVersion, StemcellCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::records::StemcellRecord;
 
 use super::{Store, StoreError};
-
-/// A stemcell that was uploaded to a CPI.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StemcellRecord {
-    /// Id.
-    pub id: i64,
-    /// Name.
-    pub name: String,
-    /// Version.
-    pub version: String,
-    /// What deployments name.
-    pub operating_system: String,
-    /// The CPI's name.
-    pub cpi: String,
-    /// Its cid.
-    pub cid: StemcellCid,
-    /// What its agent can do; none counts as 1.
-    pub api_version: Option<ApiVersion>,
-    /// Deployments that use it.
-    pub deployments: Vec<String>,
-}
 
 fn read(row: &AnyRow) -> Result<StemcellRecord, StoreError> {
     let cid: String = row.try_get("cid")?;

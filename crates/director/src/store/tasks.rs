@@ -1,13 +1,13 @@
 //! Tasks: what was asked for, who works on it, how it ended.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
+use windlass_planning::plan::Plan;
 
 use super::{Store, StoreError, from_json, to_json};
-use crate::clock;
-use crate::plan::Plan;
-use crate::tasks::Job;
 
 /// A task.
 #[derive(Debug, Clone)]
@@ -34,13 +34,22 @@ pub struct TaskRecord {
     pub finished_at: Option<i64>,
 }
 
+/// What a task is to do, as far as the records care.
+pub trait StoredJob: Serialize + DeserializeOwned {
+    /// The type, as lists of tasks filter by it.
+    fn kind(&self) -> &'static str;
+    /// For people, in the words that clients look for.
+    fn description(&self) -> String;
+    /// The deployment that it is about.
+    fn deployment(&self) -> Option<&str>;
+}
+
 /// A task that is to be carried out now.
 #[derive(Debug)]
-pub struct ClaimedTask {
-    /// The task.
+pub struct ClaimedTask<J> {
     pub record: TaskRecord,
     /// What to do; an error if another version of the director wrote it, or if it is damaged.
-    pub job: Result<Job, StoreError>,
+    pub job: Result<J, StoreError>,
 }
 
 /// How far a task is.
@@ -83,9 +92,8 @@ impl TaskState {
 
 /// A task to be made.
 #[derive(Debug, Clone)]
-pub struct NewTask {
-    /// What to do.
-    pub job: Job,
+pub struct NewTask<J> {
+    pub job: J,
     /// Who asks.
     pub user: String,
     /// From the request's header.
@@ -124,7 +132,7 @@ fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
 
 impl Store {
     /// Queues a task.
-    pub async fn add_task(&self, task: &NewTask) -> Result<i64, StoreError> {
+    pub async fn add_task<J: StoredJob>(&self, task: &NewTask<J>) -> Result<i64, StoreError> {
         let mut transaction = self.database.begin().await?;
         let row = sqlx::query(
             "INSERT INTO tasks (state, type, description, username, deployment, context_id, job, created_at)
@@ -144,7 +152,7 @@ impl Store {
     }
 
     /// Claims the oldest queued task for this director.
-    pub async fn claim_task(&self, owner: &str) -> Result<Option<ClaimedTask>, StoreError> {
+    pub async fn claim_task<J: StoredJob>(&self, owner: &str) -> Result<Option<ClaimedTask<J>>, StoreError> {
         let mut transaction = self.database.begin().await?;
         let row = sqlx::query(
             "UPDATE tasks SET state = 'processing', owner = $1, started_at = $2

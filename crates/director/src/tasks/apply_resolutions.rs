@@ -7,8 +7,14 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use windlass_agent_client::{Agent, Deadlines};
 use windlass_contract::cpi::ErrorType;
-use windlass_contract::explain;
-use windlass_contract::{DiskCid, RequestId};
+use windlass_contract::{DiskCid, RequestId, explain};
+use windlass_operations::clouds::{ChangeError, OnBehalfOf};
+use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
+use windlass_operations::steps::{Progress, StepError};
+use windlass_planning::desired::Count;
+use windlass_planning::plan::{Action, ActionKind, Current, CurrentInstance, InstancePlan, Wish, plan_state_change};
+use windlass_planning::problems::{OpenProblem, Problem, Resolution};
+use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
 use super::execute::{Execution, Failures};
 use super::log::{EventPart, EventStage};
@@ -17,19 +23,12 @@ use super::scan::{PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::clouds::{ChangeError, OnBehalfOf};
-use crate::desired::Count;
-use crate::ledger::{Change, DiskRecord, Fact, Intent, Ledger, VmRecord};
-use crate::plan::{Action, Current, CurrentInstance, InstancePlan, What, Wish, plan_state_change};
-use crate::problems::{OpenProblem, Problem, Resolution};
-use crate::steps::{Progress, StepError};
-use crate::store::InstanceState;
 
 /// How long a VM may take to boot.
 const BOOT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// What clients choose about the problem with a number; none for what is automatic.
-pub type Choices = Vec<(i64, Option<String>)>;
+pub(crate) type Choices = Vec<(i64, Option<String>)>;
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -172,7 +171,7 @@ impl Scene<'_> {
             Resolution::RecreateVmWithoutWait => self.recreate(part, instance, false).await,
             Resolution::DeleteVm => {
                 let vm = vm_of(instance)?.cid.clone();
-                self.act(part, instance, What::DeleteVm { vm }).await
+                self.act(part, instance, ActionKind::DeleteVm { vm }).await
             }
             Resolution::DeleteVmReference => self.forget_vm(problem, instance).await,
             Resolution::DeleteDiskReference => {
@@ -216,7 +215,7 @@ impl Scene<'_> {
         self.director.clouds.perform(who, cpi, vm.stemcell.api_version, change).await.map(drop)
     }
 
-    async fn act(&self, part: &Arc<EventPart>, instance: &CurrentInstance, what: What) -> Result<(), TaskError> {
+    async fn act(&self, part: &Arc<EventPart>, instance: &CurrentInstance, what: ActionKind) -> Result<(), TaskError> {
         let action = Action { what, reason: "cloud-check was asked for it".to_owned() };
         let mut plan = plan_state_change(instance, Wish::Recreate, false, true);
         plan.actions = vec![action];
@@ -259,7 +258,7 @@ impl Scene<'_> {
         let mut plan = plan_state_change(instance, Wish::Recreate, false, true);
         plan.state = record.state;
         if record.state != InstanceState::Started {
-            plan.actions.retain(|action| action.what != What::Start);
+            plan.actions.retain(|action| action.what != ActionKind::Start);
         }
         self.director.store.begin_state(&record.id, record.state).await?;
         self.execute(part, instance, &plan, wait).await?;
@@ -354,7 +353,7 @@ impl Scene<'_> {
         instance: &CurrentInstance,
         disk: &DiskRecord,
     ) -> Result<(), TaskError> {
-        let what = What::AttachDisk { disk: Some(disk.cid.clone()), name: disk.name.clone() };
+        let what = ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: disk.name.clone() };
         self.act(part, instance, what).await
     }
 }

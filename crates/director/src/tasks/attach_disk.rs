@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use windlass_contract::cpi::methods::HasDisk;
 use windlass_contract::{DiskCid, Object};
+use windlass_operations::ledger::{Fact, Ledger};
+use windlass_planning::plan::{Action, ActionKind, CurrentInstance, DiskSpec, InstancePlan, Selection};
+use windlass_planning::records::{DiskRecord, InstanceState};
 
 use super::execute::{Execution, Failures};
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::ledger::{DiskRecord, Fact, Ledger};
-use crate::plan::{Action, CurrentInstance, DiskSpec, InstancePlan, Selection, What};
-use crate::store::InstanceState;
 
 const REFUSED: u32 = 520003;
 const REASON: &str = "another disk is attached";
@@ -46,8 +46,8 @@ pub(super) async fn run(
         let mut actions = Vec::new();
         for old in &old {
             let attached = present.vm.as_ref().is_some_and(|vm| old.vm.as_ref() == Some(&vm.cid));
-            actions.extend(attached.then(|| act(What::DetachDisk { disk: old.cid.clone() })));
-            actions.push(act(What::OrphanDisk { disk: old.cid.clone() }));
+            actions.extend(attached.then(|| act(ActionKind::DetachDisk { disk: old.cid.clone() })));
+            actions.push(act(ActionKind::OrphanDisk { disk: old.cid.clone() }));
         }
         execution.run(&actions, Failures::Stop).await.map_err(one_or_several)?;
         if !present.disks.iter().any(|own| own.cid == *disk) {
@@ -57,7 +57,7 @@ pub(super) async fn run(
         if present.vm.as_ref().is_some_and(|vm| vm.ready) {
             let present = find(director, deployment, selection).await?;
             let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(&present));
-            let attach = act(What::AttachDisk { disk: Some(disk.clone()), name: String::new() });
+            let attach = act(ActionKind::AttachDisk { disk: Some(disk.clone()), name: String::new() });
             execution.run(&[attach], Failures::Stop).await.map_err(one_or_several)?;
         }
         Ok::<_, TaskError>(())
@@ -129,7 +129,7 @@ async fn exists(director: &Director, cpi: &str, cid: &DiskCid) -> Result<bool, T
     }
 }
 
-fn act(what: What) -> Action {
+fn act(what: ActionKind) -> Action {
     Action { what, reason: REASON.to_owned() }
 }
 

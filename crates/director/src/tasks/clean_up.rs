@@ -3,12 +3,13 @@
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
+use windlass_planning::desired::compare_versions;
+use windlass_planning::records::StemcellRecord;
 
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, delete_orphan_disks, delete_orphaned_vms, delete_stemcell};
 use crate::Director;
-use crate::desired::compare_versions;
-use crate::store::{OrphanDisk, OrphanedVm, StemcellRecord, StoreError};
+use crate::store::{OrphanDisk, OrphanedVm, StoreError};
 
 /// How many things are deleted at once.
 const AT_ONCE: usize = 32;
@@ -17,7 +18,7 @@ const KEPT_STEMCELLS: usize = 2;
 
 /// How much to delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CleanUp {
+pub(crate) struct CleanUp {
     /// Everything that nobody uses, rather than what is old.
     #[serde(default)]
     pub remove_all: bool,

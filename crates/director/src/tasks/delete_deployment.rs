@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use windlass_contract::explain;
+use windlass_planning::plan::{InstancePlan, plan_deletion};
 
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
@@ -11,7 +12,6 @@ use super::prepare::reload;
 use super::update_deployment::{all, one_or_several};
 use super::{OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::plan::{InstancePlan, plan_deletion};
 
 pub(super) async fn run(
     director: &Arc<Director>,

@@ -2,14 +2,14 @@
 
 use futures_util::future::BoxFuture;
 use windlass_contract::DiskCid;
+use windlass_operations::clouds::OnBehalfOf;
+use windlass_operations::ledger::Change;
+use windlass_operations::steps::Progress;
 
 use super::log::EventPart;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::clouds::OnBehalfOf;
-use crate::ledger::Change;
-use crate::steps::Progress;
 use crate::store::OrphanDisk;
 
 /// How many disks are deleted at once.

@@ -1,13 +1,13 @@
 //! Deletes VMs that belong to no instance any more, because others took their places.
 
 use futures_util::future::BoxFuture;
+use windlass_operations::clouds::OnBehalfOf;
+use windlass_operations::ledger::Change;
+use windlass_operations::steps::Progress;
 
 use super::update_deployment::all;
 use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
-use crate::clouds::OnBehalfOf;
-use crate::ledger::Change;
-use crate::steps::Progress;
 use crate::store::OrphanedVm;
 
 pub(super) async fn run(director: &Director, log: &TaskLog) -> Result<String, TaskError> {

@@ -1,13 +1,14 @@
 //! Removes a stemcell from every cloud that has it.
 
+use windlass_contract::explain;
+use windlass_operations::clouds::OnBehalfOf;
+use windlass_operations::ledger::{Change, Fact, Ledger};
+use windlass_operations::steps::Progress;
+use windlass_planning::records::StemcellRecord;
+
 use super::log::EventPart;
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::clouds::OnBehalfOf;
-use crate::ledger::{Change, Fact, Ledger};
-use crate::steps::Progress;
-use crate::store::StemcellRecord;
-use windlass_contract::explain;
 
 pub(super) async fn run(
     director: &Director,

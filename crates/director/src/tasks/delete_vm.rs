@@ -1,12 +1,12 @@
 //! Deletes a VM by its cid, whoever it belongs to. Its instance stays, without a VM.
 
 use windlass_contract::{ApiVersion, VmCid};
+use windlass_operations::clouds::OnBehalfOf;
+use windlass_operations::ledger::Change;
+use windlass_operations::steps::Progress;
 
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::clouds::OnBehalfOf;
-use crate::ledger::Change;
-use crate::steps::Progress;
 
 /// What the VM of nobody is taken to be made from: with less, a registry would be asked for.
 const STEMCELL_OF_NOBODY: ApiVersion = ApiVersion(2);

@@ -1,11 +1,13 @@
 //! Why tasks fail, and the numbers that the original has for it.
 
-use super::{digest, download, fetch_logs};
 use windlass_contract::explain;
+use windlass_stemcell::{digest, download};
+
+use super::fetch_logs;
 
 /// why a task failed
 #[derive(Debug, thiserror::Error)]
-pub enum TaskError {
+pub(crate) enum TaskError {
     /// the documents are wrong
     #[error("{0}")]
     Input(String),
@@ -28,13 +30,13 @@ pub enum TaskError {
     Digest(#[from] digest::DigestError),
     /// an operation failed
     #[error(transparent)]
-    Operation(Box<crate::steps::OperationError>),
+    Operation(Box<windlass_operations::steps::OperationError>),
     /// a step outside of an operation failed
     #[error(transparent)]
-    Step(#[from] crate::steps::StepError),
+    Step(#[from] windlass_operations::steps::StepError),
     /// a change in a cloud failed
     #[error(transparent)]
-    Change(#[from] crate::clouds::ChangeError),
+    Change(#[from] windlass_operations::clouds::ChangeError),
     /// the CPIs of the cpi config cannot be driven
     #[error(transparent)]
     Clouds(#[from] crate::RefreshError),
@@ -52,7 +54,7 @@ pub enum TaskError {
     Store(#[from] crate::store::StoreError),
     /// the records failed
     #[error(transparent)]
-    Ledger(#[from] crate::ledger::LedgerError),
+    Ledger(#[from] windlass_operations::ledger::LedgerError),
     /// a lock is held
     #[error(transparent)]
     Lock(#[from] crate::store::LockError),
@@ -85,17 +87,17 @@ pub enum TaskError {
     Cancelled,
 }
 
-impl From<crate::steps::OperationError> for TaskError {
-    fn from(error: crate::steps::OperationError) -> Self {
+impl From<windlass_operations::steps::OperationError> for TaskError {
+    fn from(error: windlass_operations::steps::OperationError) -> Self {
         Self::Operation(Box::new(error))
     }
 }
 
-impl From<crate::steps::WorkError> for TaskError {
-    fn from(error: crate::steps::WorkError) -> Self {
+impl From<windlass_operations::steps::WorkError> for TaskError {
+    fn from(error: windlass_operations::steps::WorkError) -> Self {
         match error {
-            crate::steps::WorkError::Operation(error) => Self::Operation(error),
-            crate::steps::WorkError::Step(error) => Self::Step(error),
+            windlass_operations::steps::WorkError::Operation(error) => Self::Operation(error),
+            windlass_operations::steps::WorkError::Step(error) => Self::Step(error),
         }
     }
 }
@@ -125,8 +127,8 @@ impl TaskError {
 
     pub(super) fn is_cancellation(&self) -> bool {
         match self {
-            Self::Cancelled | Self::Step(crate::steps::StepError::Cancelled) => true,
-            Self::Operation(error) => matches!(error.cause, crate::steps::StepError::Cancelled),
+            Self::Cancelled | Self::Step(windlass_operations::steps::StepError::Cancelled) => true,
+            Self::Operation(error) => matches!(error.cause, windlass_operations::steps::StepError::Cancelled),
             Self::NotRemoved(error) | Self::NotResolved { source: error, .. } => error.is_cancellation(),
             Self::Several(errors) => errors.iter().all(Self::is_cancellation),
             _ => false,

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use windlass_operations::steps::{Context, InstanceIdentity, Progress, Work};
+use windlass_planning::desired::{UpdateSettings, WatchTime};
+use windlass_planning::plan::{Action, CurrentInstance, InstancePlan};
+
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::desired::{UpdateSettings, WatchTime};
-use crate::plan::{Action, CurrentInstance, InstancePlan};
-use crate::steps::{Context, InstanceIdentity, Progress, Work};
 
 /// An instance while its plan is carried out.
 pub(super) struct Execution {

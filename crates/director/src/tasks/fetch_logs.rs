@@ -10,16 +10,15 @@ use serde::Deserialize;
 use serde_json::json;
 use windlass_agent_client::CallError;
 use windlass_durable::file;
+use windlass_operations::clock;
+use windlass_planning::plan::{CurrentInstance, Selection};
+use windlass_planning::records::{InstanceRecord, VmRecord};
+use windlass_stemcell::digest::{self, DigestError};
 
-use super::digest::{self, DigestError};
 use super::prepare::reload;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::clock;
-use crate::ledger::VmRecord;
-use crate::plan::{CurrentInstance, Selection};
-use crate::store::InstanceRecord;
 
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
@@ -28,7 +27,7 @@ const KEPT: Duration = Duration::from_secs(10 * 24 * 60 * 60);
 
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
-pub enum LogsError {
+pub(crate) enum LogsError {
     /// the agent failed
     #[error(transparent)]
     Agent(#[from] CallError),

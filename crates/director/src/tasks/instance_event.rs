@@ -1,10 +1,11 @@
 //! What happens to an instance as a whole, for the list of events.
 
+use windlass_contract::explain;
+use windlass_planning::plan::{ActionKind, InstancePlan};
+use windlass_planning::records::InstanceState;
+
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::plan::{InstancePlan, What};
-use crate::store::InstanceState;
-use windlass_contract::explain;
 
 /// Does something to an instance, and leaves an event of its beginning and one of its end.
 pub(super) async fn with_event<T>(
@@ -23,12 +24,13 @@ pub(super) async fn with_event<T>(
 }
 
 fn verb(plan: &InstancePlan) -> &'static str {
-    let does = |is_it: fn(&What) -> bool| plan.actions.iter().any(|action| is_it(&action.what));
-    let creates = does(|what| matches!(what, What::CreateVm | What::CreateSpareVm));
-    let parts = does(|what| matches!(what, What::DeleteVm { .. } | What::SwapVm { .. }));
-    let (stops, starts) = (does(|what| matches!(what, What::Stop { .. })), does(|what| *what == What::Start));
-    let changes_disks = does(|what| matches!(what, What::ResizeDisk { .. } | What::MigrateDisk { .. }));
-    if does(|what| *what == What::RemoveInstance) {
+    let does = |is_it: fn(&ActionKind) -> bool| plan.actions.iter().any(|action| is_it(&action.what));
+    let creates = does(|what| matches!(what, ActionKind::CreateVm | ActionKind::CreateSpareVm));
+    let parts = does(|what| matches!(what, ActionKind::DeleteVm { .. } | ActionKind::SwapVm { .. }));
+    let (stops, starts) =
+        (does(|what| matches!(what, ActionKind::Stop { .. })), does(|what| *what == ActionKind::Start));
+    let changes_disks = does(|what| matches!(what, ActionKind::ResizeDisk { .. } | ActionKind::MigrateDisk { .. }));
+    if does(|what| *what == ActionKind::RemoveInstance) {
         "delete"
     } else if creates && parts {
         "recreate"

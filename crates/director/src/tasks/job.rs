@@ -5,15 +5,16 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::{DiskCid, SnapshotCid, VmCid};
+use windlass_planning::desired::Count;
+use windlass_planning::plan::{Selection, SkipDrain, StateChange, Wish};
 
 use super::{Choices, CleanUp, SshRequest, Suspects};
-use crate::desired::Count;
-use crate::plan::{Selection, SkipDrain, StateChange, Wish};
+use crate::store::StoredJob;
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
-pub enum Job {
+pub(crate) enum Job {
     /// Take a stemcell into the clouds.
     UpdateStemcell {
         /// The tarball; the task removes it.
@@ -167,7 +168,7 @@ pub enum Job {
 
 /// How to deploy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeployOptions {
+pub(crate) struct DeployOptions {
     /// All VMs anew.
     pub recreate: bool,
     /// Of those, only VMs that were made before this time, in Unix seconds.
@@ -200,9 +201,8 @@ pub struct DeployOptions {
     pub verbatim: bool,
 }
 
-impl Job {
-    /// The type, as lists of tasks filter by it.
-    pub fn kind(&self) -> &'static str {
+impl StoredJob for Job {
+    fn kind(&self) -> &'static str {
         match self {
             Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "update_stemcell",
             Self::DeleteStemcell { .. } => "delete_stemcell",
@@ -228,8 +228,7 @@ impl Job {
         }
     }
 
-    /// For people, in the words that clients look for.
-    pub fn description(&self) -> String {
+    fn description(&self) -> String {
         match self {
             Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "create stemcell".to_owned(),
             Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
@@ -263,8 +262,7 @@ impl Job {
         }
     }
 
-    /// The deployment that it is about.
-    pub fn deployment(&self) -> Option<&str> {
+    fn deployment(&self) -> Option<&str> {
         match self {
             Self::UpdateStemcell { .. }
             | Self::DownloadStemcell { .. }

@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use windlass_contract::explain;
-
-use crate::clock;
-use crate::steps::Progress;
+use windlass_operations::clock;
+use windlass_operations::steps::Progress;
 
 /// A kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputKind {
+pub(crate) enum OutputKind {
     /// Stages and tasks, as JSON lines.
     Event,
     /// What the command prints.
@@ -30,7 +29,7 @@ impl OutputKind {
     const ALL: [Self; 4] = [Self::Event, Self::Result, Self::Debug, Self::Cpi];
 
     /// By the word that clients use.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.file_name() == word)
     }
 
@@ -44,14 +43,14 @@ impl OutputKind {
     }
 
     /// Where a task's output is.
-    pub fn path(self, tasks: &Path, task: i64) -> PathBuf {
+    pub(crate) fn path(self, tasks: &Path, task: i64) -> PathBuf {
         tasks.join(task.to_string()).join(self.file_name())
     }
 }
 
 /// The outputs of one task. Clones write to the same files.
 #[derive(Debug, Clone)]
-pub struct TaskLog {
+pub(crate) struct TaskLog {
     inner: Arc<Inner>,
 }
 
@@ -64,7 +63,7 @@ struct Inner {
 
 impl TaskLog {
     /// Opens the outputs of a task.
-    pub fn open(tasks: &Path, task: i64) -> io::Result<Self> {
+    pub(crate) fn open(tasks: &Path, task: i64) -> io::Result<Self> {
         windlass_durable::file::create_private_dir(&tasks.join(task.to_string()))?;
         let mut files = Vec::new();
         for kind in OutputKind::ALL {
@@ -75,22 +74,22 @@ impl TaskLog {
     }
 
     /// The task.
-    pub fn task(&self) -> i64 {
+    pub(crate) fn task(&self) -> i64 {
         self.inner.task
     }
 
     /// Asks whoever works on it to stop at the next step.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::SeqCst);
     }
 
     /// Whether it was asked to stop.
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.inner.cancelled.load(Ordering::SeqCst)
     }
 
     /// Adds to an output. Lines are whole: a reader never sees half of one.
-    pub fn write(&self, kind: OutputKind, text: &str) {
+    pub(crate) fn write(&self, kind: OutputKind, text: &str) {
         let mut files = self.inner.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (_, file) in files.iter_mut().filter(|(found, _)| *found == kind) {
             if let Err(error) = file.write_all(text.as_bytes()) {
@@ -100,7 +99,7 @@ impl TaskLog {
     }
 
     /// For developers.
-    pub fn debug(&self, text: &str) {
+    pub(crate) fn debug(&self, text: &str) {
         self.write(OutputKind::Debug, &format!("{} {text}\n", clock::rfc3339(clock::now())));
     }
 
@@ -109,22 +108,22 @@ impl TaskLog {
     }
 
     /// Something that people should know.
-    pub fn warning(&self, message: &str) {
+    pub(crate) fn warning(&self, message: &str) {
         self.event(&json!({"time": clock::now(), "type": "warning", "message": message}));
     }
 
     /// The last line of a task that failed.
-    pub fn error(&self, code: u32, message: &str) {
+    pub(crate) fn error(&self, code: u32, message: &str) {
         self.event(&json!({"time": clock::now(), "error": {"code": code, "message": message}}));
     }
 
     /// A stage of `total` parts.
-    pub fn stage(&self, name: &str, tags: &[&str], total: usize) -> EventStage {
+    pub(crate) fn stage(&self, name: &str, tags: &[&str], total: usize) -> EventStage {
         EventStage { total: Some(total), ..self.tagged_stage(name, tags) }
     }
 
     /// A stage whose parts nobody counted.
-    pub fn open_stage(&self, name: &str) -> EventStage {
+    pub(crate) fn open_stage(&self, name: &str) -> EventStage {
         self.tagged_stage(name, &[])
     }
 
@@ -141,7 +140,7 @@ impl TaskLog {
 
 /// A stage in the event log.
 #[derive(Debug, Clone)]
-pub struct EventStage {
+pub(crate) struct EventStage {
     log: TaskLog,
     name: String,
     tags: Vec<String>,
@@ -151,7 +150,7 @@ pub struct EventStage {
 
 impl EventStage {
     /// Begins a part of the stage.
-    pub fn part(&self, label: &str) -> Arc<EventPart> {
+    pub(crate) fn part(&self, label: &str) -> Arc<EventPart> {
         Arc::new(EventPart {
             stage: self.clone(),
             label: label.to_owned(),
@@ -163,7 +162,7 @@ impl EventStage {
 
 /// One part of a stage.
 #[derive(Debug)]
-pub struct EventPart {
+pub(crate) struct EventPart {
     stage: EventStage,
     label: String,
     index: usize,
@@ -175,7 +174,7 @@ const STEP_PERCENT: usize = 7;
 
 impl EventPart {
     /// Does the part's work, and notes how it ended.
-    pub async fn run<T, E: std::error::Error + 'static>(
+    pub(crate) async fn run<T, E: std::error::Error + 'static>(
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
@@ -189,7 +188,7 @@ impl EventPart {
     }
 
     /// Does a part's work that cannot fail.
-    pub async fn watch<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn watch<T>(&self, work: impl Future<Output = T>) -> T {
         self.note("started", 0, None);
         let result = work.await;
         self.note("finished", 100, None);

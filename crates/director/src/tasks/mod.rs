@@ -11,8 +11,6 @@ mod delete_orphan_disks;
 mod delete_orphaned_vms;
 mod delete_stemcell;
 mod delete_vm;
-mod digest;
-mod download;
 mod error;
 mod execute;
 mod fetch_logs;
@@ -34,20 +32,17 @@ mod worker;
 
 use std::time::Duration;
 
-pub use apply_resolutions::Choices;
-pub use clean_up::CleanUp;
+pub(crate) use apply_resolutions::Choices;
+pub(crate) use clean_up::CleanUp;
 pub(crate) use clean_up::{Rubbish, find as find_rubbish};
-pub use digest::{DigestError, verify as verify_digest};
-pub use download::{DownloadError, download};
-pub use error::TaskError;
-pub use fetch_logs::LogsError;
-pub use job::{DeployOptions, Job};
-pub use log::{EventStage, OutputKind, TaskLog};
+pub(crate) use error::TaskError;
+pub(crate) use job::{DeployOptions, Job};
+pub(crate) use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use prepare::{prepare, reload, reload_one};
 pub(crate) use scan::instances_with_vms;
-pub use scan_and_fix::Suspects;
-pub use ssh::{SshRequest, SshTarget};
-pub use worker::{Finished, Workers};
+pub(crate) use scan_and_fix::Suspects;
+pub(crate) use ssh::SshRequest;
+pub(crate) use worker::{Finished, Workers};
 
 use crate::Director;
 use crate::store::LockError;

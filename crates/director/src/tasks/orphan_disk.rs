@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use windlass_contract::DiskCid;
+use windlass_planning::plan::{Action, ActionKind, InstancePlan};
+use windlass_planning::records::{DiskRecord, InstanceState};
 
 use super::execute::{Execution, Failures};
 use super::log::EventPart;
@@ -13,9 +15,6 @@ use super::prepare::reload;
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::ledger::DiskRecord;
-use crate::plan::{Action, InstancePlan, What};
-use crate::store::InstanceState;
 
 pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, cid: &DiskCid) -> Result<String, TaskError> {
     let stage = log.stage("Orphan disk", &[], 1);
@@ -53,9 +52,9 @@ async fn orphan(
         return Err(TaskError::refused(520001, reason));
     }
     let mut actions = Vec::new();
-    let act = |what: What| Action { what, reason: "it was asked for".to_owned() };
-    actions.extend(vm.map(|_| act(What::DetachDisk { disk: disk.cid.clone() })));
-    actions.push(act(What::OrphanDisk { disk: disk.cid.clone() }));
+    let act = |what: ActionKind| Action { what, reason: "it was asked for".to_owned() };
+    actions.extend(vm.map(|_| act(ActionKind::DetachDisk { disk: disk.cid.clone() })));
+    actions.push(act(ActionKind::OrphanDisk { disk: disk.cid.clone() }));
     let plan = InstancePlan::of(record, Vec::new());
     let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(present));
     execution.run(&actions, Failures::Stop).await.map_err(one_or_several)

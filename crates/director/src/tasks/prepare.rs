@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
 use windlass_manifest::Document;
+use windlass_planning::desired::{
+    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
+};
+use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan};
+use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 
 use super::{DeployOptions, TaskError, vm_stats};
 use crate::Director;
-use crate::desired::{
-    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
-};
-use crate::ledger::{DiskRecord, VmRecord};
-use crate::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan};
-use crate::store::{ConfigRecord, InstanceRecord};
 
 /// What a deploy is about to do.
 pub(crate) struct Prepared {

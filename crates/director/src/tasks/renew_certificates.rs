@@ -8,14 +8,14 @@ use futures_util::{StreamExt, stream};
 use windlass_agent_client::{Deadlines, Outcome};
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::settings::Mbus;
+use windlass_operations::steps::StepError;
+use windlass_planning::plan::CurrentInstance;
+use windlass_planning::records::VmRecord;
 
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
-use crate::ledger::VmRecord;
-use crate::plan::CurrentInstance;
-use crate::steps::StepError;
 
 /// How long an agent may take; the original restarts to take another certificate.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -12,18 +12,16 @@ use futures_util::{StreamExt, stream};
 use windlass_agent_client::Deadlines;
 use windlass_contract::cpi::Method;
 use windlass_contract::cpi::methods::{GetDisks, HasDisk, HasVm};
-use windlass_contract::explain;
-use windlass_contract::{DiskCid, VmCid};
+use windlass_contract::{DiskCid, VmCid, explain};
 use windlass_manifest::Document;
+use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
+use windlass_planning::plan::{Current, CurrentInstance};
+use windlass_planning::problems::Problem;
+use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
 use super::prepare::reload;
 use super::{TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
-use crate::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
-use crate::ledger::{DiskRecord, VmRecord};
-use crate::plan::{Current, CurrentInstance};
-use crate::problems::Problem;
-use crate::store::InstanceState;
 
 /// How long an agent may take; it is asked once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use windlass_planning::plan::CurrentInstance;
+use windlass_planning::problems::Resolution;
+
 use super::apply_resolutions::apply;
 use super::scan::Scan;
 use super::{TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
-use crate::plan::CurrentInstance;
-use crate::problems::Resolution;
 
 /// Instances by group, as clients send them.
-pub type Suspects = BTreeMap<String, Vec<String>>;
+pub(crate) type Suspects = BTreeMap<String, Vec<String>>;
 
 pub(super) async fn run(
     director: &Arc<Director>,

@@ -3,17 +3,16 @@
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use windlass_contract::cpi::ErrorType;
-use windlass_contract::explain;
-use windlass_contract::{Object, SnapshotCid};
+use windlass_contract::{Object, SnapshotCid, explain};
+use windlass_operations::clouds::{ChangeError, OnBehalfOf};
+use windlass_operations::ledger::{Change, Fact};
+use windlass_planning::plan::{CurrentInstance, Selection};
+use windlass_planning::records::{DiskRecord, InstanceState};
 
 use super::prepare::reload;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::clouds::{ChangeError, OnBehalfOf};
-use crate::ledger::{Change, DiskRecord, Fact};
-use crate::plan::{CurrentInstance, Selection};
-use crate::store::InstanceState;
 use crate::tasks::OutputKind;
 
 /// How many disks are worked on at once.

@@ -4,20 +4,20 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use windlass_contract::Object;
-use windlass_contract::explain;
+use windlass_contract::{Object, explain};
+use windlass_planning::records::InstanceRecord;
 
 use super::prepare::reload;
 use super::{OutputKind, TaskError, TaskLog};
 use crate::Director;
-use crate::store::{Event, InstanceRecord};
+use crate::store::Event;
 
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
 
 /// Whom to let in where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SshRequest {
+pub(crate) struct SshRequest {
     /// `setup` or `cleanup`.
     pub command: String,
     /// To which instances.
@@ -28,7 +28,7 @@ pub struct SshRequest {
 
 /// Some instances; one is meant if its uuid or its index is named, or nothing is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SshTarget {
+pub(crate) struct SshTarget {
     /// Their group; none for all.
     #[serde(default)]
     pub job: Option<String>,
@@ -99,7 +99,7 @@ pub(super) async fn run(
 }
 
 /// An agent that fails does not keep the others: clients look at each answer's status.
-async fn ask(director: &Director, vm: &crate::ledger::VmRecord, request: &SshRequest) -> Value {
+async fn ask(director: &Director, vm: &windlass_planning::records::VmRecord, request: &SshRequest) -> Value {
     let arguments = vec![json!(request.command), Value::Object(request.params.clone())];
     match director.agents.of(vm).call("ssh", arguments).await {
         Ok(answer) => answer,

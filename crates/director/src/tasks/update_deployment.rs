@@ -5,6 +5,9 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use windlass_planning::desired::WatchTime;
+use windlass_planning::plan::{Action, Current, GroupPlan, InstancePlan, Plan};
+use windlass_planning::records::InstanceRecord;
 
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
@@ -12,9 +15,6 @@ use super::log::EventPart;
 use super::prepare::{prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::desired::WatchTime;
-use crate::plan::{Action, Current, GroupPlan, InstancePlan, Plan};
-use crate::store::InstanceRecord;
 
 pub(super) async fn run(
     director: &Arc<Director>,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use windlass_planning::plan::{Action, ActionKind, Plan, Selection, Wish, plan_state_change};
+
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
 use super::{OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
-use crate::plan::{Action, Plan, Selection, What, Wish, plan_state_change};
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -57,9 +58,9 @@ pub(super) async fn run(
 /// As the original names its parts.
 fn label(action: &Action) -> &'static str {
     match action.what {
-        What::Stop { .. } => "Stopping instance",
-        What::DetachDisk { .. } | What::DeleteVm { .. } => "Deleting VM",
-        What::Start => "Starting instance",
+        ActionKind::Stop { .. } => "Stopping instance",
+        ActionKind::DetachDisk { .. } | ActionKind::DeleteVm { .. } => "Deleting VM",
+        ActionKind::Start => "Starting instance",
         _ => "Creating VM",
     }
 }

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use windlass_contract::StemcellCid;
 use windlass_contract::stemcell::StemcellManifest;
+use windlass_operations::clouds::OnBehalfOf;
+use windlass_operations::ledger::{Change, Fact, NewStemcell};
+use windlass_operations::steps::Progress;
+use windlass_stemcell::digest::verify as verify_digest;
+use windlass_stemcell::download::download;
 
-use super::digest::verify as verify_digest;
-use super::download::download;
 use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
-use crate::clouds::OnBehalfOf;
-use crate::ledger::{Change, Fact, NewStemcell};
-use crate::steps::Progress;
 
 /// Takes a tarball that was uploaded.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {

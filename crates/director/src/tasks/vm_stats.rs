@@ -6,13 +6,13 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use windlass_agent_client::{AgentState, Deadlines};
+use windlass_operations::agents::addresses;
+use windlass_operations::clock;
+use windlass_planning::plan::{Current, CurrentInstance};
 
 use super::TaskError;
 use super::prepare::reload;
 use crate::Director;
-use crate::agents::addresses;
-use crate::clock;
-use crate::plan::{Current, CurrentInstance};
 
 /// How long an agent may take before it counts as unresponsive.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,10 +9,10 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use windlass_contract::explain;
+use windlass_planning::plan::Selection;
 
 use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
-use crate::plan::Selection;
 use crate::store::{ClaimedTask, Event, StoreError, TaskRecord, TaskState};
 
 /// How often a worker looks for tasks that another director queued.
@@ -101,7 +101,7 @@ async fn renew(director: &Director) {
     }
 }
 
-async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask) {
+async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask<Job>) {
     let id = task.id;
     let log = match TaskLog::open(&director.folders.tasks(), id) {
         Ok(log) => log,

@@ -1,0 +1,86 @@
+//! A director for tests: real records, no clouds and no workers.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, StatusCode, header};
+use base64::Engine;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
+use windlass_contract::Secret;
+use windlass_operations::agents::Agents;
+use windlass_operations::clouds::Clouds;
+use windlass_pki::Authority;
+
+use crate::Director;
+use crate::api::router;
+use crate::state_dir::StateDir;
+use crate::store::Store;
+use crate::tasks::Workers;
+use crate::users::{Account, Credentials, Role, Users};
+
+/// A director without clouds and workers: what it is asked for is answered or queued.
+pub(crate) struct TestDirector {
+    pub(crate) director: Arc<Director>,
+    _folder: tempfile::TempDir,
+}
+
+fn credentials(user: &str) -> Credentials {
+    Credentials { user: user.into(), password: Secret::new(format!("{user}-password")) }
+}
+
+impl TestDirector {
+    pub(crate) async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = StateDir::open(&folder.path().join("state")).unwrap();
+        let store = Store::open(&format!("sqlite:{}", folders.database().display())).await.unwrap();
+        let authority = Authority::open(&folders.pki()).unwrap();
+        let client = authority.director_client(&folders.pki()).unwrap();
+        let reader = Account { credentials: credentials("reader"), role: Role::ReadOnly };
+        let director = Director {
+            name: "test".into(),
+            uuid: "uuid".into(),
+            users: Users::new(credentials("admin"), vec![reader]),
+            store,
+            clouds: Clouds::none(),
+            drivers: None,
+            agents: Arc::new(Agents::new(authority, &client, Default::default()).unwrap()),
+            folders,
+            workers: Workers::default(),
+            settings: Default::default(),
+            health: Default::default(),
+            metrics: Default::default(),
+        };
+        Self { director: Arc::new(director), _folder: folder }
+    }
+
+    pub(crate) async fn send(
+        &self,
+        user: Option<&str>,
+        method: Method,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> (StatusCode, String) {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(user) = user {
+            let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
+            request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
+        }
+        self.answer(request.body(body.into()).unwrap()).await
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Body>) -> (StatusCode, String) {
+        let service = TowerToHyperService::new(router(self.director.clone()));
+        let answer = service.call(request).await.unwrap();
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// As admin.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: impl Into<Body>) -> (StatusCode, Value) {
+        let (status, text) = self.send(Some("admin"), method, path, body).await;
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+}

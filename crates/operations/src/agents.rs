@@ -1,0 +1,196 @@
+//! The only place that talks to agents.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use windlass_agent_client::{AGENT_PORT, Agent, AgentAccess, AgentClient, AgentEndpoint, ClientTls, TlsError};
+use windlass_contract::settings::{BoshEnv, MbusCert};
+use windlass_contract::{AgentId, Networks, Object, Secret};
+use windlass_pki::{Authority, Identity, PkiError};
+use windlass_planning::records::{AgentCertificate, VmRecord};
+
+/// Talks to agents.
+#[derive(Debug)]
+pub struct Agents {
+    way: Way,
+    env: Object,
+    /// Those that answered `unknown message` to a hint.
+    older_than_hints: Mutex<BTreeSet<AgentId>>,
+    /// The handles used last, so that the steps of an operation share a connection.
+    recent: Mutex<VecDeque<(VmRecord, Agent)>>,
+}
+
+/// How many agents are talked to at the same time, at most; with more, connections are made anew.
+const RECENT: usize = 128;
+
+/// How agents get their certificates and passwords.
+#[derive(Debug)]
+enum Way {
+    /// Each has its own, from us.
+    Ours(RwLock<Arc<Ours>>),
+    /// The operator decided it, for the one agent that there is.
+    Given(AgentClient, GivenAgent),
+}
+
+/// What agents are given, and how we show ourselves to them. Put in the place of another when certificates are renewed.
+#[derive(Debug)]
+struct Ours {
+    client: AgentClient,
+    authority: Authority,
+}
+
+/// Where an agent is that its operator gave a certificate and a password.
+#[derive(Debug, Clone)]
+pub struct GivenAgent {
+    /// What its certificate names: a name or an address.
+    pub name: String,
+    /// Tried in turn.
+    pub addresses: Vec<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// The user in its URL.
+    pub user: String,
+    /// The password in its URL.
+    pub password: Secret,
+}
+
+impl Agents {
+    /// Talks to agents whose certificates `authority` issued, as `client`. `env` is what the operator wants in `env.bosh`
+    /// of every VM.
+    pub fn new(authority: Authority, client: &Identity, env: Object) -> Result<Self, TlsError> {
+        let ours = Ours { client: AgentClient::new(ClientTls::new(&authority, client))?, authority };
+        Ok(Self {
+            way: Way::Ours(RwLock::new(Arc::new(ours))),
+            env,
+            older_than_hints: Mutex::default(),
+            recent: Mutex::default(),
+        })
+    }
+
+    /// Uses other certificates from now on. Calls that run keep theirs.
+    pub fn renew(&self, authority: Authority, client: &Identity) -> Result<(), TlsError> {
+        let ours = Ours { client: AgentClient::new(ClientTls::new(&authority, client))?, authority };
+        if let Way::Ours(current) = &self.way {
+            *current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ours);
+        }
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
+    }
+
+    /// Talks to the one agent that its operator gave a certificate, issued by the CA in this PEM, and a password.
+    pub fn given(ca_pem: &str, agent: GivenAgent) -> Result<Self, TlsError> {
+        let tls = ClientTls {
+            ca_pem: ca_pem.to_owned(),
+            client_certificate_pem: String::new(),
+            client_key_pem: Secret::new(""),
+        };
+        let way = Way::Given(AgentClient::new(tls)?, agent);
+        Ok(Self { way, env: Object::new(), older_than_hints: Mutex::default(), recent: Mutex::default() })
+    }
+
+    /// What the operator wants in `env.bosh` of every VM.
+    pub fn env(&self) -> &Object {
+        &self.env
+    }
+
+    /// What a new agent is given: an address to listen on, a certificate, a password of its own.
+    pub fn access(&self, agent_id: &AgentId, networks: &Networks) -> Result<AgentAccess, PkiError> {
+        match &self.way {
+            Way::Ours(ours) => AgentAccess::new(&current(ours).authority, agent_id, &addresses(networks)),
+            // What it needs is in its VM's env already.
+            Way::Given(_, GivenAgent { user, password, .. }) => {
+                Ok(AgentAccess { env: BoshEnv::default(), user: user.clone(), password: password.clone() })
+            }
+        }
+    }
+
+    /// What an agent shows and trusts that gets its certificate now.
+    pub fn certificate_from_now(&self) -> Result<Option<AgentCertificate>, PkiError> {
+        let Way::Ours(ours) = &self.way else { return Ok(None) };
+        let (ours, now) = (current(ours), time::OffsetDateTime::now_utc());
+        let expires_at = ours.authority.next_expiry(now)?.unix_timestamp();
+        Ok(Some(AgentCertificate { issued_at: now.unix_timestamp(), expires_at, trusts: ours.authority.trust() }))
+    }
+
+    /// Whether an agent needs another certificate: a third of the life of its own is left, or it does not trust whom it
+    /// should.
+    pub fn is_renewal_due(&self, vm: &VmRecord) -> bool {
+        let Way::Ours(_) = &self.way else { return false };
+        let Some(certificate) = &vm.certificate else { return true };
+        let left = certificate.expires_at - crate::clock::now();
+        left <= (certificate.expires_at - certificate.issued_at) / 3 || !self.trusts_everybody(vm)
+    }
+
+    /// Whether the agent of a VM was told of every CA that signs, did or will.
+    pub fn trusts_everybody(&self, vm: &VmRecord) -> bool {
+        let Way::Ours(ours) = &self.way else { return true };
+        vm.certificate.as_ref().is_some_and(|certificate| certificate.trusts == current(ours).authority.trust())
+    }
+
+    /// Another certificate for the agent of a VM, with everybody whom it shall trust.
+    pub fn certificate_for(&self, vm: &VmRecord) -> Result<Option<MbusCert>, PkiError> {
+        let Way::Ours(ours) = &self.way else { return Ok(None) };
+        let authority = &current(ours).authority;
+        let Identity { certificate, private_key } = authority.agent(&vm.agent_id, &addresses(&vm.networks))?;
+        Ok(Some(MbusCert { ca: authority.certificate().to_owned(), certificate, private_key, other: Object::new() }))
+    }
+
+    /// Whether an agent is known not to understand hints.
+    pub fn is_older_than_hints(&self, agent_id: &AgentId) -> bool {
+        self.older_than_hints.lock().unwrap_or_else(PoisonError::into_inner).contains(agent_id)
+    }
+
+    /// Notes that an agent does not understand hints, so that it is not asked again.
+    pub fn note_older_than_hints(&self, agent_id: &AgentId) {
+        self.older_than_hints.lock().unwrap_or_else(PoisonError::into_inner).insert(agent_id.clone());
+    }
+
+    /// The agent of a VM.
+    pub fn of(&self, vm: &VmRecord) -> Agent {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |known: &VmRecord| {
+            (&known.agent_id, &known.mbus_user, &known.mbus_password, &known.networks)
+                == (&vm.agent_id, &vm.mbus_user, &vm.mbus_password, &vm.networks)
+        };
+        let agent = match recent.iter().position(|(known, _)| is_it(known)).and_then(|place| recent.remove(place)) {
+            Some((_, agent)) => agent,
+            None => self.afresh(vm),
+        };
+        recent.truncate(RECENT - 1);
+        recent.push_front((vm.clone(), agent.clone()));
+        agent
+    }
+
+    /// The agent of a VM, over connections of its own.
+    pub fn afresh(&self, vm: &VmRecord) -> Agent {
+        let agent_id = vm.agent_id.clone();
+        match &self.way {
+            Way::Ours(ours) => current(ours).client.agent(AgentEndpoint {
+                agent_id,
+                addresses: addresses(&vm.networks),
+                port: AGENT_PORT,
+                user: vm.mbus_user.clone(),
+                password: vm.mbus_password.clone(),
+            }),
+            Way::Given(client, given) => {
+                let GivenAgent { name, addresses, port, user, password } = given.clone();
+                client.agent_named(AgentEndpoint { agent_id, addresses, port, user, password }, name)
+            }
+        }
+    }
+}
+
+fn current(ours: &RwLock<Arc<Ours>>) -> Arc<Ours> {
+    ours.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Addresses of a VM, that of the default network first.
+pub fn addresses(networks: &Networks) -> Vec<IpAddr> {
+    let mut found: Vec<(bool, IpAddr)> = networks
+        .values()
+        .filter_map(|network| Some((!network.is_default_for("gateway"), network.ip.as_ref()?.parse().ok()?)))
+        .collect();
+    found.sort_by_key(|(is_other, _)| *is_other);
+    found.into_iter().map(|(_, address)| address).collect()
+}

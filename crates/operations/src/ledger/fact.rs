@@ -1,0 +1,126 @@
+//! What is true once a cloud or an agent confirmed it.
+
+use serde::{Deserialize, Serialize};
+use windlass_contract::{DiskCid, DiskHint, SnapshotCid, StemcellCid, VmCid};
+use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
+
+use super::NewStemcell;
+
+/// A fact to be recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    /// A stemcell is in the cloud.
+    StemcellCreated {
+        /// What it was made from.
+        stemcell: NewStemcell,
+        /// Its cid.
+        cid: StemcellCid,
+    },
+    /// A stemcell is gone from the cloud.
+    StemcellDeleted {
+        /// Its CPI.
+        cpi: String,
+        /// Its cid.
+        cid: StemcellCid,
+    },
+    /// A VM exists.
+    VmCreated {
+        /// All about it.
+        vm: Box<VmRecord>,
+    },
+    /// The VM's agent answered and knows who it is.
+    VmReady {
+        /// The VM.
+        cid: VmCid,
+    },
+    /// A VM that was made beside an instance's took its place; the old one belongs to no instance any more.
+    VmSwapped {
+        /// The old VM.
+        from: VmCid,
+        /// The new VM.
+        to: VmCid,
+    },
+    /// A VM is gone, and so are its attachments.
+    VmDeleted {
+        /// The VM.
+        cid: VmCid,
+    },
+    /// A disk exists and is attached to nothing.
+    DiskCreated {
+        /// All about it.
+        disk: DiskRecord,
+    },
+    /// A disk is attached, and this is where the VM finds it.
+    DiskAttached {
+        /// The disk.
+        disk: DiskCid,
+        /// The VM.
+        vm: VmCid,
+        /// None from a CPI of version 1.
+        hint: Option<DiskHint>,
+    },
+    /// The agent mounted the disk: it is the instance's disk now.
+    DiskMounted {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// The VM sees that the disk has this size.
+    DiskResized {
+        /// The disk.
+        disk: DiskCid,
+        /// In MiB.
+        size: u64,
+    },
+    /// The data of a disk is on another one, which is the instance's disk now.
+    DiskReplaced {
+        /// The disk that had the data.
+        old: DiskCid,
+        /// The disk that has it.
+        new: DiskCid,
+    },
+    /// A disk is attached to nothing.
+    DiskDetached {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// A disk belongs to no instance any more; its data is kept.
+    DiskOrphaned {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// A disk is gone with its data.
+    DiskDeleted {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// An orphaned disk, or one that only the cloud knew, is an instance's disk now.
+    DiskAdopted {
+        /// All about it.
+        disk: DiskRecord,
+    },
+    /// A snapshot exists.
+    SnapshotTaken {
+        /// All about it.
+        snapshot: SnapshotRecord,
+    },
+    /// A snapshot is gone.
+    SnapshotDeleted {
+        /// The snapshot.
+        cid: SnapshotCid,
+    },
+    /// An instance has neither VM nor disk any more, and nobody wants it.
+    InstanceRemoved {
+        /// Its id.
+        instance: String,
+    },
+    /// Something that leaves no record, such as metadata.
+    Nothing,
+}
+
+impl Fact {
+    /// Whether it is found out again by whoever forgets it, so that it need not survive a loss of power.
+    pub fn is_light(&self) -> bool {
+        matches!(self, Self::Nothing | Self::VmReady { .. })
+    }
+}

@@ -1,0 +1,19 @@
+//! What is done to a cloud and its agents, and remembered. Director and create-env share it.
+//!
+//! A planned action becomes an operation ([`steps`]); its steps ask [`clouds`] for changes and talk to [`agents`]; what
+//! was meant and what came of it is in the [`ledger`], which a database or a state file keeps.
+//!
+//! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
+//! - [`clouds`]: the way to CPIs; `send` turns a change into a call and its answer into a fact.
+//! - [`agents`]: the way to agents, with their certificates and passwords.
+//! - [`steps`]: every operation as a table of steps.
+//! - [`settle`]: what becomes of intents that an earlier run left open.
+//! - [`clock`]: times as the API and the records write them.
+
+pub mod agents;
+pub mod clock;
+pub mod clouds;
+pub mod ledger;
+mod send;
+pub mod settle;
+pub mod steps;

@@ -1,0 +1,190 @@
+//! How a [`Change`] becomes a call to a CPI, and the CPI's answer a [`Fact`].
+
+use windlass_contract::cpi::methods::{
+    AttachDisk, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk,
+    HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
+};
+use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
+use windlass_contract::{ApiVersion, MiB, RequestId};
+use windlass_cpi_client::{CallError, CallObserver, Cpi};
+use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
+
+use crate::clock;
+use crate::ledger::{Change, Fact, NewDisk, NewVm};
+
+impl Change {
+    /// Asks the CPI, and says what is true then.
+    pub async fn send(
+        &self,
+        cpi: &Cpi,
+        id: &RequestId,
+        stemcell_version: Option<ApiVersion>,
+        observer: &impl CallObserver,
+    ) -> Result<Fact, CallError> {
+        let call = Call { cpi, id, stemcell_version, observer };
+        Ok(match self.clone() {
+            Self::CreateStemcell { stemcell, image } => {
+                let cloud_properties = Some(stemcell.cloud_properties.clone());
+                let cid = call.send(CreateStemcell { image_path: image, cloud_properties, env: None }).await?;
+                Fact::StemcellCreated { stemcell, cid }
+            }
+            Self::DeleteStemcell { cpi, cid } => {
+                call.send(DeleteStemcell { stemcell_cid: cid.clone() }).await?;
+                Fact::StemcellDeleted { cpi, cid }
+            }
+            Self::CreateVm { vm } => {
+                let created = call.send(vm.call()).await?;
+                Fact::VmCreated { vm: Box::new(vm.created(created)) }
+            }
+            Self::DeleteVm { cid } => {
+                let answer = gone_already(call.send(DeleteVm { vm_cid: cid.clone() }).await, &ErrorType::VmNotFound);
+                call.unless_gone(answer, HasVm { vm_cid: cid.clone() }).await?;
+                Fact::VmDeleted { cid }
+            }
+            Self::SetVmMetadata { cid, metadata } => {
+                not_implemented_is_fine(call.send(SetVmMetadata { vm_cid: cid, metadata }).await)?
+            }
+            Self::RebootVm { cid } => {
+                call.send(RebootVm { vm_cid: cid }).await?;
+                Fact::Nothing
+            }
+            Self::CreateDisk { disk, near } => {
+                let NewDisk { instance, name, cpi, size, cloud_properties } = disk;
+                let request = CreateDisk { size: MiB(size), cloud_properties: cloud_properties.clone(), vm_cid: near };
+                let cid = call.send(request).await?;
+                let disk = DiskRecord {
+                    cid,
+                    instance,
+                    name,
+                    cpi,
+                    size,
+                    cloud_properties,
+                    active: false,
+                    vm: None,
+                    mounted: false,
+                    hint: None,
+                };
+                Fact::DiskCreated { disk }
+            }
+            Self::AttachDisk { vm, disk } => {
+                let attached = call.send(AttachDisk { vm_cid: vm.clone(), disk_cid: disk.clone() }).await?;
+                Fact::DiskAttached { disk, vm, hint: attached.hint }
+            }
+            Self::DetachDisk { vm, disk } => {
+                let answer = call.send(DetachDisk { vm_cid: vm, disk_cid: disk.clone() }).await;
+                gone_already(answer, &ErrorType::DiskNotAttached)?;
+                Fact::DiskDetached { disk }
+            }
+            Self::SetDiskMetadata { cid, metadata } => {
+                not_implemented_is_fine(call.send(SetDiskMetadata { disk_cid: cid, metadata }).await)?
+            }
+            Self::ResizeDisk { cid, size } => {
+                // Only what the VM sees afterwards is a fact.
+                call.send(ResizeDisk { disk_cid: cid, new_size: MiB(size) }).await?;
+                Fact::Nothing
+            }
+            Self::DeleteDisk { cid } => {
+                let answer =
+                    gone_already(call.send(DeleteDisk { disk_cid: cid.clone() }).await, &ErrorType::DiskNotFound);
+                call.unless_gone(answer, HasDisk { disk_cid: cid.clone() }).await?;
+                Fact::DiskDeleted { disk: cid }
+            }
+            Self::SnapshotDisk { disk, cpi, clean, metadata } => {
+                let cid = call.send(SnapshotDisk { disk_cid: disk.clone(), metadata }).await?;
+                let created_at = clock::now();
+                Fact::SnapshotTaken { snapshot: SnapshotRecord { cid, disk, cpi, clean, created_at } }
+            }
+            Self::DeleteSnapshot { cid } => {
+                call.send(DeleteSnapshot { snapshot_cid: cid.clone() }).await?;
+                Fact::SnapshotDeleted { cid }
+            }
+        })
+    }
+}
+
+struct Call<'a, O> {
+    cpi: &'a Cpi,
+    id: &'a RequestId,
+    stemcell_version: Option<ApiVersion>,
+    observer: &'a O,
+}
+
+impl<O: CallObserver> Call<'_, O> {
+    async fn send<M: Method + Send + Sync>(&self, method: M) -> Result<M::Answer, CallError> {
+        let prepared = self.cpi.prepare(&method, self.stemcell_version, self.id.clone()).await?;
+        self.cpi.send(prepared, self.observer).await
+    }
+
+    /// What the cloud failed to remove and does not have was removed before the failure.
+    async fn unless_gone<M: Method<Answer = bool>>(
+        &self,
+        answer: Result<(), CallError>,
+        has: M,
+    ) -> Result<(), CallError> {
+        match answer {
+            Err(error) if error.cpi_error().is_some() => match self.cpi.call(&has, self.stemcell_version).await {
+                Ok(false) => Ok(()),
+                _ => Err(error),
+            },
+            other => other,
+        }
+    }
+}
+
+/// What is gone already need not be removed.
+fn gone_already(answer: Result<(), CallError>, not_found: &ErrorType) -> Result<(), CallError> {
+    match answer {
+        Err(error) if error.cpi_error().is_some_and(|cpi_error| &cpi_error.kind == not_found) => Ok(()),
+        other => other,
+    }
+}
+
+/// Clouds without metadata are good clouds, too.
+fn not_implemented_is_fine(answer: Result<(), CallError>) -> Result<Fact, CallError> {
+    match answer {
+        Err(error) if error.cpi_error().is_some_and(|cpi_error| cpi_error.is_not_implemented()) => Ok(Fact::Nothing),
+        other => other.map(|()| Fact::Nothing),
+    }
+}
+
+impl NewVm {
+    fn call(&self) -> CreateVm {
+        CreateVm {
+            agent_id: self.agent_id.clone(),
+            stemcell_cid: self.stemcell_cid.clone(),
+            cloud_properties: self.cloud_properties.clone(),
+            networks: self.networks.clone(),
+            disk_cids: Some(self.disk_cids.clone()),
+            env: Some(self.env.clone()),
+            bootstrap_settings: None,
+        }
+    }
+
+    /// The planned networks, completed by the addresses that the cloud chose.
+    fn created(&self, answer: CreatedVm) -> VmRecord {
+        let mut networks = self.networks.clone();
+        for (name, answered) in answer.networks {
+            if let Some(planned) = networks.get_mut(&name) {
+                planned.ip = planned.ip.take().or(answered.ip);
+                planned.netmask = planned.netmask.take().or(answered.netmask);
+                planned.gateway = planned.gateway.take().or(answered.gateway);
+            }
+        }
+        VmRecord {
+            cid: answer.cid,
+            agent_id: self.agent_id.clone(),
+            instance: self.instance.clone(),
+            cpi: self.cpi.clone(),
+            stemcell: self.stemcell.clone(),
+            networks,
+            cloud_properties: self.cloud_properties.clone(),
+            wanted_env: self.wanted_env.clone(),
+            mbus_user: self.mbus_user.clone(),
+            mbus_password: self.mbus_password.clone(),
+            created_at: clock::now(),
+            ready: false,
+            spare: self.spare,
+            certificate: self.certificate.clone(),
+        }
+    }
+}

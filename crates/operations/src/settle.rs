@@ -1,0 +1,67 @@
+//! Settles what an earlier run left open: every open intent is settled, repeated, or kept in sight.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use windlass_contract::explain;
+use windlass_durable::process::ProcessIdentity;
+
+use crate::clouds::{Clouds, OnBehalfOf};
+use crate::ledger::{Change, Intent, Ledger, LedgerError};
+
+/// How long a CPI that outlived its director may go on before it is killed.
+const LEFT_OVER: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Settles the changes that an earlier run began and did not hear the end of.
+pub async fn settle_intents(clouds: &Clouds, ledger: &dyn Ledger) -> Result<(), LedgerError> {
+    for intent in ledger.open_intents().await? {
+        if intent.doubt.is_none() {
+            settle(clouds, ledger, &intent).await;
+        }
+    }
+    Ok(())
+}
+
+async fn settle(clouds: &Clouds, ledger: &dyn Ledger, intent: &Intent) {
+    let (method, subject) = (intent.change.method(), intent.change.subject());
+    tracing::warn!(method, subject, request = %intent.id, "an earlier run did not hear the end of this");
+    if let Some(child) = intent.child {
+        end(child).await;
+    }
+    if let Some(image) = lost_image(&intent.change) {
+        tracing::warn!(image = %image.display(), "the image of this stemcell is gone; upload it again");
+    }
+    let log = |line: &str| tracing::debug!(line, "cpi");
+    let who = OnBehalfOf { ledger, task: intent.task, log: &log };
+    match clouds.resolve(who, intent).await {
+        Ok(_) => tracing::info!(method, subject, "settled"),
+        Err(error) => tracing::warn!(method, subject, error = explain(&error), "not settled"),
+    }
+}
+
+/// A stemcell's image does not outlive its upload.
+fn lost_image(change: &Change) -> Option<&Path> {
+    match change {
+        Change::CreateStemcell { image, .. } if !image.exists() => Some(image),
+        _ => None,
+    }
+}
+
+/// A CPI that outlived its director is let finish, for a while: half of its work is worse than all of it.
+async fn end(child: ProcessIdentity) {
+    let deadline = tokio::time::Instant::now() + LEFT_OVER;
+    while child.is_running() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    if child.is_running() {
+        tracing::warn!(pid = child.pid, "a CPI of an earlier run does not end and is killed");
+        if let Err(error) = child.signal_group(Signal::KILL) {
+            tracing::warn!(pid = child.pid, %error, "it cannot be killed");
+        }
+        while child.is_running() && tokio::time::Instant::now() < deadline + LEFT_OVER {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Attaches a disk to a VM and mounts it: the cloud says where it is, the agent is told, the agent mounts it. Without a
+//! disk, one is made first. A disk that has a name is not mounted by the agent, who only tells jobs where it is.
+
+use std::time::Duration;
+
+use windlass_agent_client::Outcome;
+use windlass_contract::DiskHint;
+use windlass_contract::agent::{DiskAssociation, UpdateSettings};
+use windlass_planning::plan::DiskSpec;
+use windlass_planning::records::{DiskRecord, VmRecord};
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::{Change, Fact, NewDisk};
+
+/// How long an agent may take to be back: some clouds restart the VM to attach a disk.
+const RESTART: Duration = Duration::from_secs(600);
+
+/// A disk to be attached.
+#[derive(Debug)]
+pub struct AttachDisk {
+    /// What everything works with.
+    pub context: Context,
+    /// To this VM.
+    pub vm: VmRecord,
+    /// What the disk shall be.
+    pub spec: DiskSpec,
+    /// The disk, once it exists.
+    pub disk: Option<DiskRecord>,
+    /// Where the VM finds it, once it is attached.
+    pub hint: Option<DiskHint>,
+    /// Whether the agent took the hint; otherwise it gets it with the order to mount.
+    pub agent_has_hint: bool,
+    /// Other disks of the VM that have names.
+    pub named: Vec<DiskAssociation>,
+    /// Whether it is the instance's disk from then on.
+    pub takes_over: bool,
+}
+
+static STEPS: &[Step<AttachDisk>] = &[
+    // Not undone: an empty disk is kept on record, used by the next try, and orphaned if there is none.
+    Step { name: "creating disk", is_done: |op| op.disk.is_some(), act: |op| Box::pin(create(op)), undo: None },
+    Step {
+        name: "attaching disk",
+        is_done: |_| false,
+        act: |op| Box::pin(attach(op)),
+        undo: Some(|op| Box::pin(detach(op))),
+    },
+    Step { name: "waiting for the agent", is_done: |_| false, act: |op| Box::pin(wait_for_agent(op)), undo: None },
+    Step {
+        name: "telling the agent about the disk",
+        is_done: |op| op.hint.is_none(),
+        act: |op| Box::pin(tell(op)),
+        undo: Some(|op| Box::pin(untell(op))),
+    },
+    Step { name: "naming the disk", is_done: |_| false, act: |op| Box::pin(set_metadata(op)), undo: None },
+    Step {
+        name: "mounting disk",
+        is_done: AttachDisk::has_name,
+        act: |op| Box::pin(mount(op)),
+        undo: Some(|op| Box::pin(unmount(op))),
+    },
+    Step {
+        name: "telling the agent the disk's name",
+        is_done: |op| !op.has_name(),
+        act: |op| Box::pin(associate(op)),
+        undo: None,
+    },
+    Step {
+        name: "recording the disk",
+        is_done: |op| !op.takes_over,
+        act: |op| Box::pin(record_mounted(op)),
+        undo: None,
+    },
+];
+
+impl Operation for AttachDisk {
+    const NAME: &'static str = "attaching the disk";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+impl AttachDisk {
+    /// Attaches `disk`, or a new one like `spec`, which is the instance's disk from then on.
+    pub fn new(
+        context: Context,
+        vm: VmRecord,
+        spec: DiskSpec,
+        disk: Option<DiskRecord>,
+        named: Vec<DiskAssociation>,
+    ) -> Self {
+        Self { context, vm, spec, disk, hint: None, agent_has_hint: false, named, takes_over: true }
+    }
+
+    fn has_name(&self) -> bool {
+        !self.spec.name.is_empty()
+    }
+
+    fn disk(&self) -> Result<&DiskRecord, StepError> {
+        self.disk.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no disk", self.context.instance)))
+    }
+}
+
+async fn create(op: &mut AttachDisk) -> Result<(), StepError> {
+    let disk = NewDisk {
+        instance: op.context.instance.id.clone(),
+        name: op.spec.name.clone(),
+        cpi: op.vm.cpi.clone(),
+        size: op.spec.size,
+        cloud_properties: op.spec.cloud_properties.clone(),
+    };
+    let change = Change::CreateDisk { disk, near: Some(op.vm.cid.clone()) };
+    match op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await? {
+        Fact::DiskCreated { disk } => op.disk = Some(disk),
+        other => return Err(StepError::Missing(format!("create_disk gave {other:?} instead of a disk"))),
+    }
+    Ok(())
+}
+
+async fn attach(op: &mut AttachDisk) -> Result<(), StepError> {
+    let change = Change::AttachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
+    if let Fact::DiskAttached { hint, .. } = op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await? {
+        op.hint = hint;
+    }
+    Ok(())
+}
+
+async fn detach(op: &mut AttachDisk) -> Result<(), StepError> {
+    let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+}
+
+async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
+    op.context.wait_for_agent(&op.vm, RESTART).await
+}
+
+async fn tell(op: &mut AttachDisk) -> Result<(), StepError> {
+    let agents = &op.context.agents;
+    if let Some(hint) = &op.hint
+        && !agents.is_older_than_hints(&op.vm.agent_id)
+    {
+        let outcome = op.context.agent(&op.vm).add_persistent_disk(&op.disk()?.cid, hint).await?;
+        op.agent_has_hint = outcome == Outcome::Done;
+        if !op.agent_has_hint {
+            agents.note_older_than_hints(&op.vm.agent_id);
+        }
+    }
+    Ok(())
+}
+
+async fn untell(op: &mut AttachDisk) -> Result<(), StepError> {
+    let _ = op.context.agent(&op.vm).remove_persistent_disk(&op.disk()?.cid).await?;
+    Ok(())
+}
+
+async fn set_metadata(op: &mut AttachDisk) -> Result<(), StepError> {
+    let change = Change::SetDiskMetadata { cid: op.disk()?.cid.clone(), metadata: op.context.disk_metadata() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+}
+
+async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {
+    let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
+    match &op.hint {
+        Some(hint) if !op.agent_has_hint => Ok(agent.mount_disk_as_before(cid, hint).await?),
+        _ => Ok(agent.mount_disk(cid, None).await?),
+    }
+}
+
+async fn unmount(op: &mut AttachDisk) -> Result<(), StepError> {
+    let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
+    if agent.list_disk().await?.contains(cid) {
+        agent.unmount_disk(cid).await?;
+    }
+    Ok(())
+}
+
+async fn associate(op: &mut AttachDisk) -> Result<(), StepError> {
+    let own = DiskAssociation { name: op.spec.name.clone(), cid: op.disk()?.cid.to_string() };
+    let mut disk_associations = op.named.clone();
+    disk_associations.retain(|other| other.name != own.name);
+    disk_associations.push(own);
+    let settings = UpdateSettings { disk_associations, ..UpdateSettings::default() };
+    // An agent older than the message has no names for disks.
+    let _ = op.context.agent(&op.vm).update_settings(&settings).await?;
+    Ok(())
+}
+
+async fn record_mounted(op: &mut AttachDisk) -> Result<(), StepError> {
+    op.context.ledger.record(&Fact::DiskMounted { disk: op.disk()?.cid.clone() }).await?;
+    if let Some(disk) = &mut op.disk {
+        (disk.active, disk.mounted, disk.vm) = (true, true, Some(op.vm.cid.clone()));
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Removes a VM; its disks survive. The record goes only after the cloud confirmed.
+
+use windlass_planning::records::VmRecord;
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::Change;
+
+/// A VM to be removed.
+#[derive(Debug)]
+pub struct DeleteVm {
+    /// What everything works with.
+    pub context: Context,
+    /// The VM.
+    pub vm: VmRecord,
+}
+
+static STEPS: &[Step<DeleteVm>] =
+    &[Step { name: "deleting VM", is_done: |_| false, act: |op| Box::pin(delete(op)), undo: None }];
+
+impl Operation for DeleteVm {
+    const NAME: &'static str = "deleting the VM";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn delete(op: &mut DeleteVm) -> Result<(), StepError> {
+    let change = Change::DeleteVm { cid: op.vm.cid.clone() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+}

@@ -1,0 +1,54 @@
+//! Unmounts and detaches a disk.
+
+use windlass_planning::records::{DiskRecord, VmRecord};
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::Change;
+
+/// A disk to be detached.
+#[derive(Debug)]
+pub struct DetachDisk {
+    /// What everything works with.
+    pub context: Context,
+    /// From this VM.
+    pub vm: VmRecord,
+    /// This disk.
+    pub disk: DiskRecord,
+}
+
+static STEPS: &[Step<DetachDisk>] = &[
+    Step { name: "unmounting disk", is_done: |_| false, act: |op| Box::pin(unmount(op)), undo: None },
+    Step { name: "making the agent forget the disk", is_done: |_| false, act: |op| Box::pin(forget(op)), undo: None },
+    Step { name: "detaching disk", is_done: |_| false, act: |op| Box::pin(detach(op)), undo: None },
+];
+
+impl Operation for DetachDisk {
+    const NAME: &'static str = "detaching the disk";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn unmount(op: &mut DetachDisk) -> Result<(), StepError> {
+    let agent = op.context.agent(&op.vm);
+    if agent.list_disk().await?.contains(&op.disk.cid) {
+        agent.unmount_disk(&op.disk.cid).await?;
+    }
+    Ok(())
+}
+
+async fn forget(op: &mut DetachDisk) -> Result<(), StepError> {
+    // An agent older than the message has the disk from its settings, which the CPI corrects.
+    let _ = op.context.agent(&op.vm).remove_persistent_disk(&op.disk.cid).await?;
+    Ok(())
+}
+
+async fn detach(op: &mut DetachDisk) -> Result<(), StepError> {
+    let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk.cid.clone() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+}

@@ -1,0 +1,135 @@
+//! Puts a new disk in the place of an attached one, with a copy of its data. The old one becomes an orphan and keeps its data.
+//!
+//! A disk that has a name is none that the agent mounts, so nobody can copy it: the new one is empty, and a warning says so.
+
+use windlass_contract::agent::DiskAssociation;
+use windlass_planning::plan::DiskSpec;
+use windlass_planning::records::{DiskRecord, VmRecord};
+
+use super::{AttachDisk, Context, DetachDisk, Operation, Step, StepError, run};
+use crate::ledger::Fact;
+
+/// A disk to be replaced.
+#[derive(Debug)]
+pub struct MigrateDisk {
+    /// What everything works with.
+    pub context: Context,
+    /// The VM that it is attached to.
+    pub vm: VmRecord,
+    /// The disk that goes.
+    pub old: DiskRecord,
+    /// What the new one shall be.
+    pub spec: DiskSpec,
+    /// The new one, once it is attached.
+    pub new: Option<DiskRecord>,
+    /// Other disks of the VM that have names.
+    pub named: Vec<DiskAssociation>,
+    /// Whether the new one is the instance's disk now.
+    pub took_over: bool,
+}
+
+static STEPS: &[Step<MigrateDisk>] = &[
+    // An earlier try may have ended with the new disk in its place, and the new disk is gone again. One that fails may have
+    // left nothing in its place, and jobs would write beside the disk.
+    Step {
+        name: "mounting the old disk",
+        is_done: MigrateDisk::has_name,
+        act: |op| Box::pin(mount_old(op)),
+        undo: Some(|op| Box::pin(mount_old(op))),
+    },
+    Step {
+        name: "attaching the new disk",
+        is_done: |_| false,
+        act: |op| Box::pin(attach_new(op)),
+        undo: Some(|op| Box::pin(detach_new(op))),
+    },
+    Step { name: "migrating disk", is_done: |_| false, act: |op| Box::pin(migrate(op)), undo: None },
+    Step { name: "recording the new disk", is_done: |_| false, act: |op| Box::pin(take_over(op)), undo: None },
+    Step { name: "detaching the old disk", is_done: |_| false, act: |op| Box::pin(detach_old(op)), undo: None },
+    Step { name: "orphaning the old disk", is_done: |_| false, act: |op| Box::pin(orphan_old(op)), undo: None },
+];
+
+impl Operation for MigrateDisk {
+    const NAME: &'static str = "migrating the disk";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+impl MigrateDisk {
+    /// Puts a disk like `spec` in the place of `old`.
+    pub fn new(context: Context, vm: VmRecord, old: DiskRecord, spec: DiskSpec, named: Vec<DiskAssociation>) -> Self {
+        Self { context, vm, old, spec, new: None, named, took_over: false }
+    }
+
+    fn has_name(&self) -> bool {
+        !self.spec.name.is_empty()
+    }
+
+    fn new_disk(&self) -> Result<&DiskRecord, StepError> {
+        self.new.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no new disk", self.context.instance)))
+    }
+}
+
+async fn mount_old(op: &mut MigrateDisk) -> Result<(), StepError> {
+    if op.took_over {
+        return Ok(());
+    }
+    let agent = op.context.agent(&op.vm);
+    let is_listed = agent.list_disk().await?.contains(&op.old.cid);
+    if !is_listed || agent.get_state(true).await?.has_store() == Some(false) {
+        agent.mount_disk(&op.old.cid, None).await?;
+    }
+    Ok(())
+}
+
+async fn attach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
+    let (context, vm, named) = (op.context.clone(), op.vm.clone(), op.named.clone());
+    let mut attach = AttachDisk::new(context, vm, op.spec.clone(), None, named);
+    // Not before it has the data.
+    attach.takes_over = false;
+    run(&mut attach).await?;
+    op.new = attach.disk;
+    Ok(())
+}
+
+async fn detach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
+    let Some(disk) = op.new.clone().filter(|_| !op.took_over) else { return Ok(()) };
+    Ok(run(&mut DetachDisk { context: op.context.clone(), vm: op.vm.clone(), disk }).await?)
+}
+
+async fn migrate(op: &mut MigrateDisk) -> Result<(), StepError> {
+    if op.has_name() {
+        let (name, old, instance) = (&op.spec.name, &op.old.cid, &op.context.instance);
+        op.context.progress.warning(&format!(
+            "the disk '{name}' of {instance} is a new one, and empty: disks with names cannot be copied; the data is on the \
+             orphaned disk {old}"
+        ));
+        return Ok(());
+    }
+    Ok(op.context.agent(&op.vm).migrate_disk(&op.old.cid, &op.new_disk()?.cid).await?)
+}
+
+async fn take_over(op: &mut MigrateDisk) -> Result<(), StepError> {
+    let fact = Fact::DiskReplaced { old: op.old.cid.clone(), new: op.new_disk()?.cid.clone() };
+    op.context.ledger.record(&fact).await?;
+    op.took_over = true;
+    if let Some(new) = &mut op.new {
+        (new.active, new.mounted) = (true, true);
+    }
+    Ok(())
+}
+
+async fn detach_old(op: &mut MigrateDisk) -> Result<(), StepError> {
+    let (context, vm, disk) = (op.context.clone(), op.vm.clone(), op.old.clone());
+    Ok(run(&mut DetachDisk { context, vm, disk }).await?)
+}
+
+async fn orphan_old(op: &mut MigrateDisk) -> Result<(), StepError> {
+    Ok(op.context.ledger.record(&Fact::DiskOrphaned { disk: op.old.cid.clone() }).await?)
+}

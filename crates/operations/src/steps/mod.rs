@@ -1,0 +1,307 @@
+//! How things are done: every operation is a table of steps, read from top to bottom.
+//!
+//! A step has a check (is it true already? then it is skipped), an action, and where possible its undo. When a step
+//! fails, those that ran are undone from the last to the first; failures of undoing are kept beside the first error.
+//! Because of the checks, an operation that was interrupted is simply run again.
+//!
+//! One file per operation: the table first, then the functions. [`Work`] carries out a plan's actions with them.
+
+mod attach_disk;
+mod create_vm;
+mod delete_vm;
+mod detach_disk;
+mod migrate_disk;
+mod resize_disk;
+mod set_metadata;
+mod start_instance;
+mod stop_instance;
+mod swap_vm;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use windlass_agent_client::Agent;
+use windlass_contract::{ApiVersion, Object};
+
+pub use attach_disk::AttachDisk;
+pub use create_vm::CreateVm;
+pub use delete_vm::DeleteVm;
+pub use detach_disk::DetachDisk;
+pub use migrate_disk::MigrateDisk;
+pub use resize_disk::ResizeDisk;
+pub use set_metadata::SetMetadata;
+pub use start_instance::StartInstance;
+pub use stop_instance::StopInstance;
+pub use swap_vm::SwapVm;
+pub use work::{Work, WorkError};
+
+use crate::agents::Agents;
+use crate::clock;
+use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
+use crate::ledger::{Change, Fact, Ledger, LedgerError};
+use windlass_pki::PkiError;
+use windlass_planning::records::VmRecord;
+
+/// How soon somebody who waits notices that nobody wants it any more.
+const CANCELLATION_LOOK: Duration = Duration::from_millis(100);
+
+/// A step of an operation on `S`.
+pub(crate) struct Step<S: 'static> {
+    /// Shown while it runs, and in errors.
+    pub(crate) name: &'static str,
+    /// Whether there is nothing to do.
+    pub(crate) is_done: fn(&S) -> bool,
+    /// Does it.
+    pub(crate) act: for<'a> fn(&'a mut S) -> BoxFuture<'a, Result<(), StepError>>,
+    /// Takes it back.
+    pub(crate) undo: Option<Undo<S>>,
+}
+
+type Undo<S> = for<'a> fn(&'a mut S) -> BoxFuture<'a, Result<(), StepError>>;
+
+/// why a step failed
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// the cloud
+    #[error(transparent)]
+    Cloud(#[from] ChangeError),
+    /// the agent
+    #[error(transparent)]
+    Agent(#[from] windlass_agent_client::CallError),
+    /// the agent never got ready
+    #[error(transparent)]
+    NotReady(#[from] windlass_agent_client::NotReady),
+    /// the records
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// the certificates
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// an operation that is a part of this one failed
+    #[error(transparent)]
+    Part(Box<OperationError>),
+    /// a record that should be there is not
+    #[error("{0}")]
+    Missing(String),
+    /// the jobs do not run
+    #[error("{instance} is not running after update, but {state}{}; see its logs", named(.failing))]
+    NotRunning {
+        /// The instance.
+        instance: String,
+        /// What its agent says instead.
+        state: String,
+        /// The processes that do not run.
+        failing: Vec<String>,
+    },
+    /// the task was cancelled
+    #[error("the task was cancelled")]
+    Cancelled,
+}
+
+/// an operation failed
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} of {subject} failed while {step}{}", undone(.undo_failures))]
+pub struct OperationError {
+    /// Such as `create VM`.
+    pub operation: &'static str,
+    /// The instance.
+    pub subject: String,
+    /// The step.
+    pub step: &'static str,
+    /// Why.
+    #[source]
+    pub cause: StepError,
+    /// What could not be taken back, and why.
+    pub undo_failures: Vec<(&'static str, StepError)>,
+}
+
+fn named(processes: &[String]) -> String {
+    if processes.is_empty() { String::new() } else { format!(" ({})", processes.join(", ")) }
+}
+
+fn undone(failures: &[(&'static str, StepError)]) -> String {
+    failures.iter().map(|(step, error)| format!("; taking back '{step}' failed, too: {error}")).collect()
+}
+
+impl From<OperationError> for StepError {
+    fn from(error: OperationError) -> Self {
+        match error.cause {
+            Self::Cancelled => Self::Cancelled,
+            _ => Self::Part(Box::new(error)),
+        }
+    }
+}
+
+/// Something that a table of steps works on.
+pub(crate) trait Operation: Sized + 'static {
+    /// For people.
+    const NAME: &'static str;
+    /// What everything works with.
+    fn context(&self) -> &Context;
+    /// The steps.
+    fn steps() -> &'static [Step<Self>];
+}
+
+/// Runs an operation.
+pub(crate) async fn run<S: Operation>(scene: &mut S) -> Result<(), OperationError> {
+    let mut ran = Vec::new();
+    for step in S::steps() {
+        if (step.is_done)(scene) {
+            continue;
+        }
+        scene.context().progress.status(step.name);
+        // A step that failed may have done a part of its work, so it is undone as well.
+        ran.push(step);
+        let result = match scene.context().progress.is_cancelled() {
+            true => Err(StepError::Cancelled),
+            false => (step.act)(scene).await,
+        };
+        if let Err(cause) = result {
+            scene.context().progress.failed(step.name);
+            let undo_failures = unwind(scene, &ran).await;
+            let subject = scene.context().instance.to_string();
+            return Err(OperationError { operation: S::NAME, subject, step: step.name, cause, undo_failures });
+        }
+    }
+    Ok(())
+}
+
+async fn unwind<S: Operation>(scene: &mut S, ran: &[&'static Step<S>]) -> Vec<(&'static str, StepError)> {
+    let mut failures = Vec::new();
+    for step in ran.iter().rev() {
+        if let Some(undo) = step.undo
+            && let Err(error) = undo(scene).await
+        {
+            failures.push((step.name, error));
+        }
+    }
+    failures
+}
+
+/// Hears how far an operation is, and knows whether it shall go on.
+pub trait Progress: Send + Sync + std::fmt::Debug {
+    /// What is being done now.
+    fn status(&self, status: &str);
+    /// A line of the CPI's log.
+    fn cpi_log(&self, line: &str);
+    /// Something that people should know.
+    fn warning(&self, message: &str);
+    /// Whether the task was cancelled.
+    fn is_cancelled(&self) -> bool;
+    /// This step failed; what was done before it is taken back after this.
+    fn failed(&self, _status: &str) {}
+}
+
+/// What every operation on an instance works with.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The records.
+    pub ledger: Arc<dyn Ledger>,
+    /// The clouds.
+    pub clouds: Clouds,
+    /// The agents.
+    pub agents: Arc<Agents>,
+    /// Who listens.
+    pub progress: Arc<dyn Progress>,
+    /// The task.
+    pub task: Option<i64>,
+    /// The instance.
+    pub instance: Arc<InstanceIdentity>,
+}
+
+/// An instance, as metadata and agents name it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InstanceIdentity {
+    /// The director's name.
+    pub director: String,
+    /// Its deployment.
+    pub deployment: String,
+    /// Its group.
+    pub group: String,
+    /// Counted from 0.
+    pub index: i64,
+    /// A UUID.
+    pub id: String,
+    /// Its zone.
+    pub az: Option<String>,
+    /// For the clouds.
+    pub tags: Object,
+}
+
+impl std::fmt::Display for InstanceIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.group, self.id)
+    }
+}
+
+impl Context {
+    async fn perform(
+        &self,
+        cpi: &str,
+        stemcell_version: Option<ApiVersion>,
+        change: Change,
+    ) -> Result<Fact, StepError> {
+        let log = |line: &str| self.progress.cpi_log(line);
+        let who = OnBehalfOf { ledger: &*self.ledger, task: self.task, log: &log };
+        Ok(self.clouds.perform(who, cpi, stemcell_version, change).await?)
+    }
+
+    /// Waits until a VM's agent answers, which may take long, unless the task is cancelled meanwhile.
+    async fn wait_for_agent(&self, vm: &VmRecord, patience: Duration) -> Result<(), StepError> {
+        let agent = self.agent(vm);
+        let cancelled = async {
+            while !self.progress.is_cancelled() {
+                tokio::time::sleep(CANCELLATION_LOOK).await;
+            }
+        };
+        tokio::select! {
+            ready = agent.wait_until_ready(patience) => Ok(ready?),
+            () = cancelled => Err(StepError::Cancelled),
+        }
+    }
+
+    fn agent(&self, vm: &VmRecord) -> Agent {
+        self.agents.of(vm)
+    }
+
+    /// What a cloud shows about a VM.
+    fn vm_metadata(&self) -> Object {
+        let instance = &self.instance;
+        let mut metadata = instance.tags.clone();
+        metadata.extend(text_entries([
+            ("director", instance.director.clone()),
+            ("deployment", instance.deployment.clone()),
+            ("id", instance.id.clone()),
+            ("job", instance.group.clone()),
+            ("instance_group", instance.group.clone()),
+            ("index", instance.index.to_string()),
+            ("name", instance.to_string()),
+            ("created_at", clock::rfc3339(clock::now())),
+        ]));
+        metadata
+    }
+
+    /// What a cloud shows about a disk.
+    fn disk_metadata(&self) -> Object {
+        let instance = &self.instance;
+        let mut metadata = instance.tags.clone();
+        metadata.extend(text_entries([
+            ("director", instance.director.clone()),
+            ("deployment", instance.deployment.clone()),
+            ("instance_id", instance.id.clone()),
+            ("instance_index", instance.index.to_string()),
+            ("instance_group", instance.group.clone()),
+            ("attached_at", clock::rfc3339(clock::now())),
+        ]));
+        metadata
+    }
+}
+
+fn text_entries<const N: usize>(entries: [(&str, String); N]) -> impl Iterator<Item = (String, serde_json::Value)> {
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value.into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Makes a disk larger in place, where the cloud can. Some clouds say that they did and did nothing, so the size that the VM
+//! sees afterwards decides. What was not resized is left as it was, for the caller to copy it to a larger disk.
+
+use windlass_contract::agent::DiskAssociation;
+use windlass_contract::cpi::ErrorType;
+use windlass_planning::plan::DiskSpec;
+use windlass_planning::records::{DiskRecord, VmRecord};
+
+use super::{AttachDisk, Context, DetachDisk, Operation, Step, StepError, run};
+use crate::clouds::ChangeError;
+use crate::ledger::{Change, Fact};
+
+/// A disk to be made larger.
+#[derive(Debug)]
+pub struct ResizeDisk {
+    /// What everything works with.
+    pub context: Context,
+    /// The VM that it is attached to.
+    pub vm: VmRecord,
+    /// The disk.
+    pub disk: DiskRecord,
+    /// What it shall be.
+    pub spec: DiskSpec,
+    /// Other disks of the VM that have names.
+    pub named: Vec<DiskAssociation>,
+    /// How large the VM saw it before, in KiB; none if its agent does not tell.
+    pub seen_before: Option<u64>,
+    /// Why it is as large as it was, if so.
+    pub refused: Option<String>,
+}
+
+static STEPS: &[Step<ResizeDisk>] = &[
+    Step { name: "looking at the disk", is_done: |_| false, act: |op| Box::pin(look(op)), undo: None },
+    Step {
+        name: "releasing the disk",
+        is_done: |_| false,
+        act: |op| Box::pin(detach(op)),
+        undo: Some(|op| Box::pin(attach(op))),
+    },
+    Step { name: "resizing disk", is_done: |_| false, act: |op| Box::pin(resize(op)), undo: None },
+    Step { name: "taking the disk back", is_done: |_| false, act: |op| Box::pin(attach(op)), undo: None },
+    Step { name: "comparing sizes", is_done: |op| op.refused.is_some(), act: |op| Box::pin(compare(op)), undo: None },
+    Step { name: "recording the size", is_done: |op| op.refused.is_some(), act: |op| Box::pin(record(op)), undo: None },
+];
+
+impl Operation for ResizeDisk {
+    const NAME: &'static str = "resizing the disk";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+impl ResizeDisk {
+    /// Makes `disk` as large as `spec`.
+    pub fn new(context: Context, vm: VmRecord, disk: DiskRecord, spec: DiskSpec, named: Vec<DiskAssociation>) -> Self {
+        Self { context, vm, disk, spec, named, seen_before: None, refused: None }
+    }
+}
+
+/// Of several disks the agent tells the size of the one that it mounts itself.
+async fn size_seen(op: &ResizeDisk) -> Result<Option<u64>, StepError> {
+    if !op.spec.name.is_empty() {
+        return Ok(None);
+    }
+    Ok(op.context.agent(&op.vm).get_state(true).await?.persistent_disk_kib())
+}
+
+async fn look(op: &mut ResizeDisk) -> Result<(), StepError> {
+    op.seen_before = size_seen(op).await?;
+    Ok(())
+}
+
+async fn detach(op: &mut ResizeDisk) -> Result<(), StepError> {
+    let (context, vm, disk) = (op.context.clone(), op.vm.clone(), op.disk.clone());
+    Ok(run(&mut DetachDisk { context, vm, disk }).await?)
+}
+
+async fn resize(op: &mut ResizeDisk) -> Result<(), StepError> {
+    let change = Change::ResizeDisk { cid: op.disk.cid.clone(), size: op.spec.size };
+    match op.context.perform(&op.disk.cpi, None, change).await {
+        Err(StepError::Cloud(ChangeError::Call { source, .. }))
+            if source
+                .cpi_error()
+                .is_some_and(|error| error.kind == ErrorType::NotSupported || error.is_not_implemented()) =>
+        {
+            op.refused = Some("the CPI cannot resize it".to_owned());
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+async fn attach(op: &mut ResizeDisk) -> Result<(), StepError> {
+    let (context, vm, named) = (op.context.clone(), op.vm.clone(), op.named.clone());
+    Ok(run(&mut AttachDisk::new(context, vm, op.spec.clone(), Some(op.disk.clone()), named)).await?)
+}
+
+async fn compare(op: &mut ResizeDisk) -> Result<(), StepError> {
+    let seen = size_seen(op).await?;
+    if has_grown(op.seen_before, seen, op.disk.size) == Some(false) {
+        let (cid, size, instance) = (&op.disk.cid, op.spec.size, &op.context.instance);
+        let refused = format!(
+            "the CPI says that the disk {cid} of {instance} has {size} MiB now, but the VM sees no growth; its data is copied to \
+             a new disk instead"
+        );
+        op.context.progress.warning(&refused);
+        op.refused = Some(refused);
+    }
+    Ok(())
+}
+
+/// Whether a disk that had `from` MiB is larger now; none if nobody can tell. More than the whole disk had is a growth also
+/// when an earlier try made it.
+fn has_grown(before: Option<u64>, after: Option<u64>, from: u64) -> Option<bool> {
+    let (before, after) = (before?, after?);
+    Some(after > before || after > from * 1024)
+}
+
+async fn record(op: &mut ResizeDisk) -> Result<(), StepError> {
+    let fact = Fact::DiskResized { disk: op.disk.cid.clone(), size: op.spec.size };
+    op.context.ledger.record(&fact).await?;
+    op.disk.size = op.spec.size;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_size_that_was_seen_to_stay_is_no_growth() {
+        assert_eq!(has_grown(Some(60_000), Some(60_000), 64), Some(false));
+        assert_eq!(has_grown(Some(60_000), Some(120_000), 64), Some(true));
+        assert_eq!(has_grown(Some(120_000), Some(120_000), 64), Some(true), "an earlier try made it grow");
+        assert_eq!(has_grown(None, Some(120_000), 64), None, "agents that tell nothing are no reason to copy");
+        assert_eq!(has_grown(Some(60_000), None, 64), None);
+    }
+}

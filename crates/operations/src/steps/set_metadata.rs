@@ -1,0 +1,52 @@
+//! Tells the cloud what a VM and its disks are called now.
+
+use windlass_planning::records::{DiskRecord, VmRecord};
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::Change;
+
+/// A VM whose names change.
+#[derive(Debug)]
+pub struct SetMetadata {
+    /// What everything works with.
+    pub context: Context,
+    /// The VM.
+    pub vm: VmRecord,
+    /// Its disks.
+    pub disks: Vec<DiskRecord>,
+}
+
+static STEPS: &[Step<SetMetadata>] = &[
+    Step { name: "naming the VM", is_done: |_| false, act: |op| Box::pin(name_vm(op)), undo: None },
+    Step {
+        name: "naming its disks",
+        is_done: |op| op.disks.is_empty(),
+        act: |op| Box::pin(name_disks(op)),
+        undo: None,
+    },
+];
+
+impl Operation for SetMetadata {
+    const NAME: &'static str = "setting metadata";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn name_vm(op: &mut SetMetadata) -> Result<(), StepError> {
+    let change = Change::SetVmMetadata { cid: op.vm.cid.clone(), metadata: op.context.vm_metadata() };
+    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+}
+
+async fn name_disks(op: &mut SetMetadata) -> Result<(), StepError> {
+    for disk in &op.disks {
+        let change = Change::SetDiskMetadata { cid: disk.cid.clone(), metadata: op.context.disk_metadata() };
+        op.context.perform(&disk.cpi, op.vm.stemcell.api_version, change).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Tells an agent what its instance shall be, and starts it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_agent_client::AgentState;
+use windlass_planning::desired::WatchTime;
+use windlass_planning::plan::InstanceSpec;
+use windlass_planning::records::VmRecord;
+
+use super::{Context, Operation, Step, StepError};
+
+/// What agents say when everything runs.
+const RUNNING: &str = "running";
+/// How often an instance is looked at between the first and the last look, within these limits.
+const LOOKS: u32 = 9;
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// An instance to be started.
+#[derive(Debug)]
+pub struct StartInstance {
+    /// What everything works with.
+    pub context: Context,
+    /// Its VM.
+    pub vm: VmRecord,
+    /// What it shall be.
+    pub spec: InstanceSpec,
+    /// From when on it is looked at, and until when it must run; none for not waiting for that.
+    pub watch: Option<WatchTime>,
+}
+
+static STEPS: &[Step<StartInstance>] = &[
+    Step { name: "configuring jobs", is_done: |_| false, act: |op| Box::pin(apply(op)), undo: None },
+    Step {
+        name: "executing pre-start",
+        is_done: |_| false,
+        act: |op| Box::pin(run_script(op, "pre-start")),
+        undo: None,
+    },
+    Step { name: "starting jobs", is_done: |_| false, act: |op| Box::pin(start(op)), undo: None },
+    Step {
+        name: "executing post-start",
+        is_done: |op| op.watch.is_none(),
+        act: |op| Box::pin(run_script(op, "post-start")),
+        undo: None,
+    },
+];
+
+impl Operation for StartInstance {
+    const NAME: &'static str = "starting";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
+    let instance = &op.context.instance;
+    let spec = json!({
+        "deployment": instance.deployment,
+        "name": instance.group,
+        "job": {"name": instance.group, "template": "", "version": "", "templates": []},
+        "index": instance.index,
+        "id": instance.id,
+        "az": instance.az,
+        "networks": op.vm.networks,
+        "packages": {},
+        "configuration_hash": "",
+        "persistent_disk": op.spec.managed_disk().map_or(0, |disk| disk.size),
+    });
+    Ok(op.context.agent(&op.vm).apply(&spec.as_object().cloned().unwrap_or_default()).await?)
+}
+
+async fn run_script(op: &mut StartInstance, name: &str) -> Result<(), StepError> {
+    let _ = op.context.agent(&op.vm).run_script(name, &Default::default()).await?;
+    Ok(())
+}
+
+async fn start(op: &mut StartInstance) -> Result<(), StepError> {
+    let agent = op.context.agent(&op.vm);
+    agent.start().await?;
+    let Some(watch) = op.watch else { return Ok(()) };
+    let (first_look, last_look) = (Duration::from_millis(watch.min), Duration::from_millis(watch.max));
+    let between = ((last_look - first_look) / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let begun = tokio::time::Instant::now();
+    let mut state = agent.get_state(false).await?;
+    // Without processes there is nothing that could fail later.
+    if state.job_state == RUNNING && state.processes.is_empty() {
+        return Ok(());
+    }
+    let mut next_look = begun + first_look;
+    loop {
+        tokio::time::sleep_until(next_look).await;
+        state = agent.get_state(false).await?;
+        if state.job_state == RUNNING {
+            return Ok(());
+        }
+        if op.context.progress.is_cancelled() {
+            return Err(StepError::Cancelled);
+        }
+        if begun.elapsed() >= last_look {
+            return Err(not_running(op, &state));
+        }
+        next_look = (next_look + between).min(begun + last_look);
+    }
+}
+
+fn not_running(op: &StartInstance, state: &AgentState) -> StepError {
+    let name = |process: &Value| process.get("name").and_then(Value::as_str).map(str::to_owned);
+    let fails = |process: &&Value| process.get("state").and_then(Value::as_str) != Some(RUNNING);
+    let failing: Vec<String> = state.processes.iter().filter(fails).filter_map(name).collect();
+    StepError::NotRunning { instance: op.context.instance.to_string(), state: state.job_state.clone(), failing }
+}

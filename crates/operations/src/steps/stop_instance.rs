@@ -1,0 +1,59 @@
+//! Drains and stops what runs on an instance.
+
+use windlass_agent_client::Drain;
+use windlass_planning::records::VmRecord;
+
+use super::{Context, Operation, Step, StepError};
+
+/// An instance to be stopped.
+#[derive(Debug)]
+pub struct StopInstance {
+    /// What everything works with.
+    pub context: Context,
+    /// Its VM.
+    pub vm: VmRecord,
+    /// Whether its jobs may finish what they do.
+    pub drain: bool,
+}
+
+static STEPS: &[Step<StopInstance>] = &[
+    Step {
+        name: "executing pre-stop",
+        is_done: |op| !op.drain,
+        act: |op| Box::pin(run_script(op, "pre-stop")),
+        undo: None,
+    },
+    Step { name: "executing drain", is_done: |op| !op.drain, act: |op| Box::pin(drain(op)), undo: None },
+    Step { name: "stopping jobs", is_done: |_| false, act: |op| Box::pin(stop(op)), undo: None },
+    Step {
+        name: "executing post-stop",
+        is_done: |_| false,
+        act: |op| Box::pin(run_script(op, "post-stop")),
+        undo: None,
+    },
+];
+
+impl Operation for StopInstance {
+    const NAME: &'static str = "stopping";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn run_script(op: &mut StopInstance, name: &str) -> Result<(), StepError> {
+    let _ = op.context.agent(&op.vm).run_script(name, &Default::default()).await?;
+    Ok(())
+}
+
+async fn drain(op: &mut StopInstance) -> Result<(), StepError> {
+    Ok(op.context.agent(&op.vm).drain(Drain::Shutdown).await?)
+}
+
+async fn stop(op: &mut StopInstance) -> Result<(), StepError> {
+    Ok(op.context.agent(&op.vm).stop().await?)
+}

@@ -1,0 +1,506 @@
+//! Manifest, configs and stemcells brought together: every name is looked up, every group is complete.
+
+use std::net::IpAddr;
+
+use windlass_contract::Object;
+use windlass_contract::cpi::methods::VmResources;
+
+use super::cloud_config::Section;
+use super::findings::{Findings, Place, Placed};
+use super::instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, VmSize};
+use super::networks::{NetworkDefinition, NetworkPlacement};
+use super::runtime_config::Candidate;
+use super::stemcells::StemcellChoice;
+use super::update::{UpdateSettings, VmStrategy};
+use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig};
+use crate::plan::DiskSpec;
+use crate::records::StemcellRecord;
+
+/// All documents, and the stemcells that were uploaded.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The manifest.
+    pub manifest: &'a DeploymentManifest,
+    /// All cloud configs.
+    pub cloud: &'a CloudConfig,
+    /// All runtime configs.
+    pub runtime: &'a RuntimeConfig,
+    /// All cpi configs.
+    pub cpis: &'a CpiConfig,
+    /// In every cloud.
+    pub stemcells: &'a [StemcellRecord],
+}
+
+/// A deployment in which every name means something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Desired {
+    /// Name.
+    pub deployment: String,
+    /// Groups in the order of the manifest.
+    pub groups: Vec<DesiredGroup>,
+    /// Ids of the stemcells in use.
+    pub stemcells: Vec<i64>,
+    /// Names of CPIs, each with the earlier names of the same one.
+    pub cpi_names: Vec<Vec<String>>,
+}
+
+/// A group in which every name means something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DesiredGroup {
+    /// Name.
+    pub name: String,
+    /// Where it stands in the manifest.
+    pub place: Place,
+    /// How many.
+    pub instances: usize,
+    /// Where they may be; one without a name when the group names none.
+    pub zones: Vec<Zone>,
+    /// How large its VMs are.
+    pub vm_size: DesiredSize,
+    /// Extensions together, the later over the earlier.
+    pub vm_extensions: Object,
+    /// The stemcell, once per CPI in use, by its present name.
+    pub stemcells: Vec<StemcellChoice>,
+    /// Its persistent disks.
+    pub disks: Vec<DiskSpec>,
+    /// Networks in the order of the manifest.
+    pub networks: Vec<DesiredNetwork>,
+    /// For the agent.
+    pub env: Object,
+    /// For the clouds: runtime config, deployment and group together.
+    pub tags: Object,
+    /// How it is updated.
+    pub update: UpdateSettings,
+    /// How a VM is replaced.
+    pub strategy: VmStrategy,
+    /// Whether it has VMs all the time.
+    pub lifecycle: Lifecycle,
+    /// Groups that it takes over, each with the zone of instances that have none.
+    pub migrated_from: Vec<(String, Option<String>)>,
+}
+
+/// Where instances may be.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Zone {
+    /// The az's name; none for nowhere in particular.
+    pub az: Option<String>,
+    /// The CPI that serves it.
+    pub cpi: String,
+    /// What only the cloud understands.
+    pub cloud_properties: Object,
+}
+
+/// The size of a VM.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DesiredSize {
+    /// Properties of a type.
+    Type {
+        /// Its name.
+        name: String,
+        /// What only the cloud understands.
+        cloud_properties: Object,
+    },
+    /// What the VM needs; the CPI of its zone says what that means.
+    Resources(VmResources),
+}
+
+/// A network of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DesiredNetwork {
+    /// From the cloud config.
+    pub definition: NetworkDefinition,
+    /// One per instance, or none.
+    pub static_ips: Vec<IpAddr>,
+    /// What it is the default for, sorted.
+    pub default: Vec<String>,
+    /// Networks of the same group share a network card.
+    pub nic_group: Option<String>,
+}
+
+/// Looks every name up. What is wrong is in the findings; groups that could not be completed are left out.
+pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
+    findings.begin("");
+    let mut chosen = Vec::new();
+    for reference in &wanted.manifest.stemcells {
+        match reference.choose(wanted.stemcells) {
+            Ok(choices) => chosen.push((reference.alias.value.as_str(), choices)),
+            Err(message) => {
+                findings.push(reference.version.problem(message));
+                chosen.push((reference.alias.value.as_str(), Vec::new()));
+            }
+        }
+    }
+    let resolver = Resolver { wanted, chosen };
+    let groups: Vec<_> = wanted.manifest.groups.iter().filter_map(|group| resolver.group(group, findings)).collect();
+    resolver.refuse_addons(&groups, findings);
+    let mut stemcells: Vec<i64> =
+        groups.iter().flat_map(|group| &group.stemcells).map(|stemcell| stemcell.id).collect();
+    stemcells.sort_unstable();
+    stemcells.dedup();
+    let names = |entry: &super::CpiEntry| {
+        std::iter::once(entry.name.clone()).chain(entry.migrated_from.iter().cloned()).collect()
+    };
+    Desired {
+        deployment: wanted.manifest.name.as_ref().map(|name| name.value.clone()).unwrap_or_default(),
+        groups,
+        stemcells,
+        cpi_names: wanted.cpis.cpis.iter().map(names).collect(),
+    }
+}
+
+impl Desired {
+    /// Whether both names mean the same CPI.
+    pub fn is_same_cpi(&self, one: &str, other: &str) -> bool {
+        let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted);
+        one == other || self.cpi_names.iter().any(|names| has(names, one) && has(names, other))
+    }
+
+    /// What CPIs have to calculate before there can be a plan.
+    pub fn resources(&self) -> Vec<(&str, VmResources)> {
+        let mut needed = Vec::new();
+        for group in &self.groups {
+            let DesiredSize::Resources(resources) = group.vm_size else { continue };
+            for zone in &group.zones {
+                let question = (zone.cpi.as_str(), resources);
+                if !needed.contains(&question) {
+                    needed.push(question);
+                }
+            }
+        }
+        needed
+    }
+}
+
+struct Resolver<'a> {
+    wanted: Wanted<'a>,
+    /// Stemcells by alias; none for an alias that means no stemcell.
+    chosen: Vec<(&'a str, Vec<StemcellChoice>)>,
+}
+
+impl Resolver<'_> {
+    fn group(&self, group: &InstanceGroup, findings: &mut Findings) -> Option<DesiredGroup> {
+        let problems = findings.problems().len();
+        let zones = self.zones(group, findings);
+        let vm_size = self.vm_size(group, findings);
+        let vm_extensions = self.vm_extensions(group, findings);
+        let disks = self.disks(group, findings);
+        let networks = self.networks(group, findings);
+        let stemcells = self.stemcells(group, &zones, findings);
+        for az in group.migrated_from.iter().filter_map(|from| from.az.as_ref()) {
+            self.wanted.cloud.find(Section::Azs, az, findings);
+        }
+        let has_vip =
+            networks.iter().any(|network| matches!(network.definition.placement, NetworkPlacement::Vip { .. }));
+        let (strategy, fallback) = group.strategy(has_vip);
+        if let Some(why) = fallback {
+            findings.warn(group.place.problem(format!(
+                "because of {why}, its VMs are replaced by delete-create instead of create-swap-delete"
+            )));
+        }
+        let mut tags = self.wanted.runtime.tags.clone();
+        tags.extend(self.wanted.manifest.tags.clone());
+        tags.extend(group.tags.clone());
+        if findings.problems().len() > problems {
+            return None;
+        }
+        Some(DesiredGroup {
+            name: group.name.clone(),
+            place: group.place.clone(),
+            instances: group.instances?,
+            zones,
+            vm_size: vm_size?,
+            vm_extensions,
+            stemcells: stemcells?,
+            disks,
+            networks,
+            env: group.env.clone(),
+            tags,
+            update: group.update,
+            strategy,
+            lifecycle: group.lifecycle,
+            migrated_from: group
+                .migrated_from
+                .iter()
+                .map(|from| (from.name.value.clone(), from.az.as_ref().map(|az| az.value.clone())))
+                .collect(),
+        })
+    }
+
+    fn zones(&self, group: &InstanceGroup, findings: &mut Findings) -> Vec<Zone> {
+        let cpis = self.wanted.cpis;
+        if group.azs.is_empty() {
+            return match cpis.of(None) {
+                Ok(cpi) => vec![Zone { cpi, ..Zone::default() }],
+                Err(_) => {
+                    findings.push(group.place.problem("needs 'azs', because each az names one of the CPIs"));
+                    Vec::new()
+                }
+            };
+        }
+        let mut zones = Vec::new();
+        for name in &group.azs {
+            if !self.wanted.cloud.find(Section::Azs, name, findings) {
+                continue;
+            }
+            for az in self.wanted.cloud.azs.iter().filter(|az| az.name == name.value) {
+                match cpis.of(az.cpi.as_deref()) {
+                    Ok(cpi) => zones.push(Zone {
+                        az: Some(az.name.clone()),
+                        cpi,
+                        cloud_properties: az.cloud_properties.clone(),
+                    }),
+                    Err(why) => findings.push(name.problem(format!("the az '{}' {why}", name.value))),
+                }
+            }
+        }
+        zones
+    }
+
+    fn vm_size(&self, group: &InstanceGroup, findings: &mut Findings) -> Option<DesiredSize> {
+        match group.vm_size.as_ref()? {
+            VmSize::Resources(resources) => Some(DesiredSize::Resources(*resources)),
+            VmSize::Type(name) => {
+                self.wanted.cloud.find(Section::VmTypes, name, findings);
+                let found = self.wanted.cloud.vm_types.iter().find(|vm_type| vm_type.name == name.value)?;
+                let cloud_properties = found.cloud_properties.clone();
+                Some(DesiredSize::Type { name: name.value.clone(), cloud_properties })
+            }
+        }
+    }
+
+    fn vm_extensions(&self, group: &InstanceGroup, findings: &mut Findings) -> Object {
+        let mut together = Object::new();
+        for name in &group.vm_extensions {
+            self.wanted.cloud.find(Section::VmExtensions, name, findings);
+            let found = self.wanted.cloud.vm_extensions.iter().filter(|extension| extension.name == name.value);
+            found.for_each(|extension| together.extend(extension.cloud_properties.clone()));
+        }
+        together
+    }
+
+    fn disks(&self, group: &InstanceGroup, findings: &mut Findings) -> Vec<DiskSpec> {
+        let mut disks = Vec::new();
+        for disk in &group.disks {
+            let name = disk.name.clone();
+            match &disk.size {
+                DiskSize::Size(size) => disks.push(DiskSpec { name, size: *size, cloud_properties: Object::new() }),
+                DiskSize::Type(kind) => {
+                    self.wanted.cloud.find(Section::DiskTypes, kind, findings);
+                    let found = self.wanted.cloud.disk_types.iter().find(|found| found.name == kind.value);
+                    disks.extend(found.map(|found| DiskSpec {
+                        name,
+                        size: found.size,
+                        cloud_properties: found.cloud_properties.clone(),
+                    }));
+                }
+            }
+        }
+        disks
+    }
+
+    /// None if it was said already why there is none.
+    fn stemcells(&self, group: &InstanceGroup, zones: &[Zone], findings: &mut Findings) -> Option<Vec<StemcellChoice>> {
+        let alias = group.stemcell.as_ref()?;
+        let Some((_, choices)) = self.chosen.iter().find(|(known, _)| *known == alias.value) else {
+            if self.wanted.manifest.knows_all_stemcells {
+                findings.push(alias.problem(format!("the alias '{}' is not in the manifest's stemcells", alias.value)));
+            }
+            return None;
+        };
+        let first = choices.first()?;
+        let mut stemcells: Vec<StemcellChoice> = Vec::new();
+        for zone in zones {
+            if stemcells.iter().any(|stemcell| stemcell.cpi == zone.cpi) {
+                continue;
+            }
+            match choices.iter().find(|choice| self.wanted.cpis.are_same(&choice.cpi, &zone.cpi)) {
+                Some(choice) => stemcells.push(StemcellChoice { cpi: zone.cpi.clone(), ..choice.clone() }),
+                None => findings.push(alias.problem(format!(
+                    "the stemcell {}/{} was not uploaded to the CPI '{}'; upload it again",
+                    first.name, first.version, zone.cpi
+                ))),
+            }
+        }
+        Some(stemcells)
+    }
+
+    /// With one network, that one is the default for everything; with several, the manifest says which.
+    fn networks(&self, group: &InstanceGroup, findings: &mut Findings) -> Vec<DesiredNetwork> {
+        let mut networks = Vec::new();
+        for network in &group.networks {
+            self.wanted.cloud.find(Section::Networks, &network.name, findings);
+            let Some(definition) =
+                self.wanted.cloud.networks.iter().find(|definition| definition.name == network.name.value)
+            else {
+                continue;
+            };
+            if self.wanted.cloud.is_readable(Section::Networks) {
+                self.check_zones(group, network, definition, findings);
+            }
+            let static_ips = check_static_ips(group, network, definition, findings);
+            let mut default: Vec<String> = Vec::new();
+            for purpose in &network.default {
+                if !["dns", "gateway", "addressable"].contains(&purpose.value.as_str()) {
+                    let message = format!("expected 'dns', 'gateway' or 'addressable', found '{}'", purpose.value);
+                    findings.push(purpose.problem(message));
+                } else if !default.contains(&purpose.value) {
+                    default.push(purpose.value.clone());
+                }
+            }
+            default.sort();
+            let nic_group = network.nic_group.clone();
+            networks.push(DesiredNetwork { definition: definition.clone(), static_ips, default, nic_group });
+        }
+        settle_defaults(group, &mut networks, findings);
+        networks
+    }
+
+    fn check_zones(
+        &self,
+        group: &InstanceGroup,
+        network: &GroupNetwork,
+        definition: &NetworkDefinition,
+        findings: &mut Findings,
+    ) {
+        let name = &network.name;
+        if group.azs.is_empty() && !definition.azs().is_empty() {
+            let message = format!("the subnets of '{}' name azs, so the group must name its own", name.value);
+            findings.push(name.problem(message));
+        }
+        // About a zone that does not exist enough was said.
+        let exists = |az: &&Placed<String>| self.wanted.cloud.azs.iter().any(|known| known.name == az.value);
+        for az in group.azs.iter().filter(exists).filter(|az| !definition.reaches(Some(&az.value))) {
+            findings.push(name.problem(format!("no subnet of '{}' reaches the az '{}'", name.value, az.value)));
+        }
+    }
+
+    /// An addon with jobs is like jobs in the manifest.
+    fn refuse_addons(&self, groups: &[DesiredGroup], findings: &mut Findings) {
+        let own = self.wanted.manifest.addons.iter().map(|addon| ("", addon));
+        let runtime = self.wanted.runtime.addons.iter().map(|(document, addon)| (document.as_str(), addon));
+        let deployment = self.wanted.manifest.name.as_ref().map_or("", |name| &name.value);
+        for (document, addon) in own.chain(runtime).filter(|(_, addon)| addon.has_jobs) {
+            let applies = |group: &&DesiredGroup| {
+                addon.applies_to(&Candidate {
+                    deployment,
+                    group: &group.name,
+                    lifecycle: group.lifecycle.as_str(),
+                    os: group.stemcells.first().map_or("", |stemcell| &stemcell.os),
+                    networks: group.networks.iter().map(|network| network.definition.name.as_str()).collect(),
+                    azs: group.zones.iter().filter_map(|zone| zone.az.as_deref()).collect(),
+                })
+            };
+            if let Some(group) = groups.iter().find(applies) {
+                findings.begin(document);
+                findings.push(addon.name.problem(format!(
+                    "the addon '{}' has jobs for the group '{}', and this director cannot run jobs yet; \
+                     remove it, or exclude the group",
+                    addon.name.value, group.name
+                )));
+            }
+        }
+        findings.begin("");
+    }
+}
+
+/// The addresses, if there is one for each instance and each can be had.
+fn check_static_ips(
+    group: &InstanceGroup,
+    network: &GroupNetwork,
+    definition: &NetworkDefinition,
+    findings: &mut Findings,
+) -> Vec<IpAddr> {
+    let name = &network.name;
+    let given = match (&definition.placement, &network.static_ips) {
+        (NetworkPlacement::Vip { pool, .. }, None) if pool.is_empty() => {
+            findings.push(name.problem(format!(
+                "the vip network '{}' needs static_ips here, or subnets with 'static' in the cloud config",
+                name.value
+            )));
+            return Vec::new();
+        }
+        (_, None) => return Vec::new(),
+        (NetworkPlacement::Dynamic(_), Some(_)) => {
+            let message =
+                format!("the network '{}' is dynamic, so the cloud chooses addresses; remove static_ips", name.value);
+            findings.push(name.problem(message));
+            return Vec::new();
+        }
+        (NetworkPlacement::Vip { pool, .. }, Some(_)) if !pool.is_empty() => {
+            let message = format!("the vip network '{}' has addresses of its own; remove static_ips", name.value);
+            findings.push(name.problem(message));
+            return Vec::new();
+        }
+        (_, Some(given)) => given,
+    };
+    let problems = findings.problems().len();
+    let total = given.iter().fold(0_u128, |total, range| total.saturating_add(range.value.size()));
+    let Some(instances) = group.instances else { return Vec::new() };
+    if total != instances as u128 {
+        let message = format!("there are {total} static_ips for {instances} instances; give one each");
+        findings.push(name.problem(message));
+        return Vec::new();
+    }
+    for (index, range) in given.iter().enumerate() {
+        if let Some(other) = given[..index].iter().find(|other| other.value.overlaps(&range.value)) {
+            findings.push(range.problem(format!("{} is there already, in {}", range.value, other.value)));
+            continue;
+        }
+        if let NetworkPlacement::Manual(subnets) = &definition.placement {
+            let wrong = range.value.iter().find_map(|address| why_not_static(group, subnets, address));
+            if let Some(message) = wrong {
+                findings.push(range.problem(format!("{message} of network '{}'", name.value)));
+            }
+        }
+    }
+    if findings.problems().len() > problems {
+        return Vec::new();
+    }
+    given.iter().flat_map(|range| range.value.iter()).collect()
+}
+
+fn why_not_static(group: &InstanceGroup, subnets: &[super::Subnet], address: IpAddr) -> Option<String> {
+    let Some(subnet) = subnets.iter().find(|subnet| subnet.contains(address)) else {
+        return Some(format!("the static ip {address} is in no subnet"));
+    };
+    if subnet.is_reserved(address) {
+        return Some(format!("the static ip {address} is reserved, the gateway, or an end of a subnet"));
+    }
+    if !subnet.is_static(address) {
+        return Some(format!(
+            "the static ip {address} is not in 'static' of the subnet {}; add it there",
+            subnet.range
+        ));
+    }
+    let reached = group.azs.is_empty() || group.azs.iter().any(|az| subnet.reaches(Some(&az.value)));
+    (!reached).then(|| format!("the static ip {address} is for other azs than the group's, in subnet {}", subnet.range))
+}
+
+fn settle_defaults(group: &InstanceGroup, networks: &mut [DesiredNetwork], findings: &mut Findings) {
+    if networks.len() < group.networks.len() {
+        return;
+    }
+    if let [only] = networks {
+        for purpose in ["dns", "gateway"] {
+            if !only.default.iter().any(|claimed| claimed == purpose) {
+                only.default.push(purpose.to_owned());
+            }
+        }
+        only.default.sort();
+        return;
+    }
+    for (purpose, needed) in [("dns", true), ("gateway", true), ("addressable", false)] {
+        let claims: Vec<&Placed<String>> =
+            group.networks.iter().flat_map(|network| &network.default).filter(|claim| claim.value == purpose).collect();
+        match claims.as_slice() {
+            [] if needed && !group.networks.is_empty() => findings.push(group.place.problem(format!(
+                "with several networks, one must be the default for '{purpose}': add default: [{purpose}] to it"
+            ))),
+            [_, second, ..] => {
+                let message = format!("another network of the group is the default for '{purpose}' already");
+                findings.push(second.problem(message));
+            }
+            _ => {}
+        }
+    }
+}

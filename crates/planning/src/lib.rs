@@ -1,0 +1,16 @@
+//! What is, what should be, and what to do about it, with the reason for each action.
+//!
+//! Everything here is a function of its arguments: no database, no HTTP, no clock, no runtime. A deploy goes through it
+//! in this order:
+//!
+//! - [`records`]: what is, as plain types. A director keeps them in its database, create-env in its state file.
+//! - [`desired`]: what should be: the manifest and the configs, read and checked. All mistakes at once.
+//! - [`plan`]: the actions that lead from the one to the other.
+//! - [`problems`]: what cloud-check finds, and what can be done about it.
+//! - [`diff`]: what changes between two documents, for people.
+
+pub mod desired;
+pub mod diff;
+pub mod plan;
+pub mod problems;
+pub mod records;

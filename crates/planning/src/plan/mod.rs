@@ -1,0 +1,376 @@
+//! The plan: what a deploy will do, each action with its reason in words.
+//!
+//! [`plan`] is a pure function of what is wanted and what is. A deploy shows its plan, stores it and carries out exactly
+//! that. Planning a deployment that is where it should be gives an empty plan.
+//!
+//! - [`placement`]: which instances stay, which go, and in which zones new ones are made.
+//! - [`addresses`]: which addresses they get.
+//! - [`changes`]: what has to be done to one instance, and why.
+//! - [`state_change`]: what the operator asks of single instances.
+//! - [`planner`]: all of them together, group by group.
+
+mod addresses;
+mod changes;
+mod placement;
+mod planner;
+mod state_change;
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use windlass_contract::network::NetworkKind;
+use windlass_contract::{DiskCid, Networks, Object, StemcellCid, VmCid};
+
+use crate::desired::{Lifecycle, VmStrategy, WatchTime};
+use crate::records::{DiskRecord, InstanceRecord, InstanceState, StemcellOfVm};
+
+#[cfg(test)]
+mod tests;
+
+pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, plan, plan_deletion};
+pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
+
+/// What a deploy will do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The deployment.
+    pub deployment: String,
+    /// What the operator should look at; nothing that stops the deploy.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Instances that go away, first.
+    pub removed: Vec<InstancePlan>,
+    /// Instances that are wanted, by group in the order of the manifest.
+    pub groups: Vec<GroupPlan>,
+}
+
+/// What happens to a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupPlan {
+    /// Name.
+    pub name: String,
+    /// How many are tried first.
+    pub canaries: usize,
+    /// How many at a time.
+    pub max_in_flight: usize,
+    /// Whether it is updated by itself, rather than at the same time as its neighbours.
+    #[serde(default = "yes")]
+    pub serial: bool,
+    /// Whether all zones are updated at once, rather than one after the other.
+    #[serde(default)]
+    pub zones_at_once: bool,
+    /// How long a canary is watched.
+    #[serde(default)]
+    pub canary_watch_time: Option<WatchTime>,
+    /// How long every other instance is watched.
+    #[serde(default)]
+    pub update_watch_time: Option<WatchTime>,
+    /// Whether it has VMs all the time.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
+    /// How VMs are replaced.
+    #[serde(default)]
+    pub strategy: VmStrategy,
+    /// Its instances in the order of their update.
+    pub instances: Vec<InstancePlan>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What happens to an instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstancePlan {
+    /// A UUID.
+    pub id: String,
+    /// Its group.
+    pub group: String,
+    /// Counted from 0.
+    pub index: i64,
+    /// Its zone.
+    pub az: Option<String>,
+    /// Whether it is updated first.
+    pub bootstrap: bool,
+    /// Whether it shall run.
+    #[serde(default)]
+    pub state: InstanceState,
+    /// What it shall be; none for one that goes away.
+    pub spec: Option<InstanceSpec>,
+    /// In their order; none when it is what it shall be.
+    pub actions: Vec<Action>,
+}
+
+impl InstancePlan {
+    /// What happens to an instance on record, which stays what it shall be.
+    pub fn of(record: &InstanceRecord, actions: Vec<Action>) -> Self {
+        Self {
+            id: record.id.clone(),
+            group: record.group.clone(),
+            index: record.index,
+            az: record.az.clone(),
+            bootstrap: record.bootstrap,
+            state: record.state,
+            spec: record.spec.clone(),
+            actions,
+        }
+    }
+}
+
+/// One action and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// What.
+    #[serde(flatten)]
+    pub what: ActionKind,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// What is done to an instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum ActionKind {
+    /// Stop what runs on it.
+    Stop {
+        /// Whether its jobs are drained before.
+        #[serde(default = "yes")]
+        drain: bool,
+    },
+    /// Unmount and detach.
+    DetachDisk {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// Remove the VM; its disks survive.
+    DeleteVm {
+        /// The VM.
+        vm: VmCid,
+    },
+    /// Make a VM, or finish one whose agent never answered.
+    CreateVm,
+    /// Make a VM beside the one that is there.
+    CreateSpareVm,
+    /// The VM that was made beside this one takes its place; this one is given up.
+    SwapVm {
+        /// The old VM.
+        from: VmCid,
+    },
+    /// Tell the cloud what the VM and its disks are called.
+    SetMetadata,
+    /// Make a disk.
+    CreateDisk {
+        /// Empty for the one that the agent mounts by itself.
+        #[serde(default)]
+        name: String,
+        /// In MiB.
+        size: u64,
+    },
+    /// Attach and mount: the disk named, or the one just made.
+    AttachDisk {
+        /// The disk, if it exists already.
+        disk: Option<DiskCid>,
+        /// Empty for the one that the agent mounts by itself.
+        #[serde(default)]
+        name: String,
+    },
+    /// Make an attached disk larger, in place if the cloud can.
+    ResizeDisk {
+        /// The disk.
+        disk: DiskCid,
+        /// Empty for the one that the agent mounts by itself.
+        name: String,
+        /// In MiB.
+        from: u64,
+        /// In MiB.
+        to: u64,
+    },
+    /// Put a new disk in the place of an attached one, with a copy of its data.
+    MigrateDisk {
+        /// The disk.
+        disk: DiskCid,
+        /// Empty for the one that the agent mounts by itself.
+        name: String,
+        /// In MiB.
+        from: u64,
+        /// In MiB.
+        to: u64,
+    },
+    /// Give a disk up, keeping its data.
+    OrphanDisk {
+        /// The disk.
+        disk: DiskCid,
+    },
+    /// Tell the agent what it shall run, and start it.
+    Start,
+    /// Forget the instance.
+    RemoveInstance,
+}
+
+impl ActionKind {
+    /// For people.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Stop { drain: true } => "stop".to_owned(),
+            Self::Stop { drain: false } => "stop without draining".to_owned(),
+            Self::DetachDisk { disk } => format!("detach disk {disk}"),
+            Self::DeleteVm { vm } => format!("delete VM {vm}"),
+            Self::CreateVm => "create VM".to_owned(),
+            Self::CreateSpareVm => "create a VM beside the old one".to_owned(),
+            Self::SwapVm { from } => format!("swap VM {from} for the new one"),
+            Self::SetMetadata => "tell the cloud its names".to_owned(),
+            Self::CreateDisk { name, size } => format!("create disk{} of {size} MiB", quoted(name)),
+            Self::AttachDisk { disk: Some(disk), name } => format!("attach disk{} {disk}", quoted(name)),
+            Self::AttachDisk { disk: None, name } => format!("attach the new disk{}", quoted(name)),
+            Self::ResizeDisk { disk, to, .. } => format!("resize disk {disk} to {to} MiB"),
+            Self::MigrateDisk { disk, to, .. } => format!("migrate disk {disk} to a new one of {to} MiB"),
+            Self::OrphanDisk { disk } => format!("orphan disk {disk} (data is kept)"),
+            Self::Start => "start".to_owned(),
+            Self::RemoveInstance => "remove instance".to_owned(),
+        }
+    }
+
+    /// Whether it takes data away from what runs on the VM.
+    pub(crate) fn touches_data(&self, present: &CurrentInstance) -> bool {
+        match self {
+            Self::ResizeDisk { .. } | Self::MigrateDisk { .. } => true,
+            Self::DetachDisk { disk } => present.disks.iter().any(|found| found.cid == *disk && found.active),
+            _ => false,
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" '{name}'") }
+}
+
+/// What an instance shall be, completely.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstanceSpec {
+    /// The CPI that serves its zone.
+    pub cpi: String,
+    /// The stemcell in that cloud.
+    pub stemcell_cid: StemcellCid,
+    /// The stemcell.
+    pub stemcell: StemcellOfVm,
+    /// The name of the VM's type; none for one that is sized by what it needs.
+    pub vm_type: Option<String>,
+    /// Zone, type and extensions together.
+    pub cloud_properties: Object,
+    /// With addresses, where the director chooses them.
+    pub networks: Networks,
+    /// Its persistent disks.
+    #[serde(default)]
+    pub disks: Vec<DiskSpec>,
+    /// For the agent, without what the director adds.
+    pub env: Object,
+    /// For the clouds.
+    pub tags: Object,
+}
+
+/// What a disk shall be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiskSpec {
+    /// Empty for the one that the agent mounts by itself.
+    #[serde(default)]
+    pub name: String,
+    /// In MiB.
+    pub size: u64,
+    /// What only the cloud understands.
+    pub cloud_properties: Object,
+}
+
+impl InstanceSpec {
+    /// The disk that the agent mounts by itself.
+    pub fn managed_disk(&self) -> Option<&DiskSpec> {
+        self.disk("")
+    }
+
+    /// A disk by name.
+    pub fn disk(&self, name: &str) -> Option<&DiskSpec> {
+        self.disks.iter().find(|disk| disk.name == name)
+    }
+
+    /// Addresses that the director chose, with their networks.
+    pub fn reserved_addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        reserved_addresses(&self.networks)
+    }
+}
+
+/// Addresses that a director chose, with their networks.
+pub fn reserved_addresses(networks: &Networks) -> impl Iterator<Item = (&str, IpAddr)> {
+    networks
+        .iter()
+        .filter(|(_, network)| network.kind != NetworkKind::Dynamic)
+        .filter_map(|(name, network)| Some((name.as_str(), network.ip.as_ref()?.parse().ok()?)))
+}
+
+impl InstancePlan {
+    /// `group/uuid (index)`, as tasks name it.
+    pub fn label(&self) -> String {
+        format!("{}/{} ({})", self.group, self.id, self.index)
+    }
+
+    /// Whether it begins with a new VM, without anything being done to the one that is there.
+    pub fn begins_with_new_vm(&self) -> bool {
+        let first = self.actions.first().map(|action| &action.what);
+        matches!(first, Some(ActionKind::CreateVm | ActionKind::CreateSpareVm))
+    }
+}
+
+impl Plan {
+    /// Whether nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.instances().all(|instance| instance.actions.is_empty())
+    }
+
+    /// All wanted instances.
+    pub fn instances(&self) -> impl Iterator<Item = &InstancePlan> {
+        self.groups.iter().flat_map(|group| &group.instances)
+    }
+
+    /// Groups that are updated one after the other; those that stand together here are updated at the same time.
+    pub fn batches(&self) -> Vec<&[GroupPlan]> {
+        self.groups.chunk_by(|one, next| !one.serial && !next.serial).collect()
+    }
+
+    /// For people: one line per instance, one per action below it.
+    pub fn describe(&self) -> String {
+        let mut text: String = self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+        if self.is_empty() {
+            text.push_str(&format!("{}: nothing to do\n", self.deployment));
+            return text;
+        }
+        text.push_str(&format!("{}\n", self.deployment));
+        for instance in self.removed.iter().chain(self.instances()) {
+            if instance.actions.is_empty() {
+                continue;
+            }
+            text.push_str(&format!("  {}\n", instance.label()));
+            for action in &instance.actions {
+                text.push_str(&format!("    {}: {}\n", action.what.describe(), action.reason));
+            }
+        }
+        text
+    }
+}
+
+impl GroupPlan {
+    /// Instances that are not yet what they shall be, zone by zone in the order of their update.
+    pub fn changed_by_zone(&self) -> Vec<Vec<&InstancePlan>> {
+        let changed: Vec<_> = self.instances.iter().filter(|instance| !instance.actions.is_empty()).collect();
+        if self.zones_at_once {
+            return vec![changed];
+        }
+        changed.chunk_by(|one, next| one.az == next.az).map(<[_]>::to_vec).collect()
+    }
+}
+
+impl CurrentInstance {
+    /// The disk of that name: the one that was mounted, or else one that was made for it and matches.
+    pub(crate) fn disk(&self, wanted: &DiskSpec) -> Option<&DiskRecord> {
+        let named = || self.disks.iter().filter(|disk| disk.name == wanted.name);
+        let matches = |disk: &&DiskRecord| disk.size == wanted.size && disk.cloud_properties == wanted.cloud_properties;
+        named().find(|disk| disk.active).or_else(|| named().find(matches))
+    }
+}

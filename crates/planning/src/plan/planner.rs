@@ -1,0 +1,364 @@
+//! From what is to what is wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use windlass_contract::Object;
+use windlass_contract::cpi::methods::VmResources;
+
+use super::addresses::{Addresses, Tenant};
+use super::changes::{Fate, Goal, changes, fate, new_instance, obstacle, removal, resting, rests};
+use super::placement::{Present, Seat, place};
+use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
+use crate::desired::{Count, Desired, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
+use crate::records::{DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
+
+/// What is, as far as the director knows.
+#[derive(Debug, Clone, Default)]
+pub struct Current {
+    /// Instances of the deployment.
+    pub instances: Vec<CurrentInstance>,
+    /// Addresses in use in all deployments, by holder (`deployment/group/uuid`).
+    pub addresses: BTreeMap<IpAddr, String>,
+    /// What CPIs answered to [`Desired::resources`].
+    pub calculated: Calculated,
+}
+
+/// Cloud properties that CPIs calculated.
+#[derive(Debug, Clone, Default)]
+pub struct Calculated(Vec<(String, VmResources, Object)>);
+
+impl Calculated {
+    /// Keeps an answer.
+    pub fn insert(&mut self, cpi: &str, resources: VmResources, cloud_properties: Object) {
+        self.0.push((cpi.to_owned(), resources, cloud_properties));
+    }
+
+    fn get(&self, cpi: &str, resources: VmResources) -> Option<&Object> {
+        let is_it = |(known, of, _): &&(String, VmResources, Object)| known == cpi && *of == resources;
+        self.0.iter().find(is_it).map(|(_, _, cloud_properties)| cloud_properties)
+    }
+}
+
+/// An instance with what it has.
+#[derive(Debug, Clone)]
+pub struct CurrentInstance {
+    /// The instance.
+    pub record: InstanceRecord,
+    /// Its VM.
+    pub vm: Option<VmRecord>,
+    /// The VM that was made beside it, to take its place.
+    pub spare: Option<VmRecord>,
+    /// Its disks.
+    pub disks: Vec<DiskRecord>,
+    /// Whether its VM should answer and does not.
+    pub unresponsive: bool,
+}
+
+/// What the operator asked for beyond the manifest.
+#[derive(Debug, Clone, Default)]
+pub struct PlanOptions {
+    /// All VMs are made anew.
+    pub recreate: bool,
+    /// Of those, only VMs that were made before this time, in Unix seconds.
+    pub created_before: Option<i64>,
+    /// All persistent disks are copied to new ones.
+    pub recreate_disks: bool,
+    /// Something for some instances.
+    pub change: Option<StateChange>,
+    /// Who is stopped without being drained.
+    pub skip_drain: SkipDrain,
+    /// VMs whose agents do not answer are replaced, instead of being an obstacle.
+    pub fix: bool,
+    /// Instead of what the manifest says.
+    pub canaries: Option<Count>,
+    /// Instead of what the manifest says.
+    pub max_in_flight: Option<Count>,
+}
+
+impl PlanOptions {
+    fn wish_for(&self, instance: &InstanceRecord) -> Option<Wish> {
+        self.change.as_ref().filter(|change| change.selection.includes(instance)).map(|change| change.wish)
+    }
+
+    /// Whether the instance's VM is to be made anew without another reason.
+    fn recreates(&self, present: &CurrentInstance) -> bool {
+        let is_old = |vm: &VmRecord| self.created_before.is_none_or(|time| vm.created_at < time);
+        (self.recreate || self.wish_for(&present.record) == Some(Wish::Recreate))
+            && present.vm.as_ref().is_none_or(is_old)
+    }
+}
+
+/// Plans. `new_id` gives the UUIDs of new instances; with the same ids the same inputs give the same plan. A plan with
+/// problems in the findings is not to be carried out.
+pub fn plan(
+    desired: &Desired,
+    current: &Current,
+    options: &PlanOptions,
+    new_id: &mut dyn FnMut() -> String,
+    findings: &mut Findings,
+) -> Plan {
+    findings.begin("");
+    let mut by_group: BTreeMap<&str, Vec<&CurrentInstance>> = BTreeMap::new();
+    for instance in &current.instances {
+        by_group.entry(&instance.record.group).or_default().push(instance);
+    }
+    let mut planner =
+        Planner { desired, current, options, addresses: Addresses::new(current.addresses.clone()), findings };
+    let mut removed = Vec::new();
+    let mut groups = Vec::new();
+    let mut wanted = BTreeSet::new();
+    for group in &desired.groups {
+        wanted.insert(group.name.as_str());
+        wanted.extend(group.migrated_from.iter().map(|(name, _)| name.as_str()));
+        let present = planner.present(group, &by_group);
+        match place(group, present, new_id) {
+            Err(message) => planner.problem(group, message),
+            Ok((seats, surplus)) => {
+                let reason = "there are more instances than wanted in its az";
+                removed.extend(surplus.into_iter().map(|instance| planner.remove(group, instance, reason)));
+                groups.push(planner.group(group, seats));
+            }
+        }
+    }
+    for instance in current.instances.iter().filter(|instance| !wanted.contains(instance.record.group.as_str())) {
+        if let Some(message) = protected(instance).or_else(|| obstacle(instance, options.fix)) {
+            planner.findings.say(message);
+        }
+        removed.push(removal(instance, "its group is not in the manifest", options));
+    }
+    Plan { deployment: desired.deployment.clone(), warnings: Vec::new(), removed, groups }
+}
+
+/// Plans the end of a deployment.
+pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
+    let options = PlanOptions::default();
+    let removed =
+        current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", &options)).collect();
+    Plan { deployment: deployment.to_owned(), warnings: Vec::new(), removed, groups: Vec::new() }
+}
+
+struct Planner<'a, 'f> {
+    desired: &'a Desired,
+    current: &'a Current,
+    options: &'a PlanOptions,
+    addresses: Addresses,
+    findings: &'f mut Findings,
+}
+
+impl<'a> Planner<'a, '_> {
+    fn problem(&mut self, group: &DesiredGroup, message: impl Into<String>) {
+        self.findings.push(group.place.problem(message));
+    }
+
+    fn remove(&mut self, group: &DesiredGroup, instance: &CurrentInstance, reason: &str) -> InstancePlan {
+        if let Some(message) = protected(instance).or_else(|| obstacle(instance, self.options.fix)) {
+            self.problem(group, message);
+        }
+        removal(instance, reason, self.options)
+    }
+
+    /// The instances of a group, and of those that it takes over.
+    fn present(
+        &mut self,
+        group: &'a DesiredGroup,
+        by_group: &BTreeMap<&str, Vec<&'a CurrentInstance>>,
+    ) -> Vec<Present<'a>> {
+        let own = by_group.get(group.name.as_str()).into_iter().flatten();
+        let mut present: Vec<_> = own.map(|instance| Present { instance, az: instance.record.az.as_deref() }).collect();
+        let has_zones = group.zones.iter().any(|zone| zone.az.is_some());
+        for (name, given) in group.migrated_from.iter().filter(|(name, _)| *name != group.name) {
+            for instance in by_group.get(name.as_str()).into_iter().flatten() {
+                let known = instance.record.az.as_deref();
+                match (known, given.as_deref()) {
+                    (Some(known), Some(given)) if known != given => {
+                        let message = format!(
+                            "migrated_from says that '{name}' is in az '{given}', but {} is in az '{known}'",
+                            instance.record.name()
+                        );
+                        self.problem(group, message);
+                    }
+                    (None, None) if has_zones => {
+                        let message = format!("migrated_from must say in which az '{name}' is: its records do not");
+                        self.problem(group, message);
+                    }
+                    (known, given) => present.push(Present { instance, az: known.or(given) }),
+                }
+            }
+        }
+        present
+    }
+
+    fn group(&mut self, group: &DesiredGroup, seats: Vec<Seat<'_>>) -> GroupPlan {
+        let is_first = seats.iter().all(|seat| seat.present.is_none());
+        let bootstrap = bootstrap(&seats);
+        let mut instances = Vec::with_capacity(seats.len());
+        for seat in seats {
+            let is_bootstrap = Some(&seat.id) == bootstrap.as_ref();
+            match self.instance(group, seat, is_bootstrap) {
+                Ok(instance) => instances.push(instance),
+                Err(message) => {
+                    self.problem(group, message);
+                    // The next one would lack an address just the same.
+                    break;
+                }
+            }
+        }
+        let first_az = instances.iter().find(|instance| instance.bootstrap).and_then(|instance| instance.az.clone());
+        instances.sort_by(|one, other| {
+            let order = |instance: &InstancePlan| (!instance.bootstrap, instance.az != first_az);
+            order(one).cmp(&order(other)).then_with(|| one.az.cmp(&other.az)).then_with(|| one.id.cmp(&other.id))
+        });
+        let canaries = self.options.canaries.unwrap_or(group.update.canaries);
+        let max_in_flight = self.options.max_in_flight.unwrap_or(group.update.max_in_flight);
+        GroupPlan {
+            name: group.name.clone(),
+            canaries: canaries.of(group.instances),
+            max_in_flight: max_in_flight.of(group.instances).max(1),
+            serial: group.update.serial,
+            zones_at_once: is_first && group.update.zones_at_once_at_first,
+            canary_watch_time: Some(group.update.canary_watch_time),
+            update_watch_time: Some(group.update.update_watch_time),
+            lifecycle: group.lifecycle,
+            strategy: group.strategy,
+            instances,
+        }
+    }
+
+    fn instance(&mut self, group: &DesiredGroup, seat: Seat<'_>, bootstrap: bool) -> Result<InstancePlan, String> {
+        let wish = seat.present.and_then(|present| self.options.wish_for(&present.record));
+        let before = seat.present.map(|present| present.record.state).unwrap_or_default();
+        let state = wish.map_or(before, Wish::state);
+        let (id, index, az) = (seat.id.clone(), seat.index, seat.zone.az.clone());
+        let (spec, actions) = match seat.present {
+            Some(present) if present.record.ignored => {
+                if let Some(message) = protected(present).filter(|_| wish.is_some()) {
+                    self.problem(group, message);
+                }
+                (present.record.spec.clone(), Vec::new())
+            }
+            Some(present) if rests(present, state) => self.resting(group, present, state),
+            _ => self.updated(group, seat, state, wish)?,
+        };
+        Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions })
+    }
+
+    /// An instance that shall not run stays as it was made, with its addresses, until it is started.
+    fn resting(
+        &mut self,
+        group: &DesiredGroup,
+        present: &CurrentInstance,
+        state: InstanceState,
+    ) -> (Option<InstanceSpec>, Vec<Action>) {
+        if let Some(message) = obstacle(present, self.options.fix) {
+            self.problem(group, message);
+        }
+        let drain = self.options.skip_drain.drains(&group.name);
+        (present.record.spec.clone(), resting(present, state, drain))
+    }
+
+    fn updated(
+        &mut self,
+        group: &DesiredGroup,
+        seat: Seat<'_>,
+        state: InstanceState,
+        wish: Option<Wish>,
+    ) -> Result<(Option<InstanceSpec>, Vec<Action>), String> {
+        let Seat { id, zone, present, statics, .. } = seat;
+        let before = present.and_then(|present| present.record.spec.as_ref());
+        let recorded_group = present.map_or(&group.name, |present| &present.record.group);
+        let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
+        let tenant = Tenant { holder: &holder, zone, statics: &statics, present: before.map(|spec| &spec.networks) };
+        let networks = self.addresses.assign(group, &tenant)?;
+        let mut spec = self.spec(group, zone, networks)?;
+        // An errand's VM is made when it is run.
+        if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) {
+            return Ok((Some(spec), Vec::new()));
+        }
+        let Some(present) = present else {
+            let actions = new_instance(&spec);
+            return Ok((Some(spec), actions));
+        };
+        if let Some(message) = obstacle(present, self.options.fix) {
+            self.problem(group, message);
+        }
+        let fate = fate(self.desired, present, &spec, self.options.recreates(present));
+        let old = present.vm.as_ref().filter(|vm| vm.ready);
+        let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
+        if let (true, Some(old)) = (swap, old) {
+            spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
+        }
+        let goal = Goal {
+            desired: self.desired,
+            group: &group.name,
+            spec: &spec,
+            state,
+            fate,
+            swap: swap && old.is_some(),
+            drain: self.options.skip_drain.drains(&group.name),
+            restart: wish == Some(Wish::Restart),
+            renew_disks: self.options.recreate_disks,
+        };
+        let actions = changes(present, &goal).unwrap_or_else(|message| {
+            self.problem(group, message);
+            Vec::new()
+        });
+        Ok((Some(spec), actions))
+    }
+
+    fn spec(
+        &self,
+        group: &DesiredGroup,
+        zone: &crate::desired::Zone,
+        networks: windlass_contract::Networks,
+    ) -> Result<InstanceSpec, String> {
+        let stemcell = group.stemcells.iter().find(|choice| choice.cpi == zone.cpi);
+        let stemcell = stemcell.ok_or_else(|| format!("its stemcell is not with the CPI '{}'", zone.cpi))?;
+        let mut cloud_properties = zone.cloud_properties.clone();
+        let vm_type = match &group.vm_size {
+            DesiredSize::Type { name, cloud_properties: own } => {
+                cloud_properties.extend(own.clone());
+                cloud_properties.extend(group.vm_extensions.clone());
+                Some(name.clone())
+            }
+            DesiredSize::Resources(resources) => {
+                let calculated = self.current.calculated.get(&zone.cpi, *resources);
+                let calculated = calculated
+                    .ok_or_else(|| format!("the CPI '{}' did not say what its vm_resources mean", zone.cpi))?;
+                cloud_properties.extend(group.vm_extensions.clone());
+                cloud_properties.extend(calculated.clone());
+                None
+            }
+        };
+        Ok(InstanceSpec {
+            cpi: zone.cpi.clone(),
+            stemcell_cid: stemcell.cid.clone(),
+            stemcell: StemcellOfVm {
+                name: stemcell.name.clone(),
+                version: stemcell.version.clone(),
+                api_version: stemcell.api_version,
+            },
+            vm_type,
+            cloud_properties,
+            networks,
+            disks: group.disks.clone(),
+            env: group.env.clone(),
+            tags: group.tags.clone(),
+        })
+    }
+}
+
+/// Why an instance cannot be changed that the operator wants to be left alone.
+fn protected(instance: &CurrentInstance) -> Option<String> {
+    let name = instance.record.name();
+    instance.record.ignored.then(|| format!("{name} is ignored, so its state is not changed; unignore it first"))
+}
+
+/// Exactly one instance is updated first. Whoever was that stays it.
+fn bootstrap(seats: &[Seat<'_>]) -> Option<String> {
+    let mut holders = seats.iter().filter(|seat| seat.present.is_some_and(|present| present.record.bootstrap));
+    match (holders.next(), holders.next()) {
+        (Some(only), None) => Some(only.id.clone()),
+        _ => seats.first().map(|seat| seat.id.clone()),
+    }
+}

@@ -1,0 +1,198 @@
+//! What is, as a director or a state file knows it: plain types without a way to a database.
+
+use serde::{Deserialize, Serialize};
+use windlass_contract::{
+    AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
+};
+
+use crate::plan::InstanceSpec;
+
+/// An instance of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InstanceRecord {
+    /// A UUID.
+    pub id: String,
+    /// Its deployment.
+    pub deployment: String,
+    /// Its group.
+    pub group: String,
+    /// Counted from 0; the lowest free number is used first.
+    pub index: i64,
+    /// Its availability zone.
+    pub az: Option<String>,
+    /// Exactly one instance of a group is the first to be updated.
+    pub bootstrap: bool,
+    /// What the operator wants.
+    pub state: InstanceState,
+    /// What it was last brought to, or was being brought to.
+    pub spec: Option<InstanceSpec>,
+    /// Whether it got there.
+    pub converged: bool,
+    /// Whether the operator wants it to be left alone; changed by [`Store::set_ignored`] only.
+    pub ignored: bool,
+}
+
+impl InstanceRecord {
+    /// `group/uuid`, as people name it.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.group, self.id)
+    }
+}
+
+/// What the operator wants of an instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstanceState {
+    /// It runs.
+    #[default]
+    Started,
+    /// It has a VM on which nothing runs.
+    Stopped,
+    /// It has no VM; its disks and addresses are kept.
+    Detached,
+}
+
+impl InstanceState {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Stopped => "stopped",
+            Self::Detached => "detached",
+        }
+    }
+}
+
+/// A VM as the director knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmRecord {
+    /// Its cid.
+    pub cid: VmCid,
+    /// Its agent.
+    pub agent_id: AgentId,
+    /// The instance that it belongs to.
+    pub instance: String,
+    /// The CPI that made it.
+    pub cpi: String,
+    /// What it was made from.
+    pub stemcell: StemcellOfVm,
+    /// As the cloud answered, or as planned where it answered nothing.
+    pub networks: Networks,
+    /// As sent.
+    pub cloud_properties: Object,
+    /// As the manifest asked for it, without what the director added.
+    pub wanted_env: Object,
+    /// Credentials of the agent.
+    pub mbus_user: String,
+    /// Credentials of the agent.
+    pub mbus_password: Secret,
+    /// Unix seconds.
+    pub created_at: i64,
+    /// Whether the agent answered and knows who it is.
+    pub ready: bool,
+    /// Whether it stands beside the instance's VM, to take its place.
+    #[serde(default)]
+    pub spare: bool,
+    /// What the agent shows and trusts; none where that is not ours to decide, or was not noted yet.
+    #[serde(default)]
+    pub certificate: Option<AgentCertificate>,
+}
+
+/// The certificate of an agent, and whom it trusts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCertificate {
+    /// Unix seconds.
+    pub issued_at: i64,
+    /// Unix seconds.
+    pub expires_at: i64,
+    /// What stands for all CAs that the agent takes directors' certificates from.
+    pub trusts: String,
+}
+
+/// The stemcell that a VM was made from. Later calls send this version, whatever is uploaded meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StemcellOfVm {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// What its agent can do.
+    pub api_version: Option<ApiVersion>,
+}
+
+/// A persistent disk as the director knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiskRecord {
+    /// Its cid.
+    pub cid: DiskCid,
+    /// The instance that it belongs to.
+    pub instance: String,
+    /// Empty for the one that the agent mounts by itself.
+    #[serde(default)]
+    pub name: String,
+    /// The CPI that made it.
+    pub cpi: String,
+    /// In MiB.
+    pub size: u64,
+    /// As sent.
+    pub cloud_properties: Object,
+    /// Whether it is the instance's disk, rather than one that was not mounted yet or is being replaced.
+    pub active: bool,
+    /// The VM that it is attached to.
+    pub vm: Option<VmCid>,
+    /// Whether that VM's agent mounted it.
+    pub mounted: bool,
+    /// Where that VM finds it. Shown to people; never used in place of calling `attach_disk`.
+    pub hint: Option<DiskHint>,
+}
+
+/// A snapshot of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// Its cid.
+    pub cid: SnapshotCid,
+    /// The disk.
+    pub disk: DiskCid,
+    /// The CPI that has both.
+    pub cpi: String,
+    /// Whether nothing wrote to the disk meanwhile.
+    pub clean: bool,
+    /// Unix seconds.
+    pub created_at: i64,
+}
+
+/// A stemcell that was uploaded to a CPI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StemcellRecord {
+    /// Id.
+    pub id: i64,
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// What deployments name.
+    pub operating_system: String,
+    /// The CPI's name.
+    pub cpi: String,
+    /// Its cid.
+    pub cid: StemcellCid,
+    /// What its agent can do; none counts as 1.
+    pub api_version: Option<ApiVersion>,
+    /// Deployments that use it.
+    pub deployments: Vec<String>,
+}
+
+/// One version of a config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigRecord {
+    /// Counts up over all configs.
+    pub id: i64,
+    /// `cloud`, `runtime`, `cpi`, `deploy`, …
+    pub kind: String,
+    /// `default` unless named.
+    pub name: String,
+    /// YAML, verbatim.
+    pub content: String,
+    /// Unix seconds.
+    pub created_at: i64,
+}
