@@ -44,15 +44,15 @@ pub struct RegistryUserData {
     pub networks: Networks,
 }
 
-/// Where a registry is. Agents use the endpoint alone, so credentials are inside of it.
+/// Where a registry is. Most agents use the endpoint alone, so credentials are inside of it, and beside it as documented.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistryLocation {
     /// `http://user:password@host:port`.
     pub endpoint: Secret,
-    /// Named by one document; nobody reads it.
+    /// The same user as in the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Named by one document; nobody reads it.
+    /// The same password as in the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
 }

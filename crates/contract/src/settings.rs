@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{AgentId, DiskCid, DiskHint, Networks, Object, Secret};
@@ -63,7 +63,7 @@ pub struct Disks {
     pub other: Object,
 }
 
-fn system_disk<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+fn system_disk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum System {
@@ -76,15 +76,94 @@ fn system_disk<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Stri
     })
 }
 
-/// The environment of a VM. Only what our agent and director understand is typed; the rest passes verbatim.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// The environment of a VM. Only what our agent and director understand is typed. It is written exactly as it was read, with
+/// its nulls and empty objects, but for what was changed since.
+#[derive(Clone, Default)]
 pub struct Env {
     /// What the director adds.
-    #[serde(default)]
     pub bosh: BoshEnv,
     /// The rest.
-    #[serde(flatten)]
     pub other: Object,
+    /// What was read.
+    given: Option<Object>,
+}
+
+impl Env {
+    /// An environment that nobody gave.
+    pub fn new(bosh: BoshEnv, other: Object) -> Self {
+        Self { bosh, other, given: None }
+    }
+
+    fn read(given: Object) -> Result<Self, serde_json::Error> {
+        let mut other = given.clone();
+        let bosh = other.shift_remove("bosh").unwrap_or_default();
+        let bosh = if bosh.is_null() { BoshEnv::default() } else { serde_json::from_value(bosh)? };
+        Ok(Self { bosh, other, given: Some(given) })
+    }
+
+    /// As it is understood, without what means nothing.
+    fn understood(&self) -> Result<Object, serde_json::Error> {
+        let mut env = Object::new();
+        if self.bosh != BoshEnv::default() {
+            env.insert("bosh".into(), serde_json::to_value(&self.bosh)?);
+        }
+        env.extend(self.other.clone());
+        Ok(env)
+    }
+
+    fn written(&self) -> Result<Object, serde_json::Error> {
+        let now = self.understood()?;
+        match &self.given {
+            Some(given) => Ok(with_changes(given, &Self::read(given.clone())?.understood()?, &now)),
+            None => Ok(now),
+        }
+    }
+}
+
+/// `given`, but for what differs between `before`, which is what was understood of it, and `now`.
+fn with_changes(given: &Object, before: &Object, now: &Object) -> Object {
+    let mut written = Object::new();
+    for (key, value) in given {
+        match (before.get(key), now.get(key)) {
+            (before, now) if before == now => drop(written.insert(key.clone(), value.clone())),
+            (Some(Value::Object(before)), Some(Value::Object(now))) => {
+                let given = value.as_object().unwrap_or(before);
+                written.insert(key.clone(), Value::Object(with_changes(given, before, now)));
+            }
+            (_, Some(now)) => drop(written.insert(key.clone(), now.clone())),
+            (_, None) => {}
+        }
+    }
+    let added = now.iter().filter(|(key, value)| !given.contains_key(*key) && before.get(*key) != Some(value));
+    written.extend(added.map(|(key, value)| (key.clone(), value.clone())));
+    written
+}
+
+/// What means the same is equal.
+impl PartialEq for Env {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.bosh, &self.other) == (&other.bosh, &other.other)
+    }
+}
+
+/// What was given holds secrets in the clear.
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Env").field("bosh", &self.bosh).field("other", &self.other).finish_non_exhaustive()
+    }
+}
+
+impl Serialize for Env {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.written().map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Env {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let given = Option::<Object>::deserialize(deserializer)?.unwrap_or_default();
+        Self::read(given).map_err(serde::de::Error::custom)
+    }
 }
 
 /// `env.bosh`.
@@ -171,6 +250,35 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// The agents of others compare it, and CPIs of others pass it on to them.
+    #[test]
+    fn an_environment_is_written_exactly_as_it_was_read_but_for_what_was_changed() {
+        let text = |env: &Env| serde_json::to_string(env).unwrap();
+        for given in [
+            r#"{}"#,
+            r#"{"bosh":{}}"#,
+            r#"{"bosh":null}"#,
+            r#"{"b":1,"bosh":{"ntp":null,"x":{},"mbus":{"cert":{"ca":"c"},"require_client_cert":false}},"a":null}"#,
+        ] {
+            let env: Env = serde_json::from_str(given).unwrap();
+            assert_eq!(text(&env), given);
+            assert_eq!(env.bosh == BoshEnv::default(), !given.contains("mbus"));
+        }
+        let given =
+            r#"{"bosh":{"ntp":null,"mbus":{"urls":["https://0.0.0.0"],"cert":{"ca":"c"}},"group":"g"},"a":null}"#;
+        let mut env: Env = serde_json::from_str(given).unwrap();
+        env.bosh.mbus.as_mut().unwrap().urls = Some(vec![Secret::new("https://10.0.0.5")]);
+        env.bosh.group = None;
+        env.bosh.blobstores = Some(vec![]);
+        env.other.insert("b".into(), json!(1));
+        assert_eq!(
+            text(&env),
+            r#"{"bosh":{"ntp":null,"mbus":{"urls":["https://10.0.0.5"],"cert":{"ca":"c"}},"blobstores":[]},"a":null,"b":1}"#
+        );
+        assert!(serde_json::from_str::<Env>(r#"{"bosh":"odd"}"#).is_err());
+        assert_eq!(text(&Env::default()), "{}");
+    }
 
     #[test]
     fn the_seeds_settings_are_understood_and_sent_as_the_original_takes_them() {

@@ -90,7 +90,7 @@ impl Cloud for Directory {
             let written = file::write_json(&folder.join("user-data.json"), user_data, file::PRIVATE);
             written.map_err(|error| CpiError::cloud(format!("cannot write the user data: {error}")))
         })?;
-        Ok(CreatedVm { cid, networks: vm.networks })
+        Ok(CreatedVm { cid, networks: vm.networks, disks: None })
     }
 
     async fn delete_vm(&self, _: &Call, vm: DeleteVm) -> Result<(), CpiError> {

@@ -26,8 +26,8 @@ pub struct Call {
     pub id: Uuid,
 }
 
-/// A cloud. Every method is optional: one that is left out answers `Bosh::Clouds::NotImplemented`, which callers know
-/// how to take. Never answer success for something that was not done.
+/// A cloud. Every method is optional: one that is left out answers `Bosh::Clouds::NotImplemented` (or `NotSupported`, where
+/// the contract says so), which callers know how to take. Never answer success for something that was not done.
 ///
 /// A process serves one call, so methods may block. Arguments are decoded, and versions checked, before a method runs.
 #[allow(async_fn_in_trait, reason = "one call per process on one thread: the futures need not be Send")]
@@ -124,9 +124,10 @@ pub trait Cloud {
         Err(CpiError::not_implemented(GetDisks::NAME))
     }
 
-    /// Makes a detached disk larger, with its data. Smaller: NotSupported. The same size: a success.
+    /// Makes a detached disk larger, with its data. Smaller: NotSupported. The same size: a success. Left out, it answers
+    /// NotSupported, too: the caller then copies to a new disk.
     async fn resize_disk(&self, _: &Call, _: ResizeDisk) -> Result<(), CpiError> {
-        Err(CpiError::not_implemented(ResizeDisk::NAME))
+        Err(CpiError::new(ErrorType::NotSupported, "this CPI cannot resize disks; copy to a new one"))
     }
 
     /// Gives a detached disk another size and other properties, with its data: in place, or as another disk.

@@ -81,6 +81,10 @@ mod tests {
     fn env_reaches_the_agent_verbatim() {
         let env = json!({"bosh": {"mbus": {"urls": ["https://u:p@0.0.0.0:6868"], "cert": {"ca": "c", "certificate": "d",
             "private_key": "k", "later": 1}, "later": 2}, "password": "x", "tags": {"a": "b"}}, "other": [1]});
+        for odd in [json!({}), json!({"bosh": {}}), json!({"bosh": null}), json!({"bosh": {"ntp": null}, "a": null})] {
+            let arguments = vec![json!("agent-1"), json!("sc-1"), json!({}), json!({}), json!(null), odd.clone()];
+            assert_eq!(serde_json::to_value(new_vm(arguments)).unwrap()["env"], odd);
+        }
         let networks = json!({"default": {"type": "manual", "ip": "10.0.0.5", "cloud_properties": {}, "later": "3"}});
         let arguments = vec![json!("agent-1"), json!("sc-1"), json!({}), networks.clone(), json!(null), env.clone()];
         let sent = serde_json::to_value(new_vm(arguments)).unwrap();

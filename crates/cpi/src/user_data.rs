@@ -1,12 +1,13 @@
 //! What a new VM is given to boot with.
 
 use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde_json::{Value, json};
 use windlass_contract::Object;
 use windlass_contract::registry::{RegistryLocation, RegistryUserData, ServerName};
 use windlass_contract::settings::AgentSettings;
 use windlass_contract::version::SettingsFrom;
 use windlass_registry::Client;
+use windlass_registry::credentials::Credentials;
 
 /// The document for a new VM. It serialises to what the VM must be given: its agent's settings in full, or, when request or
 /// stemcell are older than version 2, where the registry is that the SDK will put them into. A cloud treats both alike.
@@ -38,10 +39,22 @@ impl UserData {
         if self.registry.is_some() { SettingsFrom::Registry } else { SettingsFrom::UserData }
     }
 
+    /// With name servers also at the top, where the contract's document shows them.
+    fn in_full(&self) -> AgentSettings {
+        let mut settings = self.settings.clone();
+        settings.other.entry("dns").or_insert_with(|| Value::Object(self.name_servers()));
+        settings
+    }
+
     fn for_registry(&self, registry: &Client) -> RegistryUserData {
         let name = &self.settings.vm.name;
+        let Credentials { user, password } = registry.credentials_for(name);
         RegistryUserData {
-            registry: RegistryLocation { endpoint: registry.endpoint_for(name), ..RegistryLocation::default() },
+            registry: RegistryLocation {
+                endpoint: registry.endpoint_for(name),
+                user: Some(user),
+                password: Some(password),
+            },
             server: Some(ServerName { name: name.clone() }),
             dns: self.name_servers(),
             networks: self.settings.networks.clone(),
@@ -67,7 +80,7 @@ impl std::fmt::Debug for UserData {
 impl Serialize for UserData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.registry {
-            None => self.settings.serialize(serializer),
+            None => self.in_full().serialize(serializer),
             Some(registry) => self.for_registry(registry).serialize(serializer),
         }
     }
@@ -80,6 +93,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn full_settings_have_name_servers_at_the_top_as_documented_and_what_the_caller_gave_wins() {
+        let document = |settings: Value| {
+            let user_data = UserData::new(serde_json::from_value(settings).unwrap(), None);
+            serde_json::to_value(&user_data).unwrap()["dns"].clone()
+        };
+        assert_eq!(document(json!({"agent_id": "a-1"})), json!({}));
+        let networks = json!({"b": {"ip": "10.0.1.5", "dns": ["10.0.1.1"]}});
+        assert_eq!(document(json!({"agent_id": "a-1", "networks": networks})), json!({"nameserver": ["10.0.1.1"]}));
+        assert_eq!(document(json!({"agent_id": "a-1", "networks": networks, "dns": {"mine": 1}})), json!({"mine": 1}));
+    }
+
+    #[test]
     fn a_vm_of_a_registry_is_told_where_it_is_and_nothing_secret_of_others() {
         let settings = json!({"agent_id": "a-1", "env": {"bosh": {"password": "hunter2"}},
             "networks": {"a": {"ip": "10.0.0.5"}, "b": {"ip": "10.0.1.5", "dns": ["10.0.1.1"]}}});
@@ -90,7 +115,11 @@ mod tests {
         let document = serde_json::to_value(&user_data).unwrap();
         let password = windlass_registry::credentials::reading_password(&Secret::new("writes"), "vm-7");
         let endpoint = format!("http://vm-7:{}@10.0.0.6:25777", password.reveal());
-        assert_eq!(document["registry"], json!({"endpoint": endpoint}));
+        assert_eq!(
+            document["registry"],
+            json!({"endpoint": endpoint, "user": "vm-7", "password": password.reveal()}),
+            "in the endpoint for agents, and beside it as the contract's document has it"
+        );
         assert_eq!(document["server"], json!({"name": "vm-7"}));
         assert_eq!(document["dns"], json!({"nameserver": ["10.0.1.1"]}));
         assert_eq!(document["networks"]["a"]["ip"], "10.0.0.5");

@@ -124,11 +124,15 @@ impl Client {
         self
     }
 
-    /// The endpoint with credentials inside that let `id` read its own settings and no others.
-    pub fn endpoint_for(&self, id: &str) -> Secret {
+    /// The credentials that let `id` read its own settings and no others.
+    pub fn credentials_for(&self, id: &str) -> Credentials {
         let writing = self.credentials.as_ref().map(|credentials| credentials.password.clone()).unwrap_or_default();
-        let reading = Credentials { user: id.to_owned(), password: reading_password(&writing, id) };
-        self.endpoint.with_credentials(&reading)
+        Credentials { user: id.to_owned(), password: reading_password(&writing, id) }
+    }
+
+    /// The endpoint with those credentials inside.
+    pub fn endpoint_for(&self, id: &str) -> Secret {
+        self.endpoint.with_credentials(&self.credentials_for(id))
     }
 
     /// The settings of `id`; none if the registry does not know it.

@@ -65,7 +65,7 @@ pub(crate) async fn run(
             },
         };
         match machine.start(&windlass).await {
-            Ok(()) => return Ok(CreatedVm { cid, networks: record.networks }),
+            Ok(()) => return Ok(CreatedVm { cid, networks: record.networks, disks: None }),
             Err(StartError::AddressTaken { address, .. })
                 if tries < ADDRESS_TRIES && is_dynamic(&vm.networks, &record.networks, address) =>
             {

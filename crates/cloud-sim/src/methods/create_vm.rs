@@ -54,7 +54,7 @@ pub(crate) fn run(
     if cloud.faults.loses_vm() {
         delete_vm::run(cloud, DeleteVm { vm_cid: cid.clone() })?;
     }
-    Ok(CreatedVm { cid, networks: record.networks })
+    Ok(CreatedVm { cid, networks: record.networks, disks: None })
 }
 
 fn build(

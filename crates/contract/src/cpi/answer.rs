@@ -76,6 +76,8 @@ pub struct CreatedVm {
     pub cid: VmCid,
     /// Its networks, with the addresses that the cloud chose.
     pub networks: Networks,
+    /// What CPIs of early documents tell about the VM's disks, as they tell it. Never sent: today's directors take two elements.
+    pub disks: Option<Object>,
 }
 
 impl Answer for CreatedVm {
@@ -91,15 +93,20 @@ impl Answer for CreatedVm {
             Value::Array(elements) => {
                 let mut elements = elements.into_iter();
                 let cid = cid(elements.next().ok_or("an empty array has no VM cid")?)?;
-                let networks = match elements.next() {
-                    Some(Value::Object(object)) if !looks_like_disks(&object) => {
-                        serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?
-                    }
-                    _ => Networks::new(),
+                let mut objects = elements.take(2).map(|element| match element {
+                    Value::Object(object) => Some(object),
+                    _ => None,
+                });
+                let (second, third) = (objects.next().flatten(), objects.next().flatten());
+                let (networks, disks) = match second {
+                    Some(disks) if looks_like_disks(&disks) => (None, Some(disks)),
+                    networks => (networks, third),
                 };
-                Ok(Self { cid, networks })
+                let networks = networks.map(|networks| serde_json::from_value(Value::Object(networks))).transpose();
+                let networks = networks.map_err(|error| error.to_string())?.unwrap_or_default();
+                Ok(Self { cid, networks, disks })
             }
-            bare if !version.has_v2_results() => Ok(Self { cid: cid(bare)?, networks: Networks::new() }),
+            bare if !version.has_v2_results() => Ok(Self { cid: cid(bare)?, networks: Networks::new(), disks: None }),
             other => Err(format!("expected [cid, networks] in version {version}, got {other}")),
         }
     }
@@ -201,7 +208,7 @@ mod tests {
 
     #[test]
     fn create_vm_answers_by_the_requests_version() {
-        let vm = CreatedVm { cid: VmCid::new("vm-7").unwrap(), networks: Networks::new() };
+        let vm = CreatedVm { cid: VmCid::new("vm-7").unwrap(), networks: Networks::new(), disks: None };
         assert_eq!(vm.to_wire(ApiVersion::V1), json!("vm-7"));
         assert_eq!(vm.to_wire(ApiVersion::V2), json!(["vm-7", {}]));
         assert_eq!(created(json!("vm-7"), 1).unwrap(), vm);
@@ -212,11 +219,15 @@ mod tests {
     fn create_vm_in_the_forms_of_early_documents() {
         let disks = json!({"system": "/dev/sda", "ephemeral": "/dev/sdb"});
         let networks = json!({"system": {"type": "manual", "ip": "10.0.0.6"}});
-        assert!(created(json!(["vm-7", disks]), 2).unwrap().networks.is_empty());
-        assert_eq!(
-            created(json!(["vm-7", networks, disks]), 2).unwrap().networks["system"].ip.as_deref(),
-            Some("10.0.0.6")
-        );
+        let pair = created(json!(["vm-7", disks]), 2).unwrap();
+        assert!(pair.networks.is_empty());
+        assert_eq!(pair.disks.as_ref(), disks.as_object());
+        let triple = created(json!(["vm-7", networks, disks]), 2).unwrap();
+        assert_eq!(triple.networks["system"].ip.as_deref(), Some("10.0.0.6"));
+        assert_eq!(triple.disks.as_ref(), disks.as_object());
+        assert_eq!(triple.to_wire(ApiVersion::V2), json!(["vm-7", triple.networks]), "they are not passed on");
+        assert_eq!(created(json!(["vm-7", networks, null]), 2).unwrap().disks, None);
+        assert_eq!(created(json!(["vm-7", null, disks]), 2).unwrap().disks.as_ref(), disks.as_object());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use windlass_contract::registry::{RegistryLocation, RegistryUserData};
 use windlass_contract::settings::AgentSettings;
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_contract::version::SettingsFrom;
-use windlass_contract::{ApiVersion, DiskHint, Secret};
+use windlass_contract::{ApiVersion, DiskHint};
 
 const V3: ApiVersion = ApiVersion(3);
 
@@ -112,16 +112,14 @@ fn persistent_disks_may_be_told_by_text_and_by_objects_side_by_side() {
 }
 
 #[test]
-fn the_registry_is_sent_by_its_endpoint_alone_and_understood_with_user_and_password() {
-    let sent = RegistryUserData {
-        registry: RegistryLocation { endpoint: Secret::new("http://u:p@10.0.0.2:25777"), ..Default::default() },
-        ..Default::default()
-    };
-    let sent = serde_json::to_value(sent).unwrap();
-    assert_eq!(sent["registry"], json!({"endpoint": "http://u:p@10.0.0.2:25777"}));
+fn the_registry_is_told_with_credentials_in_its_endpoint_and_beside_it() {
     let documented = json!({"registry": {"endpoint": "http://r", "user": "u", "password": "p"}});
-    let read: RegistryUserData = serde_json::from_value(documented).unwrap();
+    let read: RegistryUserData = serde_json::from_value(documented.clone()).unwrap();
     assert_eq!(read.registry.user.as_deref(), Some("u"));
+    assert_eq!(serde_json::to_value(read).unwrap()["registry"], documented["registry"]);
+    let alone = json!({"endpoint": "http://u:p@10.0.0.2:25777"});
+    let read: RegistryLocation = serde_json::from_value(alone.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), alone, "one without them stays without");
 }
 
 #[test]
@@ -199,6 +197,8 @@ fn disks_to_be_near_and_env_may_be_absent_empty_or_full() {
         (call.disk_cids.map(|disks| disks.len()), call.env)
     };
     assert_eq!(create(json!(null), json!(null)), (None, None));
+    let five = vec![json!("a"), json!("sc"), json!({}), json!({}), json!([])];
+    assert!(CreateVm::from_arguments(five).is_err(), "left out, they are an error");
     assert_eq!(create(json!([]), json!({})).0, Some(0));
     let env =
         json!({"bosh": {"group": "g", "groups": ["g"], "tags": {"a": "b"}, "password": "x", "mbus": {"cert": {}}}});

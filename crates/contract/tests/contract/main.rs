@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod disagreements;
+mod examples;
 mod redaction;
 mod round_trips;

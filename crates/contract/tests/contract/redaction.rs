@@ -26,7 +26,7 @@ fn hidden() -> impl Strategy<Value = Value> {
 }
 
 fn properties() -> impl Strategy<Value = Value> {
-    btree_map("[a-z]{2,4}", hidden(), 0..4).prop_map(|map| json!(map))
+    btree_map("[a-z]{3,4}", hidden(), 0..4).prop_map(|map| json!(map))
 }
 
 /// A `create_vm` with secrets in all places that have one, and the same for other methods.

@@ -17,7 +17,7 @@ impl Cloud for Yes {
 
     async fn create_vm(&self, _: &Call, vm: CreateVm, user_data: &mut UserData) -> Result<CreatedVm, CpiError> {
         serde_json::to_value(user_data).unwrap();
-        Ok(CreatedVm { cid: VmCid::new("vm-1").unwrap(), networks: vm.networks })
+        Ok(CreatedVm { cid: VmCid::new("vm-1").unwrap(), networks: vm.networks, disks: None })
     }
 
     async fn has_vm(&self, _: &Call, _: HasVm) -> Result<bool, CpiError> {

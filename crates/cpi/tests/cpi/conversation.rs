@@ -45,7 +45,7 @@ impl Cloud for &Sky {
         assert_eq!(user_data.settings.agent_id, vm.agent_id);
         let cid = format!("vm-{}", call.id);
         self.vms.borrow_mut().insert(cid.clone());
-        self.done("create_vm", CreatedVm { cid: VmCid::new(cid).unwrap(), networks: vm.networks })
+        self.done("create_vm", CreatedVm { cid: VmCid::new(cid).unwrap(), networks: vm.networks, disks: None })
     }
 
     async fn delete_vm(&self, _: &Call, vm: DeleteVm) -> Result<(), CpiError> {

@@ -11,6 +11,7 @@ use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType, Response};
 use windlass_contract::{DiskHint, Secret, VmCid};
 use windlass_cpi::{Call, Cloud, Config, UserData};
 use windlass_registry::credentials::reading_password;
+use windlass_rigs::documented::{example, examples};
 use windlass_rigs::recording_registry::RecordingRegistry;
 
 /// A cloud that keeps what its VMs were given.
@@ -37,7 +38,7 @@ impl Cloud for &Sky {
             network.ip = Some("10.0.0.99".into());
         }
         self.vms.borrow_mut().insert(cid.clone(), serde_json::to_value(&user_data).unwrap());
-        Ok(CreatedVm { cid: VmCid::new(cid).unwrap(), networks: vm.networks })
+        Ok(CreatedVm { cid: VmCid::new(cid).unwrap(), networks: vm.networks, disks: None })
     }
 
     async fn delete_vm(&self, _: &Call, vm: DeleteVm) -> Result<(), CpiError> {
@@ -162,7 +163,8 @@ fn live(sky: &Sky, versions: Versions, later: Versions) {
     if in_registry {
         let password = reading_password(&Secret::new("hunter3"), &cid);
         let endpoint = format!("http://{cid}:{}@{}", password.reveal(), sky.registry.address());
-        assert_eq!(given["registry"], json!({"endpoint": endpoint}), "{row}");
+        let location = json!({"endpoint": endpoint, "user": cid, "password": password.reveal()});
+        assert_eq!(given["registry"], location, "{row}");
         assert_eq!((&given["server"]["name"], &given["agent_id"]), (&json!(cid), &Value::Null), "{row}");
         let settings = sky.registry.settings(&cid).unwrap();
         assert_eq!((&settings["agent_id"], &settings["vm"]["name"]), (&json!(row), &json!(cid)));
@@ -331,4 +333,53 @@ fn a_cpi_config_entry_names_another_registry() {
     let answer = windlass_cpi::answer(&sky.config(2, true), request.to_string().as_bytes(), |_| Ok(&sky));
     assert_eq!(answer.error, None);
     assert_eq!((sky.registry.take().len(), other.take().len()), (0, 1));
+}
+
+/// The keys that a document shows are all there; what their values are, others look at.
+fn assert_keys_of(document: &Value, given: &Value) {
+    for (key, value) in document.as_object().into_iter().flatten() {
+        assert!(given.get(key).is_some(), "'{key}' is missing in {given}");
+        // Which disks there are is the cloud's business.
+        if key != "disks" {
+            assert_keys_of(value, &given[key]);
+        }
+    }
+}
+
+#[test]
+fn a_vm_is_given_what_the_documents_show() {
+    let arguments = example("version 1, create_vm, arguments");
+    for (stemcell, document) in [(2, "version 2, user data in full"), (1, "version 2, user data with a registry")] {
+        let sky = Sky::new();
+        let versions = Versions { request: Some(2), cpi: 2, stemcell: Some(stemcell) };
+        let created = sky.ok("create_vm", arguments.clone(), versions);
+        let given = sky.given(created[0].as_str().unwrap());
+        assert_keys_of(&example(document), &given);
+        if stemcell == 2 {
+            assert_eq!(given["env"], arguments[5], "verbatim");
+        }
+    }
+}
+
+#[test]
+fn every_request_of_the_documents_reaches_the_cloud() {
+    let sky = Sky::new();
+    let versions = Versions { request: Some(2), cpi: 2, stemcell: Some(2) };
+    for (name, arguments) in examples().filter(|(name, _)| name.contains("argument")) {
+        let method = name.split(", ").nth(1).unwrap().split(' ').next().unwrap();
+        let arguments = if name.ends_with("argument") { json!([arguments]) } else { arguments };
+        let error = sky.ask(method, arguments, versions).error;
+        match (method, error) {
+            ("create_vm", Some(error)) if name.starts_with("first draft") => {
+                assert!(error.message.contains("argument 3 (agent_bootstrap_settings)"), "{error}");
+            }
+            // It is the agent's.
+            ("mount_disk", Some(error)) => assert_eq!(error.kind, ErrorType::NotImplemented),
+            ("configure_networks", Some(error)) => assert_eq!(error.kind, ErrorType::NotSupported),
+            ("create_vm" | "attach_disk", error) => assert_eq!(error, None, "{name}"),
+            (_, error) => assert_eq!(error.unwrap().kind, ErrorType::NotImplemented, "{name}"),
+        }
+    }
+    let error = sky.ask("resize_disk", json!(["vol-3475945", 50000]), versions).error.unwrap();
+    assert_eq!(error.kind, ErrorType::NotSupported, "the same error as for a size that is not supported");
 }

@@ -36,7 +36,7 @@ fn env() -> impl Strategy<Value = Env> {
             groups,
             other,
         });
-    (bosh, unknown_keys(&["bosh"])).prop_map(|(bosh, other)| Env { bosh, other })
+    (bosh, unknown_keys(&["bosh"])).prop_map(|(bosh, other)| Env::new(bosh, other))
 }
 
 fn settings() -> impl Strategy<Value = AgentSettings> {

@@ -139,7 +139,7 @@ every_request_and_answer_survives! {
         }) => id();
     delete_stemcell: DeleteStemcell, id().prop_map(|stemcell_cid| DeleteStemcell { stemcell_cid }) => Just(());
     create_vm: CreateVm, any_create_vm() =>
-        (id(), networks()).prop_map(|(cid, networks)| CreatedVm { cid, networks });
+        (id(), networks()).prop_map(|(cid, networks)| CreatedVm { cid, networks, disks: None });
     delete_vm: DeleteVm, id().prop_map(|vm_cid| DeleteVm { vm_cid }) => Just(());
     has_vm: HasVm, id().prop_map(|vm_cid| HasVm { vm_cid }) => any::<bool>();
     reboot_vm: RebootVm, id().prop_map(|vm_cid| RebootVm { vm_cid }) => Just(());
