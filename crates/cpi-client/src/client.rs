@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use windlass_contract::cpi::methods::Info;
 use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, Redactor, Request, redact};
 use windlass_contract::{ApiVersion, Object, RequestId};
@@ -17,6 +17,7 @@ use windlass_durable::process::ProcessIdentity;
 use crate::call_log::{CallLog, dropped};
 use crate::child::{self, NotSent};
 use crate::error::request_id;
+use crate::origin::Origin;
 use crate::response::RawResponse;
 use crate::{CallError, CpiCommand, Negotiated, response};
 
@@ -71,9 +72,13 @@ pub struct PreparedCall<M> {
 pub struct Cpi {
     command: CpiCommand,
     options: CpiOptions,
-    negotiated: OnceCell<Negotiated>,
+    /// What was asked, and of which files.
+    negotiated: Mutex<Option<(Origin, Negotiated)>>,
     meter: Option<Arc<dyn CallMeter>>,
 }
+
+/// How CPIs of others refuse a version.
+const VERSION_REFUSED: &str = "Bosh::Clouds::CPIAPIVersionNotSupported";
 
 /// What the caller itself says in a context.
 const OWN_CONTEXT_KEYS: [&str; 3] = ["director_uuid", "request_id", "vm"];
@@ -86,7 +91,7 @@ impl Cpi {
                 tracing::warn!("the CPI's property '{key}' is not sent: the context's own value has that name");
             }
         }
-        Self { command, options, negotiated: OnceCell::new(), meter: None }
+        Self { command, options, negotiated: Mutex::default(), meter: None }
     }
 
     /// The same, with all calls measured.
@@ -94,28 +99,36 @@ impl Cpi {
         Self { meter: Some(meter), ..self }
     }
 
-    /// What the CPI can do, and the version that both sides speak. Asked once.
-    pub async fn negotiated(&self) -> Result<&Negotiated, CallError> {
-        self.negotiated
-            .get_or_try_init(|| async {
-                let request = self.request::<Info>(Vec::new(), None, None, RequestId::random());
-                match self.exchange::<Info>(&request, &()).await {
-                    Ok(result) => decoded(&result)
-                        .and_then(|info| Negotiated::from_info(Some(info), self.options.preferred_version))
-                        .map_err(|reported| odd_version(&request, &reported)),
-                    Err(CallError::Cpi { source, .. }) if source.is_not_implemented() => {
-                        Negotiated::from_info(None, self.options.preferred_version)
-                            .map_err(|reported| odd_version(&request, &reported))
-                    }
-                    Err(error) => Err(error),
-                }
-            })
-            .await
+    /// What the CPI can do, and the version that both sides speak. Asked once, and again when the CPI's executable or its
+    /// configuration is another file than it was, or when the CPI refused the version.
+    pub async fn negotiated(&self) -> Result<Negotiated, CallError> {
+        let origin = Origin::of(&self.command);
+        // Whoever comes while it is asked waits for the answer.
+        let mut known = self.negotiated.lock().await;
+        match &*known {
+            Some((asked, negotiated)) if *asked == origin => Ok(negotiated.clone()),
+            _ => {
+                let negotiated = self.negotiate().await?;
+                *known = Some((origin, negotiated.clone()));
+                Ok(negotiated)
+            }
+        }
     }
 
-    /// What the CPI can do. Asked once.
-    pub async fn info(&self) -> Result<&CpiInfo, CallError> {
-        Ok(&self.negotiated().await?.info)
+    async fn negotiate(&self) -> Result<Negotiated, CallError> {
+        let request = self.request::<Info>(Vec::new(), None, None, RequestId::random());
+        let info = match self.exchange::<Info>(&request, &()).await {
+            Ok(result) => decoded(&result).map(Some),
+            Err(CallError::Cpi { source, .. }) if source.is_not_implemented() => Ok(None),
+            Err(error) => return Err(error),
+        };
+        info.and_then(|info| Negotiated::from_info(info, self.options.preferred_version))
+            .map_err(|reported| CallError::OddVersion { reported: excerpt(&Redactor::of(&request), &reported) })
+    }
+
+    /// What the CPI can do; as old as the negotiated version.
+    pub async fn info(&self) -> Result<CpiInfo, CallError> {
+        Ok(self.negotiated().await?.info)
     }
 
     /// The full request for `method`, in the version that both sides speak.
@@ -137,7 +150,13 @@ impl Cpi {
         observer: &impl CallObserver,
     ) -> Result<M::Answer, CallError> {
         let request = call.request;
-        let result = self.exchange::<M>(&request, observer).await?;
+        let result = self.exchange::<M>(&request, observer).await;
+        if let Err(CallError::Cpi { source, .. }) = &result
+            && source.kind.as_str() == VERSION_REFUSED
+        {
+            *self.negotiated.lock().await = None;
+        }
+        let result = result?;
         let version = request.api_version.unwrap_or(ApiVersion::V1);
         decoded(&result)
             .and_then(|value| M::read_answer(&request.arguments, value, version))
@@ -278,10 +297,6 @@ fn invalid(request: &Request, what: &str, stdout: &str, stderr: &str) -> CallErr
         stderr: excerpt(&redactor, stderr),
         request_id: request_id(request.context.request_id.as_ref()),
     }
-}
-
-fn odd_version(request: &Request, reported: &str) -> CallError {
-    CallError::OddVersion { reported: excerpt(&Redactor::of(request), reported) }
 }
 
 fn excerpt(redactor: &Redactor, text: &str) -> String {

@@ -18,7 +18,7 @@
 //!
 //! - [`client`]: [`Cpi`] and its calls.
 //! - [`command`]: the executable and the environment it runs in.
-//! - [`negotiation`]: which version both sides speak.
+//! - [`negotiation`]: which version both sides speak; `origin`: when that is asked again.
 //! - [`response`]: what a valid response is.
 //! - `child`: one process, from its start to its end; `call_log`: what it says meanwhile.
 
@@ -28,6 +28,7 @@ pub mod client;
 pub mod command;
 pub mod error;
 pub mod negotiation;
+mod origin;
 pub mod response;
 
 pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall};

@@ -178,7 +178,7 @@ impl Clouds {
 
     async fn replays(&self, intent: &Intent) -> bool {
         match self.cpi(&intent.cpi) {
-            Ok(cpi) => cpi.info().await.is_ok_and(windlass_contract::cpi::CpiInfo::replays),
+            Ok(cpi) => cpi.info().await.is_ok_and(|info| info.replays()),
             Err(_) => false,
         }
     }

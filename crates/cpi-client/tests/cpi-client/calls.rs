@@ -40,12 +40,7 @@ impl ScriptedCpi {
     fn raw(folder: TempDir, script: &str, adjust: impl FnOnce(&mut CpiOptions)) -> Self {
         let path = folder.path().join("cpi.sh");
         std::fs::write(&path, script).unwrap();
-        let mut options = CpiOptions {
-            director_uuid: "d-1".into(),
-            properties: Object::new(),
-            preferred_version: ApiVersion::HIGHEST,
-            deadline: Duration::from_secs(30),
-        };
+        let mut options = options();
         adjust(&mut options);
         let command = CpiCommand {
             executable: "/bin/sh".into(),
@@ -65,6 +60,15 @@ impl ScriptedCpi {
 
     async fn has_vm(&self) -> Result<bool, CallError> {
         self.cpi.call(&HasVm { vm_cid: vm() }, None).await
+    }
+}
+
+fn options() -> CpiOptions {
+    CpiOptions {
+        director_uuid: "d-1".into(),
+        properties: Object::new(),
+        preferred_version: ApiVersion::HIGHEST,
+        deadline: Duration::from_secs(30),
     }
 }
 
@@ -127,6 +131,52 @@ async fn the_version_is_asked_once_and_without_a_version() {
     assert_eq!(scripted.cpi.info().await.unwrap().stemcell_formats, ["warden-tar"]);
     assert_eq!(std::fs::read_to_string(scripted.path("bare")).unwrap(), "x\n");
     assert_eq!(std::fs::read_to_string(scripted.path("versioned")).unwrap(), "x\nx\n");
+}
+
+#[tokio::test]
+async fn the_version_is_asked_again_when_the_cpis_configuration_changed_and_not_before() {
+    let scripted = ScriptedCpi::new("");
+    let (config, script) = (scripted.path("cpi.json"), scripted.path("versioned.sh"));
+    let reports = |version: u32| {
+        let answer = json!({"result": {"api_version": version}, "error": null, "log": ""});
+        std::fs::write(scripted.path("new"), answer.to_string()).unwrap();
+        std::fs::rename(scripted.path("new"), &config).unwrap();
+    };
+    let body = format!(
+        "cd '{}'; cat > request; if grep -q '\"info\"' request; then echo x >> asked; cat \"$1\"; else {}; fi",
+        scripted.folder.path().display(),
+        answer("true")
+    );
+    std::fs::write(&script, body).unwrap();
+    let command = CpiCommand {
+        executable: "/bin/sh".into(),
+        arguments: vec![script.clone().into(), config.clone().into()],
+        environment: Environment::Director,
+    };
+    let cpi = Cpi::new(command, options());
+    let asked = || std::fs::read_to_string(scripted.path("asked")).unwrap().lines().count();
+    for (version, expected) in [(2, 1), (1, 2), (3, 3)] {
+        reports(version);
+        for _ in 0..3 {
+            assert!(cpi.call(&HasVm { vm_cid: vm() }, None).await.unwrap());
+            assert_eq!(scripted.request()["api_version"], version.min(2));
+        }
+        assert_eq!(asked(), expected, "once for each configuration");
+    }
+    std::fs::write(&script, std::fs::read_to_string(&script).unwrap() + "\n# another\n").unwrap();
+    cpi.call(&HasVm { vm_cid: vm() }, None).await.unwrap();
+    assert_eq!(asked(), 4, "another program is asked, too");
+}
+
+#[tokio::test]
+async fn a_cpi_that_refuses_the_version_is_asked_for_it_again() {
+    let scripted = ScriptedCpi::new(
+        r#"echo '{"result":null,"error":{"type":"Bosh::Clouds::CPIAPIVersionNotSupported","message":"no","ok_to_retry":false},"log":""}'"#,
+    );
+    for _ in 0..2 {
+        scripted.has_vm().await.unwrap_err();
+    }
+    assert_eq!(std::fs::read_to_string(scripted.path("infos")).unwrap(), "x\nx\n");
 }
 
 #[tokio::test]

@@ -73,7 +73,8 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     for key in ["cpi_preferred_api_version", "cpi_api_test_max_version"] {
         let highest = u64::from(ApiVersion::HIGHEST.0);
         if let Some(version) = optional_number(&mut fields, key, 1, highest) {
-            settings.preferred_version = ApiVersion(version as u32);
+            // Each of them is a limit: one that is higher than the other does not raise it.
+            settings.preferred_version = settings.preferred_version.min(ApiVersion(version as u32));
         }
     }
     set_duration(&mut fields, "cpi_deadline", &mut settings.cpi_deadline);
@@ -277,6 +278,14 @@ mod tests {
             let settings = read(text).unwrap();
             assert_eq!(settings.listen.to_string(), "127.0.0.1:25555");
             assert!(settings.takes_snapshots(), "the cloud is built in");
+        }
+    }
+
+    #[test]
+    fn a_highest_version_does_not_raise_a_preferred_one() {
+        for (preferred, highest, expected) in [(1, 2, 1), (2, 1, 1), (2, 2, 2)] {
+            let text = format!("cpi_preferred_api_version: {preferred}\ncpi_api_test_max_version: {highest}\n");
+            assert_eq!(read(&text).unwrap().preferred_version, ApiVersion(expected), "{text}");
         }
     }
 
