@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::null::or_default;
+
 /// A message to an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
@@ -10,7 +12,7 @@ pub struct Message {
     #[serde(alias = "Method")]
     pub method: String,
     /// Positional arguments.
-    #[serde(default, alias = "Arguments", deserialize_with = "list_or_null")]
+    #[serde(default, alias = "Arguments", deserialize_with = "or_default")]
     pub arguments: Vec<Value>,
     /// Where the reply goes on a message bus; just an id over HTTPS.
     #[serde(default, alias = "Reply_To")]
@@ -18,10 +20,6 @@ pub struct Message {
     /// 3 from a director; the command line sends none.
     #[serde(default, alias = "Protocol", skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u32>,
-}
-
-fn list_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
-    Ok(Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// What a director's message says its protocol is.
@@ -87,10 +85,10 @@ pub struct TaskHandle {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateSettings {
     /// PEM certificates that the VM shall trust. Absent clears them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub trusted_certs: String,
     /// Names of disks. Absent clears them.
-    #[serde(default, deserialize_with = "associations_or_null")]
+    #[serde(default, deserialize_with = "or_default")]
     pub disk_associations: Vec<DiskAssociation>,
     /// New message bus settings; replaced only when given and different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,10 +96,6 @@ pub struct UpdateSettings {
     /// New blob stores; replaced only when given and different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blobstores: Option<Vec<Value>>,
-}
-
-fn associations_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<DiskAssociation>, D::Error> {
-    Ok(Option::<Vec<DiskAssociation>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The name of a disk in the manifest and its cid.

@@ -21,6 +21,7 @@ pub mod disk_hint;
 mod explain;
 pub mod ids;
 pub mod network;
+mod null;
 pub mod registry;
 pub mod secret;
 pub mod settings;

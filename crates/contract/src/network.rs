@@ -13,7 +13,7 @@ pub type Networks = BTreeMap<String, Network>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Network {
     /// How the address is chosen. A missing type means manual.
-    #[serde(default, rename = "type")]
+    #[serde(default, rename = "type", deserialize_with = "crate::null::or_default")]
     pub kind: NetworkKind,
     /// The address, without a prefix length.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text")]

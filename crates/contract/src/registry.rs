@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::null::{self, or_default};
 use crate::settings::AgentSettings;
 use crate::{Networks, Object, Secret};
 
@@ -37,10 +38,10 @@ pub struct RegistryUserData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerName>,
     /// Name servers for finding the registry.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub dns: Object,
     /// The VM's networks.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null::or_absent")]
     pub networks: Networks,
 }
 
@@ -49,7 +50,7 @@ pub struct RegistryUserData {
 pub struct RegistryLocation {
     /// `http://user:password@host:port`.
     pub endpoint: Secret,
-    /// The same user as in the endpoint.
+    /// The same user as in the endpoint. Our agent takes it where the endpoint has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The same password as in the endpoint.

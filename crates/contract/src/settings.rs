@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::null::{self, or_default};
 use crate::{AgentId, DiskCid, DiskHint, Networks, Object, Secret};
 
 /// Agent settings in full: what a CPI hands the VM at `create_vm` when no registry is needed.
@@ -13,16 +14,16 @@ pub struct AgentSettings {
     /// Its absence tells an agent that these are not the full settings.
     pub agent_id: AgentId,
     /// The VM.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub vm: Vm,
     /// The VM's networks.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null::or_absent")]
     pub networks: Networks,
     /// The VM's disks.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub disks: Disks,
     /// The sixth argument of `create_vm`, verbatim.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub env: Env,
     /// Where the agent listens; `env.bosh.mbus.urls` wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +43,7 @@ pub struct AgentSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vm {
     /// By convention the VM's cid.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub name: String,
 }
 
@@ -53,10 +54,10 @@ pub struct Disks {
     #[serde(default, deserialize_with = "system_disk")]
     pub system: String,
     /// The ephemeral disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "null::hint")]
     pub ephemeral: Option<DiskHint>,
     /// Persistent disks; empty at `create_vm`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null::hints")]
     pub persistent: BTreeMap<DiskCid, DiskHint>,
     /// Keys that we do not know.
     #[serde(flatten)]
@@ -199,7 +200,7 @@ pub struct Mbus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cert: Option<MbusCert>,
     /// Ours: the agent demands a client certificate issued by `cert.ca`. The original ignores it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", deserialize_with = "or_default")]
     pub require_client_cert: bool,
     /// Keys that we do not know.
     #[serde(flatten)]
@@ -210,26 +211,22 @@ pub struct Mbus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MbusCert {
     /// The CA.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub ca: String,
     /// The certificate.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub certificate: String,
     /// Its key.
-    #[serde(default = "no_secret")]
+    #[serde(default, deserialize_with = "or_default")]
     pub private_key: Secret,
     /// Keys that we do not know.
     #[serde(flatten)]
     pub other: Object,
 }
 
-fn no_secret() -> Secret {
-    Secret::new("")
-}
-
 impl Default for Secret {
     fn default() -> Self {
-        no_secret()
+        Secret::new("")
     }
 }
 
