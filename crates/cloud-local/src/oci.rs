@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use windlass_archive::Budget;
 
 use crate::unpack::{UnpackError, unpack_layer};
 
@@ -118,7 +119,7 @@ impl OciImage {
     }
 
     /// Unpacks all layers, one over the other, into `root`, which must be empty.
-    pub(crate) fn unpack(&self, root: &Path) -> Result<(), OciError> {
+    pub(crate) fn unpack(&self, root: &Path, budget: &Budget) -> Result<(), OciError> {
         for layer in &self.layers {
             if !layer.media_type.is_empty() && !layer.media_type.ends_with("tar") && !layer.media_type.ends_with("gzip")
             {
@@ -127,7 +128,7 @@ impl OciImage {
             let path = blob(&self.layout, layer)?;
             // Before a byte of it is used.
             check(&path, layer)?;
-            unpack_layer(&path, root)?;
+            unpack_layer(&path, root, budget)?;
         }
         Ok(())
     }
@@ -194,6 +195,7 @@ fn check(path: &Path, descriptor: &Descriptor) -> Result<(), OciError> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use windlass_archive::Limits;
 
     use super::*;
     use crate::unpack::tests::{entry, image};
@@ -255,7 +257,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let image = OciImage::open(layout.folder.path(), Some("latest")).unwrap();
         assert!(image.size() > 0);
-        image.unpack(root.path()).unwrap();
+        image.unpack(root.path(), &Budget::new(Limits::default())).unwrap();
         let there = |path: &str| root.path().join(path).exists();
         assert!(
             there("etc/kept") && there("opt/new") && !there("etc/old") && !there("opt/gone") && !there("etc/.wh.old")
@@ -278,7 +280,9 @@ mod tests {
         for top in [above, opaque] {
             layout.finish(&[below.clone(), top]);
             let root = tempfile::tempdir().unwrap();
-            let _ = OciImage::open(layout.folder.path(), None).unwrap().unpack(root.path());
+            let _ = OciImage::open(layout.folder.path(), None)
+                .unwrap()
+                .unpack(root.path(), &Budget::new(Limits::default()));
             assert!(outside.path().join("precious").exists());
         }
     }
@@ -294,10 +298,16 @@ mod tests {
         bytes.push(0);
         fs::write(&path, bytes).unwrap();
         let root = tempfile::tempdir().unwrap();
-        let damaged = OciImage::open(layout.folder.path(), None).unwrap().unpack(root.path()).unwrap_err();
+        let damaged = OciImage::open(layout.folder.path(), None)
+            .unwrap()
+            .unpack(root.path(), &Budget::new(Limits::default()))
+            .unwrap_err();
         assert!(matches!(damaged, OciError::Damaged { .. }) && fs::read_dir(root.path()).unwrap().next().is_none());
         layout.finish(&[zstd]);
-        let unknown = OciImage::open(layout.folder.path(), None).unwrap().unpack(root.path()).unwrap_err();
+        let unknown = OciImage::open(layout.folder.path(), None)
+            .unwrap()
+            .unpack(root.path(), &Budget::new(Limits::default()))
+            .unwrap_err();
         assert!(matches!(unknown, OciError::LayerType(_)), "{unknown}");
     }
 }

@@ -5,8 +5,8 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-use tar::{Archive, EntryType};
+use tar::EntryType;
+use windlass_archive::{Budget, GZIP, Refusal, Tarball, decompressed, first_bytes};
 
 use crate::layers::{self, Room};
 
@@ -27,6 +27,13 @@ pub(crate) enum UnpackError {
         #[source]
         source: io::Error,
     },
+    /// it takes more than it may
+    #[error("the image {} is refused", path.display())]
+    Refused {
+        path: PathBuf,
+        #[source]
+        source: Refusal,
+    },
     /// there is nothing in it
     #[error("the image {} is empty", path.display())]
     Empty { path: PathBuf },
@@ -45,24 +52,24 @@ pub(crate) enum UnpackError {
 /// Unpacks the tar at `image`, gzipped or not, into `root`, which must be empty. Devices are left out: containers get their
 /// own. As root, owners, permissions and attributes are kept; an ordinary user cannot, and keeps folders writable so
 /// that they can be removed again.
-pub(crate) fn unpack(image: &Path, root: &Path) -> Result<(), UnpackError> {
-    match apply(image, root, false)? {
+pub(crate) fn unpack(image: &Path, root: &Path, budget: &Budget) -> Result<(), UnpackError> {
+    match apply(image, root, budget, false)? {
         0 => Err(UnpackError::Empty { path: image.to_owned() }),
         _ => Ok(()),
     }
 }
 
 /// Unpacks a layer of an OCI image over those below it, and takes away what it says is gone.
-pub(crate) fn unpack_layer(layer: &Path, root: &Path) -> Result<(), UnpackError> {
-    apply(layer, root, true).map(|_| ())
+pub(crate) fn unpack_layer(layer: &Path, root: &Path, budget: &Budget) -> Result<(), UnpackError> {
+    apply(layer, root, budget, true).map(|_| ())
 }
 
-/// How many bytes the image has when it is unpacked, as far as it tells.
+/// How many bytes the image has when it is unpacked, as far as it tells. Only good for an early refusal: what it really takes is
+/// limited while it is unpacked.
 pub(crate) fn unpacked_size(image: &Path) -> io::Result<u64> {
     let mut file = File::open(image)?;
     let stored = file.metadata()?.len();
-    let mut magic = [0; 2];
-    if stored < 18 || file.read(&mut magic)? != 2 || magic != GZIP {
+    if stored < 18 || !first_bytes(&mut file)?.starts_with(GZIP) {
         return Ok(stored);
     }
     // The last four bytes of a gzip file are the length of its content, modulo 4 GiB.
@@ -72,25 +79,18 @@ pub(crate) fn unpacked_size(image: &Path) -> io::Result<u64> {
     Ok(stored.max(u32::from_le_bytes(length).into()))
 }
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
-fn apply(image: &Path, root: &Path, is_layer: bool) -> Result<usize, UnpackError> {
+fn apply(image: &Path, root: &Path, budget: &Budget, is_layer: bool) -> Result<usize, UnpackError> {
     let opened = |source| UnpackError::Open { path: image.to_owned(), source };
-    let damaged = |source| UnpackError::Damaged { path: image.to_owned(), source };
+    let damaged = |source| match Refusal::of(&source) {
+        Some(refusal) => UnpackError::Refused { path: image.to_owned(), source: refusal },
+        None => UnpackError::Damaged { path: image.to_owned(), source },
+    };
     let mut file = File::open(image).map_err(opened)?;
-    let mut magic = [0; 2];
-    let is_gzip = file.read(&mut magic).map_err(opened)? == 2 && magic == GZIP;
-    file.seek(SeekFrom::Start(0)).map_err(opened)?;
-    let file = BufReader::new(file);
-    let reader: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let start = first_bytes(&mut file).map_err(opened)?;
     let as_root = rustix::process::geteuid().is_root();
-    let mut archive = Archive::new(reader);
-    archive.set_preserve_permissions(as_root);
-    archive.set_preserve_ownerships(as_root);
-    archive.set_unpack_xattrs(as_root);
     let mut entries = 0;
-    for entry in archive.entries().map_err(damaged)? {
-        let mut entry = entry.map_err(damaged)?;
+    let tarball = Tarball::within(decompressed(&start, BufReader::new(file)), budget).preserving(as_root);
+    tarball.each(damaged, |entry| {
         let name = entry.path().map_err(damaged)?.into_owned();
         if name.components().any(|part| matches!(part, Component::ParentDir)) {
             return Err(UnpackError::Escapes { entry: name });
@@ -100,21 +100,19 @@ fn apply(image: &Path, root: &Path, is_layer: bool) -> Result<usize, UnpackError
         if is_layer {
             let made_room = layers::make_room(root, &name, kind.is_dir());
             if made_room.map_err(|source| UnpackError::Write { entry: name.clone(), source })? == Room::TakenAway {
-                continue;
+                return Ok(());
             }
         }
         match kind {
-            EntryType::Char | EntryType::Block | EntryType::Fifo => continue,
+            EntryType::Char | EntryType::Block | EntryType::Fifo => Ok(()),
             EntryType::Directory if !as_root => {
                 let mode = entry.header().mode().map_err(damaged)?;
-                put(&mut entry, &name, root)?;
-                keep_writable(root, &name, mode).map_err(|source| UnpackError::Write { entry: name, source })?;
+                put(entry, &name, root)?;
+                keep_writable(root, &name, mode).map_err(|source| UnpackError::Write { entry: name, source })
             }
-            _ => put(&mut entry, &name, root)?,
+            _ => put(entry, &name, root),
         }
-    }
-    // The end of the stream holds the checksum.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
+    })?;
     Ok(entries)
 }
 
@@ -141,6 +139,7 @@ pub(crate) mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use tar::{Builder, Header};
+    use windlass_archive::Limits;
 
     use super::*;
 
@@ -172,7 +171,7 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("inside/root");
         fs::create_dir_all(&root).unwrap();
-        let result = unpack(&image(folder.path(), entries), &root);
+        let result = unpack(&image(folder.path(), entries), &root, &Budget::new(Limits::default()));
         (folder, result)
     }
 
@@ -222,7 +221,65 @@ pub(crate) mod tests {
             let path = folder.path().join("broken");
             fs::write(&path, bytes).unwrap();
             let root = tempfile::tempdir().unwrap();
-            unpack(&path, root.path()).unwrap_err();
+            unpack(&path, root.path(), &Budget::new(Limits::default())).unwrap_err();
         }
+    }
+
+    /// A header whose content follows; names of any length.
+    fn long_name(name: &[u8]) -> (Header, Vec<u8>) {
+        let (mut header, _) = entry(EntryType::GNULongName, "././@LongLink", "", b"");
+        header.set_size(name.len() as u64);
+        header.set_cksum();
+        (header, name.to_owned())
+    }
+
+    #[test]
+    fn an_image_that_asks_for_too_much_is_refused() {
+        let file = || entry(EntryType::Regular, "x", "", b"x");
+        let deep = "a/".repeat(2000) + "x";
+        let long = "a".repeat(5000);
+        let huge = "a".repeat(5 << 20);
+        let mut sparse = entry(EntryType::GNUSparse, "sparse", "", &[7; 512]);
+        if let Some(header) = sparse.0.as_gnu_mut() {
+            header.set_real_size(1 << 60);
+            header.sparse[0].set_offset((1 << 60) - 512);
+            header.sparse[0].set_length(512);
+        }
+        sparse.0.set_cksum();
+        let many: Vec<_> = (0..11).map(|_| file()).collect();
+        for (entries, words) in [
+            (vec![long_name(deep.as_bytes()), file()], "2001 folders deep"),
+            (vec![long_name(long.as_bytes()), file()], "has 5000 bytes"),
+            (vec![long_name(huge.as_bytes()), file()], "more than 4 MiB"),
+            (vec![entry(EntryType::Regular, "large", "", &[0; 3 << 20])], "more than the 2 MiB that are left"),
+            (vec![sparse], "more than the 2 MiB that are left"),
+            (many, "more than 10 entries"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("root");
+            fs::create_dir(&root).unwrap();
+            let limits = Limits { bytes: 2 << 20, entries: 10, ..Limits::default() };
+            let error = unpack(&image(folder.path(), &entries), &root, &Budget::new(limits)).unwrap_err();
+            assert!(windlass_contract::explain(&error).contains(words), "{}", windlass_contract::explain(&error));
+        }
+        let (folder, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let late = Budget::new(Limits { time: std::time::Duration::ZERO, ..Limits::default() });
+        let error = unpack(&image(folder.path(), &[file()]), root.path(), &late).unwrap_err();
+        assert!(windlass_contract::explain(&error).contains("longer than 0ns"), "{error:?}");
+    }
+
+    #[test]
+    fn what_follows_an_archive_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = image(folder.path(), &[entry(EntryType::Regular, "x", "", b"x")]);
+        let mut more = GzEncoder::new(File::options().append(true).open(&path).unwrap(), Compression::fast());
+        io::copy(&mut io::repeat(0).take(3 << 20), &mut more).unwrap();
+        more.finish().unwrap();
+        let unpacked = |bytes| {
+            let root = tempfile::tempdir().unwrap();
+            unpack(&path, root.path(), &Budget::new(Limits { bytes, ..Limits::default() }))
+        };
+        unpacked(4 << 20).unwrap();
+        assert!(matches!(unpacked(2 << 20), Err(UnpackError::Refused { source: Refusal::Bytes(_), .. })));
     }
 }

@@ -4,11 +4,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use windlass_archive::Refusal;
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_manifest::{Document, ParseError, Problem};
 
 use crate::meter::Meter;
-use crate::tarball::{self, Tarball};
+use crate::tarball::{self, Budget, Limits, Tarball};
 
 /// The name of the manifest in the tarball.
 pub const MANIFEST: &str = "stemcell.MF";
@@ -38,6 +39,15 @@ pub enum ReadError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// it takes more than it may
+    #[error("the stemcell '{}' is refused", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Refusal,
     },
     /// one of the two files is missing
     #[error("'{}' is not a stemcell: it contains no '{name}'", path.display())]
@@ -85,22 +95,34 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// What is wrong with the archive at `path`.
+    pub(crate) fn of_archive(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match Refusal::of(&source) {
+            Some(source) => Self::Refused { path, source },
+            None => Self::NotTarball { path, source },
+        }
+    }
+}
+
 /// Somebody who takes the image as it streams by.
 pub(crate) trait ImageSink {
     /// Takes the next bytes.
     fn take(&mut self, bytes: &[u8]) -> Result<(), ReadError>;
 }
 
-/// Reads the tarball at `path` from its start to its end, streaming the image into `sink`, and gives the manifest with its
+/// Reads the tarball at `path` from its start to its end, within `limits`, streaming the image into `sink`, and gives the manifest with its
 /// text. Everything besides the two files is passed over.
 pub(crate) fn read(
     path: &Path,
+    limits: Limits,
     meter: &Meter<'_>,
     sink: &mut impl ImageSink,
 ) -> Result<(StemcellManifest, String), ReadError> {
-    let damaged = |source| ReadError::NotTarball { path: path.to_owned(), source };
+    let damaged = |source| ReadError::of_archive(path, source);
     let (mut manifest, mut image) = (None, false);
-    Tarball::new(open(path, meter)?).each(damaged, |entry| {
+    Tarball::within(open(path, meter)?, &Budget::new(limits)).each(damaged, |entry| {
         let Some(name) = role(&entry.path_bytes())? else { return Ok(()) };
         if !entry.header().entry_type().is_file() {
             return Err(ReadError::NotRegular { name });

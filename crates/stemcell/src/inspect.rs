@@ -7,6 +7,7 @@ use windlass_contract::stemcell::StemcellManifest;
 use crate::archive::{self, ImageSink};
 use crate::digest::Digests;
 use crate::meter::Meter;
+use crate::tarball::Limits;
 use crate::{DigestCheck, ReadError};
 
 /// What is inside a stemcell.
@@ -28,7 +29,7 @@ pub fn inspect(path: &Path, mut progress: impl FnMut(u64, Option<u64>)) -> Resul
     let size = std::fs::metadata(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?.len();
     let meter = Meter::new(&mut progress);
     meter.expect(size);
-    let (manifest, _) = archive::read(path, &meter, &mut image)?;
+    let (manifest, _) = archive::read(path, Limits::default(), &meter, &mut image)?;
     let digest = image.digests.check(&manifest.sha1);
     Ok(Inspection { manifest, size, image_size: image.size, digest })
 }

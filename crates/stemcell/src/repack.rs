@@ -16,7 +16,7 @@ use crate::meter::Meter;
 use crate::pack::{self, ImagePack, NewStemcell, PutError};
 use crate::program::{self, ProgramError};
 use crate::root_fs::AGENT;
-use crate::tarball::{GZIP, TarEntry, Tarball, inside};
+use crate::tarball::{GZIP, Limits, TarEntry, Tarball, inside};
 
 /// What to change. What is none stays.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,7 @@ pub fn repack(options: &RepackOptions, mut progress: impl FnMut(u64, Option<u64>
     let meter = Meter::new(&mut progress);
     // Once to see that it is whole, once for the image if it changes, once to copy.
     meter.expect(size * if options.agent.is_some() { 3 } else { 2 });
-    let (_, text) = archive::read(&options.input, &meter, &mut Ignored)?;
+    let (_, text) = archive::read(&options.input, Limits::default(), &meter, &mut Ignored)?;
     let image = match &options.agent {
         Some(agent) => Some(image_with(agent, options, &meter)?),
         None if options.empty_image => {
@@ -140,7 +140,7 @@ fn unwritable(options: &RepackOptions, source: io::Error) -> RepackError {
 }
 
 fn damaged(options: &RepackOptions, source: io::Error) -> RepackError {
-    ReadError::NotTarball { path: options.input.clone(), source }.into()
+    ReadError::of_archive(&options.input, source).into()
 }
 
 struct Ignored;

@@ -9,12 +9,14 @@ use windlass_contract::stemcell::StemcellManifest;
 use crate::ReadError;
 use crate::archive::{self, IMAGE, ImageSink, MANIFEST};
 use crate::meter::Meter;
+use crate::tarball::Limits;
 
 /// Writes `stemcell.MF` and `image` of the stemcell at `path` into the folder `into`, which must exist and have neither.
 /// After an error the folder may hold a part of the image; it is the caller's to remove.
 pub fn unpack(path: &Path, into: &Path) -> Result<StemcellManifest, ReadError> {
+    let limits = Limits::of_space(into).map_err(|source| failed(into, source))?;
     let mut image = NewFile::create(into.join(IMAGE))?;
-    let (manifest, text) = archive::read(path, &Meter::new(&mut |_, _| {}), &mut image)?;
+    let (manifest, text) = archive::read(path, limits, &Meter::new(&mut |_, _| {}), &mut image)?;
     NewFile::create(into.join(MANIFEST))?.take(text.as_bytes())?;
     Ok(manifest)
 }

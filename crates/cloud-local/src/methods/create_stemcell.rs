@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use windlass_archive::{Budget, Limits, Refusal};
 use windlass_contract::cpi::methods::CreateStemcell;
 use windlass_contract::cpi::{CpiError, ErrorType};
 use windlass_contract::explain;
@@ -54,11 +55,13 @@ fn fill(source: &Source, root: &Path) -> Result<(), CpiError> {
         Source::Folder(_) => return Ok(()),
         Source::Image(image) => {
             fs::create_dir(root).map_err(unwritable)?;
-            unpack(image, root).map_err(|error| refused(&error))?;
+            let budget = Budget::new(Limits::of_space(root).map_err(unwritable)?);
+            unpack(image, root, &budget).map_err(|error| refused(&error))?;
         }
         Source::Oci(image) => {
             fs::create_dir(root).map_err(unwritable)?;
-            image.unpack(root).map_err(|error| refused_oci(&error))?;
+            let budget = Budget::new(Limits::of_space(root).map_err(unwritable)?);
+            image.unpack(root, &budget).map_err(|error| refused_oci(&error))?;
         }
     }
     // VMs see it as their root folder.
@@ -129,6 +132,7 @@ fn refused(error: &UnpackError) -> CpiError {
     let is_full = std::error::Error::source(error)
         .and_then(|cause| cause.downcast_ref::<io::Error>())
         .is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull);
+    let is_full = is_full || matches!(error, UnpackError::Refused { source: Refusal::Bytes(_), .. });
     let kind = if is_full { ErrorType::NoDiskSpace } else { ErrorType::CloudError };
     CpiError::new(kind, explain(error))
 }

@@ -159,7 +159,11 @@ fn names_and_sizes_that_nobody_needs_are_refused_before_they_are_read() {
     header.set_cksum();
     let mut larger_than_any_disk = header.as_bytes().to_vec();
     larger_than_any_disk.extend([0; 1024]);
-    assert!(refusal(&larger_than_any_disk).contains("it ends inside 'image'"));
+    let folder = Folder::new();
+    let path = folder.with(&larger_than_any_disk);
+    assert!(explain(&inspect(&path).unwrap_err()).contains("it ends inside 'image'"));
+    let refused = unpack(&path, folder.0.path()).unwrap_err();
+    assert!(explain(&refused).contains("MiB that are left for it"), "{}", explain(&refused));
 }
 
 #[test]
