@@ -28,6 +28,9 @@ use crate::supervisor::{Supervisor, SupervisorKind};
 use crate::tasks::Tasks;
 use crate::{disks, server};
 
+/// How long an agent waits for settings that may still come. Then it ends with the reason, and its supervisor starts it again.
+const SETTINGS_PATIENCE: Duration = Duration::from_secs(60);
+
 /// How long an agent waits for the one before it to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -109,7 +112,8 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
         _ => failed(error),
     })?;
     let lock = Some(lock);
-    start(Parts { base, platform, supervisor: options.supervisor, lock, temper: None }, config)
+    let (supervisor, patience) = (options.supervisor, SETTINGS_PATIENCE);
+    start(Parts { base, platform, supervisor, lock, patience, temper: None }, config)
 }
 
 /// What an agent is made of beside its configuration.
@@ -119,16 +123,18 @@ pub(crate) struct Parts {
     pub(crate) supervisor: SupervisorKind,
     /// Keeps other agents away from the base directory; none where one process has them all.
     pub(crate) lock: Option<FileLock>,
+    /// How long settings that may still come are waited for.
+    pub(crate) patience: Duration,
     pub(crate) temper: Option<Arc<dyn Temper>>,
 }
 
 /// Loads settings and mounts the disk that was mounted before.
 pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
-    let Parts { base, platform, supervisor, lock, temper } = parts;
-    let settings = SettingsStore::open(base.clone(), config.sources, config.registry)?;
+    let Parts { base, platform, supervisor, lock, patience, temper } = parts;
+    let settings = SettingsStore::open(base.clone(), config.sources, config.registry, patience)?;
     let entrance = {
         let settings = settings.current();
-        Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings)? }
+        Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings, &base)? }
     };
     let supervisor = Supervisor::new(supervisor, base.stopped());
     let tasks = Tasks::new(base.tasks());

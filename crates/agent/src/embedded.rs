@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -17,6 +18,7 @@ use crate::boot::{self, BootError, Booted, Ending, Parts};
 use crate::config::{Config, Registry};
 use crate::layout::Base;
 use crate::mbus::Mbus;
+use crate::settings::{LOOK_AGAIN, SettingsError};
 use crate::sources::Source;
 use crate::supervisor::SupervisorKind;
 use crate::{platform, server};
@@ -71,7 +73,16 @@ impl Embedded {
             let this = self.clone();
             let booted = tokio::task::spawn_blocking(move || this.boot()).await;
             let booted = booted.map_err(|error| BootError::Runtime(error.into())).and_then(|booted| booted);
-            let Booted { agent, mut endings, .. } = booted.map_err(EmbeddedError)?;
+            let Booted { agent, mut endings, .. } = match booted {
+                // Not in the thread that boots it: thousands may wait at once.
+                Err(BootError::Settings(SettingsError::None { may_come: true, .. })) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(LOOK_AGAIN) => continue,
+                        () = &mut end => return Ok(Ended::Told),
+                    }
+                }
+                booted => booted.map_err(EmbeddedError)?,
+            };
             let listener = self.listen(&agent.gate.current().mbus).await.map_err(EmbeddedError)?;
             let end = async {
                 tokio::select! {
@@ -96,8 +107,8 @@ impl Embedded {
             linux: Default::default(),
         };
         let platform = platform::find("directory", &base, &config.linux)?;
-        let temper = Some(self.temper);
-        boot::start(Parts { base, platform, supervisor: SupervisorKind::Monit, lock: None, temper }, config)
+        let (supervisor, patience, temper) = (SupervisorKind::Monit, Duration::ZERO, Some(self.temper));
+        boot::start(Parts { base, platform, supervisor, lock: None, patience, temper }, config)
     }
 
     async fn listen(&self, mbus: &Mbus) -> Result<TcpListener, BootError> {

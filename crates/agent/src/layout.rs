@@ -53,6 +53,11 @@ impl Base {
         self.bosh().join("update_settings.json")
     }
 
+    /// The certificate that the agent made for itself.
+    pub(crate) fn own_certificate(&self) -> PathBuf {
+        self.bosh().join("own_certificate.json")
+    }
+
     pub(crate) fn disk_hints(&self) -> PathBuf {
         self.bosh().join("persistent_disk_hints.json")
     }

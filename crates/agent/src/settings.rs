@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use windlass_contract::Secret;
@@ -12,7 +13,10 @@ use windlass_durable::file;
 
 use crate::config::Registry;
 use crate::layout::Base;
-use crate::sources::Source;
+use crate::sources::{Failure, Source};
+
+/// How often settings that may still come are looked for.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The settings in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,8 +59,12 @@ impl Settings {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     /// neither the source nor the cache has any
-    #[error("no settings: {0}")]
-    None(String),
+    #[error("no settings: {said}")]
+    None {
+        said: String,
+        /// Whether they may still come.
+        may_come: bool,
+    },
     /// a settings file cannot be read or written
     #[error("cannot keep settings in {path}")]
     Io {
@@ -74,10 +82,28 @@ pub(crate) struct SettingsStore {
 }
 
 impl SettingsStore {
-    /// Loads the settings for the first time.
-    pub(crate) fn open(base: Base, sources: Vec<Source>, registry: Registry) -> Result<Self, SettingsError> {
+    /// Loads the settings for the first time. Some CPIs put them into a VM that runs already: they are waited for as long as
+    /// `patience` lasts.
+    pub(crate) fn open(
+        base: Base,
+        sources: Vec<Source>,
+        registry: Registry,
+        patience: Duration,
+    ) -> Result<Self, SettingsError> {
         let loader = Loader { base, sources, registry, chosen: OnceLock::new() };
-        let settings = loader.load()?;
+        let deadline = Instant::now() + patience;
+        let mut has_said = false;
+        let settings = loop {
+            match loader.load() {
+                Err(error @ SettingsError::None { may_come: true, .. }) if Instant::now() < deadline => {
+                    if !std::mem::replace(&mut has_said, true) {
+                        tracing::info!("waiting: {error}");
+                    }
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                loaded => break loaded?,
+            }
+        };
         Ok(Self { loader, current: Mutex::new(Arc::new(settings)) })
     }
 
@@ -137,21 +163,24 @@ impl Loader {
                 }
                 agent
             }
-            Err(mut failures) => match read(&cache) {
-                Ok(agent) => {
-                    tracing::warn!("using the settings of {}, because {}", cache.display(), failures.join("; "));
-                    agent
+            Err(failures) => {
+                let said = failures.iter().map(|failure| failure.said.as_str()).collect::<Vec<_>>().join("; ");
+                match read(&cache) {
+                    Ok(agent) => {
+                        tracing::warn!("using the settings of {}, because {said}", cache.display());
+                        agent
+                    }
+                    Err(error) => {
+                        let may_come = failures.iter().any(|failure| failure.may_come);
+                        return Err(SettingsError::None { said: format!("{said}; {error}"), may_come });
+                    }
                 }
-                Err(error) => {
-                    failures.push(error);
-                    return Err(SettingsError::None(failures.join("; ")));
-                }
-            },
+            }
         };
         Ok(Settings { agent, update: read_update(&self.base.update_settings())? })
     }
 
-    fn fetch(&self) -> Result<AgentSettings, Vec<String>> {
+    fn fetch(&self) -> Result<AgentSettings, Vec<Failure>> {
         let chosen = self.chosen.get().copied();
         let mut failures = Vec::new();
         for (position, source) in self.sources.iter().enumerate() {
@@ -201,7 +230,12 @@ mod tests {
     use super::*;
 
     fn store(folder: &Path, source: &Path) -> Result<SettingsStore, SettingsError> {
-        SettingsStore::open(Base::prepare(folder).unwrap(), vec![Source::File(source.to_owned())], Registry::Unused)
+        SettingsStore::open(
+            Base::prepare(folder).unwrap(),
+            vec![Source::File(source.to_owned())],
+            Registry::Unused,
+            Duration::ZERO,
+        )
     }
 
     #[test]

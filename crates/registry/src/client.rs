@@ -112,6 +112,12 @@ impl Client {
         Ok(Self { endpoint, credentials, ca: None })
     }
 
+    /// With these credentials, if the endpoint has none.
+    pub fn or_credentials(mut self, user: impl Into<String>, password: Secret) -> Self {
+        self.credentials.get_or_insert_with(|| Credentials { user: user.into(), password });
+        self
+    }
+
     /// With these credentials instead of those inside the endpoint.
     pub fn with_credentials(mut self, user: impl Into<String>, password: Secret) -> Self {
         self.credentials = Some(Credentials { user: user.into(), password });

@@ -21,6 +21,9 @@ const IDLE: [&str; 3] = ["bosh-start-logging-and-auditing", "restart_networking"
 /// The agent asks it to start monit, even where there is none; one of the system's own would fail.
 const SV: &str = "#!/bin/sh\n# There is no monit, and nothing else is asked for.\n";
 
+/// Agents of before 2023 know `sv` alone, also where systemd starts monit.
+const SV_OF_SYSTEMD: &str = "#!/bin/sh\n# Agents that know no systemd ask here for monit.\nexec systemctl \"$@\"\n";
+
 /// What the package of that name does at `resolvconf -u` with what the agent wrote.
 const RESOLVCONF: &str = "#!/bin/sh\nset -e\nfrom=/etc/resolvconf/resolv.conf.d\nto=/run/resolvconf\nmkdir -p \"$to\"\n\
     for part in head base tail; do\n    [ ! -f \"$from/$part\" ] || cat \"$from/$part\"\ndone > \"$to/resolv.conf.new\"\n\
@@ -41,8 +44,10 @@ pub(crate) fn companions(system: &System) -> Vec<Entry> {
         entries.push(program("resolvconf", RESOLVCONF));
         entries.push(folder("etc/resolvconf/resolv.conf.d/", 0o755));
     }
-    if !system.has_monit {
-        entries.push(program("sv", SV));
+    match (system.has_monit, system.init) {
+        (false, _) => entries.push(program("sv", SV)),
+        (true, Init::Systemd) => entries.push(program("sv", SV_OF_SYSTEMD)),
+        (true, _) => {}
     }
     if programs.contains("sudo") {
         let sudoers = text("etc/sudoers.d/bosh_sudoers", SUDOERS);

@@ -135,7 +135,8 @@ pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: &System) -> 
 const LAUNCHER: &str =
     "#!/bin/sh\nlib=\"${0%/*}/../lib\"\nexec \"$lib/ld.so\" --library-path \"$lib\" \"$lib/bosh-agent\" \"$@\"\n";
 const START: &str = "/var/vcap/bosh/bin/bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json";
-const UNIT: &str = "[Unit]\nDescription=BOSH agent\n\n[Install]\nWantedBy=multi-user.target\n\n\
+// Without a limit of starts: an agent that ends at once, because its settings are not there yet, comes back until they are.
+const UNIT: &str = "[Unit]\nDescription=BOSH agent\nStartLimitIntervalSec=0\n\n[Install]\nWantedBy=multi-user.target\n\n\
     [Service]\nWorkingDirectory=/var/vcap/bosh\n\
     Environment=PATH=/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
     Restart=always\nRestartSec=1\nKillMode=process\n";

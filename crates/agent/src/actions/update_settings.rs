@@ -33,7 +33,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     }
     let next = Settings { agent: settings.agent.clone(), update: updated.clone() };
     // An agent that nobody can reach is lost, so what it would be reached by is tried first.
-    let entrance = Entrance { mbus: Mbus::parse(next.mbus_url())?, tls: tls::server_config(&next)? };
+    let entrance = Entrance { mbus: Mbus::parse(next.mbus_url())?, tls: tls::server_config(&next, &agent.base)? };
     agent
         .platform
         .trust_certificates(&updated.trusted_certs)

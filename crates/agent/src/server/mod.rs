@@ -1,8 +1,9 @@
 //! The HTTPS server: who gets in in [`entrance`], what they may ask for in [`routes`], blobs in [`blobs`], certificates in
-//! [`tls`]. How many may connect, and how slow they may be, is the business of `windlass-connections`.
+//! [`tls`] and [`own_certificate`]. How many may connect, and how slow they may be, is the business of `windlass-connections`.
 
 pub(crate) mod blobs;
 pub(crate) mod entrance;
+mod own_certificate;
 mod routes;
 pub(crate) mod tls;
 

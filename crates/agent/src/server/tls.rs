@@ -6,20 +6,28 @@ use rustls::client::verify_server_name;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{ParsedCertificate, ServerSessionMemoryCache, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 
+use super::own_certificate::{self, OwnCertificateError};
+use crate::layout::Base;
 use crate::settings::Settings;
 
 /// The name in a director's certificate.
 const DIRECTOR: &str = "director.bosh-internal";
 
+/// How many sessions are kept for callers that come back. An agent has one director.
+const SESSIONS: usize = 4;
+
 /// why the certificates in the settings cannot be used
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
-    /// there is no certificate
-    #[error("the settings have no server certificate; env.bosh.mbus.cert must have one")]
+    /// there is half of a certificate
+    #[error("env.bosh.mbus.cert has a private_key and no certificate; it must have both or none")]
     Missing,
+    /// the agent's own certificate cannot be made
+    #[error(transparent)]
+    Own(#[from] OwnCertificateError),
     /// the PEM text cannot be read
     #[error("env.bosh.mbus.cert.{field} is not valid PEM")]
     Pem {
@@ -39,9 +47,14 @@ pub(crate) enum TlsError {
     NoClientCa(#[source] VerifierBuilderError),
 }
 
-/// The TLS side of the server.
-pub(crate) fn server_config(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
-    let cert = settings.mbus_cert().filter(|cert| !cert.certificate.is_empty()).ok_or(TlsError::Missing)?;
+/// The TLS side of the server. Settings without a certificate are served with one of the agent's own, in `base`.
+pub(crate) fn server_config(settings: &Settings, base: &Base) -> Result<Arc<ServerConfig>, TlsError> {
+    let given = settings.mbus_cert().cloned().unwrap_or_default();
+    let cert = match (given.certificate.is_empty(), given.private_key.reveal().is_empty()) {
+        (false, _) => given,
+        (true, true) => own_certificate::add(given, base, &settings.agent.agent_id)?,
+        (true, false) => return Err(TlsError::Missing),
+    };
     let provider = Arc::new(aws_lc_rs::default_provider());
     let chain = certificates(&cert.certificate, "certificate")?;
     let key = PrivateKeyDer::from_pem_slice(cert.private_key.reveal().as_bytes())
@@ -64,6 +77,10 @@ pub(crate) fn server_config(settings: &Settings) -> Result<Arc<ServerConfig>, Tl
     let mut config =
         builder.with_single_cert(chain, key).map_err(|source| TlsError::Unusable { field: "certificate", source })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Each session keeps its caller's certificates, some kilobytes, and rustls would keep 256 of them: with thousands of agents
+    // on a machine that is more than all else together.
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    config.send_tls13_tickets = 1;
     Ok(Arc::new(config))
 }
 

@@ -42,9 +42,23 @@ pub(crate) enum Source {
     CdRom(CdRom),
 }
 
+/// Why a source has no settings. The words hold no value of the document, because it may hold secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) said: String,
+    /// Whether they may still come: somebody puts the file there, or is writing it.
+    pub(crate) may_come: bool,
+}
+
+impl From<String> for Failure {
+    fn from(said: String) -> Self {
+        Self { said, may_come: false }
+    }
+}
+
 impl Source {
-    /// The settings; if there are none, why. The words hold no value of the document, because it may hold secrets.
-    pub(crate) fn fetch(&self, registry: Registry) -> Result<AgentSettings, String> {
+    /// The settings; if there are none, why.
+    pub(crate) fn fetch(&self, registry: Registry) -> Result<AgentSettings, Failure> {
         let (document, origin) = match self {
             Self::File(path) => (read(path)?, path.display().to_string()),
             Self::Http(service) => (service.user_data()?, service.user_data_url()),
@@ -52,8 +66,10 @@ impl Source {
             Self::ConfigDrive(drive) => drive.user_data()?,
             Self::CdRom(cdrom) => (cdrom.settings()?, cdrom.origin()),
         };
-        let invalid =
-            |error: &serde_json::Error| format!("{origin} does not hold agent settings ({})", without_values(error));
+        let invalid = |error: &serde_json::Error| Failure {
+            said: format!("{origin} does not hold agent settings ({})", without_values(error)),
+            may_come: error.is_eof() && matches!(self, Self::File(_)),
+        };
         let parsed: Result<Value, _> = serde_json::from_slice(&document);
         let value = match (parsed, self) {
             (Ok(value), _) => value,
@@ -67,14 +83,14 @@ impl Source {
             return serde_json::from_value(value).map_err(|error| invalid(&error));
         }
         if registry == Registry::Unused || value.get("registry").is_none() {
-            return Err(format!("{origin}: Metadata does not provide settings, because it has no agent_id"));
+            return Err(format!("{origin}: Metadata does not provide settings, because it has no agent_id").into());
         }
         let location: RegistryUserData = serde_json::from_value(value).map_err(|error| invalid(&error))?;
         let id = match (&location.server, registry) {
             (Some(server), Registry::ByServerName) => server.name.clone(),
             _ => self.instance_id()?,
         };
-        registry::fetch(&location.registry.endpoint, &id).map_err(|error| explain(&error))
+        registry::fetch(&location.registry, &id).map_err(|error| explain(&error).into())
     }
 
     /// The key of whoever may come over ssh, if the cloud names one.
@@ -99,8 +115,11 @@ impl Source {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("{} cannot be read ({error})", path.display()))
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure {
+        said: format!("{} cannot be read ({error})", path.display()),
+        may_come: error.kind() == std::io::ErrorKind::NotFound,
+    })
 }
 
 /// User data that a cloud gives back in base64, sometimes quoted.
@@ -135,7 +154,8 @@ mod tests {
         let path = folder.path().join("settings.json");
         let fetch = |text: &str, registry| {
             std::fs::write(&path, text).unwrap();
-            Source::File(path.clone()).fetch(registry).map(|settings| settings.agent_id.to_string())
+            let settings = Source::File(path.clone()).fetch(registry);
+            settings.map(|settings| settings.agent_id.to_string()).map_err(|failure| failure.said)
         };
         assert_eq!(fetch(r#"{"agent_id": "a"}"#, Registry::Unused).unwrap(), "a");
         let located = r#"{"agent_id": "", "registry": {"endpoint": "http://u:hunter2@127.0.0.1:1"}}"#;
@@ -145,6 +165,22 @@ mod tests {
         assert!(fetch("{}", Registry::ByServerName).unwrap_err().contains("Metadata does not provide settings"));
         let secret = fetch(r#"{"agent_id": "a", "vm": "hunter2"}"#, Registry::Unused).unwrap_err();
         assert!(secret.contains("does not hold agent settings") && !secret.contains("hunter2"), "{secret}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_or_half_written_may_still_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("settings.json");
+        let may_come = |text: Option<&str>| {
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            Source::File(path.clone()).fetch(Registry::Unused).unwrap_err().may_come
+        };
+        assert!(may_come(None) && may_come(Some("")) && may_come(Some(r#"{"agent_id": "a", "vm": {"na"#)));
+        assert!(
+            !may_come(Some("{}")) && !may_come(Some("nonsense")) && !may_come(Some(r#"{"agent_id": "a", "vm": 1}"#))
+        );
     }
 
     #[test]

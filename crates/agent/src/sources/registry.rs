@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use windlass_contract::Secret;
+use windlass_contract::registry::RegistryLocation;
 use windlass_contract::settings::AgentSettings;
 use windlass_registry::{Client, RegistryError};
 
@@ -36,15 +36,19 @@ pub(super) enum FetchError {
     Runtime(#[source] io::Error),
 }
 
-/// The settings of the VM `id`, with the credentials that are in the endpoint.
-pub(super) fn fetch(endpoint: &Secret, id: &str) -> Result<AgentSettings, FetchError> {
+/// The settings of the VM `id`, with the credentials that are in the endpoint or else beside it.
+pub(super) fn fetch(location: &RegistryLocation, id: &str) -> Result<AgentSettings, FetchError> {
+    let endpoint = &location.endpoint;
     if !endpoint.reveal().starts_with("http") {
         let path = PathBuf::from(endpoint.reveal());
         let read = std::fs::read(&path)
             .and_then(|bytes| Ok(serde_json::from_slice(&bytes).map_err(|_| io::ErrorKind::InvalidData)?));
         return read.map_err(|source| FetchError::File { path, source });
     }
-    let client = Client::new(endpoint)?;
+    let mut client = Client::new(endpoint)?;
+    if let Some(user) = location.user.as_ref().filter(|user| !user.is_empty()) {
+        client = client.or_credentials(user, location.password.clone().unwrap_or_default());
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(FetchError::Runtime)?;
     let deadline = Instant::now() + PATIENCE;
     runtime.block_on(async {

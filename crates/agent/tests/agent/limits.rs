@@ -60,3 +60,25 @@ async fn a_head_without_end_and_a_message_too_big_are_cut_off() {
     assert_eq!(machine.request("POST", "/agent", &big).await.status, 400);
     assert_eq!(machine.message(json!({"method": "ping"})).await["value"], "pong");
 }
+
+/// How much memory the agent has for itself, in KiB.
+fn memory_kib(machine: &Machine) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", machine.pid())).unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Each caller would leave a session with its certificates behind; a machine may have thousands of agents.
+#[tokio::test]
+async fn an_agent_does_not_grow_with_the_number_of_its_callers() {
+    let machine = Machine::started().await;
+    for _ in 0..30 {
+        machine.director().ping().await.unwrap();
+    }
+    let before = memory_kib(&machine);
+    for _ in 0..200 {
+        machine.director().ping().await.unwrap();
+    }
+    let grown = memory_kib(&machine).saturating_sub(before);
+    assert!(grown < 200, "the agent has grown by {grown} KiB");
+}

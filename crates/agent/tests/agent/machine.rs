@@ -166,10 +166,24 @@ impl Machine {
         std::fs::read_to_string(self.folder.path().join("console.log")).unwrap_or_default()
     }
 
+    /// Waits until the console holds these words.
+    pub(crate) async fn console_says(&self, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.console().contains(words) {
+            assert!(Instant::now() < deadline, "{}", self.console());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Starts the process without waiting for it.
     pub(crate) fn spawn(&mut self) {
+        std::fs::write(self.folder.path().join("settings.json"), self.settings.to_string()).unwrap();
+        self.spawn_again();
+    }
+
+    /// Starts the process with the settings that are there, if any.
+    pub(crate) fn spawn_again(&mut self) {
         let source = self.folder.path().join("settings.json");
-        std::fs::write(&source, self.settings.to_string()).unwrap();
         let config = json!({"Platform": {"Linux": {}}, "Infrastructure": {"Settings": {"Sources": [
             {"Type": "File", "SettingsPath": source}
         ]}}});
@@ -280,6 +294,10 @@ impl Machine {
 
     /// One to an agent whose certificate comes from this CA.
     pub(crate) async fn connect_trusting(&self, ca_pem: &str) -> Stream {
+        self.try_connect_trusting(ca_pem).await.unwrap()
+    }
+
+    async fn try_connect_trusting(&self, ca_pem: &str) -> std::io::Result<Stream> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -288,9 +306,9 @@ impl Machine {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let stream = tokio::net::TcpStream::connect((self.address, self.port)).await.unwrap();
+        let stream = tokio::net::TcpStream::connect((self.address, self.port)).await?;
         let name = ServerName::try_from(self.agent_id.dns_name()).unwrap();
-        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
     /// Sends a message without a protocol, as the command line does, and returns the reply.
@@ -298,6 +316,47 @@ impl Machine {
         let answer = self.request("POST", "/agent", message.to_string().as_bytes()).await;
         assert_eq!(answer.status, 200);
         serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// The certificate that an agent made for itself, once it listens.
+    pub(crate) async fn own_certificate(&self) -> String {
+        self.console_says("listens on").await;
+        let kept: Value = serde_json::from_str(&self.state("own_certificate.json")).unwrap();
+        kept["certificate"].as_str().unwrap().to_owned()
+    }
+
+    /// Sends a message to an agent whose certificate comes from this CA, or is this one.
+    pub(crate) async fn message_trusting(&self, ca_pem: &str, message: Value) -> Value {
+        self.try_message_trusting(ca_pem, message).await.unwrap()
+    }
+
+    /// The same, if the agent lets us in.
+    pub(crate) async fn try_message_trusting(&self, ca_pem: &str, message: Value) -> std::io::Result<Value> {
+        self.until_it_listens().await;
+        let mut stream = self.try_connect_trusting(ca_pem).await?;
+        let (body, authorization) = (message.to_string(), base64_of(&format!("director:{PASSWORD}")));
+        let head = format!(
+            "POST /agent HTTP/1.1\r\nHost: agent\r\nConnection: close\r\nAuthorization: Basic {authorization}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await?;
+        let mut answer = Vec::new();
+        // The end of the stream may come without TLS's farewell.
+        let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();
+        if answer.is_empty() {
+            read?;
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&Answer::parse(&answer).body).unwrap())
+    }
+
+    async fn until_it_listens(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while tokio::net::TcpStream::connect((self.address, self.port)).await.is_err() {
+            assert!(Instant::now() < deadline, "{}", self.console());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Sends a message over a connection that stays open, and returns the reply.

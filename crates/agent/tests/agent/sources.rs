@@ -254,3 +254,134 @@ async fn without_a_registry_or_settings_the_agent_says_what_is_missing() {
     let console = machine.console();
     assert!(console.contains("Metadata does not provide settings") && !console.contains("hunter2"), "{console}");
 }
+
+/// What an agent is given by CPIs that are written with the libraries of BOSH, or as the documents show it. What differs from
+/// VM to VM is put in by the test: the agent's id, its networks, and how it is reached.
+fn settings_of_others() -> Vec<(&'static str, Value)> {
+    let mbus = json!("https://mbus:mbus-password@0.0.0.0:6868");
+    let manual = json!({"type": "manual", "netmask": "255.255.255.0", "gateway": "10.230.13.1", "ip": "10.230.13.6",
+        "default": ["dns", "gateway"], "cloud_properties": {"net_id": "d29fdb0d-44d8-4e04-818d-5b03888f8eaa"}});
+    vec![
+        (
+            "bosh-cpi-go, a VM without disks and with an empty env",
+            json!({"agent_id": "a", "vm": {"name": "vm-1", "id": "vm-1"}, "mbus": mbus, "ntp": null,
+                "blobstore": {"provider": "", "options": null},
+                "networks": {"default": {"type": "manual", "ip": "10.0.0.5", "netmask": "255.255.255.0", "gateway": "10.0.0.1",
+                    "dns": null, "default": null, "routes": null, "mac": "", "preconfigured": false}},
+                "disks": {"system": null, "ephemeral": null, "persistent": null}, "env": null}),
+        ),
+        (
+            "bosh-cpi-go, everything",
+            json!({"agent_id": "a", "vm": {"name": "vm-1", "id": "vm-1"}, "mbus": mbus, "ntp": ["0.pool.ntp.org"],
+                "networks": {"default": {"type": "manual", "ip": "10.0.0.5", "netmask": "255.255.255.0", "gateway": "10.0.0.1",
+                    "dns": ["10.0.0.2"], "default": ["dns"], "mac": "52:54:00:00:00:01", "preconfigured": true, "alias": "eth0:1",
+                    "routes": [{"Netmask": "255.255.0.0", "Gateway": "10.0.0.1", "Destination": "10.0.0.0"}]}},
+                "disks": {"system": "0", "ephemeral": "/dev/sdb", "persistent": {"disk-1": "/dev/sdc", "disk-2": null}},
+                "env": {"fake-env-key": "fake-env-value", "bosh": null}}),
+        ),
+        (
+            "CPIs with bosh-cpi-ruby",
+            json!({"vm": {"name": "vm-5a0c"}, "agent_id": "a", "networks": {"default": manual, "spare": null},
+                "disks": {"system": "/dev/sda", "ephemeral": "", "persistent": {}},
+                "env": {"bosh": {"group": "d-x", "groups": ["d-x"], "mbus": null, "ntp": null, "blobstores": null, "password": null}},
+                "mbus": mbus, "blobstore": null, "ntp": []}),
+        ),
+        (
+            "the documents of version 1",
+            json!({"agent_id": "a", "vm": {"name": "i-347844"},
+                "networks": {"private": manual, "public": {"type": "vip", "ip": "173.101.112.104", "cloud_properties": {}}},
+                "disks": {"system": "/dev/sda", "ephemeral": "/dev/sdb", "persistent": {}}, "mbus": mbus,
+                "ntp": ["0.pool.ntp.org", "1.pool.ntp.org"],
+                "blobstore": {"provider": "local", "options": {"blobstore_path": "/var/vcap/micro_bosh/data/cache"}}, "env": {}}),
+        ),
+        (
+            "the documents of version 1, with disks",
+            json!({"agent_id": "a", "vm": {"name": "i-347844"}, "networks": {}, "mbus": mbus, "ntp": [], "blobstore": {}, "env": {},
+                "disks": {"system": "/dev/sda", "ephemeral": "/dev/sdb",
+                    "persistent": {"vol-3475945": {"volume_id": "3"}, "vol-7447851": {"path": "/dev/sdd"}}}}),
+        ),
+        (
+            "the documents of version 2",
+            json!({"agent_id": "a", "dns": {}, "networks": {}, "vm": {"name": "vm-1"}, "mbus": mbus,
+                "disks": {"system": {"path": "/dev/sda1"}, "ephemeral": {"path": "/dev/sdb1"}, "persistent": {}}}),
+        ),
+        (
+            "nothing but null",
+            json!({"agent_id": "a", "vm": null, "networks": null, "disks": null, "env": null, "mbus": mbus, "ntp": null,
+                "blobstore": null}),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn settings_as_other_cpis_write_them_start_an_agent() {
+    for (whose, settings) in settings_of_others() {
+        let mut machine = Machine::new();
+        machine.settings = settings;
+        machine.settings["agent_id"] = json!(machine.agent_id);
+        machine.settings["mbus"] =
+            json!(format!("https://director:p%40ss%3Aword@{}:{}", machine.address, machine.port));
+        machine.spawn();
+        let certificate = machine.own_certificate().await;
+        let reply = machine.message_trusting(&certificate, json!({"method": "ping"})).await;
+        assert_eq!(reply["value"], "pong", "{whose}: {}", machine.console());
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_certificate_in_its_settings_makes_one_and_keeps_it() {
+    let mut machine = Machine::new();
+    machine.settings["env"]["bosh"]["mbus"].as_object_mut().unwrap().retain(|key, _| key == "urls");
+    machine.spawn();
+    let certificate = machine.own_certificate().await;
+    assert_eq!(machine.message_trusting(&certificate, json!({"method": "ping"})).await["value"], "pong");
+    let kept: Value = serde_json::from_str(&machine.state("own_certificate.json")).unwrap();
+    let mode = std::fs::metadata(machine.base().join("bosh/own_certificate.json")).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    machine.kill();
+    machine.spawn();
+    assert_eq!(machine.message_trusting(&certificate, json!({"method": "ping"})).await["value"], "pong");
+    assert_eq!(serde_json::from_str::<Value>(&machine.state("own_certificate.json")).unwrap(), kept);
+
+    // Whom the settings make it demand a certificate of, it still does.
+    machine.kill();
+    machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(true);
+    machine.spawn();
+    assert_eq!(machine.ended().await.code(), Some(1), "there is no CA to check them with");
+    machine.settings["env"]["bosh"]["mbus"]["cert"] = json!({"ca": machine.ca.pem});
+    machine.spawn();
+    let refused = machine.try_message_trusting(&certificate, json!({"method": "ping"})).await;
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_agent_waits_for_settings_that_come_after_it() {
+    let mut machine = Machine::new();
+    machine.spawn();
+    machine.kill();
+    let _ = std::fs::remove_dir_all(machine.base());
+    let path = machine.folder.path().join("settings.json");
+    std::fs::remove_file(&path).unwrap();
+    machine.spawn_again();
+    machine.console_says("waiting: no settings").await;
+    std::fs::write(&path, machine.settings.to_string()).unwrap();
+    machine.director().wait_until_ready(crate::machine::PATIENCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn credentials_beside_the_endpoint_of_a_registry_are_used() {
+    for (user_info, expected) in [("", "u:p@ss"), ("vm-1:s%3Acret@", "vm-1:s:cret")] {
+        let mut machine = Machine::new();
+        let envelope = json!({"status": "ok", "settings": machine.settings.to_string()}).to_string();
+        let registry = Server::new(vec![("GET /instances/vm-1/settings ", envelope)]);
+        machine.settings = json!({"dns": {}, "networks": {}, "server": {"name": "vm-1"}, "registry":
+            {"endpoint": format!("http://{user_info}{}", registry.address), "user": "u", "password": "p@ss"}});
+        let file = json!({"Type": "File", "SettingsPath": machine.folder.path().join("settings.json")});
+        machine.config = Some(config(json!([file]), json!({"UseRegistry": true, "UseServerName": true})));
+        machine.start().await;
+        let headers = registry.heard("GET /instances/vm-1/settings").unwrap();
+        let authorization = format!("authorization: basic {}", base64_of(expected)).to_lowercase();
+        assert!(headers.contains(&authorization), "{headers}");
+        assert!(!machine.console().contains("p@ss"));
+    }
+}

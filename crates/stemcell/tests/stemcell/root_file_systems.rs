@@ -120,21 +120,29 @@ fn the_agent_is_started_by_the_systems_own_init() {
     symlink("/lib/systemd/systemd", root.join("usr/sbin/init")).unwrap();
     build(&options, |_, _| {}).unwrap();
     let image = image_of(&options.output);
-    assert!(image["etc/systemd/system/bosh-agent.service"].text().contains("agent.json -M dummy\n"));
+    let unit = image["etc/systemd/system/bosh-agent.service"].text();
+    assert!(unit.contains("agent.json -M dummy\n") && unit.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
     assert!(image["etc/systemd/system/multi-user.target.wants/bosh-agent.service"].kind.is_symlink());
     // Without monit there is nothing that it would have to start, and not every system has its resolver.
     let service_manager = r#""ServiceManager": "systemd""#;
     assert!(!image["var/vcap/bosh/agent.json"].text().contains(service_manager));
     fs::write(root.join("var/vcap/bosh/bin/monit"), "").unwrap();
     build(&options, |_, _| {}).unwrap();
-    assert!(image_of(&options.output)["var/vcap/bosh/agent.json"].text().contains(service_manager));
+    let image = image_of(&options.output);
+    assert!(image["var/vcap/bosh/agent.json"].text().contains(service_manager));
+    assert!(
+        image["var/vcap/bosh/bin/sv"].text().ends_with("exec systemctl \"$@\"\n"),
+        "for agents that know no systemd"
+    );
     fs::write(root.join("usr/sbin/runsvdir-start"), "").unwrap();
     build(&options, |_, _| {}).unwrap();
     let image = image_of(&options.output);
     assert_eq!(image["etc/sv/agent/run"].mode, 0o755);
     assert!(image["etc/sv/agent/run"].text().ends_with("bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json\n"));
     assert_eq!(image["etc/service/agent"].link, Path::new("/etc/sv/agent"));
-    assert!(!image.contains_key("etc/systemd/system/bosh-agent.service"));
+    assert!(
+        !image.contains_key("etc/systemd/system/bosh-agent.service") && !image.contains_key("var/vcap/bosh/bin/sv")
+    );
 }
 
 /// The original agent ends at its start without these.
