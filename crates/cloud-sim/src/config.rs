@@ -32,6 +32,9 @@ pub struct SimConfig {
     /// The VM types on offer.
     #[serde(default = "catalogue::default")]
     pub catalogue: Vec<VmType>,
+    /// What `attach_disk` does to the VM.
+    #[serde(default)]
+    pub attach_disk: AttachMode,
     /// How `update_disk` changes a disk.
     #[serde(default)]
     pub update_disk: UpdateMode,
@@ -59,6 +62,18 @@ pub struct Capacity {
     /// Space for disks and snapshots.
     #[serde(default)]
     pub disk_mib: Option<MiB>,
+}
+
+/// What `attach_disk` does to the VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttachMode {
+    /// It sees the disk as it runs.
+    #[default]
+    Live,
+    /// It is made again with the disk: some clouds of containers are like that. Its agent is away for as long as at a start,
+    /// and has forgotten everything but what it was given to boot with.
+    Recreate,
 }
 
 /// How `update_disk` changes a disk.

@@ -132,6 +132,9 @@ pub const CONTENT: &str = "content";
 /// The document that a VM was given to boot with.
 pub(crate) const USER_DATA: &str = "user-data.json";
 
+/// Where an agent finds that document that gets it late.
+pub(crate) const LATE_USER_DATA: &str = "late-user-data.json";
+
 /// The folder of a VM's agent, what `/var/vcap` is elsewhere.
 pub(crate) const BASE: &str = "base";
 

@@ -10,6 +10,8 @@ use windlass_contract::Object;
 pub struct AgentBehaviour {
     /// How long after its VM's start it comes up.
     pub delay: u64,
+    /// How long after it came up its settings appear.
+    pub settings_delay: u64,
     /// How long it takes to look at a message.
     pub latency: u64,
     /// It never comes up.

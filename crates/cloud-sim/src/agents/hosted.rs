@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use windlass_agent::{Embedded, Ended, Temper};
 use windlass_contract::version::SettingsFrom;
 use windlass_cpi::resources::Kept;
+use windlass_durable::file;
 
 use super::AgentBehaviour;
-use crate::records::{BASE, DiskRecord, USER_DATA, VmRecord};
+use crate::records::{BASE, DiskRecord, LATE_USER_DATA, USER_DATA, VmRecord};
 
 /// How long an agent that cannot start waits before it tries again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
@@ -42,7 +43,11 @@ impl Hosted {
         let agent = vm.agent_address().filter(|_| !vm.is_off && !vm.agent.never_up).map(|address| {
             let (end, ended) = oneshot::channel();
             let up = Instant::now() + left_of_delay(vm);
-            Running { end, task: tokio::spawn(live(agent_of(vm, folder, address), up, ended, switch_off)) }
+            let mut agent = agent_of(vm, folder, address);
+            if vm.agent.settings_delay > 0 {
+                agent.user_data = late(folder, up + Duration::from_millis(vm.agent.settings_delay));
+            }
+            Running { end, task: tokio::spawn(live(agent, up, ended, switch_off)) }
         });
         Self { boots: vm.boots, is_off: vm.is_off, agent }
     }
@@ -74,6 +79,26 @@ fn agent_of(vm: &VmRecord, folder: &Path, address: IpAddr) -> Embedded {
             messages: AtomicU64::new(0),
         }),
     }
+}
+
+/// Where an agent finds its settings that appear only then.
+fn late(folder: &Path, then: Instant) -> PathBuf {
+    let path = folder.join(LATE_USER_DATA);
+    let appear = {
+        let path = path.clone();
+        move || file::symlink(Path::new(USER_DATA), &path)
+    };
+    let report = |done: std::io::Result<()>| {
+        if let Err(error) = done {
+            tracing::warn!("settings cannot appear late: {error}");
+        }
+    };
+    report(file::remove_file(&path));
+    tokio::spawn(async move {
+        sleep_until(then).await;
+        report(appear());
+    });
+    path
 }
 
 /// The host may have started long after the VM, and the VM is on only when the call that starts it has said so.

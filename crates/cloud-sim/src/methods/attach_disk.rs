@@ -4,12 +4,13 @@ use std::path::Path;
 use std::{fs, io};
 
 use windlass_contract::DiskHint;
-use windlass_contract::cpi::CpiError;
 use windlass_contract::cpi::methods::AttachDisk;
+use windlass_contract::cpi::{CpiError, Method};
 use windlass_durable::file;
 
 use crate::cloud::SimCloud;
-use crate::records::CONTENT;
+use crate::config::AttachMode;
+use crate::records::{BASE, CONTENT, VmRecord};
 
 pub(crate) fn run(cloud: &SimCloud, asked: AttachDisk) -> Result<DiskHint, CpiError> {
     let AttachDisk { vm_cid, disk_cid } = asked;
@@ -24,6 +25,11 @@ pub(crate) fn run(cloud: &SimCloud, asked: AttachDisk) -> Result<DiskHint, CpiEr
     if cloud.holder(&disk)?.is_some_and(|holder| holder != vm_cid) {
         cloud.must_be_detached(&disk)?;
     }
+    let is_new = disk.attached_to.as_ref() != Some(&vm_cid);
+    let recreates = is_new && cloud.config.attach_disk == AttachMode::Recreate;
+    if recreates {
+        cloud.switch_off(&mut vm)?;
+    }
     let seen_at = cloud.seen_at(&vm_cid, &disk_cid)?;
     let hint = DiskHint::path(seen_at.display().to_string());
     // The VM's list first, so that whatever a disk says it is attached to knows of it.
@@ -35,13 +41,29 @@ pub(crate) fn run(cloud: &SimCloud, asked: AttachDisk) -> Result<DiskHint, CpiEr
             .map_err(|error| CpiError::cloud(format!("cannot make {}: {error}", seen_at.display())))?;
     }
     cloud.faults.half_way();
-    if disk.attached_to.as_ref() != Some(&vm_cid) {
+    if recreates {
+        recreate(cloud, &mut vm)?;
+    }
+    // After the VM is on again: a call that was killed before this is repeated as a whole.
+    if is_new {
         disk.attached_to = Some(vm_cid);
         cloud.disks.write(disk_cid.as_str(), &disk)?;
     }
     // Its agent is asked next.
     cloud.wake_agent(&vm)?;
     Ok(hint)
+}
+
+/// Another machine of the same name, with nothing on it.
+fn recreate(cloud: &SimCloud, vm: &mut VmRecord) -> Result<(), CpiError> {
+    if let Some(base) = cloud.vms.path(vm.cid.as_str()).map(|folder| folder.join(BASE)) {
+        file::remove_tree(&base)
+            .map_err(|error| CpiError::cloud(format!("cannot remove {}: {error}", base.display())))?;
+    }
+    vm.boots += 1;
+    vm.started_at = cloud.started_by(AttachDisk::NAME);
+    vm.is_off = false;
+    Ok(cloud.vms.write(vm.cid.as_str(), vm)?)
 }
 
 fn show(content: &Path, seen_at: &Path) -> io::Result<()> {

@@ -17,5 +17,8 @@ pub(crate) fn run(cloud: &SimCloud, vm: CalculateVmCloudProperties) -> Result<Ob
             desired.cpu, desired.ram, desired.ephemeral_disk_size
         ))
     })?;
-    Ok(Object::from_iter([(INSTANCE_TYPE.to_owned(), json!(found.name))]))
+    Ok(Object::from_iter([
+        (INSTANCE_TYPE.to_owned(), json!(found.name)),
+        ("ephemeral_disk".to_owned(), json!({"size": desired.ephemeral_disk_size})),
+    ]))
 }

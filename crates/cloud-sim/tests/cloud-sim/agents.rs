@@ -374,3 +374,33 @@ async fn hundreds_of_agents_share_a_process() {
         }
     }
 }
+
+/// As with clouds of containers: a machine that is made again with its disks, and gets its settings after its agent runs.
+#[tokio::test]
+async fn a_vm_that_is_made_again_by_attach_disk_has_its_disk_and_an_agent_that_forgot_everything() {
+    let site = Site::with(json!({"attach_disk": "recreate", "agents": {"delay": 200, "settings_delay": 300}}));
+    let vm = site.vm(json!({}));
+    let begun = Instant::now();
+    vm.answers().await;
+    assert!(begun.elapsed() >= Duration::from_millis(400), "it came up after {:?}", begun.elapsed());
+    let (first, second) = (site.disk(), site.disk());
+    let hint = site.attach(&vm, &first);
+    assert!(vm.is_gone().await, "it is away for a while");
+    vm.answers().await;
+    vm.agent.add_and_mount_disk(&first, &hint).await.unwrap();
+    fs::write(data(&hint), "precious").unwrap();
+
+    // Asked again, it has the disk already, and stays as it is.
+    assert_eq!(site.attach(&vm, &first), hint);
+    assert_eq!(vm.agent.list_disk().await.unwrap(), std::slice::from_ref(&first));
+
+    let second_hint = site.attach(&vm, &second);
+    vm.answers().await;
+    assert!(vm.agent.list_disk().await.unwrap().is_empty(), "nobody told the new machine about its disks");
+    for (disk, hint) in [(&first, &hint), (&second, &second_hint)] {
+        vm.agent.add_and_mount_disk(disk, hint).await.unwrap();
+    }
+    assert_eq!(fs::read_to_string(data(&hint)).unwrap(), "precious");
+    let record = &site.rig.status().vms[0];
+    assert_eq!((record.boots, record.is_off), (3, false));
+}

@@ -159,7 +159,7 @@ fn vm_properties_are_calculated_from_the_catalogue_and_accepted() {
     let rig = Rig::new();
     let desired = |cpu: u64, ram: u64, disk: u64| json!([{"cpu": cpu, "ram": ram, "ephemeral_disk_size": disk}]);
     let properties = rig.ok("calculate_vm_cloud_properties", desired(2, 3000, 8192));
-    assert_eq!(properties, json!({"instance_type": "medium"}));
+    assert_eq!(properties, json!({"instance_type": "medium", "ephemeral_disk": {"size": 8192}}));
     let mut arguments = vm_arguments(&rig.stemcell(), json!({"a": {"type": "dynamic"}}));
     arguments[2] = properties;
     rig.ok("create_vm", arguments);

@@ -76,10 +76,18 @@ fn create_disk_killed_anywhere_makes_one_disk() {
 
 #[test]
 fn attach_disk_killed_anywhere_attaches_once() {
-    let rig = Rig::new();
+    attach_disk_killed_anywhere(&Rig::new());
+}
+
+#[test]
+fn attach_disk_that_makes_the_vm_again_killed_anywhere_leaves_it_on() {
+    attach_disk_killed_anywhere(&Rig::with(json!({"attach_disk": "recreate"})));
+}
+
+fn attach_disk_killed_anywhere(rig: &Rig) {
     let vm = rig.vm(&rig.stemcell());
     sweep(
-        &rig,
+        rig,
         |rig| request("attach_disk", json!([vm, rig.disk(1)]), &unique()),
         |rig, asked, hint| {
             let disk = &asked["arguments"][1];
@@ -87,6 +95,7 @@ fn attach_disk_killed_anywhere_attaches_once() {
             assert_eq!(hint["path"], json!(seen_at));
             assert!(seen_at.is_dir());
             assert_eq!(rig.ok("get_disks", json!([vm])), json!([disk]));
+            assert!(!rig.status().vms[0].is_off);
             rig.ok("detach_disk", json!([vm, disk]));
             rig.ok("delete_disk", json!([disk]));
         },
