@@ -5,6 +5,7 @@
 //! - [`spec`]: the container in the words of the OCI runtime specification.
 //! - [`root`]: its root file system.
 //! - [`running`]: made, connected and started by its supervisor, and what goes when it ended.
+//! - [`handover`]: its disks, for agents that would not take them as they are.
 //! - [`init`]: its first process.
 //! - [`cgroup`]: all its processes.
 //!
@@ -14,6 +15,7 @@
 
 pub(crate) mod boot;
 pub(crate) mod cgroup;
+pub(crate) mod handover;
 mod init;
 pub(crate) mod limits;
 pub(crate) mod root;

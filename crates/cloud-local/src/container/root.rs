@@ -105,6 +105,11 @@ impl Root {
         self.put(path, bytes, Mode::from_raw_mode(PRIVATE))
     }
 
+    /// Puts a program at `path`, in place of what is there.
+    pub(crate) fn put_program(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.put(path, bytes, Mode::from_raw_mode(0o755))
+    }
+
     /// Puts a file that everybody may read at `path`, in place of what is there.
     pub(crate) fn put_public(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.put(path, bytes, Mode::from_raw_mode(0o644))

@@ -14,10 +14,10 @@ use windlass_durable::file;
 use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
 
-use super::cgroup;
 use super::init::FirstProcess;
 use super::root::{Root, mount_overlay};
 use super::spec;
+use super::{cgroup, handover};
 use crate::disks;
 use crate::machine::Machine;
 use crate::network::{NetworkError, wire};
@@ -69,7 +69,7 @@ pub(crate) fn start(
         let _networks = crate::network::lock(machine.state()).map_err(io_error("lock", machine.state()))?;
         wire::prepare(&container.wiring)?;
     }
-    prepare_root(container, machine)?;
+    let store = prepare_root(vm, container, machine)?;
     let bundle = machine.bundle();
     file::create_private_dir(&bundle).map_err(io_error("make", &bundle))?;
     let run = bundle.join("run");
@@ -78,7 +78,7 @@ pub(crate) fn start(
         _ => {}
     }
     let document = bundle.join("config.json");
-    serde_json::to_vec_pretty(&spec::document(vm, container, machine))
+    serde_json::to_vec_pretty(&spec::document(vm, container, machine, store.as_deref()))
         .map_err(io::Error::from)
         .and_then(|bytes| fs::write(&document, bytes))
         .map_err(io_error("write", &document))?;
@@ -113,8 +113,12 @@ pub(crate) fn start(
 }
 
 /// Mounts the root file system where only this process and the container see it, so that it goes with them, and puts in
-/// what the VM must find there.
-fn prepare_root(container: &ContainerRecord, machine: &Machine) -> Result<(), ContainerError> {
+/// what the VM must find there. Tells which disk its agent must find on the store.
+fn prepare_root(
+    vm: &VmRecord,
+    container: &ContainerRecord,
+    machine: &Machine,
+) -> Result<Option<PathBuf>, ContainerError> {
     kill_point("before the root file system is mounted");
     nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|error| io_error("leave the mounts of", "/")(error.into()))?;
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
@@ -130,7 +134,9 @@ fn prepare_root(container: &ContainerRecord, machine: &Machine) -> Result<(), Co
             .put_public(super::boot::AGENT_CONFIG.as_ref(), config.to_string().as_bytes())
             .map_err(io_error("write", super::boot::AGENT_CONFIG))?;
     }
-    put_name_servers(container, &inside).map_err(io_error("write", "/etc/resolv.conf"))
+    put_name_servers(container, &inside).map_err(io_error("write", "/etc/resolv.conf"))?;
+    handover::put_programs(&inside).map_err(io_error("write the programs of", machine.folder()))?;
+    handover::last_disk(vm, machine, &inside).map_err(io_error("look for the disk of", machine.folder()))
 }
 
 /// Where the image leaves it to us: agents of stemcells write the file themselves.

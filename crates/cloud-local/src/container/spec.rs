@@ -1,12 +1,13 @@
 //! What a container is made of, in the words of the OCI runtime specification.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::boot::Boot;
 use super::cgroup;
+use super::handover::STORE;
 use super::limits::Limits;
 use crate::machine::{DISKS_IN_VM, Machine};
 use crate::state::{ContainerRecord, VmRecord};
@@ -71,8 +72,8 @@ const READ_ONLY: [&str; 10] = [
 /// As stemcells set it: the original agent calls programs that lie beside it.
 const PATH: &str = "/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The document for the container of `vm`.
-pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Machine) -> Value {
+/// The document for the container of `vm`. `store` is the folder of a disk that its agent finds mounted.
+pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Machine, store: Option<&Path>) -> Value {
     let capabilities = permitted(own_capabilities());
     let is_systemd = container.boot == Boot::Systemd;
     let mut environment = vec![format!("PATH={PATH}")];
@@ -99,7 +100,7 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
             },
             "noNewPrivileges": false,
         },
-        "mounts": mounts(machine, is_systemd),
+        "mounts": mounts(machine, is_systemd, store),
         "linux": {
             "cgroupsPath": cgroup::path(vm.cid.as_str()),
             "resources": resources(container.limits),
@@ -117,7 +118,7 @@ fn read_only(is_systemd: bool) -> Vec<PathBuf> {
     READ_ONLY.iter().map(PathBuf::from).chain(groups.into_iter().map(|group| group.point)).collect()
 }
 
-fn mounts(machine: &Machine, is_systemd: bool) -> Value {
+fn mounts(machine: &Machine, is_systemd: bool, store: Option<&Path>) -> Value {
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
         json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
@@ -140,6 +141,10 @@ fn mounts(machine: &Machine, is_systemd: bool) -> Value {
             mounts.push(json!({"destination": place, "type": "tmpfs", "source": "tmpfs",
                 "options": ["nosuid", "nodev", "mode=755"]}));
         }
+    }
+    if let Some(disk) = store {
+        // What the VM mounts inside of it stays there.
+        mounts.push(json!({"destination": STORE, "type": "bind", "source": disk, "options": ["bind", "rprivate"]}));
     }
     Value::Array(mounts)
 }

@@ -91,3 +91,76 @@ fn a_container_has_its_disks_again_after_a_restart_of_the_machine() {
     site.detach(&vm, &disk);
     assert_eq!(site.unexplained(), Vec::<String>::new());
 }
+
+/// Agents of BOSH do not mount a folder at a boot, and note the disk that they mounted last. Ours has notes of its own.
+#[test]
+fn a_reboot_puts_the_disk_on_the_store_of_an_agent_that_would_not() {
+    if !is_own_machine("disks::in_containers::a_reboot_puts_the_disk_on_the_store_of_an_agent_that_would_not") {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let (vm, disk) = (site.new_vm(), site.new_disk(32));
+    site.ok("attach_disk", json!([vm, disk]));
+    let mounted = format!(
+        "mkdir -p /var/vcap/store /var/vcap/bosh; mount -o bind {} /var/vcap/store; echo precious > /var/vcap/store/file; \
+         echo -n {disk} > /var/vcap/bosh/managed_disk_settings.json; echo done",
+        hint(&disk)
+    );
+    assert_eq!(site.inside(&vm, &mounted).trim(), "done");
+    for is_orderly in [true, false] {
+        if !is_orderly {
+            kill_hard(site.supervisor(&vm));
+        }
+        site.ok("reboot_vm", json!([vm]));
+        assert_eq!(site.inside(&vm, "cat /var/vcap/store/file").trim(), "precious");
+    }
+    // What the VM mounts on its disk stays in the VM.
+    site.inside(&vm, "mkdir -p /var/vcap/store/inner && mount -t tmpfs tmpfs /var/vcap/store/inner");
+    assert!(!mount_points().iter().any(|point| point.ends_with("inner")));
+    site.inside(&vm, "umount /var/vcap/store/inner");
+    site.detach(&vm, &disk);
+    assert!(!site.inside(&vm, "cat /var/vcap/store/file").contains("precious"), "nothing of it is left in the VM");
+    assert!(loops(&site.image(&disk)).is_empty());
+    site.ok("reboot_vm", json!([vm]));
+    site.ok("attach_disk", json!([vm, disk]));
+    site.inside(&vm, "echo {} > /var/vcap/bosh/disk_places.json");
+    site.ok("reboot_vm", json!([vm]));
+    assert!(!site.inside(&vm, "cat /var/vcap/store/file").contains("precious"), "our agent mounts it itself");
+    assert_eq!(site.unexplained(), Vec::<String>::new());
+}
+
+/// An agent of BOSH moves a disk by the source that `mount` names.
+#[test]
+fn an_agent_that_asks_for_mounts_finds_a_disk_by_its_folder_and_can_move_it() {
+    if !is_own_machine("disks::in_containers::an_agent_that_asks_for_mounts_finds_a_disk_by_its_folder_and_can_move_it")
+    {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let (vm, first, second) = (site.new_vm(), site.new_disk(32), site.new_disk(32));
+    for disk in [&first, &second] {
+        site.ok("attach_disk", json!([vm, disk]));
+    }
+    let program = "/var/vcap/bosh/bin/mount";
+    let script = format!(
+        "mkdir -p /mnt/one /mnt/two && {program} {} /mnt/one -o bind && {program} {} /mnt/two -o bind && {program}",
+        hint(&first),
+        hint(&second)
+    );
+    let listed = site.inside(&vm, &script);
+    let source = |point: &str| {
+        let line = listed.lines().find(|line| line.split(' ').nth(2) == Some(point));
+        line.unwrap_or_else(|| panic!("{point} is not in\n{listed}")).split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!([source("/mnt/one"), source("/mnt/two")], [hint(&first), hint(&second)]);
+    for disk in [&first, &second] {
+        let own = source(&hint(disk));
+        assert!(
+            own != hint(disk) && listed.lines().filter(|line| line.starts_with(&hint(disk))).count() == 1,
+            "{listed}"
+        );
+    }
+    assert_eq!(source("/"), "overlay");
+    let move_it = format!("umount /mnt/two && {program} {} /mnt -o bind && echo moved", hint(&second));
+    assert_eq!(site.inside(&vm, &move_it).trim(), "moved");
+}
