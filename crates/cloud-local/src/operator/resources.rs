@@ -1,6 +1,10 @@
 //! What there is.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
+use serde_json::Value;
+use windlass_contract::Object;
 use windlass_contract::cpi::CpiError;
 use windlass_durable::lock::FileLock;
 
@@ -20,11 +24,22 @@ pub struct Resource {
     pub vm: Option<String>,
     /// In words.
     pub details: String,
+    /// What callers named it with, in words.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Resource {
     fn new(kind: &'static str, cid: impl Into<String>, details: impl Into<String>) -> Self {
-        Self { kind, cid: cid.into(), size_mib: None, vm: None, details: details.into() }
+        Self { kind, cid: cid.into(), size_mib: None, vm: None, details: details.into(), metadata: BTreeMap::new() }
+    }
+
+    fn with_metadata(mut self, metadata: Object) -> Self {
+        let text = |value: Value| match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        self.metadata = metadata.into_iter().map(|(key, value)| (key, text(value))).collect();
+        self
     }
 }
 
@@ -39,18 +54,19 @@ pub(super) fn all(cloud: &LocalCloud) -> Result<Vec<Resource>, CpiError> {
         let runs = machine.is_some_and(|machine| FileLock::is_held(&machine.lock()).unwrap_or(false));
         let mut details = vec![it.isolation.to_string(), if runs { "running" } else { "stopped" }.to_owned()];
         details.extend(it.addresses.iter().map(ToString::to_string));
-        all.push(Resource::new("vm", it.cid, details.join(", ")));
+        all.push(Resource::new("vm", it.cid, details.join(", ")).with_metadata(it.metadata));
     }
     for it in cloud.disks.all()? {
         all.push(Resource {
             size_mib: Some(it.size_mib),
             vm: it.attached_to.map(|attachment| attachment.vm.into()),
-            ..Resource::new("disk", it.cid, it.form.to_string())
+            ..Resource::new("disk", it.cid, it.form.to_string()).with_metadata(it.metadata)
         });
     }
     for it in cloud.snapshots.all()? {
         let details = format!("{}, of {}", it.form, it.disk_cid);
-        all.push(Resource { size_mib: Some(it.size_mib), ..Resource::new("snapshot", it.cid, details) });
+        let resource = Resource::new("snapshot", it.cid, details).with_metadata(it.metadata);
+        all.push(Resource { size_mib: Some(it.size_mib), ..resource });
     }
     for it in cloud.networks.all()? {
         all.push(Resource::new("network", it.cid, it.range.to_string()));

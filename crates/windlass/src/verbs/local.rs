@@ -91,10 +91,13 @@ fn kill(screen: &mut Screen, cloud: &LocalCloud, vm: &VmCid) -> Result<(), Failu
 fn resources(resources: Vec<Resource>) -> Table {
     let row = |it: Resource| {
         let size = it.size_mib.map(formats::size_mib).unwrap_or_default();
-        vec![it.kind.to_owned(), it.cid, size, it.vm.unwrap_or_default(), it.details]
+        let name = it.metadata.get("name").cloned().unwrap_or_default();
+        let metadata: Vec<String> = it.metadata.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+        vec![it.kind.to_owned(), it.cid, size, it.vm.unwrap_or_default(), it.details, name, metadata.join("\n")]
     };
     let rows = resources.into_iter().map(row).collect();
-    Table { content: "resources", header: vec!["Kind", "CID", "Size", "VM", "Details"], rows, ..Table::default() }
+    let header = vec!["Kind", "CID", "Size", "VM", "Details", "Name", "Metadata"];
+    Table { content: "resources", header, rows, ..Table::default() }
 }
 
 fn problems(problems: &[Problem]) -> Table {

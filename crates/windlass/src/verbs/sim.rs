@@ -4,11 +4,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde_json::Value;
 use windlass_cloud_sim::Inventory;
 use windlass_cloud_sim::agents::{self, Stay};
 use windlass_cloud_sim::records::VmRecord;
 use windlass_contract::cpi::CpiError;
-use windlass_contract::{DiskCid, VmCid};
+use windlass_contract::{DiskCid, Object, VmCid};
 
 use crate::cli::{Global, LogFormat, SimVerb};
 use crate::failure::{Failure, chain};
@@ -98,29 +99,43 @@ fn settings(screen: &mut Screen, config: Option<&Path>, vm: &VmCid) -> Result<()
 const CID: usize = 1;
 
 fn table(inventory: Inventory) -> Table {
-    let row = |kind: &str, cid: &str, size: String, vm: String, details: String| {
-        vec![kind.to_owned(), cid.to_owned(), size, vm, details]
+    let row = |kind: &str, cid: &str, size: String, vm: String, details: String, metadata: Object| {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let name = metadata.get("name").map(text).unwrap_or_default();
+        let mut metadata: Vec<String> = metadata.iter().map(|(key, value)| format!("{key}: {}", text(value))).collect();
+        metadata.sort();
+        vec![kind.to_owned(), cid.to_owned(), size, vm, details, name, metadata.join("\n")]
     };
+    let none = Object::new;
     let mut rows = Vec::new();
     for it in inventory.stemcells {
-        rows.push(row("stemcell", it.cid.as_str(), formats::size(it.image_bytes), String::new(), String::new()));
+        rows.push(row(
+            "stemcell",
+            it.cid.as_str(),
+            formats::size(it.image_bytes),
+            String::new(),
+            String::new(),
+            none(),
+        ));
     }
     for it in inventory.vms {
         let mut details: Vec<String> = it.addresses.iter().map(|address| address.ip.to_string()).collect();
         details.push(agent_of(&it));
-        rows.push(row("vm", it.cid.as_str(), String::new(), String::new(), details.join("\n")));
+        rows.push(row("vm", it.cid.as_str(), String::new(), String::new(), details.join("\n"), it.metadata));
     }
     for it in inventory.disks {
         let vm = it.attached_to.map(String::from).unwrap_or_default();
-        rows.push(row("disk", it.cid.as_str(), formats::size_mib(it.size_mib), vm, String::new()));
+        rows.push(row("disk", it.cid.as_str(), formats::size_mib(it.size_mib), vm, String::new(), it.metadata));
     }
     for it in inventory.snapshots {
-        rows.push(row("snapshot", it.cid.as_str(), formats::size_mib(it.size_mib), String::new(), it.disk_cid.into()));
+        let size = formats::size_mib(it.size_mib);
+        rows.push(row("snapshot", it.cid.as_str(), size, String::new(), it.disk_cid.into(), it.metadata));
     }
     for it in inventory.networks {
-        rows.push(row("network", it.cid.as_str(), String::new(), String::new(), it.range.to_string()));
+        rows.push(row("network", it.cid.as_str(), String::new(), String::new(), it.range.to_string(), none()));
     }
     // The order of folders is nobody's.
     rows.sort();
-    Table { content: "resources", header: vec!["Kind", "CID", "Size", "VM", "Details"], rows, ..Table::default() }
+    let header = vec!["Kind", "CID", "Size", "VM", "Details", "Name", "Metadata"];
+    Table { content: "resources", header, rows, ..Table::default() }
 }

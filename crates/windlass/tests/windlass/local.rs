@@ -107,12 +107,19 @@ fn an_operator_sees_what_there_is_kills_a_vm_and_reads_its_settings_without_secr
     let disk = disk.as_str().unwrap();
     cloud.ok("attach_disk", json!([vm, disk]));
     let snapshot = cloud.ok("snapshot_disk", json!([disk, {}]));
+    cloud.ok("set_vm_metadata", json!([vm, {"name": "redis/ce7d", "index": 1}]));
+    cloud.ok("set_disk_metadata", json!([disk, {"deployment": "redis"}]));
 
     let (resources, problems) = cloud.rows();
     assert_eq!(problems, Value::Null);
     let row = |kind: &str| resources.as_array().unwrap().iter().find(|row| row["kind"] == kind).unwrap().clone();
     assert_eq!((row("disk")["cid"].as_str(), row("disk")["vm"].as_str()), (Some(disk), Some(vm.as_str())));
     assert!(row("vm")["details"].as_str().unwrap().starts_with("process, running, 127."), "{resources:#}");
+    assert_eq!(
+        (&row("vm")["name"], &row("vm")["metadata"]),
+        (&json!("redis/ce7d"), &json!("index: 1\nname: redis/ce7d"))
+    );
+    assert_eq!(row("disk")["metadata"], "deployment: redis");
     assert_eq!(row("snapshot")["details"], format!("directory, of {disk}"));
     let listed = cloud.says(&["list"]);
     assert!(listed.contains(&vm) && listed.contains(disk) && listed.contains(snapshot.as_str().unwrap()));

@@ -54,6 +54,7 @@ fn an_operator_sees_what_there_is_and_what_a_vm_was_given() {
     let disk = cloud.ok("create_disk", json!([64, {}, vm]));
     cloud.ok("attach_disk", json!([vm, disk]));
     let disk = disk.as_str().unwrap();
+    cloud.ok("set_vm_metadata", json!([vm, {"name": "redis/ce7d", "index": 1}]));
 
     let status = windlass(&["sim", "status", "--config"], &cloud.config(), b"");
     assert!(status.status.success());
@@ -64,6 +65,10 @@ fn an_operator_sees_what_there_is_and_what_a_vm_was_given() {
     assert_eq!(rows[1][..3], ["stemcell", stemcell, "0 B"]);
     assert_eq!(rows[2][..5], ["vm", vm, "-", "-", "10.0.0.5"]);
     assert!(status.contains("no agent: no loopback address"), "{status}");
+    let shown = windlass(&["--json", "sim", "status", "--config"], &cloud.config(), b"");
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let row = shown["Tables"][0]["Rows"].as_array().unwrap().iter().find(|row| row["cid"] == vm).unwrap();
+    assert_eq!((&row["name"], &row["metadata"]), (&json!("redis/ce7d"), &json!("index: 1\nname: redis/ce7d")));
 
     let cids = windlass(&["sim", "list", "--config"], &cloud.config(), b"");
     assert_eq!(String::from_utf8(cids.stdout).unwrap(), format!("{disk}\n{stemcell}\n{vm}\n"));
