@@ -7,7 +7,7 @@ use windlass_contract::{ApiVersion, DiskCid};
 use windlass_operations::agents::Agents;
 use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::settle;
-use windlass_operations::steps::Work;
+use windlass_operations::steps::InstanceWork;
 use windlass_planning::plan::{Action, ActionKind};
 
 use crate::cloud_provider::{self, CloudProvider};
@@ -193,7 +193,15 @@ impl Run<'_> {
         let report = self.report.of(self.ledger, &self.wanted.group, self.cloud.vms.clone());
         let spec = instance_spec(self.wanted, self.provider, &stemcell);
         let context = self.cloud.context(agents, &report, &Identity::of(self.wanted));
-        let mut work = Work { context, spec: Some(spec), watch: Some(self.wanted.watch), vm, spare: None, disks };
+        let mut work = InstanceWork {
+            context,
+            spec: Some(spec),
+            watch: Some(self.wanted.watch),
+            vm,
+            spare: None,
+            disks,
+            mounted_now: Default::default(),
+        };
         for action in &actions {
             if self.report.is_stopped() {
                 return Err(EnvError::Stopped);

@@ -7,7 +7,7 @@ use windlass_contract::Networks;
 use windlass_manifest::Findings;
 use windlass_operations::agents::Agents;
 use windlass_operations::ledger::Change;
-use windlass_operations::steps::Work;
+use windlass_operations::steps::InstanceWork;
 use windlass_planning::plan::ActionKind;
 use windlass_planning::records::VmRecord;
 
@@ -106,7 +106,15 @@ async fn delete_vm(
     }
     actions.push(ActionKind::DeleteVm { vm: vm.cid.clone() });
     let context = cloud.context(agents, report, &Identity::unknown());
-    let mut work = Work { context, spec: None, watch: None, vm: Some(vm), spare: None, disks };
+    let mut work = InstanceWork {
+        context,
+        spec: None,
+        watch: None,
+        vm: Some(vm),
+        spare: None,
+        disks,
+        mounted_now: Default::default(),
+    };
     for what in &actions {
         if report.is_stopped() {
             return Err(EnvError::Stopped);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use windlass_contract::{DiskCid, RequestId};
 use windlass_durable::process::ProcessIdentity;
-use windlass_operations::ledger::{Fact, Intent, Ledger, LedgerError};
-use windlass_planning::records::DiskRecord;
+use windlass_operations::ledger::{Fact, Intent, IntentEnd, IntentOutcome, Ledger, LedgerError, NotOneIntent};
+use windlass_planning::records::{DiskRecord, VmRecord};
 
 use crate::state::{DiskEntry, StateError, StateFile, StemcellEntry};
 
@@ -37,63 +37,70 @@ impl EnvLedger {
         file.save()
     }
 
-    fn settle_intent(&self, what: &'static str, id: &RequestId, fact: Option<&Fact>) -> Result<(), LedgerError> {
-        let mut file = self.look();
-        if let Some(fact) = fact {
-            apply(&mut file, fact);
-            file.save_state().map_err(failed(what))?;
-        }
-        file.beside.intents.retain(|intent| intent.id != *id);
-        file.save_beside().map_err(failed(what))
-    }
-
-    fn change_intent(
+    /// Fails unless exactly one intent has this id; then nothing is written.
+    fn with_intent(
         &self,
         what: &'static str,
         id: &RequestId,
-        change: impl FnOnce(&mut Intent),
+        change: impl FnOnce(&mut StateFile, usize) -> Result<(), StateError>,
     ) -> Result<(), LedgerError> {
         let mut file = self.look();
-        if let Some(intent) = file.beside.intents.iter_mut().find(|intent| intent.id == *id) {
-            change(intent);
-        }
-        file.save_beside().map_err(failed(what))
+        let place = place(&file);
+        let places: Vec<usize> =
+            file.beside.intents.iter().enumerate().filter(|(_, known)| known.id == *id).map(|(at, _)| at).collect();
+        let failed = |source| LedgerError { what, place: place.clone(), source };
+        NotOneIntent::unless_one(id, places.len() as u64).map_err(|error| failed(error.into()))?;
+        change(&mut file, places[0]).map_err(|error| failed(error.into()))
     }
 }
 
-fn failed(what: &'static str) -> impl FnOnce(StateError) -> LedgerError {
-    move |source| LedgerError { what, source: Box::new(source) }
+fn place(file: &StateFile) -> String {
+    format!("the state file '{}'", file.path().display())
 }
 
 #[async_trait]
 impl Ledger for EnvLedger {
-    async fn open_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
+    async fn write_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
         let mut file = self.look();
         file.beside.intents.push(intent.clone());
-        file.save_beside().map_err(failed("write an intent"))
+        let place = place(&file);
+        file.save_beside().map_err(|error| LedgerError { what: "write an intent", place, source: error.into() })
     }
 
     async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError> {
-        self.change_intent("note the CPI's process", id, |intent| intent.child = Some(child))
+        self.with_intent("note the CPI's process", id, |file, at| {
+            file.beside.intents[at].child = Some(child);
+            file.save_beside()
+        })
     }
 
-    async fn settle(&self, id: &RequestId, fact: &Fact) -> Result<(), LedgerError> {
-        self.settle_intent("settle an intent", id, Some(fact))
-    }
-
-    async fn abandon(&self, id: &RequestId, _why: &str) -> Result<(), LedgerError> {
-        self.settle_intent("end an intent", id, None)
-    }
-
-    async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
-        self.change_intent("note a doubt", id, |intent| intent.doubt = Some(why.to_owned()))
+    async fn end_intent(&self, end: IntentEnd<'_>) -> Result<(), LedgerError> {
+        match end.outcome() {
+            IntentOutcome::Settled(fact) => self.with_intent("settle an intent", end.id(), |file, at| {
+                apply(file, fact);
+                // Before the intent goes: a run that is killed in between repeats it.
+                file.save_state()?;
+                file.beside.intents.remove(at);
+                file.save_beside()
+            }),
+            IntentOutcome::Abandoned(_) => self.with_intent("end an intent", end.id(), |file, at| {
+                file.beside.intents.remove(at);
+                file.save_beside()
+            }),
+            IntentOutcome::Doubtful(why) => self.with_intent("note a doubt", end.id(), |file, at| {
+                file.beside.intents[at].doubt = Some(why.to_owned());
+                file.save_beside()
+            }),
+        }
     }
 
     async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {
-        self.change(|file| apply(file, fact)).map_err(failed("record a fact"))
+        let place = place(&self.look());
+        let recorded = self.change(|file| apply(file, fact));
+        recorded.map_err(|error| LedgerError { what: "record a fact", place, source: error.into() })
     }
 
-    async fn open_intents(&self) -> Result<Vec<Intent>, LedgerError> {
+    async fn intents(&self) -> Result<Vec<Intent>, LedgerError> {
         Ok(self.look().beside.intents.clone())
     }
 }
@@ -121,6 +128,8 @@ fn apply(file: &mut StateFile, fact: &Fact) {
             }
             state.stemcells.retain(|known| known.cid != *cid);
         }
+        // One that stands beside the VM in use is not the current one until it takes its place.
+        Fact::VmCreated { vm } if vm.spare => beside.spare = Some((**vm).clone()),
         Fact::VmCreated { vm } => {
             state.current_vm_cid = vm.cid.to_string();
             let made_from =
@@ -131,11 +140,15 @@ fn apply(file: &mut StateFile, fact: &Fact) {
             beside.vm = Some((**vm).clone());
         }
         Fact::VmReady { cid } => {
-            if let Some(vm) = beside.vm.as_mut().filter(|vm| vm.cid == *cid) {
-                vm.ready = true;
+            let vms = beside.vm.iter_mut().chain(beside.spare.iter_mut());
+            vms.filter(|vm| vm.cid == *cid).for_each(|vm| vm.ready = true);
+        }
+        Fact::VmSwapped { to, .. } => {
+            state.current_vm_cid = to.to_string();
+            if let Some(new) = beside.spare.take_if(|spare| spare.cid == *to) {
+                beside.vm = Some(VmRecord { spare: false, ..new });
             }
         }
-        Fact::VmSwapped { to, .. } => state.current_vm_cid = to.to_string(),
         Fact::VmDeleted { cid } => {
             if state.current_vm_cid == cid.as_str() {
                 state.current_vm_cid.clear();
@@ -144,6 +157,7 @@ fn apply(file: &mut StateFile, fact: &Fact) {
             if beside.vm.as_ref().is_some_and(|vm| vm.cid == *cid) {
                 beside.vm = None;
             }
+            beside.spare.take_if(|spare| spare.cid == *cid);
             beside.disks.iter_mut().filter(|disk| disk.vm.as_ref() == Some(cid)).for_each(detached);
         }
         Fact::DiskCreated { disk } => {
@@ -162,11 +176,13 @@ fn apply(file: &mut StateFile, fact: &Fact) {
         Fact::DiskAttached { disk, vm, hint } => with(&mut beside.disks, disk, |disk| {
             disk.vm = Some(vm.clone());
             disk.hint = hint.clone();
+            disk.mounted = false;
         }),
         Fact::DiskMounted { disk } => {
             with(&mut beside.disks, disk, |disk| (disk.mounted, disk.active) = (true, true));
             make_current(state, disk);
         }
+        Fact::DiskUnmounted { disk } => with(&mut beside.disks, disk, |disk| disk.mounted = false),
         Fact::DiskResized { disk, size } => {
             with(&mut beside.disks, disk, |disk| disk.size = *size);
             if let Some(known) = state.disks.iter_mut().find(|known| known.cid == *disk) {
@@ -174,7 +190,7 @@ fn apply(file: &mut StateFile, fact: &Fact) {
             }
         }
         Fact::DiskReplaced { old, new } => {
-            with(&mut beside.disks, old, |disk| disk.active = false);
+            with(&mut beside.disks, old, |disk| (disk.mounted, disk.active) = (false, false));
             with(&mut beside.disks, new, |disk| (disk.mounted, disk.active) = (true, true));
             make_current(state, new);
         }

@@ -107,6 +107,9 @@ pub struct ReleaseEntry {
 pub struct Beside {
     /// The VM, with the way to its agent.
     pub vm: Option<VmRecord>,
+    /// A VM beside that one, to take its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spare: Option<VmRecord>,
     /// The disks, with their attachments and hints.
     pub disks: Vec<DiskRecord>,
     /// Changes that were begun and of which nobody knows yet how they ended.
@@ -185,6 +188,10 @@ impl StateFile {
         let state = read(&path)?.unwrap_or_default();
         let known = read(&beside(&path, ".json"))?.unwrap_or_default();
         Ok(Self { path, _lock: lock, state, beside: known })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A file of ours that belongs to this state.

@@ -1,7 +1,7 @@
 //! `stop-env` and `start-env`: only the agent is asked, no CPI.
 
 use windlass_operations::clouds::Clouds;
-use windlass_operations::steps::Work;
+use windlass_operations::steps::InstanceWork;
 use windlass_planning::plan::ActionKind;
 
 use crate::report::End;
@@ -37,8 +37,16 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
         report.step(&format!("Waiting for the agent on VM '{}'", vm.cid), waiting).await?;
         let report = report.of(&ledger, &wanted.group, None);
         let context = context(Clouds::none(), &ledger, agents.clone(), &report, &Identity::of(&wanted));
-        let (watch, disks) = (Some(wanted.watch), Vec::new());
-        let mut work = Work { context, spec, watch, vm: Some(vm.clone()), spare: None, disks };
+        let (watch, disks) = (Some(wanted.watch), ledger.look().beside.disks.clone());
+        let mut work = InstanceWork {
+            context,
+            spec,
+            watch,
+            vm: Some(vm.clone()),
+            spare: None,
+            disks,
+            mounted_now: Default::default(),
+        };
         work.act(&what).await?;
         report.end_step(&End::Finished);
         Ok(())

@@ -72,7 +72,7 @@ mod tests {
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
         let (id, cpi) = (RequestId::random(), String::new());
         let intent = Intent { id, task: None, cpi, stemcell_version: None, change, child: None, doubt: None };
-        store.open_intent(&intent).await.unwrap();
+        store.write_intent(&intent).await.unwrap();
         store.tamper("UPDATE intents SET change_json = '{'").await;
 
         recover(&director).await.unwrap();

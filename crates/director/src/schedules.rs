@@ -146,16 +146,16 @@ async fn thin_out(director: &Director) -> Result<(), StoreError> {
 
 /// What was to be deleted, and may or may not have been, is no leak once the cloud says that it is gone.
 async fn settle_doubts(director: &Director) {
-    for intent in director.store.open_intents().await.unwrap_or_default() {
-        let Ok(cpi) = director.clouds.cpi(&intent.cpi) else { continue };
-        let is_there = match &intent.change {
-            _ if intent.doubt.is_none() => continue,
+    let ledger: &dyn Ledger = &director.store;
+    for doubtful in ledger.doubtful_intents().await.unwrap_or_default() {
+        let Ok(cpi) = director.clouds.cpi(&doubtful.cpi) else { continue };
+        let is_there = match &doubtful.change {
             Change::DeleteVm { cid } => cpi.call(&HasVm { vm_cid: cid.clone() }, None).await,
             Change::DeleteDisk { cid } => cpi.call(&HasDisk { disk_cid: cid.clone() }, None).await,
             _ => continue,
         };
         if let Ok(false) = is_there
-            && let Err(error) = director.store.settle(&intent.id, &Fact::Nothing).await
+            && let Err(error) = doubtful.settle(&Fact::Nothing).await
         {
             tracing::error!(error = explain(&error), "a doubt cannot be settled");
         }

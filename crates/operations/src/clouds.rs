@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use windlass_contract::cpi::ErrorType;
-use windlass_contract::{ApiVersion, RequestId};
+use windlass_contract::{ApiVersion, RequestId, explain};
 use windlass_cpi_client::{CallError, CallObserver, Cpi};
 use windlass_durable::process::ProcessIdentity;
 
-use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError};
+use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, OpenIntent};
 
 /// The CPIs. While none is configured, the default one with the empty name serves everything.
 #[derive(Debug, Clone)]
@@ -152,28 +152,17 @@ impl Clouds {
             child: None,
             doubt: None,
         };
-        who.ledger.open_intent(&intent).await?;
-        match self.attempt(who, &intent).await {
-            Err(ChangeError::Call { source, .. }) if source.effect_is_unknown() => self.resolve(who, &intent).await,
-            // It may have been made before it failed, and only its maker can find it.
-            Err(ChangeError::Call { .. }) if !intent.change.is_repeatable() && self.replays(&intent).await => {
-                self.resolve(who, &intent).await
+        let open = who.ledger.open_intent(intent).await?;
+        match self.ask(who, &open).await? {
+            Ok(fact) => settled(open, fact).await,
+            Err(cause) if cause.effect_is_unknown() => self.resolve(who, open).await,
+            // A creation that failed may still have had an effect. A CPI that replays requests finds it by the request id,
+            // so it is asked once more, unless it said that asking again is no use.
+            Err(cause) if !open.change.is_repeatable() && is_ok_to_retry(&cause) && self.replays(&open).await => {
+                self.resolve(who, open).await
             }
-            other => self.end_if_refused(who, &intent, other).await,
+            Err(cause) => refused(open, cause).await,
         }
-    }
-
-    /// A refusal ends the intent.
-    async fn end_if_refused(
-        &self,
-        who: OnBehalfOf<'_>,
-        intent: &Intent,
-        answer: Result<Fact, ChangeError>,
-    ) -> Result<Fact, ChangeError> {
-        if let Err(ChangeError::Call { source, .. }) = &answer {
-            who.ledger.abandon(&intent.id, &source.to_string()).await?;
-        }
-        answer
     }
 
     async fn replays(&self, intent: &Intent) -> bool {
@@ -185,66 +174,61 @@ impl Clouds {
 
     /// Finds out how an intent ended that nobody settled: repeats it where that does no harm, and otherwise leaves it
     /// on record.
-    pub async fn resolve(&self, who: OnBehalfOf<'_>, intent: &Intent) -> Result<Fact, ChangeError> {
-        if intent.change.is_repeatable() || self.replays(intent).await {
-            match self.attempt(who, intent).await {
-                Err(ChangeError::Call { source, .. }) if source.effect_is_unknown() => {
-                    self.doubt(who, intent, *source).await
-                }
-                other => self.end_if_refused(who, intent, other).await,
-            }
-        } else {
+    pub async fn resolve(&self, who: OnBehalfOf<'_>, open: OpenIntent<'_>) -> Result<Fact, ChangeError> {
+        if !open.change.is_repeatable() && !self.replays(&open).await {
             let cause = CallError::InvalidAnswer {
-                method: intent.change.method().to_owned(),
+                method: open.change.method().to_owned(),
                 what: "the first answer got lost, and this CPI does not remember requests".to_owned(),
                 stdout: String::new(),
                 stderr: String::new(),
-                request_id: intent.id.to_string(),
+                request_id: open.id.to_string(),
             };
-            self.doubt(who, intent, cause).await
+            return doubtful(open, cause).await;
+        }
+        match self.ask(who, &open).await? {
+            Ok(fact) => settled(open, fact).await,
+            Err(cause) if cause.effect_is_unknown() => doubtful(open, cause).await,
+            Err(cause) => refused(open, cause).await,
         }
     }
 
-    async fn doubt(&self, who: OnBehalfOf<'_>, intent: &Intent, source: CallError) -> Result<Fact, ChangeError> {
-        who.ledger.doubt(&intent.id, &source.to_string()).await?;
-        Err(ChangeError::Doubtful {
-            method: intent.change.method(),
-            subject: intent.change.subject(),
-            source: Box::new(source),
-        })
+    /// Asks the CPI once. The intent stays open, whatever it answers.
+    async fn ask(&self, who: OnBehalfOf<'_>, open: &OpenIntent<'_>) -> Result<Result<Fact, CallError>, ChangeError> {
+        let cpi = self.cpi(&open.cpi)?;
+        Ok(open.change.send(&cpi, &open.id, open.stemcell_version, &Observer { who, open }).await)
     }
+}
 
-    /// Asks the CPI once. Whatever it is but a success leaves the intent open.
-    async fn attempt(&self, who: OnBehalfOf<'_>, intent: &Intent) -> Result<Fact, ChangeError> {
-        let cpi = self.cpi(&intent.cpi)?;
-        let observer = Observer { who, id: &intent.id };
-        match intent.change.send(&cpi, &intent.id, intent.stemcell_version, &observer).await {
-            Ok(fact) => {
-                who.ledger.settle(&intent.id, &fact).await?;
-                Ok(fact)
-            }
-            Err(source) => {
-                if !source.effect_is_unknown() {
-                    who.ledger.abandon(&intent.id, &source.to_string()).await?;
-                }
-                Err(ChangeError::Call {
-                    method: intent.change.method(),
-                    subject: intent.change.subject(),
-                    source: Box::new(source),
-                })
-            }
-        }
-    }
+/// Whether the CPI failed and says that it may be asked again.
+fn is_ok_to_retry(cause: &CallError) -> bool {
+    cause.cpi_error().is_some_and(|error| error.ok_to_retry)
+}
+
+async fn settled(open: OpenIntent<'_>, fact: Fact) -> Result<Fact, ChangeError> {
+    open.settle(&fact).await?;
+    Ok(fact)
+}
+
+async fn refused(open: OpenIntent<'_>, cause: CallError) -> Result<Fact, ChangeError> {
+    let (method, subject) = (open.change.method(), open.change.subject());
+    open.abandon(&explain(&cause)).await?;
+    Err(ChangeError::Call { method, subject, source: Box::new(cause) })
+}
+
+async fn doubtful(open: OpenIntent<'_>, cause: CallError) -> Result<Fact, ChangeError> {
+    let (method, subject) = (open.change.method(), open.change.subject());
+    open.doubt(&explain(&cause)).await?;
+    Err(ChangeError::Doubtful { method, subject, source: Box::new(cause) })
 }
 
 struct Observer<'a> {
     who: OnBehalfOf<'a>,
-    id: &'a RequestId,
+    open: &'a OpenIntent<'a>,
 }
 
 impl CallObserver for Observer<'_> {
     async fn spawned(&self, child: ProcessIdentity) -> io::Result<()> {
-        self.who.ledger.note_child(self.id, child).await.map_err(io::Error::other)
+        self.open.note_child(child).await.map_err(io::Error::other)
     }
 
     fn stderr_line(&self, line: &str) {

@@ -8,7 +8,7 @@ use windlass_contract::explain;
 use windlass_durable::process::ProcessIdentity;
 
 use crate::clouds::{Clouds, OnBehalfOf};
-use crate::ledger::{Change, Intent, Ledger, LedgerError};
+use crate::ledger::{Change, Ledger, LedgerError, OpenIntent};
 
 /// How long a CPI that outlived its director may go on before it is killed.
 const LEFT_OVER: Duration = Duration::from_secs(60);
@@ -16,26 +16,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Settles the changes that an earlier run began and did not hear the end of.
 pub async fn settle_intents(clouds: &Clouds, ledger: &dyn Ledger) -> Result<(), LedgerError> {
-    for intent in ledger.open_intents().await? {
-        if intent.doubt.is_none() {
-            settle(clouds, ledger, &intent).await;
-        }
+    for open in ledger.open_intents().await? {
+        settle(clouds, ledger, open).await;
     }
     Ok(())
 }
 
-async fn settle(clouds: &Clouds, ledger: &dyn Ledger, intent: &Intent) {
-    let (method, subject) = (intent.change.method(), intent.change.subject());
-    tracing::warn!(method, subject, request = %intent.id, "an earlier run did not hear the end of this");
-    if let Some(child) = intent.child {
+async fn settle(clouds: &Clouds, ledger: &dyn Ledger, open: OpenIntent<'_>) {
+    let (method, subject) = (open.change.method(), open.change.subject());
+    tracing::warn!(method, subject, request = %open.id, "an earlier run did not hear the end of this");
+    if let Some(child) = open.child {
         end(child).await;
     }
-    if let Some(image) = lost_image(&intent.change) {
+    if let Some(image) = lost_image(&open.change) {
         tracing::warn!(image = %image.display(), "the image of this stemcell is gone; upload it again");
     }
     let log = |line: &str| tracing::debug!(line, "cpi");
-    let who = OnBehalfOf { ledger, task: intent.task, log: &log };
-    match clouds.resolve(who, intent).await {
+    let who = OnBehalfOf { ledger, task: open.task, log: &log };
+    match clouds.resolve(who, open).await {
         Ok(_) => tracing::info!(method, subject, "settled"),
         Err(error) => tracing::warn!(method, subject, error = explain(&error), "not settled"),
     }

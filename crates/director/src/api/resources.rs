@@ -89,7 +89,7 @@ pub(super) async fn known(State(director): Shared) -> Result<Json<Known>, ApiErr
 
 /// Changes of which nobody knows whether they happened.
 pub(super) async fn leaks(State(director): Shared) -> Result<Json<Value>, ApiError> {
-    let intents = director.store.open_intents().await.map_err(|error| ApiError::internal(&error))?;
+    let intents = director.store.intents().await.map_err(|error| ApiError::internal(&error))?;
     let doubtful = intents.into_iter().filter(|intent| intent.doubt.is_some()).map(|intent| {
         json!({
             "request_id": intent.id, "cpi": intent.cpi, "method": intent.change.method(),

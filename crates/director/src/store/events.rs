@@ -472,12 +472,12 @@ mod tests {
             hint: None,
         };
         let creation = intent(task, Change::CreateDisk { disk, near: None });
-        store.open_intent(&creation).await.unwrap();
-        store.settle(&creation.id, &Fact::DiskCreated { disk: made }).await.unwrap();
+        let ledger: &dyn Ledger = &store;
+        let open = ledger.open_intent(creation).await.unwrap();
+        open.settle(&Fact::DiskCreated { disk: made }).await.unwrap();
         store.record(&Fact::DiskOrphaned { disk: cid.clone() }).await.unwrap();
         let deletion = intent(task, Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() });
-        store.open_intent(&deletion).await.unwrap();
-        store.abandon(&deletion.id, "no power").await.unwrap();
+        ledger.open_intent(deletion).await.unwrap().abandon("no power").await.unwrap();
         store.release_locks(task).await.unwrap();
 
         let events = store.events(&EventFilter::default()).await.unwrap();

@@ -1,11 +1,12 @@
 //! Intents: what was about to be done in a cloud.
 
 use windlass_contract::{ApiVersion, RequestId, explain};
+use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_durable::process::ProcessIdentity;
 use windlass_operations::clock;
-use windlass_operations::ledger::Intent;
+use windlass_operations::ledger::{Intent, NotOneIntent};
 
 use super::{Store, StoreError, events, from_json, optional_json, to_json};
 
@@ -21,6 +22,13 @@ fn read(row: &AnyRow) -> Result<Intent, StoreError> {
         child: optional_json(row, "child")?,
         doubt: row.try_get("doubt")?,
     })
+}
+
+/// Ends an intent; whoever called rolls back if it was not there.
+pub(super) async fn remove(transaction: &mut Transaction, id: &RequestId) -> Result<(), StoreError> {
+    let removed =
+        sqlx::query("DELETE FROM intents WHERE id = $1").bind(id.as_str()).execute(transaction.connection()).await?;
+    Ok(NotOneIntent::unless_one(id, removed.rows_affected())?)
 }
 
 /// A change in a cloud that was begun, and of which nothing else is known.
@@ -58,21 +66,23 @@ impl Store {
     pub(super) async fn set_intent_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), StoreError> {
         // A loss of power ends the process, too.
         let mut transaction = self.database.begin_unflushed().await?;
-        sqlx::query("UPDATE intents SET child = $1 WHERE id = $2")
+        let changed = sqlx::query("UPDATE intents SET child = $1 WHERE id = $2")
             .bind(to_json("intents.child", &child)?)
             .bind(id.as_str())
             .execute(transaction.connection())
             .await?;
+        NotOneIntent::unless_one(id, changed.rows_affected())?;
         Ok(transaction.commit().await?)
     }
 
     pub(super) async fn set_intent_doubt(&self, id: &RequestId, why: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
-        sqlx::query("UPDATE intents SET doubt = $1 WHERE id = $2")
+        let changed = sqlx::query("UPDATE intents SET doubt = $1 WHERE id = $2")
             .bind(why)
             .bind(id.as_str())
             .execute(transaction.connection())
             .await?;
+        NotOneIntent::unless_one(id, changed.rows_affected())?;
         events::intent_ends(&mut transaction, id, None, Some(why)).await?;
         Ok(transaction.commit().await?)
     }
@@ -80,7 +90,7 @@ impl Store {
     pub(super) async fn delete_intent(&self, id: &RequestId, why: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         events::intent_ends(&mut transaction, id, None, Some(why)).await?;
-        sqlx::query("DELETE FROM intents WHERE id = $1").bind(id.as_str()).execute(transaction.connection()).await?;
+        remove(&mut transaction, id).await?;
         Ok(transaction.commit().await?)
     }
 

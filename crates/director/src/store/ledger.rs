@@ -6,18 +6,18 @@ use windlass_database::Transaction;
 use windlass_database::sqlx::{self, AnyConnection};
 use windlass_durable::process::ProcessIdentity;
 use windlass_operations::clock;
-use windlass_operations::ledger::{Fact, Intent, Ledger, LedgerError};
+use windlass_operations::ledger::{Fact, Intent, IntentEnd, IntentOutcome, Ledger, LedgerError};
 use windlass_planning::records::DiskRecord;
 
-use super::{Store, StoreError, events, to_json};
+use super::{Store, StoreError, events, intents, to_json};
 
 fn failed(what: &'static str) -> impl FnOnce(StoreError) -> LedgerError {
-    move |error| LedgerError { what, source: error.into() }
+    move |error| LedgerError { what, place: "the director's database".to_owned(), source: error.into() }
 }
 
 #[async_trait]
 impl Ledger for Store {
-    async fn open_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
+    async fn write_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
         self.insert_intent(intent).await.map_err(failed("write an intent"))
     }
 
@@ -25,24 +25,22 @@ impl Ledger for Store {
         self.set_intent_child(id, child).await.map_err(failed("note the process of an intent"))
     }
 
-    async fn settle(&self, id: &RequestId, fact: &Fact) -> Result<(), LedgerError> {
-        self.apply(Some(id), fact).await.map_err(failed("settle an intent"))
-    }
-
-    async fn abandon(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
-        self.delete_intent(id, why).await.map_err(failed("abandon an intent"))
-    }
-
-    async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError> {
-        self.set_intent_doubt(id, why).await.map_err(failed("note a doubt"))
+    async fn end_intent(&self, end: IntentEnd<'_>) -> Result<(), LedgerError> {
+        match end.outcome() {
+            IntentOutcome::Settled(fact) => self.apply(Some(end.id()), fact).await.map_err(failed("settle an intent")),
+            IntentOutcome::Abandoned(why) => {
+                self.delete_intent(end.id(), why).await.map_err(failed("abandon an intent"))
+            }
+            IntentOutcome::Doubtful(why) => self.set_intent_doubt(end.id(), why).await.map_err(failed("note a doubt")),
+        }
     }
 
     async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {
         self.apply(None, fact).await.map_err(failed("note a fact"))
     }
 
-    async fn open_intents(&self) -> Result<Vec<Intent>, LedgerError> {
-        self.all_intents().await.map_err(failed("read the open intents"))
+    async fn intents(&self) -> Result<Vec<Intent>, LedgerError> {
+        self.all_intents().await.map_err(failed("read the intents"))
     }
 }
 
@@ -55,10 +53,7 @@ impl Store {
         write(&mut transaction, fact).await?;
         if let Some(id) = settles {
             events::intent_ends(&mut transaction, id, events::made(fact), None).await?;
-            sqlx::query("DELETE FROM intents WHERE id = $1")
-                .bind(id.as_str())
-                .execute(transaction.connection())
-                .await?;
+            intents::remove(&mut transaction, id).await?;
         }
         Ok(transaction.commit().await?)
     }
@@ -148,6 +143,9 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
                 .bind(disk.as_str())
                 .execute(connection)
                 .await?;
+        }
+        Fact::DiskUnmounted { disk } => {
+            sqlx::query("UPDATE disks SET mounted = 0 WHERE cid = $1").bind(disk.as_str()).execute(connection).await?;
         }
         Fact::DiskResized { disk, size } => {
             sqlx::query("UPDATE disks SET size = $1 WHERE cid = $2")

@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_database::{Database, Migration, OpenError};
+use windlass_operations::ledger::NotOneIntent;
 
 pub(crate) use configs::AddConfig;
 pub(crate) use counts::Counts;
@@ -53,6 +54,9 @@ pub enum StoreError {
     /// the database failed
     #[error("the director's database failed")]
     Database(#[from] sqlx::Error),
+    /// an intent is not there, or not any more
+    #[error(transparent)]
+    Intent(#[from] NotOneIntent),
     /// a record is damaged; what is wrong is not quoted, because records hold secrets
     #[error("a record in {column} is damaged at byte {byte}, or a newer version of the director wrote it")]
     Damaged {

@@ -218,7 +218,7 @@ impl Scene<'_> {
     async fn act(&self, part: &Arc<EventPart>, instance: &CurrentInstance, what: ActionKind) -> Result<(), TaskError> {
         let action = Action { what, reason: "cloud-check was asked for it".to_owned() };
         let mut plan = plan_state_change(instance, Wish::Recreate, false, true);
-        plan.actions = vec![action];
+        plan.actions = vec![action].into();
         self.execute(part, instance, &plan, true).await
     }
 
@@ -231,22 +231,25 @@ impl Scene<'_> {
     ) -> Result<(), TaskError> {
         let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, plan, Some(instance));
         let mut execution = if wait { execution } else { execution.without_waiting() };
-        execution.run(&plan.actions, Failures::Stop).await.map_err(one_or_several)
+        execution.run(&plan.actions.to_vec(), Failures::Stop).await.map_err(one_or_several)
     }
 
-    async fn reboot(&self, part: &EventPart, instance: &CurrentInstance) -> Result<(), TaskError> {
+    async fn reboot(&self, part: &Arc<EventPart>, instance: &CurrentInstance) -> Result<(), TaskError> {
         let vm = vm_of(instance)?;
+        let disk = instance.disks.iter().find(|disk| disk.active && disk.name.is_empty());
+        if let Some(disk) = disk {
+            self.director.store.record(&Fact::DiskUnmounted { disk: disk.cid.clone() }).await?;
+        }
         self.perform(part, &vm.cpi, vm, Change::RebootVm { cid: vm.cid.clone() }).await?;
         part.status("waiting for the agent");
         let agent = self.director.agents.of(vm);
         agent.wait_until_ready(BOOT).await.map_err(StepError::from)?;
-        // Agents mount their disk when they boot, but the original's do not in containers.
-        let Some(disk) = instance.disks.iter().find(|disk| disk.active && disk.name.is_empty()) else { return Ok(()) };
-        if agent.get_state(true).await.map_err(StepError::from)?.has_store() == Some(false) {
-            part.status("mounting disk");
-            agent.mount_disk(&disk.cid, None).await.map_err(StepError::from)?;
-        }
-        Ok(())
+        let Some(disk) = disk else { return Ok(()) };
+        // Agents mount their disk when they boot, but BOSH's do not in containers.
+        let plan = InstancePlan::of(&instance.record, Vec::new());
+        let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, &plan, Some(instance));
+        let disk = DiskRecord { mounted: false, ..disk.clone() };
+        Ok(execution.context().ensure_mounted(vm, &disk).await?)
     }
 
     /// From what is on record, with the disks carried over; what the operator stopped stays stopped.
@@ -272,7 +275,7 @@ impl Scene<'_> {
     /// The VM may be there all the same, so it stays on record as a possible leak, unless the cloud said that it is not.
     async fn forget_vm(&self, problem: &Problem, instance: &CurrentInstance) -> Result<(), TaskError> {
         let Some(vm) = &instance.vm else { return Ok(()) };
-        let store = &self.director.store;
+        let ledger: &dyn Ledger = &self.director.store;
         if matches!(problem, Problem::UnresponsiveAgent { .. }) {
             let intent = Intent {
                 id: RequestId::random(),
@@ -283,10 +286,10 @@ impl Scene<'_> {
                 child: None,
                 doubt: None,
             };
-            store.open_intent(&intent).await?;
-            store.doubt(&intent.id, "cloud-check deleted the reference to this VM, but not the VM").await?;
+            let open = ledger.open_intent(intent).await?;
+            open.doubt("cloud-check deleted the reference to this VM, but not the VM").await?;
         }
-        Ok(store.record(&Fact::VmDeleted { cid: vm.cid.clone() }).await?)
+        Ok(ledger.record(&Fact::VmDeleted { cid: vm.cid.clone() }).await?)
     }
 
     async fn unmount(&self, vm: &VmRecord, disk: &DiskRecord) {

@@ -58,7 +58,7 @@ async fn remove(
     force: bool,
 ) -> Result<(), TaskError> {
     let failures = if force { Failures::Note } else { Failures::Stop };
-    match execution.run(&instance.actions, failures).await {
+    match execution.run(&instance.actions.to_vec(), failures).await {
         Err(errors) if force => {
             for error in errors {
                 log.warning(&format!("{}: {}", instance.label(), explain(&error)));

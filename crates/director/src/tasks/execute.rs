@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_operations::steps::{Context, InstanceIdentity, Progress, Work};
+use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
 use windlass_planning::desired::{UpdateSettings, WatchTime};
 use windlass_planning::plan::{Action, CurrentInstance, InstancePlan};
 
@@ -11,7 +11,7 @@ use crate::Director;
 
 /// An instance while its plan is carried out.
 pub(super) struct Execution {
-    work: Work,
+    work: InstanceWork,
 }
 
 /// What has to go well, and what may fail.
@@ -50,15 +50,21 @@ impl Execution {
             task: Some(log.task()),
             instance: Arc::new(instance),
         };
-        let work = Work {
+        let work = InstanceWork {
             context,
             spec: plan.spec.clone(),
             watch: Some(UpdateSettings::default().update_watch_time),
             vm: current.and_then(|current| current.vm.clone()),
             spare: current.and_then(|current| current.spare.clone()),
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
+            mounted_now: Default::default(),
         };
         Self { work }
+    }
+
+    /// What steps outside of a plan work with.
+    pub(super) fn context(&self) -> &Context {
+        &self.work.context
     }
 
     /// Watches a start for that long.

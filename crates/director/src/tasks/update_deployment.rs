@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use windlass_planning::desired::WatchTime;
-use windlass_planning::plan::{Action, Current, GroupPlan, InstancePlan, Plan};
+use windlass_planning::plan::{Actions, Current, GroupPlan, InstancePlan, Plan};
 use windlass_planning::records::InstanceRecord;
 
 use super::execute::{Execution, Failures};
@@ -36,12 +36,11 @@ pub(super) async fn run(
     director.store.use_stemcells(deployment, &prepared.stemcells).await?;
     director.store.begin_instances(&instance_records(&prepared.plan)).await?;
     let current = reload(director, deployment).await?;
-    let work = Work { director, log, deployment, current: &current };
-    work.remove(&prepared.plan.removed).await?;
-    work.create_missing_vms(&prepared.plan).await?;
+    let run = DeployRun { director, log, deployment, current: &current };
+    run.remove(&prepared.plan.removed).await?;
+    run.create_missing_vms(&prepared.plan).await?;
     for batch in prepared.plan.batches() {
-        let each: Waiting<'_> =
-            Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(work.update(group)) }));
+        let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));
         all(each, director.settings.max_threads).await?;
     }
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
@@ -66,21 +65,29 @@ fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
         .collect()
 }
 
+/// Which of an instance's actions are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Creation,
+    Rest,
+    Whole,
+}
+
 /// A plan being carried out.
-pub(super) struct Work<'a> {
+pub(super) struct DeployRun<'a> {
     pub(super) director: &'a Arc<Director>,
     pub(super) log: &'a TaskLog,
     pub(super) deployment: &'a str,
     pub(super) current: &'a Current,
 }
 
-impl Work<'_> {
+impl DeployRun<'_> {
     async fn remove(&self, removed: &[InstancePlan]) -> Result<(), TaskError> {
         let stage = self.log.stage("Deleting unneeded instances", &[], removed.len());
         let each: Waiting<'_> = Box::new(removed.iter().map(|instance| -> BoxFuture<'_, _> {
             let part = stage.part(&instance.label());
             Box::pin(async move {
-                let work = self.execute(&part, instance, &instance.actions, None);
+                let work = self.execute(&part, instance, Stage::Whole, None);
                 part.run(with_event(self.director, self.log, self.deployment, instance, work)).await
             })
         }));
@@ -88,11 +95,11 @@ impl Work<'_> {
     }
 
     async fn create_missing_vms(&self, plan: &Plan) -> Result<(), TaskError> {
-        let missing: Vec<_> = plan.instances().filter(|instance| instance.begins_with_new_vm()).collect();
+        let missing: Vec<_> = plan.instances().filter(|instance| instance.actions.creation.is_some()).collect();
         let stage = self.log.stage("Creating missing vms", &[], missing.len());
         let each: Waiting<'_> = Box::new(missing.into_iter().map(|instance| -> BoxFuture<'_, _> {
             let part = stage.part(&instance.label());
-            Box::pin(async move { part.run(self.execute(&part, instance, &instance.actions[..1], None)).await })
+            Box::pin(async move { part.run(self.execute(&part, instance, Stage::Creation, None)).await })
         }));
         all(each, self.director.settings.max_threads).await
     }
@@ -125,8 +132,7 @@ impl Work<'_> {
         instance: &InstancePlan,
         watch: Option<WatchTime>,
     ) -> Result<(), TaskError> {
-        let already_done = usize::from(instance.begins_with_new_vm());
-        self.execute(part, instance, &instance.actions[already_done..], watch).await?;
+        self.execute(part, instance, Stage::Rest, watch).await?;
         Ok(self.director.store.finish_instance(&instance.id).await?)
     }
 
@@ -134,22 +140,28 @@ impl Work<'_> {
         &self,
         part: &Arc<EventPart>,
         instance: &InstancePlan,
-        actions: &[Action],
+        stage: Stage,
         watch: Option<WatchTime>,
     ) -> Result<(), TaskError> {
+        let Actions { creation, rest } = &instance.actions;
         // A VM made in an earlier stage is in the records only.
         let fresh;
-        let current = if instance.begins_with_new_vm() && actions.len() < instance.actions.len() {
+        let current = if creation.is_some() && stage == Stage::Rest {
             fresh = reload_one(self.director, &instance.id).await?;
             fresh.as_ref()
         } else {
             self.current.instances.iter().find(|current| current.record.id == instance.id)
         };
+        let actions = match stage {
+            Stage::Creation => creation.iter().cloned().collect(),
+            Stage::Rest => rest.clone(),
+            Stage::Whole => instance.actions.to_vec(),
+        };
         let mut execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
         if let Some(watch) = watch {
             execution = execution.watching(watch);
         }
-        execution.run(actions, Failures::Stop).await.map_err(one_or_several)
+        execution.run(&actions, Failures::Stop).await.map_err(one_or_several)
     }
 }
 

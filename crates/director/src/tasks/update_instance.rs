@@ -39,7 +39,8 @@ pub(super) async fn run(
     let stage = log.open_stage(&format!("Updating instance {}", instance.label()));
     let work = async {
         let mut execution: Option<Execution> = None;
-        for actions in instance.actions.chunk_by(|one, next| label(one) == label(next)) {
+        let actions = instance.actions.to_vec();
+        for actions in actions.chunk_by(|one, next| label(one) == label(next)) {
             let part = stage.part(label(&actions[0]));
             let execution = execution.get_or_insert_with(|| {
                 Execution::new(director, log, part.clone(), deployment, instance, Some(present))

@@ -65,6 +65,8 @@ pub enum Fact {
         /// The disk.
         disk: DiskCid,
     },
+    /// The agent is about to unmount the disk, or may have: nothing may be started before it is mounted again.
+    DiskUnmounted { disk: DiskCid },
     /// The VM sees that the disk has this size.
     DiskResized {
         /// The disk.
@@ -119,6 +121,12 @@ pub enum Fact {
 }
 
 impl Fact {
+    /// Its name on the wire, for people who report a defect; records have secrets.
+    pub fn name(&self) -> String {
+        let tag = serde_json::to_value(self).ok().and_then(|fact| fact.get("fact")?.as_str().map(str::to_owned));
+        tag.unwrap_or_default()
+    }
+
     /// Whether it is found out again by whoever forgets it, so that it need not survive a loss of power.
     pub fn is_light(&self) -> bool {
         matches!(self, Self::Nothing | Self::VmReady { .. })

@@ -10,6 +10,7 @@
 
 mod change;
 mod fact;
+mod open_intent;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use windlass_durable::process::ProcessIdentity;
 
 pub use change::{Change, NewDisk, NewStemcell, NewVm};
 pub use fact::Fact;
+pub use open_intent::{IntentEnd, IntentOutcome, OpenIntent};
 
 /// A change that was written down before it was tried.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,30 +42,43 @@ pub struct Intent {
 
 /// the records cannot be read or written
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what} in the director's records")]
+#[error("cannot {what} in {place}")]
 pub struct LedgerError {
     /// What was tried.
     pub what: &'static str,
-    /// Why it failed.
+    /// Where the records are, such as `the director's database`.
+    pub place: String,
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Durable memory of changes and facts. Every method is durable when it returns.
+/// why an intent could not be changed: the records must have exactly one of its id
+#[derive(Debug, thiserror::Error)]
+#[error("{found} intents have the id '{id}' instead of one; somebody else ended it, or it was never written")]
+pub struct NotOneIntent {
+    pub id: String,
+    pub found: u64,
+}
+
+impl NotOneIntent {
+    /// Fails unless exactly one record was changed.
+    pub fn unless_one(id: &RequestId, found: u64) -> Result<(), Self> {
+        if found == 1 { Ok(()) } else { Err(Self { id: id.to_string(), found }) }
+    }
+}
+
+/// Durable memory of changes and facts. Every method is durable when it returns. Intents are opened and ended through
+/// [`OpenIntent`] only; a ledger stores what it is told.
 #[async_trait]
 pub trait Ledger: Send + Sync + std::fmt::Debug {
-    /// Writes an intent down, before anything is tried.
-    async fn open_intent(&self, intent: &Intent) -> Result<(), LedgerError>;
-    /// Notes the process that carries it out.
+    /// Stores an intent.
+    async fn write_intent(&self, intent: &Intent) -> Result<(), LedgerError>;
+    /// Notes the process that carries an intent out; fails unless exactly one intent has this id.
     async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError>;
-    /// The cloud confirmed: the fact and the end of the intent, at once.
-    async fn settle(&self, id: &RequestId, fact: &Fact) -> Result<(), LedgerError>;
-    /// The cloud refused for this reason, and nothing changed.
-    async fn abandon(&self, id: &RequestId, why: &str) -> Result<(), LedgerError>;
-    /// Nobody knows whether it happened; it stays on record as a possible leak.
-    async fn doubt(&self, id: &RequestId, why: &str) -> Result<(), LedgerError>;
+    /// Ends an intent, together with its fact; fails, and changes nothing, unless exactly one intent has this id.
+    async fn end_intent(&self, end: IntentEnd<'_>) -> Result<(), LedgerError>;
     /// Notes a fact that needed no change in a cloud.
     async fn record(&self, fact: &Fact) -> Result<(), LedgerError>;
-    /// Intents that nobody settled, oldest first.
-    async fn open_intents(&self) -> Result<Vec<Intent>, LedgerError>;
+    /// Every intent that did not end or is in doubt, oldest first.
+    async fn intents(&self) -> Result<Vec<Intent>, LedgerError>;
 }

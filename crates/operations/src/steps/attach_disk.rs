@@ -1,19 +1,14 @@
 //! Attaches a disk to a VM and mounts it: the cloud says where it is, the agent is told, the agent mounts it. Without a
 //! disk, one is made first. A disk that has a name is not mounted by the agent, who only tells jobs where it is.
 
-use std::time::Duration;
-
 use windlass_agent_client::Outcome;
 use windlass_contract::DiskHint;
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, Operation, Step, StepError};
-use crate::ledger::{Change, Fact, NewDisk};
-
-/// How long an agent may take to be back: some clouds restart the VM to attach a disk.
-const RESTART: Duration = Duration::from_secs(600);
+use super::{Context, Operation, RESTART, Step, StepError, create_disk};
+use crate::ledger::{Change, Fact};
 
 /// A disk to be attached.
 #[derive(Debug)]
@@ -102,37 +97,30 @@ impl AttachDisk {
     }
 
     fn disk(&self) -> Result<&DiskRecord, StepError> {
-        self.disk.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no disk", self.context.instance)))
+        self.disk.as_ref().ok_or_else(|| self.context.not_on_record("disk"))
     }
 }
 
 async fn create(op: &mut AttachDisk) -> Result<(), StepError> {
-    let disk = NewDisk {
-        instance: op.context.instance.id.clone(),
-        name: op.spec.name.clone(),
-        cpi: op.vm.cpi.clone(),
-        size: op.spec.size,
-        cloud_properties: op.spec.cloud_properties.clone(),
-    };
-    let change = Change::CreateDisk { disk, near: Some(op.vm.cid.clone()) };
-    match op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await? {
-        Fact::DiskCreated { disk } => op.disk = Some(disk),
-        other => return Err(StepError::Missing(format!("create_disk gave {other:?} instead of a disk"))),
-    }
+    op.disk = Some(create_disk::create(&op.context, &op.vm, &op.spec).await?);
     Ok(())
 }
 
 async fn attach(op: &mut AttachDisk) -> Result<(), StepError> {
     let change = Change::AttachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
-    if let Fact::DiskAttached { hint, .. } = op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await? {
-        op.hint = hint;
+    match op.context.perform_on(&op.vm, change).await? {
+        Fact::DiskAttached { hint, .. } => op.hint = hint,
+        other => return Err(StepError::wrong_fact("attach_disk", &other)),
+    }
+    if let Some(disk) = &mut op.disk {
+        (disk.vm, disk.hint, disk.mounted) = (Some(op.vm.cid.clone()), op.hint.clone(), false);
     }
     Ok(())
 }
 
 async fn detach(op: &mut AttachDisk) -> Result<(), StepError> {
     let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
-    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+    op.context.perform_on(&op.vm, change).await.map(drop)
 }
 
 async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
@@ -140,27 +128,21 @@ async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn tell(op: &mut AttachDisk) -> Result<(), StepError> {
-    let agents = &op.context.agents;
-    if let Some(hint) = &op.hint
-        && !agents.is_older_than_hints(&op.vm.agent_id)
-    {
-        let outcome = op.context.agent(&op.vm).add_persistent_disk(&op.disk()?.cid, hint).await?;
-        op.agent_has_hint = outcome == Outcome::Done;
-        if !op.agent_has_hint {
-            agents.note_older_than_hints(&op.vm.agent_id);
-        }
+    if let Some(hint) = &op.hint {
+        op.agent_has_hint = op.context.tell_hint(&op.vm, &op.disk()?.cid, hint).await? == Outcome::Done;
     }
     Ok(())
 }
 
 async fn untell(op: &mut AttachDisk) -> Result<(), StepError> {
+    op.context.wait_for_agent_to_undo(&op.vm).await?;
     let _ = op.context.agent(&op.vm).remove_persistent_disk(&op.disk()?.cid).await?;
     Ok(())
 }
 
 async fn set_metadata(op: &mut AttachDisk) -> Result<(), StepError> {
     let change = Change::SetDiskMetadata { cid: op.disk()?.cid.clone(), metadata: op.context.disk_metadata() };
-    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+    op.context.perform_on(&op.vm, change).await.map(drop)
 }
 
 async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {
@@ -172,6 +154,7 @@ async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn unmount(op: &mut AttachDisk) -> Result<(), StepError> {
+    op.context.wait_for_agent_to_undo(&op.vm).await?;
     let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
     if agent.list_disk().await?.contains(cid) {
         agent.unmount_disk(cid).await?;
@@ -193,7 +176,7 @@ async fn associate(op: &mut AttachDisk) -> Result<(), StepError> {
 async fn record_mounted(op: &mut AttachDisk) -> Result<(), StepError> {
     op.context.ledger.record(&Fact::DiskMounted { disk: op.disk()?.cid.clone() }).await?;
     if let Some(disk) = &mut op.disk {
-        (disk.active, disk.mounted, disk.vm) = (true, true, Some(op.vm.cid.clone()));
+        (disk.active, disk.mounted) = (true, true);
     }
     Ok(())
 }

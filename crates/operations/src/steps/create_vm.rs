@@ -66,7 +66,7 @@ impl Operation for CreateVm {
 
 impl CreateVm {
     fn vm(&self) -> Result<&VmRecord, StepError> {
-        self.vm.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no VM", self.context.instance)))
+        self.vm.as_ref().ok_or_else(|| self.context.not_on_record("VM"))
     }
 }
 
@@ -118,7 +118,7 @@ async fn create_once(op: &mut CreateVm) -> Result<(), StepError> {
     let change = Change::CreateVm { vm: Box::new(vm) };
     match op.context.perform(&op.spec.cpi, op.spec.stemcell.api_version, change).await? {
         Fact::VmCreated { vm } => op.vm = Some(*vm),
-        other => return Err(StepError::Missing(format!("create_vm gave {other:?} instead of a VM"))),
+        other => return Err(StepError::wrong_fact("create_vm", &other)),
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ async fn create_once(op: &mut CreateVm) -> Result<(), StepError> {
 fn to_object(env: &windlass_contract::settings::BoshEnv) -> Result<Object, StepError> {
     match serde_json::to_value(env) {
         Ok(serde_json::Value::Object(object)) => Ok(object),
-        other => Err(StepError::Missing(format!("env.bosh is not an object: {other:?}"))),
+        _ => Err(StepError::AgentEnv),
     }
 }
 

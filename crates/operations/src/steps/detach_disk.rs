@@ -3,7 +3,7 @@
 use windlass_planning::records::{DiskRecord, VmRecord};
 
 use super::{Context, Operation, Step, StepError};
-use crate::ledger::Change;
+use crate::ledger::{Change, Fact};
 
 /// A disk to be detached.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ impl Operation for DetachDisk {
 async fn unmount(op: &mut DetachDisk) -> Result<(), StepError> {
     let agent = op.context.agent(&op.vm);
     if agent.list_disk().await?.contains(&op.disk.cid) {
+        op.context.ledger.record(&Fact::DiskUnmounted { disk: op.disk.cid.clone() }).await?;
         agent.unmount_disk(&op.disk.cid).await?;
     }
     Ok(())
@@ -50,5 +51,5 @@ async fn forget(op: &mut DetachDisk) -> Result<(), StepError> {
 
 async fn detach(op: &mut DetachDisk) -> Result<(), StepError> {
     let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk.cid.clone() };
-    op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
+    op.context.perform_on(&op.vm, change).await.map(drop)
 }

@@ -35,7 +35,14 @@ static STEPS: &[Step<MigrateDisk>] = &[
         name: "mounting the old disk",
         is_done: MigrateDisk::has_name,
         act: |op| Box::pin(mount_old(op)),
-        undo: Some(|op| Box::pin(mount_old(op))),
+        undo: Some(|op| Box::pin(mount_old_again(op))),
+    },
+    // Some clouds restart the VM to attach a disk, and some of those agents come back without the old one.
+    Step {
+        name: "noting that the old disk may go",
+        is_done: MigrateDisk::has_name,
+        act: |op| Box::pin(note_unmounted(op)),
+        undo: None,
     },
     Step {
         name: "attaching the new disk",
@@ -72,20 +79,29 @@ impl MigrateDisk {
     }
 
     fn new_disk(&self) -> Result<&DiskRecord, StepError> {
-        self.new.as_ref().ok_or_else(|| StepError::Missing(format!("{} has no new disk", self.context.instance)))
+        self.new.as_ref().ok_or_else(|| self.context.not_on_record("new disk"))
     }
 }
 
 async fn mount_old(op: &mut MigrateDisk) -> Result<(), StepError> {
+    op.context.ensure_mounted(&op.vm, &op.old).await?;
+    op.old.mounted = true;
+    Ok(())
+}
+
+async fn note_unmounted(op: &mut MigrateDisk) -> Result<(), StepError> {
+    op.context.ledger.record(&Fact::DiskUnmounted { disk: op.old.cid.clone() }).await?;
+    op.old.mounted = false;
+    Ok(())
+}
+
+/// If this fails, the records say that the old disk is not mounted, so the next deploy mounts it before anything starts.
+async fn mount_old_again(op: &mut MigrateDisk) -> Result<(), StepError> {
     if op.took_over {
         return Ok(());
     }
-    let agent = op.context.agent(&op.vm);
-    let is_listed = agent.list_disk().await?.contains(&op.old.cid);
-    if !is_listed || agent.get_state(true).await?.has_store() == Some(false) {
-        agent.mount_disk(&op.old.cid, None).await?;
-    }
-    Ok(())
+    op.context.wait_for_agent_to_undo(&op.vm).await?;
+    mount_old(op).await
 }
 
 async fn attach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
@@ -100,7 +116,8 @@ async fn attach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
 
 async fn detach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
     let Some(disk) = op.new.clone().filter(|_| !op.took_over) else { return Ok(()) };
-    Ok(run(&mut DetachDisk { context: op.context.clone(), vm: op.vm.clone(), disk }).await?)
+    op.context.wait_for_agent_to_undo(&op.vm).await?;
+    Ok(run(&mut DetachDisk { context: op.context.to_undo(), vm: op.vm.clone(), disk }).await?)
 }
 
 async fn migrate(op: &mut MigrateDisk) -> Result<(), StepError> {

@@ -4,9 +4,10 @@
 //! fails, those that ran are undone from the last to the first; failures of undoing are kept beside the first error.
 //! Because of the checks, an operation that was interrupted is simply run again.
 //!
-//! One file per operation: the table first, then the functions. [`Work`] carries out a plan's actions with them.
+//! One file per operation: the table first, then the functions. [`InstanceWork`] carries out a plan's actions with them.
 
 mod attach_disk;
+mod create_disk;
 mod create_vm;
 mod delete_vm;
 mod detach_disk;
@@ -22,10 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use windlass_agent_client::Agent;
-use windlass_contract::{ApiVersion, Object};
+use windlass_agent_client::{Agent, Outcome};
+use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
 pub use attach_disk::AttachDisk;
+pub use create_disk::CreateDisk;
 pub use create_vm::CreateVm;
 pub use delete_vm::DeleteVm;
 pub use detach_disk::DetachDisk;
@@ -35,15 +37,17 @@ pub use set_metadata::SetMetadata;
 pub use start_instance::StartInstance;
 pub use stop_instance::StopInstance;
 pub use swap_vm::SwapVm;
-pub use work::{Work, WorkError};
+pub use work::{InstanceWork, WorkError};
 
 use crate::agents::Agents;
 use crate::clock;
 use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
 use windlass_pki::PkiError;
-use windlass_planning::records::VmRecord;
+use windlass_planning::records::{DiskRecord, VmRecord};
 
+/// How long an agent may take to be back: some clouds restart the VM to attach a disk.
+const RESTART: Duration = Duration::from_secs(600);
 /// How soon somebody who waits notices that nobody wants it any more.
 const CANCELLATION_LOOK: Duration = Duration::from_millis(100);
 
@@ -82,9 +86,33 @@ pub enum StepError {
     /// an operation that is a part of this one failed
     #[error(transparent)]
     Part(Box<OperationError>),
-    /// a record that should be there is not
-    #[error("{0}")]
-    Missing(String),
+    /// the records lack something that the plan relies on
+    #[error("{instance} has no {what} on record; plan again")]
+    NotOnRecord {
+        instance: String,
+        /// Such as `VM`, or `disk disk-1`.
+        what: String,
+    },
+    /// the instance is to be made like nothing: its spec lacks what the plan relies on
+    #[error("nothing says what the {what} of {instance} should be; deploy it again")]
+    NotWanted { instance: String, what: String },
+    /// a change was confirmed as something else
+    #[error("{method} was confirmed as something else ({fact}); this is a defect of Windlass, please report it")]
+    WrongFact { method: &'static str, fact: String },
+    /// what an agent is given cannot be written as an object
+    #[error("the agent's part of the VM's env is not an object; this is a defect of Windlass, please report it")]
+    AgentEnv,
+    /// an instance must not start without its disk
+    #[error(
+        "{instance} was not started: its disk {disk} is attached to VM {vm}, but not mounted, and mounting it failed"
+    )]
+    DiskNotMounted {
+        instance: String,
+        disk: DiskCid,
+        vm: VmCid,
+        #[source]
+        source: Box<StepError>,
+    },
     /// the jobs do not run
     #[error("{instance} is not running after update, but {state}{}; see its logs", named(.failing))]
     NotRunning {
@@ -122,7 +150,13 @@ fn named(processes: &[String]) -> String {
 }
 
 fn undone(failures: &[(&'static str, StepError)]) -> String {
-    failures.iter().map(|(step, error)| format!("; taking back '{step}' failed, too: {error}")).collect()
+    failures.iter().map(|(step, error)| format!("; taking back '{step}' failed, too: {}", explain(error))).collect()
+}
+
+impl StepError {
+    fn wrong_fact(method: &'static str, fact: &Fact) -> Self {
+        Self::WrongFact { method, fact: fact.name() }
+    }
 }
 
 impl From<OperationError> for StepError {
@@ -194,6 +228,32 @@ pub trait Progress: Send + Sync + std::fmt::Debug {
     fn failed(&self, _status: &str) {}
 }
 
+/// Somebody who listens while something is taken back, which nobody can cancel.
+#[derive(Debug)]
+struct NotCancelled(Arc<dyn Progress>);
+
+impl Progress for NotCancelled {
+    fn status(&self, status: &str) {
+        self.0.status(status);
+    }
+
+    fn cpi_log(&self, line: &str) {
+        self.0.cpi_log(line);
+    }
+
+    fn warning(&self, message: &str) {
+        self.0.warning(message);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn failed(&self, status: &str) {
+        self.0.failed(status);
+    }
+}
+
 /// What every operation on an instance works with.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -260,6 +320,70 @@ impl Context {
             ready = agent.wait_until_ready(patience) => Ok(ready?),
             () = cancelled => Err(StepError::Cancelled),
         }
+    }
+
+    /// The same, for taking something back: a task that was cancelled takes back what it did, too.
+    fn to_undo(&self) -> Self {
+        Self { progress: Arc::new(NotCancelled(self.progress.clone())), ..self.clone() }
+    }
+
+    /// Waits until a VM's agent answers, before something is taken back.
+    async fn wait_for_agent_to_undo(&self, vm: &VmRecord) -> Result<(), StepError> {
+        self.to_undo().wait_for_agent(vm, RESTART).await
+    }
+
+    /// Mounts a disk of the instance unless jobs see it already. Nothing may be started before.
+    pub async fn ensure_mounted(&self, vm: &VmRecord, disk: &DiskRecord) -> Result<(), StepError> {
+        if !self.is_mounted(vm, &disk.cid).await? {
+            self.progress.status("mounting disk");
+            self.mount(vm, &disk.cid, disk.hint.as_ref()).await?;
+        }
+        if !disk.mounted {
+            self.ledger.record(&Fact::DiskMounted { disk: disk.cid.clone() }).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a change that is about a VM or its disks.
+    async fn perform_on(&self, vm: &VmRecord, change: Change) -> Result<Fact, StepError> {
+        self.perform(&vm.cpi, vm.stemcell.api_version, change).await
+    }
+
+    /// Tells the agent where a disk is, and has it mounted. Agents older than hints get the hint with the order to mount.
+    async fn mount(&self, vm: &VmRecord, disk: &DiskCid, hint: Option<&DiskHint>) -> Result<(), StepError> {
+        let agent = self.agent(vm);
+        match hint {
+            Some(hint) if self.tell_hint(vm, disk, hint).await? == Outcome::Done => {
+                agent.mount_disk(disk, None).await?
+            }
+            Some(hint) => agent.mount_disk_as_before(disk, hint).await?,
+            None => agent.mount_disk(disk, None).await?,
+        }
+        Ok(())
+    }
+
+    /// Tells the agent where a disk is; agents that are known to be older than the message are not asked.
+    async fn tell_hint(&self, vm: &VmRecord, disk: &DiskCid, hint: &DiskHint) -> Result<Outcome, StepError> {
+        if self.agents.is_older_than_hints(&vm.agent_id) {
+            return Ok(Outcome::UnknownToAgent);
+        }
+        let outcome = self.agent(vm).add_persistent_disk(disk, hint).await?;
+        if outcome != Outcome::Done {
+            self.agents.note_older_than_hints(&vm.agent_id);
+        }
+        Ok(outcome)
+    }
+
+    /// Whether jobs on the VM see the disk.
+    async fn is_mounted(&self, vm: &VmRecord, disk: &DiskCid) -> Result<bool, StepError> {
+        let agent = self.agent(vm);
+        let is_listed = agent.list_disk().await?.contains(disk);
+        // In a container, BOSH's agent lists a disk once it is attached; only its vitals tell what is on the store.
+        Ok(is_listed && agent.get_state(true).await?.has_store() != Some(false))
+    }
+
+    fn not_on_record(&self, what: impl Into<String>) -> StepError {
+        StepError::NotOnRecord { instance: self.instance.to_string(), what: what.into() }
     }
 
     fn agent(&self, vm: &VmRecord) -> Agent {

@@ -35,7 +35,7 @@ static STEPS: &[Step<ResizeDisk>] = &[
         name: "releasing the disk",
         is_done: |_| false,
         act: |op| Box::pin(detach(op)),
-        undo: Some(|op| Box::pin(attach(op))),
+        undo: Some(|op| Box::pin(attach_again(op))),
     },
     Step { name: "resizing disk", is_done: |_| false, act: |op| Box::pin(resize(op)), undo: None },
     Step { name: "taking the disk back", is_done: |_| false, act: |op| Box::pin(attach(op)), undo: None },
@@ -82,7 +82,7 @@ async fn detach(op: &mut ResizeDisk) -> Result<(), StepError> {
 
 async fn resize(op: &mut ResizeDisk) -> Result<(), StepError> {
     let change = Change::ResizeDisk { cid: op.disk.cid.clone(), size: op.spec.size };
-    match op.context.perform(&op.disk.cpi, None, change).await {
+    match op.context.perform(&op.disk.cpi, op.vm.stemcell.api_version, change).await {
         Err(StepError::Cloud(ChangeError::Call { source, .. }))
             if source
                 .cpi_error()
@@ -96,8 +96,21 @@ async fn resize(op: &mut ResizeDisk) -> Result<(), StepError> {
 }
 
 async fn attach(op: &mut ResizeDisk) -> Result<(), StepError> {
-    let (context, vm, named) = (op.context.clone(), op.vm.clone(), op.named.clone());
-    Ok(run(&mut AttachDisk::new(context, vm, op.spec.clone(), Some(op.disk.clone()), named)).await?)
+    attach_in(op.context.clone(), op).await
+}
+
+async fn attach_again(op: &mut ResizeDisk) -> Result<(), StepError> {
+    attach_in(op.context.to_undo(), op).await
+}
+
+async fn attach_in(context: Context, op: &mut ResizeDisk) -> Result<(), StepError> {
+    let (vm, named) = (op.vm.clone(), op.named.clone());
+    let mut attach = AttachDisk::new(context, vm, op.spec.clone(), Some(op.disk.clone()), named);
+    run(&mut attach).await?;
+    if let Some(disk) = attach.disk {
+        op.disk = disk;
+    }
+    Ok(())
 }
 
 async fn compare(op: &mut ResizeDisk) -> Result<(), StepError> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use windlass_agent_client::AgentState;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::InstanceSpec;
-use windlass_planning::records::VmRecord;
+use windlass_planning::records::{DiskRecord, VmRecord};
 
 use super::{Context, Operation, Step, StepError};
 
@@ -26,11 +26,20 @@ pub struct StartInstance {
     pub vm: VmRecord,
     /// What it shall be.
     pub spec: InstanceSpec,
+    /// The disk that jobs write to, unless it was mounted just now.
+    pub disk: Option<DiskRecord>,
     /// From when on it is looked at, and until when it must run; none for not waiting for that.
     pub watch: Option<WatchTime>,
 }
 
 static STEPS: &[Step<StartInstance>] = &[
+    // Jobs that start without their disk would write beside it.
+    Step {
+        name: "checking the disk",
+        is_done: |op| op.disk.is_none(),
+        act: |op| Box::pin(ensure_mounted(op)),
+        undo: None,
+    },
     Step { name: "configuring jobs", is_done: |_| false, act: |op| Box::pin(apply(op)), undo: None },
     Step {
         name: "executing pre-start",
@@ -57,6 +66,16 @@ impl Operation for StartInstance {
     fn steps() -> &'static [Step<Self>] {
         STEPS
     }
+}
+
+async fn ensure_mounted(op: &mut StartInstance) -> Result<(), StepError> {
+    let Some(disk) = &op.disk else { return Ok(()) };
+    op.context.ensure_mounted(&op.vm, disk).await.map_err(|source| StepError::DiskNotMounted {
+        instance: op.context.instance.to_string(),
+        disk: disk.cid.clone(),
+        vm: op.vm.cid.clone(),
+        source: Box::new(source),
+    })
 }
 
 async fn apply(op: &mut StartInstance) -> Result<(), StepError> {

@@ -1,6 +1,8 @@
 //! Carries out actions on one instance, each by its operation, and remembers what came of them for the next one. What it
 //! needs is in the [`Context`], so that a director and a command line without one work alike.
 
+use std::collections::BTreeSet;
+
 use windlass_contract::DiskCid;
 use windlass_contract::agent::DiskAssociation;
 use windlass_planning::desired::WatchTime;
@@ -8,14 +10,14 @@ use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
 use windlass_planning::records::{DiskRecord, VmRecord};
 
 use super::{
-    AttachDisk, Context, CreateVm, DeleteVm, DetachDisk, MigrateDisk, OperationError, ResizeDisk, SetMetadata,
-    StartInstance, StepError, StopInstance, SwapVm, run,
+    AttachDisk, Context, CreateDisk, CreateVm, DeleteVm, DetachDisk, MigrateDisk, OperationError, ResizeDisk,
+    SetMetadata, StartInstance, StepError, StopInstance, SwapVm, run,
 };
 use crate::ledger::Fact;
 
 /// An instance while actions are carried out on it.
 #[derive(Debug)]
-pub struct Work {
+pub struct InstanceWork {
     /// What everything works with.
     pub context: Context,
     /// What the instance shall be; none for one that goes away.
@@ -28,6 +30,8 @@ pub struct Work {
     pub spare: Option<VmRecord>,
     /// Its disks.
     pub disks: Vec<DiskRecord>,
+    /// Disks that this work mounted itself, so that nobody has to look.
+    pub mounted_now: BTreeSet<DiskCid>,
 }
 
 /// why an action was not carried out
@@ -47,7 +51,7 @@ impl From<OperationError> for WorkError {
     }
 }
 
-impl Work {
+impl InstanceWork {
     /// Carries out one action.
     pub async fn act(&mut self, what: &ActionKind) -> Result<(), WorkError> {
         let context = self.context.clone();
@@ -84,22 +88,26 @@ impl Work {
                 result?;
             }
             ActionKind::SwapVm { .. } => {
-                let missing = || StepError::Missing(format!("{} has no spare VM", self.context.instance));
-                let mut operation = SwapVm { context, old: self.vm()?, new: self.spare.clone().ok_or_else(missing)? };
+                let spare = self.spare.clone().ok_or_else(|| self.context.not_on_record("spare VM"))?;
+                let mut operation = SwapVm { context, old: self.vm()?, new: spare };
                 run(&mut operation).await?;
                 (self.vm, self.spare) = (Some(operation.new), None);
             }
-            // Made together with its attachment, so that both are one operation.
-            ActionKind::CreateDisk { .. } => {}
+            ActionKind::CreateDisk { name, .. } => {
+                let (vm, spec) = (self.vm()?, self.disk_spec(name)?);
+                let mut operation = CreateDisk { context, vm, spec, disk: None };
+                run(&mut operation).await?;
+                self.disks.extend(operation.disk);
+            }
             ActionKind::AttachDisk { disk, name } => {
                 let (vm, spec) = (self.vm()?, self.disk_spec(name)?);
-                let disk = disk.as_ref().map(|cid| self.disk(cid)).transpose()?;
-                let mut operation = AttachDisk::new(context, vm, spec, disk, self.named_disks());
+                let disk = match disk {
+                    Some(cid) => self.disk(cid)?,
+                    None => self.new_disk(&spec)?,
+                };
+                let mut operation = AttachDisk::new(context, vm, spec, Some(disk), self.named_disks());
                 run(&mut operation).await?;
-                if let Some(attached) = operation.disk {
-                    self.disks.retain(|disk| disk.cid != attached.cid);
-                    self.disks.push(attached);
-                }
+                self.took(operation.disk);
             }
             ActionKind::ResizeDisk { disk, name, .. } => self.resize(disk, name).await?,
             ActionKind::MigrateDisk { disk, name, .. } => self.migrate(disk, name).await?,
@@ -113,8 +121,8 @@ impl Work {
                 self.disks.retain(|other| &other.cid != disk);
             }
             ActionKind::Start => {
-                let (vm, spec) = (self.vm()?, self.spec()?.clone());
-                run(&mut StartInstance { context, vm, spec, watch: self.watch }).await?;
+                let (vm, spec, disk) = (self.vm()?, self.spec()?.clone(), self.disk_to_check()?);
+                run(&mut StartInstance { context, vm, spec, disk, watch: self.watch }).await?;
             }
             ActionKind::RemoveInstance => {
                 let fact = Fact::InstanceRemoved { instance: self.context.instance.id.clone() };
@@ -131,8 +139,7 @@ impl Work {
             let mut operation = ResizeDisk::new(self.context.clone(), self.vm()?, disk, spec, self.named_disks());
             run(&mut operation).await?;
             if operation.refused.is_none() {
-                self.disks.retain(|disk| disk.cid != *cid);
-                self.disks.push(operation.disk);
+                self.took(Some(operation.disk));
                 return Ok(());
             }
         }
@@ -144,8 +151,36 @@ impl Work {
         let mut operation = MigrateDisk::new(self.context.clone(), self.vm()?, old, spec, self.named_disks());
         run(&mut operation).await?;
         self.disks.retain(|disk| disk.cid != *cid);
-        self.disks.extend(operation.new);
+        self.took(operation.new);
         Ok(())
+    }
+
+    /// The disk is attached, and mounted if it has no name.
+    fn took(&mut self, disk: Option<DiskRecord>) {
+        let Some(disk) = disk else { return };
+        self.disks.retain(|other| other.cid != disk.cid);
+        self.mounted_now.insert(disk.cid.clone());
+        self.disks.push(disk);
+    }
+
+    /// The disk that was made for this spec and is attached to nothing yet.
+    fn new_disk(&self, spec: &DiskSpec) -> Result<DiskRecord, StepError> {
+        let is_it = |disk: &&DiskRecord| {
+            !disk.active
+                && (&disk.name, disk.size, &disk.cloud_properties) == (&spec.name, spec.size, &spec.cloud_properties)
+        };
+        let found = self.disks.iter().find(is_it).cloned();
+        found.ok_or_else(|| self.context.not_on_record(format!("new disk of {} MiB", spec.size)))
+    }
+
+    /// The disk that jobs write to, if somebody has to look whether they see it.
+    fn disk_to_check(&self) -> Result<Option<DiskRecord>, StepError> {
+        let vm = self.vm()?;
+        let Some(disk) = self.disks.iter().find(|disk| disk.active && disk.name.is_empty()) else { return Ok(None) };
+        if disk.vm.as_ref() != Some(&vm.cid) {
+            return Err(self.context.not_on_record(format!("disk {} attached to VM {}", disk.cid, vm.cid)));
+        }
+        Ok((!self.mounted_now.contains(&disk.cid)).then(|| disk.clone()))
     }
 
     /// Disks with names that the VM has.
@@ -157,20 +192,24 @@ impl Work {
     }
 
     fn vm(&self) -> Result<VmRecord, StepError> {
-        self.vm.clone().ok_or_else(|| StepError::Missing(format!("{} has no VM", self.context.instance)))
+        self.vm.clone().ok_or_else(|| self.context.not_on_record("VM"))
     }
 
     fn disk(&self, cid: &DiskCid) -> Result<DiskRecord, StepError> {
         let found = self.disks.iter().find(|disk| &disk.cid == cid).cloned();
-        found.ok_or_else(|| StepError::Missing(format!("{} has no disk {cid}", self.context.instance)))
+        found.ok_or_else(|| self.context.not_on_record(format!("disk {cid}")))
     }
 
     fn spec(&self) -> Result<&InstanceSpec, StepError> {
-        self.spec.as_ref().ok_or_else(|| StepError::Missing(format!("{} is not wanted", self.context.instance)))
+        self.spec.as_ref().ok_or_else(|| self.not_wanted("VM"))
     }
 
     fn disk_spec(&self, name: &str) -> Result<DiskSpec, StepError> {
         let wanted = self.spec()?.disk(name).cloned();
-        wanted.ok_or_else(|| StepError::Missing(format!("{} wants no such disk", self.context.instance)))
+        wanted.ok_or_else(|| self.not_wanted(if name.is_empty() { "disk" } else { name }))
+    }
+
+    fn not_wanted(&self, what: &str) -> StepError {
+        StepError::NotWanted { instance: self.context.instance.to_string(), what: what.to_owned() }
     }
 }

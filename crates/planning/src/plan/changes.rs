@@ -336,7 +336,7 @@ fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> R
         match (&present.vm, &disk.vm) {
             _ if !keeps_vm => actions.push(action(attach, "it moves to the new VM")),
             (Some(vm), Some(on)) if on == &vm.cid && disk.mounted => {}
-            (Some(vm), Some(on)) if on == &vm.cid => actions.push(action(attach, "it was not mounted yet")),
+            (Some(vm), Some(on)) if on == &vm.cid => actions.push(action(attach, "it is attached, but not mounted")),
             _ => actions.push(action(attach, "it is not attached")),
         }
         actions.extend(disk_change(disk, wanted, goal.renew_disks));

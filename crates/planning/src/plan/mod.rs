@@ -9,6 +9,7 @@
 //! - [`state_change`]: what the operator asks of single instances.
 //! - [`planner`]: all of them together, group by group.
 
+mod actions;
 mod addresses;
 mod changes;
 mod placement;
@@ -27,6 +28,7 @@ use crate::records::{DiskRecord, InstanceRecord, InstanceState, StemcellOfVm};
 #[cfg(test)]
 mod tests;
 
+pub use actions::Actions;
 pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, plan, plan_deletion};
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
@@ -98,7 +100,7 @@ pub struct InstancePlan {
     /// What it shall be; none for one that goes away.
     pub spec: Option<InstanceSpec>,
     /// In their order; none when it is what it shall be.
-    pub actions: Vec<Action>,
+    pub actions: Actions,
 }
 
 impl InstancePlan {
@@ -112,7 +114,7 @@ impl InstancePlan {
             bootstrap: record.bootstrap,
             state: record.state,
             spec: record.spec.clone(),
-            actions,
+            actions: actions.into(),
         }
     }
 }
@@ -310,12 +312,6 @@ impl InstancePlan {
     pub fn label(&self) -> String {
         format!("{}/{} ({})", self.group, self.id, self.index)
     }
-
-    /// Whether it begins with a new VM, without anything being done to the one that is there.
-    pub fn begins_with_new_vm(&self) -> bool {
-        let first = self.actions.first().map(|action| &action.what);
-        matches!(first, Some(ActionKind::CreateVm | ActionKind::CreateSpareVm))
-    }
 }
 
 impl Plan {
@@ -347,7 +343,7 @@ impl Plan {
                 continue;
             }
             text.push_str(&format!("  {}\n", instance.label()));
-            for action in &instance.actions {
+            for action in instance.actions.iter() {
                 text.push_str(&format!("    {}: {}\n", action.what.describe(), action.reason));
             }
         }

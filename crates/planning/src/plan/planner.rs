@@ -240,7 +240,7 @@ impl<'a> Planner<'a, '_> {
             Some(present) if rests(present, state) => self.resting(group, present, state),
             _ => self.updated(group, seat, state, wish)?,
         };
-        Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions })
+        Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions: actions.into() })
     }
 
     /// An instance that shall not run stays as it was made, with its addresses, until it is started.

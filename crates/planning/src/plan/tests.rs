@@ -171,7 +171,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
         let mut vm = present.and_then(|present| present.vm.clone());
         let mut spare = None;
         let mut disks = present.map(|present| present.disks.clone()).unwrap_or_default();
-        for action in &instance.actions {
+        for action in instance.actions.iter() {
             assert!(!action.reason.is_empty(), "every action has its reason");
             match &action.what {
                 ActionKind::DeleteVm { vm: cid } => {
@@ -435,7 +435,7 @@ fn deployed() -> Current {
 
 fn whats(plan: &Plan) -> Vec<&'static str> {
     plan.instances()
-        .flat_map(|instance| &instance.actions)
+        .flat_map(|instance| instance.actions.iter())
         .map(|action| match action.what {
             ActionKind::Stop { .. } => "stop",
             ActionKind::DetachDisk { .. } => "detach",

@@ -101,7 +101,7 @@ fn draining_is_skipped_for_the_groups_that_are_named() {
     for (text, drains) in [("", true), ("false", true), ("true", false), ("*", false), ("x, g0", false), ("x", true)] {
         let options = PlanOptions { recreate: true, skip_drain: SkipDrain::parse(text), ..PlanOptions::default() };
         let plan = attempt(&desired(&[shape()]), &deployed(), &options).unwrap();
-        let first = plan.instances().next().unwrap().actions[0].what.clone();
+        let first = plan.instances().next().unwrap().actions.iter().next().unwrap().what.clone();
         assert_eq!(first, ActionKind::Stop { drain: drains }, "{text}");
     }
 }

@@ -222,7 +222,10 @@ impl Scene {
     async fn fail_once(&self, operation: Operation, method: &str, nth: u64, fault: &str) -> io::Result<()> {
         self.set(operation).await?;
         self.forget_calls()?;
-        self.director.change_cloud(&json!({"faults": [{"method": method, "nth": nth, "fault": fault}]}))?;
+        // A CPI that fails after its effect and says that asking again is no use has to clean up itself.
+        let error = json!({"type": "Bosh::Clouds::CloudError", "ok_to_retry": fault == "fail_after"});
+        let faults = json!([{"method": method, "nth": nth, "fault": fault, "error": error}]);
+        self.director.change_cloud(&json!({"faults": faults}))?;
         let verb = operation.verb(self);
         let succeeded = self.director.attempt(&verb).await?.status.success();
         self.director.change_cloud(&json!({}))?;

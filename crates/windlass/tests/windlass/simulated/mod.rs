@@ -114,6 +114,24 @@ fn a_creation_is_tried_again_as_often_as_the_contract_says() {
     assert_eq!(calls.trim(), "10", "five tries and no more");
 }
 
+/// A cloud that says no is believed: asking again could make what it refused to make.
+#[test]
+fn a_creation_that_may_not_be_retried_is_asked_for_once() {
+    let site = Site::ready(json!({"sim": {}}));
+    site.change_cloud(json!({"sim": {"faults": [creation_fails(1, false)]}}));
+    let said = site.deploy_fails(&[GROUP]);
+    assert!(said.contains("VMCreationFailed"), "{said}");
+    let calls = || fs::read_to_string(site.cloud().join("calls/create_vm")).unwrap().trim().to_owned();
+    assert_eq!(calls(), "1");
+    assert_eq!(site.in_cloud("vms"), Vec::<String>::new());
+
+    site.deploy(&[GROUP]);
+    assert_eq!(calls(), "2");
+    site.change_cloud(json!({"sim": {"faults": [creation_fails(1, false)]}}));
+    assert!(!site.windlass(&["-n", "-d", "example", "recreate"]).status.success());
+    assert_eq!(calls(), "1", "a recreate is believed, too");
+}
+
 /// What was made well is not made again, and every failure is told.
 #[test]
 fn a_deploy_that_fails_for_some_keeps_the_others_for_the_next_try() {

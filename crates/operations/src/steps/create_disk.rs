@@ -1,0 +1,56 @@
+//! Makes a disk for an instance, attached to nothing.
+
+use windlass_planning::plan::DiskSpec;
+use windlass_planning::records::{DiskRecord, VmRecord};
+
+use super::{Context, Operation, Step, StepError};
+use crate::ledger::{Change, Fact, NewDisk};
+
+/// A disk to be made.
+#[derive(Debug)]
+pub struct CreateDisk {
+    pub context: Context,
+    /// The VM that it will be attached to; the cloud may place the disk near it.
+    pub vm: VmRecord,
+    pub spec: DiskSpec,
+    /// The disk, once it exists.
+    pub disk: Option<DiskRecord>,
+}
+
+static STEPS: &[Step<CreateDisk>] = &[
+    // Not undone: an empty disk is kept on record, used by the next try, and orphaned if there is none.
+    Step { name: "creating disk", is_done: |op| op.disk.is_some(), act: |op| Box::pin(act(op)), undo: None },
+];
+
+impl Operation for CreateDisk {
+    const NAME: &'static str = "creating the disk";
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn steps() -> &'static [Step<Self>] {
+        STEPS
+    }
+}
+
+async fn act(op: &mut CreateDisk) -> Result<(), StepError> {
+    op.disk = Some(create(&op.context, &op.vm, &op.spec).await?);
+    Ok(())
+}
+
+/// Makes a disk like `spec`.
+pub(super) async fn create(context: &Context, vm: &VmRecord, spec: &DiskSpec) -> Result<DiskRecord, StepError> {
+    let disk = NewDisk {
+        instance: context.instance.id.clone(),
+        name: spec.name.clone(),
+        cpi: vm.cpi.clone(),
+        size: spec.size,
+        cloud_properties: spec.cloud_properties.clone(),
+    };
+    let change = Change::CreateDisk { disk, near: Some(vm.cid.clone()) };
+    match context.perform_on(vm, change).await? {
+        Fact::DiskCreated { disk } => Ok(disk),
+        other => Err(StepError::wrong_fact("create_disk", &other)),
+    }
+}
