@@ -235,3 +235,119 @@ impl CallObserver for Observer<'_> {
         (self.who.log)(line);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use windlass_contract::Object;
+    use windlass_cpi_client::{CpiCommand, CpiOptions, Environment};
+
+    use super::*;
+    use crate::ledger::{IntentEnd, IntentOutcome, NewDisk};
+
+    /// Writes down what happens to intents; the CPI below looks into the same folder.
+    #[derive(Debug)]
+    struct Diary {
+        open: std::path::PathBuf,
+        told: Mutex<Vec<String>>,
+    }
+
+    impl Diary {
+        fn tell(&self, what: &str) {
+            self.told.lock().unwrap().push(what.to_owned());
+        }
+    }
+
+    #[async_trait]
+    impl Ledger for Diary {
+        async fn write_intent(&self, _: &Intent) -> Result<(), LedgerError> {
+            std::fs::write(&self.open, "").unwrap();
+            self.tell("open");
+            Ok(())
+        }
+        async fn note_child(&self, _: &RequestId, _: ProcessIdentity) -> Result<(), LedgerError> {
+            self.tell("asks");
+            Ok(())
+        }
+        async fn end_intent(&self, end: IntentEnd<'_>) -> Result<(), LedgerError> {
+            std::fs::remove_file(&self.open).unwrap();
+            self.tell(&match end.outcome() {
+                IntentOutcome::Settled(fact) => format!("settled {}", fact.name()),
+                IntentOutcome::Abandoned(why) => format!("abandoned {why}"),
+                IntentOutcome::Doubtful(why) => format!("doubtful {why}"),
+            });
+            Ok(())
+        }
+        async fn record(&self, _: &Fact) -> Result<(), LedgerError> {
+            Ok(())
+        }
+        async fn intents(&self) -> Result<Vec<Intent>, LedgerError> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// A CPI that remembers requests. It answers the first `create_disk` with `first` and the others with a disk, and none
+    /// of them while no intent is on disk.
+    async fn diary_of_a_creation(first: &str) -> (Vec<String>, Result<Fact, ChangeError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let (script, open) = (folder.path().join("cpi"), folder.path().join("open"));
+        let body = format!(
+            "#!/bin/sh\ncd {}\nread -r request || [ -n \"$request\" ]\ncase \"$request\" in\n\
+             *'\"method\":\"info\"'*) echo '{{\"result\":{{\"stemcell_formats\":[],\"api_version\":2,\"windlass\":{{\"replay\":true}}}},\"error\":null,\"log\":\"\"}}';;\n\
+             *) if ! [ -e open ]; then echo 'no intent is on disk' >&2; exit 1; fi\n\
+             if [ -e asked ]; then echo '{{\"result\":\"disk-1\",\"error\":null,\"log\":\"\"}}'; else touch asked; {first}; fi;;\nesac\n",
+            folder.path().display()
+        );
+        std::fs::write(&script, body).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let command = CpiCommand { executable: script, arguments: Vec::new(), environment: Environment::Director };
+        let options = CpiOptions {
+            director_uuid: "uuid".into(),
+            properties: Object::new(),
+            preferred_version: ApiVersion::V2,
+            deadline: Duration::from_secs(60),
+        };
+        let clouds = Clouds::only(Cpi::new(command, options), true);
+        let diary = Diary { open, told: Mutex::default() };
+        let disk = NewDisk {
+            instance: "uuid".into(),
+            name: String::new(),
+            cpi: String::new(),
+            size: 1,
+            cloud_properties: Object::new(),
+        };
+        let who = OnBehalfOf { ledger: &diary, task: None, log: &|_| {} };
+        let result = clouds.perform(who, "", None, Change::CreateDisk { disk, near: None }).await;
+        (diary.told.into_inner().unwrap(), result)
+    }
+
+    fn fails(ok_to_retry: bool) -> String {
+        format!(
+            "echo '{{\"result\":null,\"error\":{{\"type\":\"Bosh::Clouds::CloudError\",\"message\":\"no power\",\
+             \"ok_to_retry\":{ok_to_retry}}},\"log\":\"\"}}'"
+        )
+    }
+
+    /// A director that is killed while it asks a second time must find the intent at its next start.
+    #[tokio::test]
+    async fn a_failed_creation_is_asked_for_again_with_its_intent_on_disk() {
+        for first in [fails(true), "kill -9 $$".to_owned()] {
+            let (diary, result) = diary_of_a_creation(&first).await;
+            assert_eq!(diary, ["open", "asks", "asks", "settled disk_created"], "{first}");
+            result.unwrap();
+        }
+    }
+
+    /// Whoever reads the events finds the CPI's own words.
+    #[tokio::test]
+    async fn a_cpi_that_says_no_is_asked_once_and_quoted() {
+        let (diary, result) = diary_of_a_creation(&fails(false)).await;
+        assert_eq!(diary[..2], ["open", "asks"]);
+        assert!(diary.len() == 3 && diary[2].starts_with("abandoned") && diary[2].contains("no power"), "{diary:?}");
+        assert!(matches!(result, Err(ChangeError::Call { .. })), "{result:?}");
+    }
+}
