@@ -25,7 +25,7 @@ const REFERENCE: &str = "docs/configuration.md";
 const SIM: &str = "crates/cloud-sim/README.md";
 /// What reads documents of operators, with lists of the keys that it knows.
 const DIRECTOR: &str = "crates/director/src/settings/read.rs";
-const CPI_CONFIG: &str = "crates/director/src/desired/cpi_config.rs";
+const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
 const INTERNAL: [&str; 6] = [
