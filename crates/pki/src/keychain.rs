@@ -3,7 +3,7 @@
 //! A certificate is made anew when a third of its life is left. A CA cannot simply be made anew: whoever trusts the old one
 //! must learn to trust the new one before it signs anything. So its successor is made when half of the CA's life is left,
 //! and trusted from then on; it begins to sign when a third is left, if everybody was heard to trust it, and when a sixth is
-//! left in any case; the old one stays trusted until it ends.
+//! left in any case; the old one stays trusted until it ends. One that ended while nobody looked is replaced at once.
 //!
 //! ```text
 //! ca.pem ca.key            the CA that signs
@@ -67,6 +67,10 @@ impl Keychain {
     /// trust the CA.
     pub fn refresh(&self, now: OffsetDateTime, all_trust_successor: bool) -> Result<Keys, PkiError> {
         let mut ca = self.current_ca(now)?;
+        // Whatever one that has ended signs is refused. Its successor may have ended as well, and then has none.
+        while expiry(&ca.certificate)? <= now {
+            ca = self.promote(&ca, now)?;
+        }
         let succession = self.succession(&ca, now)?;
         let is_time = succession == Succession::Overdue || succession == Succession::Possible && all_trust_successor;
         if is_time && self.path("next-ca.pem").exists() {
@@ -261,6 +265,27 @@ mod tests {
             forced.authority.signer.certificate, first.signer.certificate,
             "somebody is left behind, but only one"
         );
+    }
+
+    /// A director that was off for longer than its CA lived is reached by its clients from its start on.
+    #[test]
+    fn a_ca_that_ended_while_nobody_looked_is_replaced_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let keychain = keychain(folder.path(), &["127.0.0.1"]);
+        let first = keychain.refresh(day(0), false).unwrap();
+        let late = keychain.refresh(day(4000), false).unwrap();
+        assert_ne!(late.authority.signer.certificate, first.authority.signer.certificate);
+        assert_eq!(trusted(&late), 1, "the one that ended is trusted by nobody");
+        for certificate in [&late.server.certificate, &late.client.certificate] {
+            assert!(expiry(certificate).unwrap() > day(4700));
+        }
+        let again = keychain.refresh(day(4001), false).unwrap();
+        assert_eq!(again.authority.certificate(), late.authority.certificate());
+        keychain.refresh(day(4000 + 2000), false).unwrap();
+        assert!(folder.path().join("next-ca.pem").exists());
+        let much_later = keychain.refresh(day(4000 + 2000 + 4000), false).unwrap();
+        assert_eq!(trusted(&much_later), 1, "its successor had ended, too");
+        assert!(expiry(&much_later.authority.signer.certificate).unwrap() > day(13000));
     }
 
     #[test]

@@ -99,10 +99,22 @@ enum Purpose {
 }
 
 impl Authority {
-    /// Reads the authority in `folder`, or makes one there.
+    /// Reads the authority in `folder`, or makes one there. Nobody trusts one that has ended, so another takes its place.
     pub fn open(folder: &Path) -> Result<Self, PkiError> {
+        Self::open_at(folder, OffsetDateTime::now_utc())
+    }
+
+    fn open_at(folder: &Path, now: OffsetDateTime) -> Result<Self, PkiError> {
         let lifetimes = Lifetimes::default();
-        stored(folder, "ca", || new_ca(lifetimes, OffsetDateTime::now_utc())).map(|signer| Self::of(signer, lifetimes))
+        let made = || new_ca(lifetimes, now);
+        let mut signer = stored(folder, "ca", made)?;
+        if expiry(&signer.certificate)? <= now {
+            let path = folder.join("ca.pem");
+            // Without its certificate, a key that a kill leaves is replaced with it.
+            file::remove_file(&path).map_err(|source| PkiError::File { path, source })?;
+            signer = stored(folder, "ca", made)?;
+        }
+        Ok(Self::of(signer, lifetimes))
     }
 
     /// An authority that is kept nowhere.
@@ -270,5 +282,19 @@ mod tests {
         let server = again.director_server(folder.path(), &names).unwrap();
         assert_eq!(again.director_server(folder.path(), &names).unwrap().certificate, server.certificate);
         assert_ne!(again.director_server(folder.path(), &names[..1]).unwrap().certificate, server.certificate);
+    }
+
+    /// Somebody who comes back to an environment after eleven years can still give it a VM that can be reached.
+    #[test]
+    fn an_authority_that_has_ended_is_replaced_and_no_earlier() {
+        let folder = tempfile::tempdir().unwrap();
+        let day = |count: i64| OffsetDateTime::now_utc() + time::Duration::days(count);
+        let first = Authority::open_at(folder.path(), day(0)).unwrap();
+        assert_eq!(Authority::open_at(folder.path(), day(3649)).unwrap().certificate(), first.certificate());
+        let later = Authority::open_at(folder.path(), day(4000)).unwrap();
+        assert_ne!(later.certificate(), first.certificate());
+        assert!(later.next_expiry(day(4000)).unwrap() > day(4700), "what it signs is of use");
+        assert_eq!(Authority::open_at(folder.path(), day(4001)).unwrap().certificate(), later.certificate());
+        later.client_from(day(4000)).unwrap();
     }
 }
