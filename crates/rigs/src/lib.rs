@@ -1,11 +1,13 @@
 //! What tests of several crates share. Nothing that people run depends on it.
 //!
 //! - [`documented`]: the examples of the contract's documents.
+//! - [`earlier_states`]: what earlier versions stored.
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 pub mod documented;
+pub mod earlier_states;
 pub mod own_machine;
 pub mod recording_registry;

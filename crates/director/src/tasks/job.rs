@@ -302,3 +302,26 @@ impl Job {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use windlass_database::sqlx::{self, AnyConnection, AssertSqlSafe, Connection, Row};
+    use windlass_rigs::earlier_states::{check, of_every_version};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn jobs_that_earlier_versions_stored_are_read_and_written_again_with_all_that_they_had() {
+        sqlx::any::install_default_drivers();
+        for kept in of_every_version("simulated").into_iter().chain(of_every_version("processes")) {
+            let mut database = AnyConnection::connect("sqlite::memory:").await.unwrap();
+            let statements = AssertSqlSafe(kept.statements("director", Path::new("/somewhere")));
+            sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
+            let rows = sqlx::query("SELECT job FROM tasks").fetch_all(&mut database).await.unwrap();
+            assert!(!rows.is_empty());
+            rows.iter().for_each(|row| check::<Job>("tasks.job", row.get(0)));
+        }
+    }
+}
