@@ -6,11 +6,13 @@
 //! - [`state_dir`]: where state is kept unless something else is said.
 //! - [`kill_point`]: every durable write, rename, mount, spawn and remote call passes it. With the cargo feature
 //!   `kill-points`, a sweep can kill the process at point 1, 2, … until a run ends unkilled.
+//! - [`sweep`]: which points that is: all, or a sample that a seed chooses.
 
 pub mod file;
 pub mod kill_point;
 pub mod lock;
 pub mod process;
 pub mod state_dir;
+pub mod sweep;
 
 pub use kill_point::{HAS_KILL_POINTS, kill_point};

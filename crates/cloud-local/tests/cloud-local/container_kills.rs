@@ -7,19 +7,15 @@ use std::os::unix::fs::PermissionsExt;
 use crate::rig::own_machine::{answers, is_own_machine};
 use crate::rig::{Rig, request, runs, unique};
 use serde_json::{Value, json};
+use windlass_durable::sweep::Points;
 
 /// Fewer points than this would mean that the sweep looks at nothing.
-const FEWEST_POINTS: u32 = 3;
-
-/// How many points are passed over between two kills: `WINDLASS_KILL_STEP=1` kills at each of them.
-fn step() -> u32 {
-    std::env::var("WINDLASS_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(3)
-}
+const FEWEST_POINTS: u64 = 2;
 
 /// Kills the CPI at each point of the request that `make` gives, repeats it, and has `check` look at the answer and the cloud;
 /// until the request ends unkilled.
 fn sweep(rig: &Rig, what: &str, make: impl Fn() -> Value, check: impl Fn(&Value, &Value)) {
-    for (kills, point) in (1..).step_by(step() as usize).enumerate() {
+    for (kills, point) in Points::sampled(3).enumerate() {
         let asked = make();
         let unkilled = rig.send(&asked, Some(point));
         let was_killed = unkilled.is_none();
@@ -131,7 +127,7 @@ fn a_supervisor_killed_anywhere_leaves_nothing_of_its_container() {
     let rig = Rig::of_containers();
     let stemcell = rig.system_stemcell();
     let script = rig.path("windlass");
-    for (kills, point) in (1..).step_by(step() as usize).enumerate() {
+    for (kills, point) in Points::sampled(3).enumerate() {
         let text = format!("#!/bin/sh\nWINDLASS_KILL_AT={point} exec {} \"$@\"\n", env!("CARGO_BIN_EXE_local-cpi"));
         fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();

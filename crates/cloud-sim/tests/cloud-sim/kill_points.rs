@@ -6,7 +6,7 @@ use crate::rig::{Rig, request, unique, vm_arguments};
 use serde_json::{Value, json};
 
 /// Fewer points than this would mean that the sweep looks at nothing.
-const FEWEST_POINTS: u32 = 3;
+const FEWEST_POINTS: u64 = 3;
 
 /// Kills the CPI at point 1, 2, … of the request that `make` gives, repeats it, and has `check` look at the answer and
 /// the cloud; until the request ends unkilled.

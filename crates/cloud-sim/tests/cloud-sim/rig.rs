@@ -56,7 +56,7 @@ impl Rig {
         self.path("cpi.json")
     }
 
-    pub(crate) fn spawn(&self, request: &[u8], kill_at: Option<u32>) -> Child {
+    pub(crate) fn spawn(&self, request: &[u8], kill_at: Option<u64>) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sim-cpi"));
         command.arg(self.config()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(kill_at) = kill_at {
@@ -72,7 +72,7 @@ impl Rig {
     }
 
     /// The answer of a request, as its whole envelope; none if the CPI was killed.
-    pub(crate) fn send(&self, request: &Value, kill_at: Option<u32>) -> Option<Value> {
+    pub(crate) fn send(&self, request: &Value, kill_at: Option<u64>) -> Option<Value> {
         let output = output_of(self.spawn(request.to_string().as_bytes(), kill_at));
         if output.status.signal() == Some(9) {
             return None;

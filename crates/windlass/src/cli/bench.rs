@@ -100,7 +100,7 @@ pub(crate) struct BenchKillsArgs {
     /// Only these methods of the embedded cloud, such as attach_disk, or only 'director'
     #[arg(value_name = "METHOD")]
     pub(crate) methods: Vec<String>,
-    /// Kill at every Nth step only
+    /// Kill at one in N steps only, chosen by a seed that is printed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub(crate) every: usize,
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use windlass_agent_client::Deadlines;
+use windlass_durable::sweep::Points;
 
 use super::own_machine::{MIB, OwnMachine};
 use super::private::{LoopDisk, in_namespaces};
@@ -177,28 +178,27 @@ fn check_data(folder: &Path, after: &str) {
     assert_eq!(names, ["db", "same"], "{after}");
 }
 
-/// Every how many steps the agent is killed: `WINDLASS_KILL_STEP=1` kills at each of them.
-fn stride() -> u64 {
-    std::env::var("WINDLASS_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(3)
-}
+const ONE_IN: u64 = 5;
 
 /// Kills at one step after the other until a run survives.
 async fn sweep(disks: Disks, death: Death) {
-    const AT_ONCE: u64 = 3;
-    let mut kills = 0;
-    for first in (0..).step_by(AT_ONCE as usize) {
+    const AT_ONCE: usize = 3;
+    let mut points = Points::sampled(ONE_IN);
+    let (mut kills, mut last) = (0, 0);
+    loop {
         let mut runs = tokio::task::JoinSet::new();
-        for number in first..first + AT_ONCE {
-            runs.spawn(killed_at(disks, death, 1 + number * stride()));
+        for point in points.by_ref().take(AT_ONCE) {
+            runs.spawn(killed_at(disks, death, point));
+            last = point;
         }
-        let killed = runs.join_all().await.into_iter().filter(|killed| *killed).count() as u64;
+        let killed = runs.join_all().await.into_iter().filter(|killed| *killed).count();
         kills += killed;
         if killed < AT_ONCE {
             break;
         }
     }
-    println!("{disks:?}, {death:?}: {kills} kills");
-    assert!(kills * stride() > 30, "only {kills} steps were killed; the story has more");
+    println!("{disks:?}, {death:?}: {kills} kills at points up to {last}");
+    assert!(last > 30, "it survived at point {last} already; the story has more");
 }
 
 #[test]

@@ -77,11 +77,11 @@ impl Rig {
     }
 
     /// The answer of a request, as its whole envelope; none if the CPI was killed at `kill_at`.
-    pub(crate) fn send(&self, request: &Value, kill_at: Option<u32>) -> Option<Value> {
+    pub(crate) fn send(&self, request: &Value, kill_at: Option<u64>) -> Option<Value> {
         self.send_bytes(request.to_string().as_bytes(), kill_at)
     }
 
-    pub(crate) fn send_bytes(&self, request: &[u8], kill_at: Option<u32>) -> Option<Value> {
+    pub(crate) fn send_bytes(&self, request: &[u8], kill_at: Option<u64>) -> Option<Value> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_local-cpi"));
         command.arg("cpi").arg(self.config()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(kill_at) = kill_at {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 
 use serde_json::{Value, json};
+use windlass_durable::sweep::{self, Points};
 
 use crate::loopback_net::LoopbackNet;
 use crate::scratch_director::ScratchDirector;
@@ -151,10 +152,9 @@ impl Scene {
         fs::write(content.join(PRECIOUS), disk.cid.as_str())
     }
 
-    /// Kills the director at point 1, 1 + every, … until it survives.
+    /// Kills the director at one point after the other until it survives.
     pub(super) async fn kill_everywhere(&mut self, operation: Operation, every: u64) -> io::Result<u64> {
-        for kills in 0.. {
-            let point = 1 + kills * every;
+        for (kills, point) in (0..).zip(Points::one_in(every, sweep::seed())) {
             self.set(operation).await?;
             self.director.kill().await?;
             self.director.start(Some(point)).await?;

@@ -12,6 +12,7 @@ use std::io;
 
 use windlass_cloud_local::{Isolation, own_machine};
 use windlass_durable::HAS_KILL_POINTS;
+use windlass_durable::sweep::{self, Points};
 
 use crate::cli::BenchKillsArgs;
 use crate::failure::Failure;
@@ -34,6 +35,14 @@ pub(crate) async fn measure(screen: &mut Screen, arguments: &BenchKillsArgs) -> 
             unknown: unknown.clone(),
             known: format!("{DIRECTOR}, {}", changes().join(", ")),
         });
+    }
+    if arguments.every > 1 {
+        screen.line(&format!(
+            "One in {} points; {}={} kills at the same again",
+            arguments.every,
+            sweep::SEED,
+            sweep::seed()
+        ));
     }
     let mut stop = Stop::listen()?;
     let mut report = Report::default();
@@ -139,8 +148,7 @@ async fn sweep_all(
 async fn sweep(scene: &mut Scene<'_>, watch: &mut Watch, method: &'static str, every: u64) -> io::Result<Swept> {
     let cloud = scene.cloud();
     let standing = scene.listed()?;
-    for kills in 0.. {
-        let point = 1 + kills * every;
+    for (kills, point) in (0..).zip(Points::one_in(every, sweep::seed())) {
         let at = |error: io::Error| io::Error::other(format!("{method} killed at point {point}: {error}"));
         let request = request(method, scene.prepare(method).await.map_err(at)?);
         let unkilled = cloud.send(&request, Some(point)).await?;

@@ -28,12 +28,14 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 6] = [
+const INTERNAL: [&str; 8] = [
     "BOSH_JOB_NEXT_STATE",
     "BOSH_JOB_STATE",
     "WINDLASS_KILL_AT",
     "WINDLASS_ORIGINAL_AGENT",
     "WINDLASS_OWN_MACHINE",
+    "WINDLASS_POINTS",
+    "WINDLASS_SEED",
     "WINDLASS_VM",
 ];
 

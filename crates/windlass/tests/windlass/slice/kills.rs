@@ -3,18 +3,15 @@
 
 use std::fs;
 
+use windlass_durable::sweep::Points;
+
 use crate::site::Site;
 
-/// Every how many points the sweep kills; `WINDLASS_KILL_STEP=1` tries them all.
-fn step() -> usize {
-    std::env::var("WINDLASS_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(7)
-}
-
-/// Kills the director at point 1, 1 + step, … of `operation` until it survives. Each time it is started again and
+/// Kills the director at one point of `operation` after the other until it survives. Each time it is started again and
 /// `operation` is repeated, which must succeed; then `check` looks at the cloud.
 fn sweep(name: &str, site: &mut Site, operation: &[&str], check: impl Fn(&Site, u64), reset: impl Fn(&Site)) {
     let mut kills = 0;
-    for point in (1..).step_by(step()) {
+    for point in Points::sampled(11) {
         site.kill_director();
         site.start_director(Some(point));
         let survived = site.try_while_director_runs(operation);
@@ -28,7 +25,7 @@ fn sweep(name: &str, site: &mut Site, operation: &[&str], check: impl Fn(&Site, 
         assert!(site.rows(&["leaks"]).is_empty(), "{name}, killed at point {point}: a possible leak");
         reset(site);
         if survived {
-            println!("{name}: {kills} kills, every {} of {point} points", step());
+            println!("{name}: {kills} kills at points up to {point}");
             return;
         }
     }
