@@ -2,11 +2,13 @@
 //! happens to an environment, and killed at each of its steps.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::{self, is_own_machine};
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
@@ -268,6 +270,32 @@ fn what_cannot_be_used_is_refused_and_changes_nothing() {
     site.assert_data();
 }
 
+/// A cloud may put a VM where the disks are that it will get, so it is told them.
+#[test]
+fn a_vm_is_created_with_the_cids_of_the_disks_that_it_gets() {
+    let site = Site::new("process");
+    let (script, requests, cloud) = (site.path("cpi"), site.path("requests"), site.cloud());
+    let text = format!("#!/bin/sh\ntee -a {} | {WINDLASS} cpi local --config \"$1\"\n", requests.display());
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let manifest = fs::read_to_string(site.path("env.yml")).unwrap();
+    let local = json!({"isolation": "process", "state_dir": cloud});
+    let config = json!({"cloud": {"plugin": "local", "properties": {"local": local}}});
+    let cpi = format!("cpi: {{exec: '{} {{config}}', config: {config}}}", script.display());
+    let manifest = manifest.replace("cpi: local", &cpi);
+    fs::write(site.path("env.yml"), manifest).unwrap();
+    site.ok("create-env", 64);
+    let disk = site.state()["disks"][0]["cid"].clone();
+    site.lose_the_vm();
+    site.ok("create-env", 64);
+    let requests = fs::read_to_string(requests).unwrap();
+    let requests = serde_json::Deserializer::from_str(&requests).into_iter::<Value>().map(Result::unwrap);
+    let told: Vec<Value> =
+        requests.filter(|request| request["method"] == "create_vm").map(|it| it["arguments"][4].clone()).collect();
+    assert_eq!(told, [json!([]), json!([disk])]);
+    site.ok("delete-env", 64);
+}
+
 /// Certificates and passwords of the operator's own, as the original's manifests have them.
 #[test]
 fn a_wrong_password_and_a_certificate_of_another_ca_are_named() {
@@ -315,16 +343,10 @@ fn a_wrong_password_and_a_certificate_of_another_ca_are_named() {
     assert!(deleted.status.success(), "{}", said(&deleted));
 }
 
-/// Every how many points the sweep kills: `WINDLASS_KILL_STEP=1` kills at each of them.
-fn step() -> u64 {
-    std::env::var("WINDLASS_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(40)
-}
-
 /// Kills a run at its points, and lets the same command finish it.
 fn sweep(site: &Site, verb: &str, mut next: impl FnMut() -> u64) -> u64 {
-    for kills in 0.. {
+    for (kills, point) in (0..).zip(Points::sampled(60)) {
         let size = next();
-        let point = 1 + kills * step();
         let output = site.command(verb, size).env("WINDLASS_KILL_AT", point.to_string()).output().unwrap();
         let was_killed = output.status.signal() == Some(9);
         if was_killed {

@@ -5,6 +5,7 @@
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there.
+//! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `docs`: what the pages say is so; `earlier_states`: what earlier versions stored.
 //! - `site`: a director with a state directory of its own, for all of them.
 
@@ -20,6 +21,7 @@ mod certify;
 mod command_line;
 mod data_survives;
 mod demo;
+mod dependencies;
 mod docs;
 mod earlier_states;
 mod envs;

@@ -31,7 +31,8 @@ pub(crate) fn root() -> PathBuf {
 /// All pages that people read.
 pub(crate) fn all() -> Vec<Page> {
     let root = root();
-    let mut paths = vec![root.join("README.md"), root.join("SPECIFICATION.md")];
+    let at_the_top = ["README.md", "SPECIFICATION.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
+    let mut paths: Vec<PathBuf> = at_the_top.iter().map(|name| root.join(name)).collect();
     let listed = |folder: PathBuf| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths.extend(listed(root.join("docs")).filter(|path| path.extension().is_some_and(|it| it == "md")));
     paths.extend(listed(root.join("crates")).map(|path| path.join("README.md")).filter(|path| path.exists()));

@@ -132,6 +132,45 @@ fn a_creation_that_may_not_be_retried_is_asked_for_once() {
     assert_eq!(calls(), "1", "a recreate is believed, too");
 }
 
+/// What is not there any more need not be removed, and nothing else that a cloud says means that.
+#[test]
+fn a_vm_that_the_cloud_does_not_know_any_more_counts_as_deleted() {
+    let site = Site::ready(json!({"sim": {}}));
+    site.deploy(&[GROUP]);
+    let refuse = |kind: &str| {
+        let fault = json!({"method": "delete_vm", "fault": "fail", "error": {"type": format!("Bosh::Clouds::{kind}")}});
+        site.change_cloud(json!({"sim": {"faults": [fault]}}));
+    };
+    refuse("CloudError");
+    let delete = ["-n", "-d", "example", "delete-deployment"];
+    assert!(!site.windlass(&delete).status.success(), "the VM is there");
+    refuse("VMNotFound");
+    site.ok(&delete);
+}
+
+/// Operators find out from the cloud's own console whose a VM and a disk are.
+#[test]
+fn the_cloud_is_told_whose_its_vms_and_disks_are() {
+    let site = Site::ready(json!({"sim": {}}));
+    site.deploy(&[GROUP]);
+    let (_, disk, _) = site.attached_disk();
+    let vm = site.cloud().join("vms").join(&site.in_cloud("vms")[0]).join("vm.json");
+    let vm: Value = serde_json::from_slice(&fs::read(vm).unwrap()).unwrap();
+    let keys = |record: &Value| {
+        let mut keys: Vec<String> = record["metadata"].as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    };
+    let of_a_vm = ["created_at", "deployment", "director", "id", "index", "instance_group", "job", "name"];
+    assert_eq!(keys(&vm), of_a_vm);
+    let of_a_disk = ["attached_at", "deployment", "director", "instance_group", "instance_id", "instance_index"];
+    assert_eq!(keys(&disk), of_a_disk);
+    for record in [&vm, &disk] {
+        let named = ["deployment", "instance_group"].map(|key| record["metadata"][key].clone());
+        assert_eq!(named, [json!("example"), json!("db")]);
+    }
+}
+
 /// What was made well is not made again, and every failure is told.
 #[test]
 fn a_deploy_that_fails_for_some_keeps_the_others_for_the_next_try() {
@@ -186,13 +225,13 @@ fn zones_of_several_cpis_are_served_each_by_its_own() {
 /// A sample of the sweep that `windlass bench kills` does in full.
 #[test]
 fn a_director_that_is_killed_or_whose_cpi_fails_loses_and_leaks_nothing() {
-    let output = Command::new(WINDLASS).args(["bench", "kills", "director", "--every", "61"]).output().unwrap();
+    let output = Command::new(WINDLASS).args(["bench", "kills", "director", "--every", "97"]).output().unwrap();
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}");
     assert!(output.status.success(), "{said}{complained}");
     for operation in ["deploy", "resize", "migrate", "recreate", "swap", "detach", "delete"] {
         let row = said.lines().find(|line| line.starts_with(operation)).unwrap_or_default();
         let kills = row.split_whitespace().nth(1).and_then(|kills| kills.parse::<u64>().ok());
-        assert!(kills.is_some_and(|kills| kills > 1), "{operation} in {said}");
+        assert!(kills.is_some_and(|kills| kills > 0), "{operation} in {said}");
     }
 }

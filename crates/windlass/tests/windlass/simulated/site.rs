@@ -67,6 +67,7 @@ impl Site {
             "sim",
         ]);
         command.arg("--cpi-config").arg(self.file("cpi.json"));
+        command.env("RUST_LOG", "info,windlass_cpi_client=debug");
         self.director =
             Some(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
         let deadline = Instant::now() + PATIENCE;
@@ -107,6 +108,15 @@ impl Site {
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("director.log")).unwrap_or_default()
+    }
+
+    /// What the CPI was asked, in order.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        let log = self.log();
+        let requests = log.lines().filter_map(|line| line.split_once("calling the CPI request="));
+        requests
+            .map(|(_, text)| serde_json::Deserializer::from_str(text).into_iter().next().unwrap().unwrap())
+            .collect()
     }
 
     /// Uploads a stemcell of this version of the contract.

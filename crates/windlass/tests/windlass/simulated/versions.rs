@@ -48,6 +48,13 @@ fn old_and_new_cpis_and_stemcells_work_together_in_every_combination() {
             "data",
             "CPI {cpi}, stemcell {stemcell}"
         );
+        // Whatever is done to a VM later, the CPI is told the version of the stemcell that it was made from.
+        for request in
+            site.requests().iter().filter(|it| ["create_vm", "delete_vm"].contains(&it["method"].as_str().unwrap()))
+        {
+            let told = &request["context"]["vm"]["stemcell"]["api_version"];
+            assert_eq!(told.to_string(), stemcell, "CPI {cpi}: {request}");
+        }
         // A CPI of version 1 answers no hint; the agent finds the disk in its settings.
         let hint = site.rows(&["disks"])[0]["hint"].as_str().unwrap_or_default().to_owned();
         assert_eq!(hint.contains("path"), cpi == 2, "CPI {cpi}, stemcell {stemcell}: {hint}");

@@ -1,0 +1,115 @@
+//! What we depend on against deny.toml: licences, sources, and crates that are there twice. `cargo deny` would say the same, but
+//! building it takes longer than many tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use regex_lite::Regex;
+
+use crate::docs::pages::root;
+
+fn policy() -> String {
+    fs::read_to_string(root().join("deny.toml")).unwrap()
+}
+
+/// Name, version and licence of every crate that is built for Linux, with all features.
+fn built() -> BTreeMap<(String, String), String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--workspace",
+            "--all-features",
+            "--target",
+            "x86_64-unknown-linux-gnu",
+            "--locked",
+            "--offline",
+        ])
+        .args(["--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}|"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let line = Regex::new(r"(?m)^(\S+) v([^\s|]+)[^|]*\|([^|]*)\|").unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    line.captures_iter(&text).map(|it| ((it[1].to_owned(), it[2].to_owned()), it[3].to_owned())).collect()
+}
+
+/// Whether an expression such as `MIT AND (Apache-2.0 OR ISC)` can be met with the allowed licences.
+fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let expression = expression.replace('/', " OR ");
+    let mut alternatives = vec![true];
+    let mut waiting = Vec::new();
+    let words = expression.replace('(', " ( ").replace(')', " ) ").replace(" WITH ", "_WITH_");
+    for word in words.split_whitespace() {
+        let met = match word {
+            "AND" => continue,
+            "OR" => {
+                alternatives.push(true);
+                continue;
+            }
+            "(" => {
+                waiting.push(std::mem::replace(&mut alternatives, vec![true]));
+                continue;
+            }
+            ")" => {
+                let inside = alternatives.contains(&true);
+                alternatives = waiting.pop().unwrap();
+                inside
+            }
+            licence => allowed.contains(&licence.replace("_WITH_", " WITH ")),
+        };
+        *alternatives.last_mut().unwrap() &= met;
+    }
+    !expression.is_empty() && alternatives.contains(&true)
+}
+
+#[test]
+fn every_licence_is_one_that_we_can_keep() {
+    let policy = policy();
+    let (_, after) = policy.split_once("\nallow = [").unwrap();
+    let (list, _) = after.split_once("\n]").unwrap();
+    let entry = Regex::new(r#"(?m)^    "([^"]+)","#).unwrap();
+    let allowed: BTreeSet<String> = entry.captures_iter(list).map(|found| found[1].to_owned()).collect();
+    assert!(is_met("0BSD OR (MIT AND ISC)", &allowed) && is_met("MIT/Unlicense", &allowed));
+    assert!(!is_met("MIT AND GPL-3.0", &allowed) && !is_met("GPL-3.0", &allowed) && !is_met("", &allowed));
+
+    let clarified = Regex::new(r#"crate = "([^"]+)"\nexpression = "([^"]+)""#).unwrap();
+    let clarified: BTreeMap<String, String> =
+        clarified.captures_iter(&policy).map(|found| (found[1].to_owned(), found[2].to_owned())).collect();
+    let mut used = BTreeSet::new();
+    for ((name, version), told) in built() {
+        let licence = clarified.get(&name).unwrap_or(&told);
+        assert!(is_met(licence, &allowed), "{name} {version} is under '{licence}', which deny.toml does not allow");
+        used.extend(allowed.iter().filter(|it| licence.contains(it.as_str())).cloned());
+    }
+    assert_eq!(used, allowed, "deny.toml allows what nothing is under");
+}
+
+#[test]
+fn a_crate_is_there_twice_only_with_a_reason() {
+    let skip = Regex::new(r#"crate = "([^"@]+)@([^"]+)", reason = "[^"]+""#).unwrap();
+    let excused: BTreeSet<(String, String)> =
+        skip.captures_iter(&policy()).map(|found| (found[1].to_owned(), found[2].to_owned())).collect();
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, version) in built().into_keys() {
+        versions.entry(name).or_default().insert(version);
+    }
+    assert!(versions.len() > 200, "only {} crates were found", versions.len());
+    for (name, all) in &versions {
+        let others: Vec<_> = all.iter().filter(|it| !excused.contains(&(name.clone(), (*it).clone()))).collect();
+        assert!(others.len() == 1, "{name} is there as {all:?}: use one, or say in deny.toml why not");
+    }
+    for (name, version) in &excused {
+        let is_needed = versions.get(name).is_some_and(|all| all.len() > 1 && all.contains(version));
+        assert!(is_needed, "deny.toml excuses {name} {version}, which is not there twice");
+    }
+}
+
+#[test]
+fn everything_comes_from_one_registry() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let sources: BTreeSet<&str> = lock.lines().filter_map(|line| line.strip_prefix("source = ")).collect();
+    assert_eq!(sources.len(), 1, "{sources:?}");
+    assert!(sources.iter().all(|source| source.starts_with("\"registry+")), "{sources:?}");
+}
