@@ -1,6 +1,6 @@
 //! The director: it knows what should be, what is, and brings the one to the other.
 //!
-//! [`start`] opens the state directory, settles what an earlier run left open, and serves the API. Data flows one way:
+//! [`start()`] opens the state directory, settles what an earlier run left open, and serves the API. Data flows one way:
 //! a manifest becomes a plan ([`windlass_planning`]), a plan becomes steps and calls ([`windlass_operations`]); results
 //! flow back into the `store`.
 //!

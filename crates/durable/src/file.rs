@@ -37,7 +37,7 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-/// [`write`]s `value` as JSON that a person can read.
+/// [`write()`]s `value` as JSON that a person can read.
 pub fn write_json(path: &Path, value: &impl Serialize, mode: u32) -> io::Result<()> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.push(b'\n');

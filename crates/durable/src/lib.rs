@@ -1,10 +1,10 @@
 //! Writes that survive a kill at any point, and the hook that proves it.
 //!
-//! - [`file`]: replace a file or folder atomically and flush it; remove a tree so that no half of it is ever seen.
+//! - [`mod@file`]: replace a file or folder atomically and flush it; remove a tree so that no half of it is ever seen.
 //! - [`lock`]: locks between processes, released by the kernel when their holder dies.
 //! - [`process`]: a process by pid and start time, so that a reused pid is never mistaken for it.
 //! - [`state_dir`]: where state is kept unless something else is said.
-//! - [`kill_point`]: every durable write, rename, mount, spawn and remote call passes it. With the cargo feature
+//! - [`kill_point()`]: every durable write, rename, mount, spawn and remote call passes it. With the cargo feature
 //!   `kill-points`, a sweep can kill the process at point 1, 2, … until a run ends unkilled.
 //! - [`sweep`]: which points that is: all, or a sample that a seed chooses.
 

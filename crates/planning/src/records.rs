@@ -28,7 +28,7 @@ pub struct InstanceRecord {
     pub spec: Option<InstanceSpec>,
     /// Whether it got there.
     pub converged: bool,
-    /// Whether the operator wants it to be left alone; changed by [`Store::set_ignored`] only.
+    /// Whether the operator wants it to be left alone; changed by `Store::set_ignored` only.
     pub ignored: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The agents of simulated VMs.
 //!
-//! All agents of a state folder live in one process, the host ([`host`]): each is the real agent with its own address,
+//! All agents of a state folder live in one process, the host ([`mod@host`]): each is the real agent with its own address,
 //! certificate and folder, as its VM's record says ([`behaviour`] is what can be wrong with it). A CPI call that starts,
-//! stops or changes a VM tells the host to look at its record ([`line`]), and starts the host if there is none. The host
+//! stops or changes a VM tells the host to look at its record ([`mod@line`]), and starts the host if there is none. The host
 //! keeps nothing that is not in the state folder, so it may be killed at any time: the next call brings all agents back.
 
 pub mod behaviour;

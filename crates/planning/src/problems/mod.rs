@@ -1,4 +1,4 @@
-//! What cloud-check finds, what it is called, and what can be done about it. Pure: [`scan`](crate::tasks) finds problems,
+//! What cloud-check finds, what it is called, and what can be done about it. Pure: the director's `scan` finds problems,
 //! and a task carries out resolutions.
 
 use serde::{Deserialize, Serialize};
