@@ -6,7 +6,7 @@
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
-//! - `docs`: what the pages say is so; `earlier_states`: what earlier versions stored.
+//! - `earlier_states`: what earlier versions stored is still opened.
 //! - `site`: a director with a state directory of its own, for all of them.
 
 #![allow(
