@@ -67,6 +67,12 @@ impl Base {
         self.bosh().join("managed_disk_settings.json")
     }
 
+    /// The bare cid of the disk unmounted last: its hint is gone, and whoever asks for the unmount again does not know that it
+    /// was done.
+    pub(crate) fn unmounted_disk(&self) -> PathBuf {
+        self.bosh().join("unmounted_disk")
+    }
+
     pub(crate) fn spec(&self) -> PathBuf {
         self.bosh().join("spec.json")
     }

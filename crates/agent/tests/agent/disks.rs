@@ -127,3 +127,25 @@ async fn a_migration_moves_the_data_and_a_dynamic_disk_is_found_by_its_cid() {
     let outside = director.call("remove_dynamic_disk", vec![json!("../blobs")]).await.unwrap_err();
     assert!(outside.to_string().contains("cannot name a disk"), "{outside}");
 }
+
+/// The disk may come back in another place, where the old hint would lead to something else.
+#[tokio::test]
+async fn an_unmounted_disk_is_forgotten_and_not_mounted_by_the_next_boot() {
+    let mut machine = Machine::started().await;
+    let (cid, hint) = machine.disk("disk-1");
+    machine.director().add_and_mount_disk(&cid, &hint).await.unwrap();
+    machine.director().unmount_disk(&cid).await.unwrap();
+    assert_eq!(machine.state("persistent_disk_hints.json").trim(), "{}");
+    machine.kill();
+    machine.start().await;
+    assert!(!machine.base().join("store").exists() && !machine.console().contains("was mounted before"));
+
+    // Asked again it has nothing to do, but whoever mounts the disk says where it is.
+    let director = machine.director();
+    assert!(director.unmount_disk(&cid).await.unwrap().ends_with("is not mounted"));
+    let unknown = director.mount_disk(&cid, None).await.unwrap_err().to_string();
+    assert!(unknown.contains("could not be found"), "{unknown}");
+    let (_, elsewhere) = machine.disk("disk-1-elsewhere");
+    director.add_and_mount_disk(&cid, &elsewhere).await.unwrap();
+    assert_eq!(std::fs::read_link(machine.base().join("store")).unwrap().to_str(), elsewhere.get("path"));
+}

@@ -19,6 +19,9 @@ fn story(machine: &Machine) -> Vec<(&'static str, Value)> {
     vec![
         ("add_persistent_disk", json!([old, old_hint])),
         ("mount_disk", json!([old])),
+        ("unmount_disk", json!([old])),
+        ("add_persistent_disk", json!([old, old_hint])),
+        ("mount_disk", json!([old])),
         ("add_persistent_disk", json!([new, new_hint])),
         ("mount_disk", json!([new])),
         ("migrate_disk", json!([old, new])),

@@ -135,7 +135,7 @@ async fn a_simulated_vm_is_driven_from_its_creation_to_its_deletion() {
     vm.agent.unmount_disk(&disk).await.unwrap();
     assert!(vm.agent.list_disk().await.unwrap().is_empty());
     site.rig.ok("detach_disk", json!([vm.cid, disk]));
-    let refused = vm.agent.mount_disk(&disk, None).await.unwrap_err();
+    let refused = vm.agent.add_and_mount_disk(&disk, &hint).await.unwrap_err();
     assert!(refused.to_string().contains("check that the disk is attached to this VM"), "{refused}");
 
     let hint = site.attach(&vm, &disk);
