@@ -37,13 +37,6 @@ static STEPS: &[Step<MigrateDisk>] = &[
         act: |op| Box::pin(mount_old(op)),
         undo: Some(|op| Box::pin(mount_old_again(op))),
     },
-    // Some clouds restart the VM to attach a disk, and some of those agents come back without the old one.
-    Step {
-        name: "noting that the old disk may go",
-        is_done: MigrateDisk::has_name,
-        act: |op| Box::pin(note_unmounted(op)),
-        undo: None,
-    },
     Step {
         name: "attaching the new disk",
         is_done: |_| false,
@@ -89,12 +82,6 @@ async fn mount_old(op: &mut MigrateDisk) -> Result<(), StepError> {
     Ok(())
 }
 
-async fn note_unmounted(op: &mut MigrateDisk) -> Result<(), StepError> {
-    op.context.ledger.record(&Fact::DiskUnmounted { disk: op.old.cid.clone() }).await?;
-    op.old.mounted = false;
-    Ok(())
-}
-
 /// If this fails, the records say that the old disk is not mounted, so the next deploy mounts it before anything starts.
 async fn mount_old_again(op: &mut MigrateDisk) -> Result<(), StepError> {
     if op.took_over {
@@ -105,6 +92,11 @@ async fn mount_old_again(op: &mut MigrateDisk) -> Result<(), StepError> {
 }
 
 async fn attach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
+    if !op.has_name() {
+        // Some clouds restart the VM to attach a disk, and some agents come back without the old one.
+        op.context.ledger.record(&Fact::DiskUnmounted { disk: op.old.cid.clone() }).await?;
+        op.old.mounted = false;
+    }
     let (context, vm, named) = (op.context.clone(), op.vm.clone(), op.named.clone());
     let mut attach = AttachDisk::new(context, vm, op.spec.clone(), None, named);
     // Not before it has the data.

@@ -74,6 +74,37 @@ pub(super) struct Counts {
     pub(super) before: u64,
     /// How often its CPI failed after the effect of a call.
     pub(super) after: u64,
+    /// How often it was killed while a call of its CPI failed as well.
+    pub(super) both: u64,
+}
+
+/// How far apart the points are at which the director is killed while a call fails: there are too many pairs for all.
+const BETWEEN_POINTS: u64 = 29;
+
+/// A call of the CPI that is to fail.
+#[derive(Debug, Clone, Copy)]
+struct FailingCall {
+    method: &'static str,
+    /// Which of its calls, counted from 1.
+    nth: u64,
+    /// `fail` before its effect, `fail_after` after it.
+    fault: &'static str,
+}
+
+impl FailingCall {
+    /// The cloud's configuration. A CPI that fails after its effect and says that asking again is no use has to clean up
+    /// itself, so that one says otherwise.
+    fn fault(&self) -> Value {
+        let Self { method, nth, fault } = self;
+        let error = json!({"type": "Bosh::Clouds::CloudError", "ok_to_retry": *fault == "fail_after"});
+        json!({"faults": [{"method": method, "nth": nth, "fault": fault, "error": error}]})
+    }
+}
+
+impl std::fmt::Display for FailingCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "call {} of {} with '{}'", self.nth, self.method, self.fault)
+    }
 }
 
 /// A director with one instance.
@@ -176,26 +207,63 @@ impl Scene {
 
     /// Has every so many of the calls fail, before their effect and after it.
     pub(super) async fn fail_everywhere(&self, operation: Operation, every: u64) -> io::Result<(u64, u64)> {
+        let mut counts = (0, 0);
         // There are far fewer calls than points to be killed at; odd, so that both kinds come.
-        let every = every.min(3);
-        let (mut counts, mut number) = ((0, 0), 0);
-        for (method, calls) in self.count_calls(operation).await? {
-            for nth in 1..=calls {
-                for fault in ["fail", "fail_after"] {
-                    let is_chosen = number % every == 0;
-                    number += 1;
-                    if !is_chosen {
-                        continue;
-                    }
-                    self.fail_once(operation, method, nth, fault).await?;
-                    match fault {
-                        "fail" => counts.0 += 1,
-                        _ => counts.1 += 1,
-                    }
-                }
+        for call in self.calls_of(operation).await?.into_iter().step_by(every.min(3) as usize) {
+            self.fail_once(operation, &call).await?;
+            match call.fault {
+                "fail" => counts.0 += 1,
+                _ => counts.1 += 1,
             }
         }
         Ok(counts)
+    }
+
+    /// Kills the director while a call of its CPI fails as well: every call with some points of its own, or, in a sample, one
+    /// call that the seed chooses.
+    pub(super) async fn kill_and_fail(&mut self, operation: Operation, every: u64) -> io::Result<u64> {
+        let (mut calls, seed) = (self.calls_of(operation).await?, sweep::seed());
+        if every > 1 {
+            let chosen = (seed % calls.len().max(1) as u64) as usize;
+            calls = calls.into_iter().skip(chosen).take(1).collect();
+        }
+        let mut kills = 0;
+        for (number, call) in (0..).zip(calls) {
+            let mut point = 1 + (seed.wrapping_add(number * 7)) % BETWEEN_POINTS;
+            while !self.kill_while_failing(operation, &call, point).await? {
+                (kills, point) = (kills + 1, point + BETWEEN_POINTS);
+            }
+        }
+        Ok(kills)
+    }
+
+    /// Whether the director survived.
+    async fn kill_while_failing(&mut self, operation: Operation, call: &FailingCall, point: u64) -> io::Result<bool> {
+        self.set(operation).await?;
+        self.director.kill().await?;
+        self.forget_calls()?;
+        self.director.change_cloud(&call.fault())?;
+        self.director.start(Some(point)).await?;
+        let verb: Vec<String> = operation.verb(self).into_iter().map(str::to_owned).collect();
+        let words: Vec<&str> = verb.iter().map(String::as_str).collect();
+        self.director.ok_while_alive(&words).await?;
+        let survived = self.director.runs()?;
+        self.director.kill().await?;
+        self.director.change_cloud(&json!({}))?;
+        self.director.start(None).await?;
+        let at = |error: io::Error| {
+            io::Error::other(format!("{operation:?}, {call}, and the director killed at point {point}: {error}"))
+        };
+        self.try_again(operation, &words, false).await.map_err(at)?;
+        Ok(survived)
+    }
+
+    /// Every call of an operation, with each way to fail.
+    async fn calls_of(&self, operation: Operation) -> io::Result<Vec<FailingCall>> {
+        let counted = self.count_calls(operation).await?;
+        let calls = counted.into_iter().flat_map(|(method, calls)| (1..=calls).map(move |nth| (method, nth)));
+        let both = |(method, nth)| ["fail", "fail_after"].map(|fault| FailingCall { method, nth, fault });
+        Ok(calls.flat_map(both).collect())
     }
 
     /// How often an operation calls each method.
@@ -219,20 +287,15 @@ impl Scene {
         windlass_durable::file::remove_tree(&self.director.cloud().join("calls"))
     }
 
-    async fn fail_once(&self, operation: Operation, method: &str, nth: u64, fault: &str) -> io::Result<()> {
+    async fn fail_once(&self, operation: Operation, call: &FailingCall) -> io::Result<()> {
         self.set(operation).await?;
         self.forget_calls()?;
-        // A CPI that fails after its effect and says that asking again is no use has to clean up itself.
-        let error = json!({"type": "Bosh::Clouds::CloudError", "ok_to_retry": fault == "fail_after"});
-        let faults = json!([{"method": method, "nth": nth, "fault": fault, "error": error}]);
-        self.director.change_cloud(&json!({"faults": faults}))?;
+        self.director.change_cloud(&call.fault())?;
         let verb = operation.verb(self);
         let succeeded = self.director.attempt(&verb).await?.status.success();
         self.director.change_cloud(&json!({}))?;
-        let at = |error: io::Error| {
-            io::Error::other(format!("{operation:?}, call {nth} of {method} with '{fault}': {error}"))
-        };
-        require(self.calls(method) >= nth, "the call did not come").map_err(at)?;
+        let at = |error: io::Error| io::Error::other(format!("{operation:?}, {call}: {error}"));
+        require(self.calls(call.method) >= call.nth, "the call did not come").map_err(at)?;
         self.try_again(operation, &verb, succeeded).await.map_err(at)
     }
 

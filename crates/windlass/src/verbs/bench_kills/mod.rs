@@ -92,20 +92,23 @@ async fn sweep_director(screen: &mut Screen, every: u64) -> io::Result<Vec<(&'st
     for (operation, name) in Operation::ALL {
         let kills = scene.kill_everywhere(operation, every).await?;
         let (before, after) = scene.fail_everywhere(operation, every).await?;
-        screen.line(&format!("{name}: killed {kills} times, the CPI failed {before} times before and {after} after"));
-        all.push((name, Counts { kills, before, after }));
+        let both = scene.kill_and_fail(operation, every).await?;
+        screen.line(&format!(
+            "{name}: killed {kills} times, the CPI failed {before} times before and {after} after, both {both} times"
+        ));
+        all.push((name, Counts { kills, before, after, both }));
     }
     Ok(all)
 }
 
 fn director_table(swept: &[(&'static str, Counts)]) -> Table {
     let row = |(name, counts): &(&'static str, Counts)| {
-        let numbers = [counts.kills, counts.before, counts.after].map(|count| count.to_string());
+        let numbers = [counts.kills, counts.before, counts.after, counts.both].map(|count| count.to_string());
         std::iter::once((*name).to_owned()).chain(numbers).collect()
     };
     Table {
         title: Some(format!("{} kills of the director", swept.iter().map(|(_, counts)| counts.kills).sum::<u64>())),
-        header: vec!["Operation", "Kills", "CPI failed before", "CPI failed after"],
+        header: vec!["Operation", "Kills", "CPI failed before", "CPI failed after", "Both"],
         rows: swept.iter().map(row).collect(),
         notes: vec![
             "After each the operator tried again; nothing was lost or left over, and the deployment converged.",
