@@ -32,9 +32,10 @@ impl EnvLedger {
 
     /// Changes the state and makes it durable.
     pub fn change(&self, change: impl FnOnce(&mut StateFile)) -> Result<(), StateError> {
-        let mut file = self.look();
-        change(&mut file);
-        file.save()
+        unless_lost(&mut self.look(), |file| {
+            change(file);
+            file.save()
+        })
     }
 
     /// Fails unless exactly one intent has this id; then nothing is written.
@@ -50,8 +51,21 @@ impl EnvLedger {
             file.beside.intents.iter().enumerate().filter(|(_, known)| known.id == *id).map(|(at, _)| at).collect();
         let failed = |source| LedgerError { what, place: place.clone(), source };
         NotOneIntent::unless_one(id, places.len() as u64).map_err(|error| failed(error.into()))?;
-        change(&mut file, places[0]).map_err(|error| failed(error.into()))
+        unless_lost(&mut file, |file| change(file, places[0])).map_err(|error| failed(error.into()))
     }
+}
+
+/// What could not be made durable is forgotten: an intent of which nobody heard must not be on disk with the next change.
+fn unless_lost(
+    file: &mut StateFile,
+    change: impl FnOnce(&mut StateFile) -> Result<(), StateError>,
+) -> Result<(), StateError> {
+    let before = (file.state.clone(), file.beside.clone());
+    let result = change(file);
+    if result.is_err() {
+        (file.state, file.beside) = before;
+    }
+    result
 }
 
 fn place(file: &StateFile) -> String {
@@ -62,9 +76,16 @@ fn place(file: &StateFile) -> String {
 impl Ledger for EnvLedger {
     async fn write_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
         let mut file = self.look();
-        file.beside.intents.push(intent.clone());
         let place = place(&file);
-        file.save_beside().map_err(|error| LedgerError { what: "write an intent", place, source: error.into() })
+        let failed = |source| LedgerError { what: "write an intent", place, source };
+        if file.beside.intents.iter().any(|known| known.id == intent.id) {
+            return Err(failed("another one has its id".into()));
+        }
+        let written = unless_lost(&mut file, |file| {
+            file.beside.intents.push(intent.clone());
+            file.save_beside()
+        });
+        written.map_err(|error| failed(error.into()))
     }
 
     async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError> {
@@ -110,15 +131,18 @@ fn apply(file: &mut StateFile, fact: &Fact) {
     let (state, beside) = (&mut file.state, &mut file.beside);
     match fact {
         Fact::StemcellCreated { stemcell, cid } => {
-            if !state.stemcells.iter().any(|known| known.cid == *cid) {
-                state.stemcells.push(StemcellEntry {
+            let is_it = |known: &&mut StemcellEntry| known.name == stemcell.name && known.version == stemcell.version;
+            match state.stemcells.iter_mut().find(is_it) {
+                // Made once more, it is the same stemcell with another cid.
+                Some(known) => (known.cid, known.api_version) = (cid.clone(), stemcell.api_version),
+                None => state.stemcells.push(StemcellEntry {
                     id: uuid::Uuid::new_v4().to_string(),
                     name: stemcell.name.clone(),
                     version: stemcell.version.clone(),
                     api_version: stemcell.api_version,
                     cid: cid.clone(),
                     other: Default::default(),
-                });
+                }),
             }
         }
         Fact::StemcellDeleted { cid, .. } => {
@@ -129,23 +153,18 @@ fn apply(file: &mut StateFile, fact: &Fact) {
             state.stemcells.retain(|known| known.cid != *cid);
         }
         // One that stands beside the VM in use is not the current one until it takes its place.
-        Fact::VmCreated { vm } if vm.spare => beside.spare = Some((**vm).clone()),
+        Fact::VmCreated { vm } if vm.spare => beside.spare = Some(VmRecord { ready: false, ..(**vm).clone() }),
         Fact::VmCreated { vm } => {
-            state.current_vm_cid = vm.cid.to_string();
-            let made_from =
-                |known: &&StemcellEntry| known.name == vm.stemcell.name && known.version == vm.stemcell.version;
-            if let Some(stemcell) = state.stemcells.iter().find(made_from) {
-                state.current_stemcell_id = stemcell.id.clone();
-            }
-            beside.vm = Some((**vm).clone());
+            make_vm_current(state, vm);
+            beside.vm = Some(VmRecord { ready: false, ..(**vm).clone() });
         }
         Fact::VmReady { cid } => {
             let vms = beside.vm.iter_mut().chain(beside.spare.iter_mut());
             vms.filter(|vm| vm.cid == *cid).for_each(|vm| vm.ready = true);
         }
         Fact::VmSwapped { to, .. } => {
-            state.current_vm_cid = to.to_string();
             if let Some(new) = beside.spare.take_if(|spare| spare.cid == *to) {
+                make_vm_current(state, &new);
                 beside.vm = Some(VmRecord { spare: false, ..new });
             }
         }
@@ -214,6 +233,14 @@ fn apply(file: &mut StateFile, fact: &Fact) {
     }
 }
 
+fn make_vm_current(state: &mut crate::state::State, vm: &VmRecord) {
+    state.current_vm_cid = vm.cid.to_string();
+    let made_from = |known: &&StemcellEntry| known.name == vm.stemcell.name && known.version == vm.stemcell.version;
+    if let Some(stemcell) = state.stemcells.iter().find(made_from) {
+        state.current_stemcell_id = stemcell.id.clone();
+    }
+}
+
 fn make_current(state: &mut crate::state::State, disk: &DiskCid) {
     if let Some(known) = state.disks.iter().find(|known| known.cid == *disk) {
         state.current_disk_id = known.id.clone();
@@ -230,4 +257,123 @@ fn detached(disk: &mut DiskRecord) {
     disk.vm = None;
     disk.mounted = false;
     disk.hint = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use windlass_operations::ledger::{Change, Model};
+    use windlass_operations::testing::conformance::{INSTANCES, Subject};
+    use windlass_planning::records::StemcellRecord;
+
+    use super::*;
+
+    struct OnFile {
+        ledger: EnvLedger,
+        folder: tempfile::TempDir,
+    }
+
+    fn open(path: &Path) -> EnvLedger {
+        EnvLedger::new(StateFile::open(path).unwrap())
+    }
+
+    fn path(folder: &tempfile::TempDir) -> PathBuf {
+        folder.path().join("state.json")
+    }
+
+    async fn on_file() -> OnFile {
+        let folder = tempfile::tempdir().unwrap();
+        OnFile { ledger: open(&path(&folder)), folder }
+    }
+
+    /// What everybody reads says the same as what only we know.
+    fn assert_both_files_agree(file: &StateFile) {
+        let StateFile { state, beside, .. } = file;
+        assert_eq!(state.current_vm_cid, beside.vm.as_ref().map(|vm| vm.cid.to_string()).unwrap_or_default());
+        let listed: Vec<_> = state.disks.iter().map(|disk| (&disk.cid, disk.size, &disk.cloud_properties)).collect();
+        let known: Vec<_> = beside.disks.iter().map(|disk| (&disk.cid, disk.size, &disk.cloud_properties)).collect();
+        assert_eq!(listed, known);
+        if let Some(active) = beside.disks.iter().find(|disk| disk.active) {
+            assert_eq!(file.current_disk().map(|disk| &disk.cid), Some(&active.cid));
+        }
+    }
+
+    #[async_trait]
+    impl Subject for OnFile {
+        fn ledger(&self) -> &dyn Ledger {
+            &self.ledger
+        }
+
+        async fn records(&self) -> Model {
+            let file = self.ledger.look();
+            assert_both_files_agree(&file);
+            let stemcell = |known: &StemcellEntry| StemcellRecord {
+                id: 0,
+                name: known.name.clone(),
+                version: known.version.clone(),
+                operating_system: String::new(),
+                cpi: String::new(),
+                cid: known.cid.clone(),
+                api_version: known.api_version,
+                deployments: Vec::new(),
+            };
+            let beside = &file.beside;
+            Model {
+                stemcells: file.state.stemcells.iter().map(stemcell).collect(),
+                vms: beside.vm.iter().chain(&beside.spare).cloned().collect(),
+                disks: beside.disks.clone(),
+                ..Model::default()
+            }
+        }
+
+        async fn reopened(self) -> Self {
+            drop(self.ledger);
+            OnFile { ledger: open(&path(&self.folder)), folder: self.folder }
+        }
+
+        fn keeps(mut model: Model) -> Model {
+            // BOSH's list of disks has no orphans: a disk that is not the current one is deleted at the end of a run.
+            model.disks.append(&mut model.orphan_disks);
+            // BOSH's state file knows of one VM; nothing that create-env does puts another in its place, so none is given up.
+            model.orphaned_vms.clear();
+            // BOSH's list of stemcells has only what is needed to find one again.
+            model.stemcells.iter_mut().for_each(|stemcell| stemcell.operating_system.clear());
+            // The state file is the one instance.
+            model.instances.clear();
+            model
+        }
+
+        /// One instance with one disk, of which create-env takes no snapshots, and which adopts none.
+        fn takes(fact: &Fact) -> bool {
+            match fact {
+                Fact::VmCreated { vm } => vm.instance == INSTANCES[0],
+                Fact::DiskCreated { disk } => disk.instance == INSTANCES[0] && disk.name.is_empty(),
+                Fact::DiskAdopted { .. } | Fact::SnapshotTaken { .. } | Fact::InstanceRemoved { .. } => false,
+                _ => true,
+            }
+        }
+    }
+
+    windlass_operations::ledger_conformance!(on_file);
+
+    fn reboot() -> Intent {
+        let change = Change::RebootVm { cid: windlass_contract::VmCid::new("vm-1").unwrap() };
+        let id = RequestId::random();
+        Intent { id, task: None, cpi: String::new(), stemcell_version: None, change, child: None, doubt: None }
+    }
+
+    /// Otherwise the next change that is written writes it as well, and the next run repeats what nobody ever tried.
+    #[tokio::test]
+    async fn an_intent_that_could_not_be_written_is_forgotten() {
+        let OnFile { ledger, folder } = on_file().await;
+        // Nothing can be put in the place of a folder that is not empty.
+        let beside = ledger.look().beside(".json");
+        std::fs::create_dir_all(beside.join("in the way")).unwrap();
+        ledger.write_intent(&reboot()).await.unwrap_err();
+        std::fs::remove_dir_all(&beside).unwrap();
+        ledger.record(&Fact::Nothing).await.unwrap();
+        drop(ledger);
+        assert!(open(&path(&folder)).intents().await.unwrap().is_empty());
+    }
 }

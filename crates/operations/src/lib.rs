@@ -9,6 +9,7 @@
 //! - [`steps`]: every operation as a table of steps.
 //! - [`settle`]: what becomes of intents that an earlier run left open.
 //! - [`clock`]: times as the API and the records write them.
+//! - `testing`: a ledger in memory, and what every ledger must do; with the feature of that name.
 
 pub mod agents;
 pub mod clock;
@@ -17,3 +18,5 @@ pub mod ledger;
 mod send;
 pub mod settle;
 pub mod steps;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -56,7 +56,8 @@ impl Store {
         .bind(intent.cpi.as_str())
         .bind(intent.stemcell_version.map(|version| i64::from(version.0)))
         .bind(to_json("intents.change_json", &intent.change)?)
-        .bind(clock::now())
+        // Read for their order alone. Older directors wrote seconds, which are less.
+        .bind(clock::now_in_microseconds())
         .execute(transaction.connection())
         .await?;
         events::intent_begins(&mut transaction, intent).await?;

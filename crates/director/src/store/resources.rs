@@ -43,7 +43,8 @@ pub struct OrphanedVm {
     pub orphaned_at: i64,
 }
 
-fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
+/// From the columns `record`, `ready` and `spare`.
+pub(super) fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
     let record: String = row.try_get("record")?;
     let mut record: VmRecord = from_json("vms.record", &record)?;
     record.ready = row.try_get::<i64, _>("ready")? != 0;

@@ -10,6 +10,7 @@
 
 mod change;
 mod fact;
+mod model;
 mod open_intent;
 
 use async_trait::async_trait;
@@ -19,6 +20,7 @@ use windlass_durable::process::ProcessIdentity;
 
 pub use change::{Change, NewDisk, NewStemcell, NewVm};
 pub use fact::Fact;
+pub use model::Model;
 pub use open_intent::{IntentEnd, IntentOutcome, OpenIntent};
 
 /// A change that was written down before it was tried.
@@ -50,6 +52,13 @@ pub struct LedgerError {
     pub place: String,
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl LedgerError {
+    /// Whether it failed because somebody else ended the intent, or nobody wrote it.
+    pub fn is_not_one_intent(&self) -> bool {
+        self.source.is::<NotOneIntent>()
+    }
 }
 
 /// why an intent could not be changed: the records must have exactly one of its id
