@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use windlass_contract::cpi::methods::Info;
-use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, Redactor, Request, redact};
+use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, MethodName, Redactor, Request, redact};
 use windlass_contract::{ApiVersion, Object, RequestId};
 use windlass_durable::process::ProcessIdentity;
 
@@ -67,6 +67,9 @@ pub struct PreparedCall<M> {
     method: PhantomData<fn() -> M>,
 }
 
+/// Takes the arguments, the answer to them, and the version that it was given in; says what is wrong with the answer.
+pub type ReadAnswer<'a> = dyn FnMut(&[Value], Value, ApiVersion) -> Result<(), String> + Send + 'a;
+
 /// A CPI with the properties of one cpi-config entry.
 #[derive(Debug)]
 pub struct Cpi {
@@ -116,8 +119,8 @@ impl Cpi {
     }
 
     async fn negotiate(&self) -> Result<Negotiated, CallError> {
-        let request = self.request::<Info>(Vec::new(), None, None, RequestId::random());
-        let info = match self.exchange::<Info>(&request, &()).await {
+        let request = self.request(Info::NAME, Vec::new(), None, None, RequestId::random());
+        let info = match self.exchange(&request, Info::DECLARATION.longest_answer, &()).await {
             Ok(result) => decoded(&result).map(Some),
             Err(CallError::Cpi { source, .. }) if source.is_not_implemented() => Ok(None),
             Err(error) => return Err(error),
@@ -139,7 +142,7 @@ impl Cpi {
         request_id: RequestId,
     ) -> Result<PreparedCall<M>, CallError> {
         let version = self.negotiated().await?.version;
-        let request = self.request::<M>(method.to_arguments(), Some(version), stemcell_version, request_id);
+        let request = self.request(M::NAME, method.to_arguments(), Some(version), stemcell_version, request_id);
         Ok(PreparedCall { request, method: PhantomData })
     }
 
@@ -150,13 +153,7 @@ impl Cpi {
         observer: &impl CallObserver,
     ) -> Result<M::Answer, CallError> {
         let request = call.request;
-        let result = self.exchange::<M>(&request, observer).await;
-        if let Err(CallError::Cpi { source, .. }) = &result
-            && source.kind.as_str() == VERSION_REFUSED
-        {
-            *self.negotiated.lock().await = None;
-        }
-        let result = result?;
+        let result = self.sent(&request, M::DECLARATION.longest_answer, observer).await?;
         let version = request.api_version.unwrap_or(ApiVersion::V1);
         decoded(&result)
             .and_then(|value| M::read_answer(&request.arguments, value, version))
@@ -173,8 +170,42 @@ impl Cpi {
         self.send(prepared, &()).await
     }
 
-    fn request<M: Method>(
+    /// Prepares and sends a method that only its name and arguments are known of, as behind a trait object.
+    pub async fn ask(
         &self,
+        (method, arguments): (MethodName, Vec<Value>),
+        stemcell_version: Option<ApiVersion>,
+        request_id: RequestId,
+        observer: &impl CallObserver,
+        read: &mut ReadAnswer<'_>,
+    ) -> Result<(), CallError> {
+        let version = self.negotiated().await?.version;
+        let request = self.request(method.as_str(), arguments, Some(version), stemcell_version, request_id);
+        let result = self.sent(&request, method.declaration().longest_answer, observer).await?;
+        decoded(&result)
+            .and_then(|value| read(&request.arguments, value, version))
+            .map_err(|what| invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
+    }
+
+    /// A CPI that refuses the version is asked again which one it speaks.
+    async fn sent(
+        &self,
+        request: &Request,
+        longest_answer: usize,
+        observer: &impl CallObserver,
+    ) -> Result<Box<RawValue>, CallError> {
+        let result = self.exchange(request, longest_answer, observer).await;
+        if let Err(CallError::Cpi { source, .. }) = &result
+            && source.kind.as_str() == VERSION_REFUSED
+        {
+            *self.negotiated.lock().await = None;
+        }
+        result
+    }
+
+    fn request(
+        &self,
+        method: &str,
         arguments: Vec<Value>,
         api_version: Option<ApiVersion>,
         stemcell_version: Option<ApiVersion>,
@@ -186,16 +217,17 @@ impl Cpi {
             vm: None,
             properties: self.options.properties.clone(),
         };
-        Request { method: M::NAME.to_owned(), arguments, context: context.with_stemcell(stemcell_version), api_version }
+        Request { method: method.to_owned(), arguments, context: context.with_stemcell(stemcell_version), api_version }
     }
 
-    async fn exchange<M: Method>(
+    async fn exchange(
         &self,
         request: &Request,
+        longest_answer: usize,
         observer: &impl CallObserver,
     ) -> Result<Box<RawValue>, CallError> {
         let begun = Instant::now();
-        let result = self.run(request, M::DECLARATION.longest_answer, observer).await;
+        let result = self.run(request, longest_answer, observer).await;
         if let Some(meter) = &self.meter {
             meter.called(&request.method, begun.elapsed(), result.is_ok());
         }

@@ -31,7 +31,7 @@ pub mod negotiation;
 mod origin;
 pub mod response;
 
-pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall};
+pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall, ReadAnswer};
 pub use command::{CpiCommand, Environment};
 pub use error::CallError;
 pub use negotiation::Negotiated;

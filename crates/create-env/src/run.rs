@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use windlass_contract::cpi::methods::HasVm;
 use windlass_contract::version::SettingsFrom;
-use windlass_contract::{AgentId, ApiVersion, Networks, Object, RequestId, Secret};
+use windlass_contract::{AgentId, ApiVersion, Networks, Object, Secret};
 use windlass_cpi_client::{CallError, Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_durable::file;
 use windlass_manifest::{Document, Findings, ParseError};
@@ -241,8 +241,7 @@ impl Cloud {
     async fn has_vm(&self, vm: &VmRecord) -> Result<bool, EnvError> {
         let cpi = self.clouds.cpi("")?;
         let method = HasVm { vm_cid: vm.cid.clone() };
-        let prepared = cpi.prepare(&method, vm.stemcell.api_version, RequestId::random()).await?;
-        Ok(cpi.send(prepared, &()).await?)
+        Ok(cpi.call(&method, vm.stemcell.api_version).await?)
     }
 
     /// Asks the cloud and the agent how a VM on record is.

@@ -3,11 +3,13 @@
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use async_trait::async_trait;
 use windlass_contract::cpi::ErrorType;
 use windlass_contract::{ApiVersion, RequestId, explain};
-use windlass_cpi_client::{CallError, CallObserver, Cpi};
+use windlass_cpi_client::{CallError, Cpi};
 use windlass_durable::process::ProcessIdentity;
 
+use crate::cpi_caller::{CallWatcher, CpiCaller};
 use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, OpenIntent};
 
 /// The CPIs. While none is configured, the default one with the empty name serves everything.
@@ -22,7 +24,7 @@ pub struct Clouds {
 pub struct DrivenCpi {
     /// Its name, and the names that it had before.
     pub names: Vec<String>,
-    pub cpi: Arc<Cpi>,
+    pub cpi: Arc<dyn CpiCaller>,
     /// Whether disks are made larger in place.
     pub resizes_disks: bool,
 }
@@ -116,7 +118,7 @@ impl Clouds {
     }
 
     /// A CPI by its name, or by one that it had.
-    pub fn cpi(&self, name: &str) -> Result<Arc<Cpi>, ChangeError> {
+    pub fn cpi(&self, name: &str) -> Result<Arc<dyn CpiCaller>, ChangeError> {
         self.driven(name).map(|driven| driven.cpi)
     }
 
@@ -195,7 +197,7 @@ impl Clouds {
     /// Asks the CPI once. The intent stays open, whatever it answers.
     async fn ask(&self, who: OnBehalfOf<'_>, open: &OpenIntent<'_>) -> Result<Result<Fact, CallError>, ChangeError> {
         let cpi = self.cpi(&open.cpi)?;
-        Ok(open.change.send(&cpi, &open.id, open.stemcell_version, &Observer { who, open }).await)
+        Ok(open.change.send(&*cpi, &open.id, open.stemcell_version, &Observer { who, open }).await)
     }
 }
 
@@ -226,12 +228,13 @@ struct Observer<'a> {
     open: &'a OpenIntent<'a>,
 }
 
-impl CallObserver for Observer<'_> {
+#[async_trait]
+impl CallWatcher for Observer<'_> {
     async fn spawned(&self, child: ProcessIdentity) -> io::Result<()> {
         self.open.note_child(child).await.map_err(io::Error::other)
     }
 
-    fn stderr_line(&self, line: &str) {
+    fn log_line(&self, line: &str) {
         (self.who.log)(line);
     }
 }

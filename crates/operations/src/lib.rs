@@ -6,14 +6,17 @@
 //! - [`ledger`]: the rule by which nothing is ever lost: intent, then action, then fact.
 //! - [`clouds`]: the way to CPIs; `send` turns a change into a call and its answer into a fact.
 //! - [`agents`]: the way to agents, with their certificates and passwords.
+//! - [`cpi_caller`], [`agent_caller`]: what the steps ask of a CPI and of an agent, for tests that have neither.
 //! - [`steps`]: every operation as a table of steps.
 //! - [`settle`]: what becomes of intents that an earlier run left open.
 //! - [`clock`]: times as the API and the records write them.
 //! - `testing`: a ledger in memory, and what every ledger must do; with the feature of that name.
 
+pub mod agent_caller;
 pub mod agents;
 pub mod clock;
 pub mod clouds;
+pub mod cpi_caller;
 pub mod ledger;
 mod send;
 pub mod settle;

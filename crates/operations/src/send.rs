@@ -6,22 +6,23 @@ use windlass_contract::cpi::methods::{
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
 use windlass_contract::{ApiVersion, MiB, RequestId};
-use windlass_cpi_client::{CallError, CallObserver, Cpi};
+use windlass_cpi_client::CallError;
 use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
 
 use crate::clock;
+use crate::cpi_caller::{CallWatcher, CpiCaller};
 use crate::ledger::{Change, Fact, NewDisk, NewVm};
 
 impl Change {
     /// Asks the CPI, and says what is true then.
     pub async fn send(
         &self,
-        cpi: &Cpi,
+        cpi: &dyn CpiCaller,
         id: &RequestId,
         stemcell_version: Option<ApiVersion>,
-        observer: &impl CallObserver,
+        watcher: &dyn CallWatcher,
     ) -> Result<Fact, CallError> {
-        let call = Call { cpi, id, stemcell_version, observer };
+        let call = Call { cpi, id, stemcell_version, watcher };
         Ok(match self.clone() {
             Self::CreateStemcell { stemcell, image } => {
                 let cloud_properties = Some(stemcell.cloud_properties.clone());
@@ -102,21 +103,20 @@ impl Change {
     }
 }
 
-struct Call<'a, O> {
-    cpi: &'a Cpi,
+struct Call<'a> {
+    cpi: &'a dyn CpiCaller,
     id: &'a RequestId,
     stemcell_version: Option<ApiVersion>,
-    observer: &'a O,
+    watcher: &'a dyn CallWatcher,
 }
 
-impl<O: CallObserver> Call<'_, O> {
-    async fn send<M: Method + Send + Sync>(&self, method: M) -> Result<M::Answer, CallError> {
-        let prepared = self.cpi.prepare(&method, self.stemcell_version, self.id.clone()).await?;
-        self.cpi.send(prepared, self.observer).await
+impl Call<'_> {
+    async fn send<M: Method<Answer: Send> + Send + Sync>(&self, method: M) -> Result<M::Answer, CallError> {
+        self.cpi.send(&method, self.stemcell_version, self.id.clone(), self.watcher).await
     }
 
     /// What the cloud failed to remove and does not have was removed before the failure.
-    async fn unless_gone<M: Method<Answer = bool>>(
+    async fn unless_gone<M: Method<Answer = bool> + Sync>(
         &self,
         answer: Result<(), CallError>,
         has: M,

@@ -175,7 +175,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Asks a cloud; none where it cannot say.
-    async fn ask<M: Method + Send + Sync>(&self, cpi: &str, question: &M) -> Option<M::Answer> {
+    async fn ask<M: Method<Answer: Send> + Send + Sync>(&self, cpi: &str, question: &M) -> Option<M::Answer> {
         match self.director.clouds.cpi(cpi).ok()?.call(question, None).await {
             Ok(answer) => Some(answer),
             Err(error) => {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use windlass_agent_client::{Agent, Outcome};
+use windlass_agent_client::Outcome;
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
 pub use attach_disk::AttachDisk;
@@ -39,7 +39,7 @@ pub use stop_instance::StopInstance;
 pub use swap_vm::SwapVm;
 pub use work::{InstanceWork, WorkError};
 
-use crate::agents::Agents;
+use crate::agent_caller::{AgentCaller, AgentsOfVms};
 use crate::clock;
 use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
@@ -262,7 +262,7 @@ pub struct Context {
     /// The clouds.
     pub clouds: Clouds,
     /// The agents.
-    pub agents: Arc<Agents>,
+    pub agents: Arc<dyn AgentsOfVms>,
     /// Who listens.
     pub progress: Arc<dyn Progress>,
     /// The task.
@@ -386,8 +386,8 @@ impl Context {
         StepError::NotOnRecord { instance: self.instance.to_string(), what: what.into() }
     }
 
-    fn agent(&self, vm: &VmRecord) -> Agent {
-        self.agents.of(vm)
+    fn agent(&self, vm: &VmRecord) -> Box<dyn AgentCaller> {
+        self.agents.agent_of(vm)
     }
 
     /// What a cloud shows about a VM.

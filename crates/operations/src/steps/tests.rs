@@ -1,6 +1,7 @@
 //! The three faults that every table must stand: a step fails, its undo fails, the operation is run again.
 
 use super::*;
+use crate::agents::Agents;
 use crate::ledger::{Intent, IntentEnd};
 use windlass_contract::RequestId;
 use windlass_durable::process::ProcessIdentity;
