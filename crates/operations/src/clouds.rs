@@ -189,8 +189,12 @@ impl Clouds {
         }
         match self.ask(who, &open).await? {
             Ok(fact) => settled(open, fact).await,
-            Err(cause) if cause.effect_is_unknown() => doubtful(open, cause).await,
-            Err(cause) => refused(open, cause).await,
+            // Whatever came of this try, the one before may have had an effect. A CPI that answers and remembers requests
+            // knows of it; otherwise nobody does.
+            Err(cause) if cause.cpi_error().is_some() && self.replays(&open).await => refused(open, cause).await,
+            // Nothing exists because of it.
+            Err(cause) if open.change.is_light() => refused(open, cause).await,
+            Err(cause) => doubtful(open, cause).await,
         }
     }
 
