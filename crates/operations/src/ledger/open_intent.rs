@@ -1,9 +1,18 @@
 //! The life of an intent: written before anything is tried, ended exactly once.
 
+use std::time::Duration;
+
 use windlass_contract::RequestId;
 use windlass_durable::process::ProcessIdentity;
 
 use super::{Fact, Intent, Ledger, LedgerError};
+
+/// The pauses before the end of an intent is tried to be written again. The cloud has done its part, and what is done next
+/// relies on it: an intent that stays open is repeated by the next start, whatever was done meanwhile.
+const PAUSES: [Duration; 3] = match cfg!(test) {
+    true => [Duration::ZERO; 3],
+    false => [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(5)],
+};
 
 /// An intent that is on disk, and of which nobody knows yet how it ended.
 ///
@@ -96,6 +105,17 @@ impl OpenIntent<'_> {
     }
 
     async fn end(self, outcome: IntentOutcome<'_>) -> Result<(), LedgerError> {
-        self.ledger.end_intent(IntentEnd { id: &self.intent.id, outcome }).await
+        let end = || self.ledger.end_intent(IntentEnd { id: &self.intent.id, outcome });
+        for pause in PAUSES {
+            match end().await {
+                Err(error) if !error.is_not_one_intent() => {
+                    let error = windlass_contract::explain(&error);
+                    tracing::warn!(intent = %self.intent.id, error, "the end of an intent was not written; trying again");
+                    tokio::time::sleep(pause).await;
+                }
+                other => return other,
+            }
+        }
+        end().await
     }
 }
