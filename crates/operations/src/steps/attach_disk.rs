@@ -29,6 +29,10 @@ pub struct AttachDisk {
     pub named: Vec<DiskAssociation>,
     /// Whether it is the instance's disk from then on.
     pub takes_over: bool,
+    /// The disk whose data it gets, and which must be mounted before it.
+    pub replaces: Option<DiskRecord>,
+    /// Whether it was attached before, or the agent was asked to mount it and did not confirm that it is unmounted.
+    pub may_be_mounted: bool,
 }
 
 static STEPS: &[Step<AttachDisk>] = &[
@@ -89,7 +93,19 @@ impl AttachDisk {
         disk: Option<DiskRecord>,
         named: Vec<DiskAssociation>,
     ) -> Self {
-        Self { context, vm, spec, disk, hint: None, agent_has_hint: false, named, takes_over: true }
+        let may_be_mounted = disk.as_ref().is_some_and(|disk| disk.vm.as_ref() == Some(&vm.cid));
+        Self {
+            context,
+            vm,
+            spec,
+            disk,
+            hint: None,
+            agent_has_hint: false,
+            named,
+            takes_over: true,
+            replaces: None,
+            may_be_mounted,
+        }
     }
 
     fn has_name(&self) -> bool {
@@ -119,6 +135,10 @@ async fn attach(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn detach(op: &mut AttachDisk) -> Result<(), StepError> {
+    // A disk must not vanish under what is mounted. It stays attached, on record as such, and the next run goes on from there.
+    if op.may_be_mounted {
+        return Ok(());
+    }
     let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk()?.cid.clone() };
     op.context.perform_on(&op.vm, change).await.map(drop)
 }
@@ -146,6 +166,13 @@ async fn set_metadata(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn mount(op: &mut AttachDisk) -> Result<(), StepError> {
+    // Some clouds restart the VM to attach a disk, and some of those agents come back without the other one.
+    if let Some(old) = &op.replaces
+        && !op.context.is_mounted(&op.vm, &old.cid).await?
+    {
+        op.context.mount(&op.vm, &old.cid, old.hint.as_ref()).await?;
+    }
+    op.may_be_mounted = true;
     let (agent, cid) = (op.context.agent(&op.vm), &op.disk()?.cid);
     match &op.hint {
         Some(hint) if !op.agent_has_hint => Ok(agent.mount_disk_as_before(cid, hint).await?),
@@ -159,6 +186,7 @@ async fn unmount(op: &mut AttachDisk) -> Result<(), StepError> {
     if agent.list_disk().await?.contains(cid) {
         agent.unmount_disk(cid).await?;
     }
+    op.may_be_mounted = false;
     Ok(())
 }
 
@@ -180,3 +208,11 @@ async fn record_mounted(op: &mut AttachDisk) -> Result<(), StepError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_detached_disk("").wants_disk("", 64));
+#[cfg(test)]
+super::fault_tests::fault_tests!(
+    faults_with_a_name,
+    Scene::with_vm().with_detached_disk("data").wants_disk("data", 64)
+);

@@ -54,3 +54,6 @@ pub(super) async fn create(context: &Context, vm: &VmRecord, spec: &DiskSpec) ->
         other => Err(StepError::wrong_fact("create_disk", &other)),
     }
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().wants_disk("", 64));

@@ -192,3 +192,8 @@ async fn record_ready(op: &mut CreateVm) -> Result<(), StepError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::without_vm());
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults_of_a_spare_one, Scene::with_vm().wants_spare_vm());

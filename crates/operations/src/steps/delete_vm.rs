@@ -33,3 +33,6 @@ async fn delete(op: &mut DeleteVm) -> Result<(), StepError> {
     let change = Change::DeleteVm { cid: op.vm.cid.clone() };
     op.context.perform(&op.vm.cpi, op.vm.stemcell.api_version, change).await.map(drop)
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_no_vm());

@@ -53,3 +53,6 @@ async fn detach(op: &mut DetachDisk) -> Result<(), StepError> {
     let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk.cid.clone() };
     op.context.perform_on(&op.vm, change).await.map(drop)
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk(""));

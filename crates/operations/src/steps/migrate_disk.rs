@@ -101,6 +101,7 @@ async fn attach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
     let mut attach = AttachDisk::new(context, vm, op.spec.clone(), None, named);
     // Not before it has the data.
     attach.takes_over = false;
+    attach.replaces = Some(op.old.clone()).filter(|_| !op.has_name());
     run(&mut attach).await?;
     op.new = attach.disk;
     Ok(())
@@ -142,3 +143,8 @@ async fn detach_old(op: &mut MigrateDisk) -> Result<(), StepError> {
 async fn orphan_old(op: &mut MigrateDisk) -> Result<(), StepError> {
     Ok(op.context.ledger.record(&Fact::DiskOrphaned { disk: op.old.cid.clone() }).await?)
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_disk("", 32));
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults_with_a_name, Scene::with_vm().with_disk("data").wants_disk("data", 32));

@@ -428,4 +428,6 @@ fn text_entries<const N: usize>(entries: [(&str, String); N]) -> impl Iterator<I
 }
 
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod tests;

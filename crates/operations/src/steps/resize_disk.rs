@@ -154,3 +154,6 @@ mod tests {
         assert_eq!(has_grown(Some(60_000), None, 64), None);
     }
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_disk("", 128).in_all_clouds());

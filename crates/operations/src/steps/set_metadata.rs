@@ -50,3 +50,6 @@ async fn name_disks(op: &mut SetMetadata) -> Result<(), StepError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_names());

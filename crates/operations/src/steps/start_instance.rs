@@ -135,3 +135,6 @@ fn not_running(op: &StartInstance, state: &AgentState) -> StepError {
     let failing: Vec<String> = state.processes.iter().filter(fails).filter_map(name).collect();
     StepError::NotRunning { instance: op.context.instance.to_string(), state: state.job_state.clone(), failing }
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_disk("", 64).wants_jobs(true));

@@ -57,3 +57,6 @@ async fn drain(op: &mut StopInstance) -> Result<(), StepError> {
 async fn stop(op: &mut StopInstance) -> Result<(), StepError> {
     Ok(op.context.agent(&op.vm).stop().await?)
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_disk("", 64).running().wants_jobs(false));

@@ -47,3 +47,6 @@ async fn switch_off(op: &mut SwapVm) -> Result<(), StepError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::with_vm().with_spare_vm().wants_swap());

@@ -1,10 +1,6 @@
-//! The three faults that every table must stand: a step fails, its undo fails, the operation is run again.
+//! In which order a table is carried out and taken back. What each operation stands is tested in its file.
 
 use super::*;
-use crate::agents::Agents;
-use crate::ledger::{Intent, IntentEnd};
-use windlass_contract::RequestId;
-use windlass_durable::process::ProcessIdentity;
 
 /// A table of four steps that notes what happens to it.
 #[derive(Debug)]
@@ -71,29 +67,6 @@ impl Operation for Toy {
     }
 }
 
-/// A ledger for tables that need none.
-#[derive(Debug)]
-struct NoLedger;
-
-#[async_trait::async_trait]
-impl Ledger for NoLedger {
-    async fn write_intent(&self, _: &Intent) -> Result<(), LedgerError> {
-        Ok(())
-    }
-    async fn note_child(&self, _: &RequestId, _: ProcessIdentity) -> Result<(), LedgerError> {
-        Ok(())
-    }
-    async fn end_intent(&self, _: IntentEnd<'_>) -> Result<(), LedgerError> {
-        Ok(())
-    }
-    async fn record(&self, _: &Fact) -> Result<(), LedgerError> {
-        Ok(())
-    }
-    async fn intents(&self) -> Result<Vec<Intent>, LedgerError> {
-        Ok(Vec::new())
-    }
-}
-
 #[derive(Debug, Default)]
 struct Listener {
     cancelled: bool,
@@ -109,26 +82,7 @@ impl Progress for Listener {
 }
 
 fn toy(listener: Listener) -> Toy {
-    let folder = tempfile::tempdir().unwrap();
-    let authority = windlass_pki::Authority::open(folder.path()).unwrap();
-    let client = authority.director_client(folder.path()).unwrap();
-    let instance = InstanceIdentity {
-        director: "d".into(),
-        deployment: "redis".into(),
-        group: "db".into(),
-        index: 0,
-        id: "uuid".into(),
-        az: None,
-        tags: Object::new(),
-    };
-    let context = Context {
-        ledger: Arc::new(NoLedger),
-        clouds: Clouds::none(),
-        agents: Arc::new(Agents::new(authority, &client, Object::new()).unwrap()),
-        progress: Arc::new(listener),
-        task: None,
-        instance: Arc::new(instance),
-    };
+    let context = Context { progress: Arc::new(listener), ..fault_tests::context() };
     Toy { context, fail_at: None, fail_undo_of: None, done: Vec::new(), log: Vec::new() }
 }
 
@@ -159,19 +113,6 @@ async fn a_failed_undo_is_kept_beside_the_first_error_and_stops_nothing() {
     );
     assert!(told.ends_with("undo 3 has no luck on record; plan again"), "the cause is told as well: {told}");
     assert!(toy.log.contains(&"undo 1".to_owned()));
-}
-
-#[tokio::test]
-async fn run_again_after_a_failure_it_ends_as_if_nothing_had_failed() {
-    for fail_at in 1..=TOY_STEPS.len() {
-        let mut toy = toy(Listener::default());
-        toy.fail_at = Some(fail_at);
-        run(&mut toy).await.unwrap_err();
-        toy.fail_at = None;
-        run(&mut toy).await.unwrap();
-        toy.done.sort_unstable();
-        assert_eq!(toy.done, [1, 2, 3, 4]);
-    }
 }
 
 #[tokio::test]
