@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass_contract::DiskCid;
-use windlass_operations::steps::Progress;
+use windlass_operations::steps::{Progress, StepId};
 
 use crate::ledger::EnvLedger;
 
@@ -126,8 +126,8 @@ impl Report {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// The line of the original for a step of the director's operations; none for one that the original does not show.
-    fn title(&self, status: &str) -> Option<String> {
+    /// BOSH's line for a step of an operation; none for one that BOSH does not show.
+    fn title(&self, step: StepId) -> Option<String> {
         let instance = format!("'{}/0'", self.group);
         let ledger = self.ledger.as_ref()?;
         let file = ledger.look();
@@ -136,29 +136,54 @@ impl Report {
         let is_attached = |cid: &DiskCid| file.beside.disks.iter().any(|disk| disk.cid == *cid && disk.vm.is_some());
         let shown = |disk: Option<DiskCid>| disk.map(|cid| format!(" '{cid}'")).unwrap_or_default();
         let disk = shown(self.disk.clone());
-        Some(match status {
-            "executing pre-stop" => format!("Running the pre-stop scripts {instance}"),
-            "executing drain" => format!("Draining jobs on instance {instance}"),
-            "stopping jobs" => format!("Stopping jobs on instance {instance}"),
-            "executing post-stop" => format!("Running the post-stop scripts {instance}"),
-            "unmounting disk" => format!("Unmounting disk{disk}"),
-            "deleting VM" => format!("Deleting VM '{vm}'"),
-            "creating VM" => format!("Creating VM for instance {instance}"),
-            "waiting for the agent" if !file.is_ready() => format!("Waiting for the agent on VM '{vm}' to be ready"),
-            "creating disk" => "Creating disk".to_owned(),
-            "attaching disk" => {
+        // Without an arm for the others: whoever adds a step decides about its line.
+        Some(match step {
+            StepId::PreStop => format!("Running the pre-stop scripts {instance}"),
+            StepId::Drain => format!("Draining jobs on instance {instance}"),
+            StepId::StopJobs => format!("Stopping jobs on instance {instance}"),
+            StepId::PostStop => format!("Running the post-stop scripts {instance}"),
+            StepId::UnmountDisk => format!("Unmounting disk{disk}"),
+            StepId::DeleteVm => format!("Deleting VM '{vm}'"),
+            StepId::CreateVm => format!("Creating VM for instance {instance}"),
+            StepId::WaitForAgent if !file.is_ready() => format!("Waiting for the agent on VM '{vm}' to be ready"),
+            StepId::CreateDisk => "Creating disk".to_owned(),
+            StepId::AttachDisk => {
                 // While a disk is attached, it is the one that takes its place.
                 let disk = self.disk.clone().filter(|disk| !is_attached(disk)).or(newest);
                 format!("Attaching disk{} to VM '{vm}'", shown(disk))
             }
-            "resizing disk" => format!("Resizing disk{disk}"),
-            "migrating disk" => format!("Migrating disk content from{disk} to{}", shown(newest)),
-            "detaching disk" | "detaching the old disk" => format!("Detaching disk{disk}"),
-            "configuring jobs" => format!("Updating instance {instance}"),
-            "executing pre-start" => format!("Running the pre-start scripts {instance}"),
-            "starting jobs" => format!("Waiting for instance {instance} to be running"),
-            "executing post-start" => format!("Running the post-start scripts {instance}"),
-            _ => return None,
+            StepId::ResizeDisk => format!("Resizing disk{disk}"),
+            StepId::MigrateDisk => format!("Migrating disk content from{disk} to{}", shown(newest)),
+            StepId::DetachDisk | StepId::DetachOldDisk => format!("Detaching disk{disk}"),
+            StepId::ConfigureJobs => format!("Updating instance {instance}"),
+            StepId::PreStart => format!("Running the pre-start scripts {instance}"),
+            StepId::StartJobs => format!("Waiting for instance {instance} to be running"),
+            StepId::PostStart => format!("Running the post-start scripts {instance}"),
+            // An agent that was there before is not waited for long.
+            StepId::WaitForAgent
+            | StepId::NameVm
+            | StepId::NameDisks
+            | StepId::UpdateSettings
+            | StepId::IntroduceAgent
+            | StepId::RecordVm
+            | StepId::SwapVms
+            | StepId::SwitchOldVmOff
+            | StepId::TellHint
+            | StepId::NameDisk
+            | StepId::MountDisk
+            | StepId::AssociateDisk
+            | StepId::RecordDisk
+            | StepId::ForgetDisk
+            | StepId::MountOldDisk
+            | StepId::AttachNewDisk
+            | StepId::RecordNewDisk
+            | StepId::OrphanOldDisk
+            | StepId::LookAtDisk
+            | StepId::ReleaseDisk
+            | StepId::TakeDiskBack
+            | StepId::CompareSizes
+            | StepId::RecordSize
+            | StepId::CheckDisk => return None,
         })
     }
 
@@ -176,10 +201,10 @@ impl Report {
 }
 
 impl Progress for Report {
-    fn status(&self, status: &str) {
-        match self.title(status) {
+    fn status(&self, step: StepId) {
+        match self.title(step) {
             Some(title) => self.begin_step(&title),
-            None => self.screen.status(status),
+            None => self.screen.status(step.name()),
         }
     }
 
@@ -195,9 +220,9 @@ impl Progress for Report {
         self.is_stopped()
     }
 
-    fn failed(&self, status: &str) {
+    fn failed(&self, step: StepId) {
         self.end_step(&End::Failed);
-        if status == "waiting for the agent" {
+        if step == StepId::WaitForAgent {
             self.show_console();
         }
     }

@@ -10,7 +10,7 @@ use windlass_contract::cpi::ErrorType;
 use windlass_contract::{DiskCid, RequestId, explain};
 use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
-use windlass_operations::steps::{Progress, StepError};
+use windlass_operations::steps::{Progress, StepError, StepId};
 use windlass_planning::desired::Count;
 use windlass_planning::plan::{Action, ActionKind, Current, CurrentInstance, InstancePlan, Wish, plan_state_change};
 use windlass_planning::problems::{OpenProblem, Problem, Resolution};
@@ -241,7 +241,7 @@ impl Scene<'_> {
             self.director.store.record(&Fact::DiskUnmounted { disk: disk.cid.clone() }).await?;
         }
         self.perform(part, &vm.cpi, vm, Change::RebootVm { cid: vm.cid.clone() }).await?;
-        part.status("waiting for the agent");
+        part.status(StepId::WaitForAgent);
         let agent = self.director.agents.of(vm);
         agent.wait_until_ready(BOOT).await.map_err(StepError::from)?;
         let Some(disk) = disk else { return Ok(()) };

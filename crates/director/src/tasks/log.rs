@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use windlass_contract::explain;
 use windlass_operations::clock;
-use windlass_operations::steps::Progress;
+use windlass_operations::steps::{Progress, StepId};
 
 /// A kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +209,8 @@ impl EventPart {
 }
 
 impl Progress for EventPart {
-    fn status(&self, status: &str) {
+    fn status(&self, step: StepId) {
+        let status = step.name();
         let done = self.steps.fetch_add(1, Ordering::SeqCst);
         self.note("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": status})));
         self.stage.log.debug(&format!("{}: {status}", self.label));

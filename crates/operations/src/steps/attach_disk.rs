@@ -7,7 +7,8 @@ use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, Operation, RESTART, Step, StepError, create_disk};
+use super::step::steps;
+use super::{Context, Operation, RESTART, StepError, create_disk};
 use crate::ledger::{Change, Fact};
 
 /// A disk to be attached.
@@ -35,42 +36,17 @@ pub struct AttachDisk {
     pub may_be_mounted: bool,
 }
 
-static STEPS: &[Step<AttachDisk>] = &[
+steps! { AttachDisk:
     // Not undone: an empty disk is kept on record, used by the next try, and orphaned if there is none.
-    Step { name: "creating disk", is_done: |op| op.disk.is_some(), act: |op| Box::pin(create(op)), undo: None },
-    Step {
-        name: "attaching disk",
-        is_done: |_| false,
-        act: |op| Box::pin(attach(op)),
-        undo: Some(|op| Box::pin(detach(op))),
-    },
-    Step { name: "waiting for the agent", is_done: |_| false, act: |op| Box::pin(wait_for_agent(op)), undo: None },
-    Step {
-        name: "telling the agent about the disk",
-        is_done: |op| op.hint.is_none(),
-        act: |op| Box::pin(tell(op)),
-        undo: Some(|op| Box::pin(untell(op))),
-    },
-    Step { name: "naming the disk", is_done: |_| false, act: |op| Box::pin(set_metadata(op)), undo: None },
-    Step {
-        name: "mounting disk",
-        is_done: AttachDisk::has_name,
-        act: |op| Box::pin(mount(op)),
-        undo: Some(|op| Box::pin(unmount(op))),
-    },
-    Step {
-        name: "telling the agent the disk's name",
-        is_done: |op| !op.has_name(),
-        act: |op| Box::pin(associate(op)),
-        undo: None,
-    },
-    Step {
-        name: "recording the disk",
-        is_done: |op| !op.takes_over,
-        act: |op| Box::pin(record_mounted(op)),
-        undo: None,
-    },
-];
+    CreateDisk => create, unless |op| op.disk.is_some();
+    AttachDisk => attach, undo detach;
+    WaitForAgent => wait_for_agent;
+    TellHint => tell, undo untell, unless |op| op.hint.is_none();
+    NameDisk => set_metadata;
+    MountDisk => mount, undo unmount, unless AttachDisk::has_name;
+    AssociateDisk => associate, unless |op| !op.has_name();
+    RecordDisk => record_mounted, unless |op| !op.takes_over;
+}
 
 impl Operation for AttachDisk {
     const NAME: &'static str = "attaching the disk";
@@ -79,7 +55,7 @@ impl Operation for AttachDisk {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

@@ -3,7 +3,8 @@
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 use crate::ledger::{Change, Fact, NewDisk};
 
 /// A disk to be made.
@@ -17,10 +18,10 @@ pub struct CreateDisk {
     pub disk: Option<DiskRecord>,
 }
 
-static STEPS: &[Step<CreateDisk>] = &[
+steps! { CreateDisk:
     // Not undone: an empty disk is kept on record, used by the next try, and orphaned if there is none.
-    Step { name: "creating disk", is_done: |op| op.disk.is_some(), act: |op| Box::pin(act(op)), undo: None },
-];
+    CreateDisk => act, unless |op| op.disk.is_some();
+}
 
 impl Operation for CreateDisk {
     const NAME: &'static str = "creating the disk";
@@ -29,7 +30,7 @@ impl Operation for CreateDisk {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

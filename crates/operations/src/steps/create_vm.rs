@@ -9,7 +9,8 @@ use windlass_planning::desired::canonical;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::VmRecord;
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 use crate::ledger::{Change, Fact, NewVm};
 
 /// How often a VM is tried to be made when the cloud says that it may be tried again.
@@ -32,25 +33,15 @@ pub struct CreateVm {
     pub spare: bool,
 }
 
-static STEPS: &[Step<CreateVm>] = &[
-    Step {
-        name: "creating VM",
-        is_done: |op| op.vm.is_some(),
-        act: |op| Box::pin(create(op)),
-        undo: Some(|op| Box::pin(delete(op))),
-    },
-    Step { name: "naming the VM", is_done: |_| false, act: |op| Box::pin(set_metadata(op)), undo: None },
-    Step {
-        name: "waiting for the agent",
-        is_done: |_| false,
-        act: |op| Box::pin(wait_for_agent(op)),
-        // A VM whose agent does not answer is of no use, also when an earlier run made it.
-        undo: Some(|op| Box::pin(delete(op))),
-    },
-    Step { name: "updating settings", is_done: |_| false, act: |op| Box::pin(update_settings(op)), undo: None },
-    Step { name: "telling the agent who it is", is_done: |_| false, act: |op| Box::pin(introduce(op)), undo: None },
-    Step { name: "recording the VM", is_done: |_| false, act: |op| Box::pin(record_ready(op)), undo: None },
-];
+steps! { CreateVm:
+    CreateVm => create, undo delete, unless |op| op.vm.is_some();
+    NameVm => set_metadata;
+    // A VM whose agent does not answer is of no use, also when an earlier run made it.
+    WaitForAgent => wait_for_agent, undo delete;
+    UpdateSettings => update_settings;
+    IntroduceAgent => introduce;
+    RecordVm => record_ready;
+}
 
 impl Operation for CreateVm {
     const NAME: &'static str = "creating the VM";
@@ -59,7 +50,7 @@ impl Operation for CreateVm {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

@@ -2,7 +2,8 @@
 
 use windlass_planning::records::VmRecord;
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 use crate::ledger::Change;
 
 /// A VM to be removed.
@@ -14,8 +15,9 @@ pub struct DeleteVm {
     pub vm: VmRecord,
 }
 
-static STEPS: &[Step<DeleteVm>] =
-    &[Step { name: "deleting VM", is_done: |_| false, act: |op| Box::pin(delete(op)), undo: None }];
+steps! { DeleteVm:
+    DeleteVm => delete;
+}
 
 impl Operation for DeleteVm {
     const NAME: &'static str = "deleting the VM";
@@ -24,7 +26,7 @@ impl Operation for DeleteVm {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

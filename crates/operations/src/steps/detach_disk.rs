@@ -2,7 +2,8 @@
 
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 use crate::ledger::{Change, Fact};
 
 /// A disk to be detached.
@@ -16,11 +17,11 @@ pub struct DetachDisk {
     pub disk: DiskRecord,
 }
 
-static STEPS: &[Step<DetachDisk>] = &[
-    Step { name: "unmounting disk", is_done: |_| false, act: |op| Box::pin(unmount(op)), undo: None },
-    Step { name: "making the agent forget the disk", is_done: |_| false, act: |op| Box::pin(forget(op)), undo: None },
-    Step { name: "detaching disk", is_done: |_| false, act: |op| Box::pin(detach(op)), undo: None },
-];
+steps! { DetachDisk:
+    UnmountDisk => unmount;
+    ForgetDisk => forget;
+    DetachDisk => detach;
+}
 
 impl Operation for DetachDisk {
     const NAME: &'static str = "detaching the disk";
@@ -29,7 +30,7 @@ impl Operation for DetachDisk {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

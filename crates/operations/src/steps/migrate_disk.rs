@@ -6,7 +6,8 @@ use windlass_contract::agent::DiskAssociation;
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{AttachDisk, Context, DetachDisk, Operation, Step, StepError, run};
+use super::step::steps;
+use super::{AttachDisk, Context, DetachDisk, Operation, StepError, run};
 use crate::ledger::Fact;
 
 /// A disk to be replaced.
@@ -28,26 +29,16 @@ pub struct MigrateDisk {
     pub took_over: bool,
 }
 
-static STEPS: &[Step<MigrateDisk>] = &[
+steps! { MigrateDisk:
     // An earlier try may have ended with the new disk in its place, and the new disk is gone again. One that fails may have
     // left nothing in its place, and jobs would write beside the disk.
-    Step {
-        name: "mounting the old disk",
-        is_done: MigrateDisk::has_name,
-        act: |op| Box::pin(mount_old(op)),
-        undo: Some(|op| Box::pin(mount_old_again(op))),
-    },
-    Step {
-        name: "attaching the new disk",
-        is_done: |_| false,
-        act: |op| Box::pin(attach_new(op)),
-        undo: Some(|op| Box::pin(detach_new(op))),
-    },
-    Step { name: "migrating disk", is_done: |_| false, act: |op| Box::pin(migrate(op)), undo: None },
-    Step { name: "recording the new disk", is_done: |_| false, act: |op| Box::pin(take_over(op)), undo: None },
-    Step { name: "detaching the old disk", is_done: |_| false, act: |op| Box::pin(detach_old(op)), undo: None },
-    Step { name: "orphaning the old disk", is_done: |_| false, act: |op| Box::pin(orphan_old(op)), undo: None },
-];
+    MountOldDisk => mount_old, undo mount_old_again, unless MigrateDisk::has_name;
+    AttachNewDisk => attach_new, undo detach_new;
+    MigrateDisk => migrate;
+    RecordNewDisk => take_over;
+    DetachOldDisk => detach_old;
+    OrphanOldDisk => orphan_old;
+}
 
 impl Operation for MigrateDisk {
     const NAME: &'static str = "migrating the disk";
@@ -56,7 +47,7 @@ impl Operation for MigrateDisk {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

@@ -15,6 +15,7 @@ mod migrate_disk;
 mod resize_disk;
 mod set_metadata;
 mod start_instance;
+mod step;
 mod stop_instance;
 mod swap_vm;
 mod work;
@@ -22,7 +23,6 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use windlass_agent_client::Outcome;
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
@@ -35,9 +35,12 @@ pub use migrate_disk::MigrateDisk;
 pub use resize_disk::ResizeDisk;
 pub use set_metadata::SetMetadata;
 pub use start_instance::StartInstance;
+pub use step::StepId;
 pub use stop_instance::StopInstance;
 pub use swap_vm::SwapVm;
 pub use work::{InstanceWork, WorkError};
+
+use step::Step;
 
 use crate::agent_caller::{AgentCaller, AgentsOfVms};
 use crate::clock;
@@ -50,20 +53,6 @@ use windlass_planning::records::{DiskRecord, VmRecord};
 const RESTART: Duration = Duration::from_secs(600);
 /// How soon somebody who waits notices that nobody wants it any more.
 const CANCELLATION_LOOK: Duration = Duration::from_millis(100);
-
-/// A step of an operation on `S`.
-pub(crate) struct Step<S: 'static> {
-    /// Shown while it runs, and in errors.
-    pub(crate) name: &'static str,
-    /// Whether there is nothing to do.
-    pub(crate) is_done: fn(&S) -> bool,
-    /// Does it.
-    pub(crate) act: for<'a> fn(&'a mut S) -> BoxFuture<'a, Result<(), StepError>>,
-    /// Takes it back.
-    pub(crate) undo: Option<Undo<S>>,
-}
-
-type Undo<S> = for<'a> fn(&'a mut S) -> BoxFuture<'a, Result<(), StepError>>;
 
 /// why a step failed
 #[derive(Debug, thiserror::Error)]
@@ -137,19 +126,19 @@ pub struct OperationError {
     /// The instance.
     pub subject: String,
     /// The step.
-    pub step: &'static str,
+    pub step: StepId,
     /// Why.
     #[source]
     pub cause: StepError,
     /// What could not be taken back, and why.
-    pub undo_failures: Vec<(&'static str, StepError)>,
+    pub undo_failures: Vec<(StepId, StepError)>,
 }
 
 fn named(processes: &[String]) -> String {
     if processes.is_empty() { String::new() } else { format!(" ({})", processes.join(", ")) }
 }
 
-fn undone(failures: &[(&'static str, StepError)]) -> String {
+fn undone(failures: &[(StepId, StepError)]) -> String {
     failures.iter().map(|(step, error)| format!("; taking back '{step}' failed, too: {}", explain(error))).collect()
 }
 
@@ -185,7 +174,7 @@ pub(crate) async fn run<S: Operation>(scene: &mut S) -> Result<(), OperationErro
         if (step.is_done)(scene) {
             continue;
         }
-        scene.context().progress.status(step.name);
+        scene.context().progress.status(step.id);
         // A step that failed may have done a part of its work, so it is undone as well.
         ran.push(step);
         let result = match scene.context().progress.is_cancelled() {
@@ -193,22 +182,22 @@ pub(crate) async fn run<S: Operation>(scene: &mut S) -> Result<(), OperationErro
             false => (step.act)(scene).await,
         };
         if let Err(cause) = result {
-            scene.context().progress.failed(step.name);
+            scene.context().progress.failed(step.id);
             let undo_failures = unwind(scene, &ran).await;
             let subject = scene.context().instance.to_string();
-            return Err(OperationError { operation: S::NAME, subject, step: step.name, cause, undo_failures });
+            return Err(OperationError { operation: S::NAME, subject, step: step.id, cause, undo_failures });
         }
     }
     Ok(())
 }
 
-async fn unwind<S: Operation>(scene: &mut S, ran: &[&'static Step<S>]) -> Vec<(&'static str, StepError)> {
+async fn unwind<S: Operation>(scene: &mut S, ran: &[&'static Step<S>]) -> Vec<(StepId, StepError)> {
     let mut failures = Vec::new();
     for step in ran.iter().rev() {
         if let Some(undo) = step.undo
             && let Err(error) = undo(scene).await
         {
-            failures.push((step.name, error));
+            failures.push((step.id, error));
         }
     }
     failures
@@ -217,7 +206,7 @@ async fn unwind<S: Operation>(scene: &mut S, ran: &[&'static Step<S>]) -> Vec<(&
 /// Hears how far an operation is, and knows whether it shall go on.
 pub trait Progress: Send + Sync + std::fmt::Debug {
     /// What is being done now.
-    fn status(&self, status: &str);
+    fn status(&self, step: StepId);
     /// A line of the CPI's log.
     fn cpi_log(&self, line: &str);
     /// Something that people should know.
@@ -225,7 +214,7 @@ pub trait Progress: Send + Sync + std::fmt::Debug {
     /// Whether the task was cancelled.
     fn is_cancelled(&self) -> bool;
     /// This step failed; what was done before it is taken back after this.
-    fn failed(&self, _status: &str) {}
+    fn failed(&self, _step: StepId) {}
 }
 
 /// Somebody who listens while something is taken back, which nobody can cancel.
@@ -233,8 +222,8 @@ pub trait Progress: Send + Sync + std::fmt::Debug {
 struct NotCancelled(Arc<dyn Progress>);
 
 impl Progress for NotCancelled {
-    fn status(&self, status: &str) {
-        self.0.status(status);
+    fn status(&self, step: StepId) {
+        self.0.status(step);
     }
 
     fn cpi_log(&self, line: &str) {
@@ -249,8 +238,8 @@ impl Progress for NotCancelled {
         false
     }
 
-    fn failed(&self, status: &str) {
-        self.0.failed(status);
+    fn failed(&self, step: StepId) {
+        self.0.failed(step);
     }
 }
 
@@ -335,7 +324,7 @@ impl Context {
     /// Mounts a disk of the instance unless jobs see it already. Nothing may be started before.
     pub async fn ensure_mounted(&self, vm: &VmRecord, disk: &DiskRecord) -> Result<(), StepError> {
         if !self.is_mounted(vm, &disk.cid).await? {
-            self.progress.status("mounting disk");
+            self.progress.status(StepId::MountDisk);
             self.mount(vm, &disk.cid, disk.hint.as_ref()).await?;
         }
         if !disk.mounted {

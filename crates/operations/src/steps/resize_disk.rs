@@ -6,7 +6,8 @@ use windlass_contract::cpi::ErrorType;
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{AttachDisk, Context, DetachDisk, Operation, Step, StepError, run};
+use super::step::steps;
+use super::{AttachDisk, Context, DetachDisk, Operation, StepError, run};
 use crate::clouds::ChangeError;
 use crate::ledger::{Change, Fact};
 
@@ -29,19 +30,14 @@ pub struct ResizeDisk {
     pub refused: Option<String>,
 }
 
-static STEPS: &[Step<ResizeDisk>] = &[
-    Step { name: "looking at the disk", is_done: |_| false, act: |op| Box::pin(look(op)), undo: None },
-    Step {
-        name: "releasing the disk",
-        is_done: |_| false,
-        act: |op| Box::pin(detach(op)),
-        undo: Some(|op| Box::pin(attach_again(op))),
-    },
-    Step { name: "resizing disk", is_done: |_| false, act: |op| Box::pin(resize(op)), undo: None },
-    Step { name: "taking the disk back", is_done: |_| false, act: |op| Box::pin(attach(op)), undo: None },
-    Step { name: "comparing sizes", is_done: |op| op.refused.is_some(), act: |op| Box::pin(compare(op)), undo: None },
-    Step { name: "recording the size", is_done: |op| op.refused.is_some(), act: |op| Box::pin(record(op)), undo: None },
-];
+steps! { ResizeDisk:
+    LookAtDisk => look;
+    ReleaseDisk => detach, undo attach_again;
+    ResizeDisk => resize;
+    TakeDiskBack => attach;
+    CompareSizes => compare, unless |op| op.refused.is_some();
+    RecordSize => record, unless |op| op.refused.is_some();
+}
 
 impl Operation for ResizeDisk {
     const NAME: &'static str = "resizing the disk";
@@ -50,7 +46,7 @@ impl Operation for ResizeDisk {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

@@ -2,7 +2,8 @@
 
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 use crate::ledger::Change;
 
 /// A VM whose names change.
@@ -16,15 +17,10 @@ pub struct SetMetadata {
     pub disks: Vec<DiskRecord>,
 }
 
-static STEPS: &[Step<SetMetadata>] = &[
-    Step { name: "naming the VM", is_done: |_| false, act: |op| Box::pin(name_vm(op)), undo: None },
-    Step {
-        name: "naming its disks",
-        is_done: |op| op.disks.is_empty(),
-        act: |op| Box::pin(name_disks(op)),
-        undo: None,
-    },
-];
+steps! { SetMetadata:
+    NameVm => name_vm;
+    NameDisks => name_disks, unless |op| op.disks.is_empty();
+}
 
 impl Operation for SetMetadata {
     const NAME: &'static str = "setting metadata";
@@ -33,7 +29,7 @@ impl Operation for SetMetadata {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

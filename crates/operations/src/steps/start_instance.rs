@@ -8,7 +8,8 @@ use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 
 /// What agents say when everything runs.
 const RUNNING: &str = "running";
@@ -32,29 +33,14 @@ pub struct StartInstance {
     pub watch: Option<WatchTime>,
 }
 
-static STEPS: &[Step<StartInstance>] = &[
+steps! { StartInstance:
     // Jobs that start without their disk would write beside it.
-    Step {
-        name: "checking the disk",
-        is_done: |op| op.disk.is_none(),
-        act: |op| Box::pin(ensure_mounted(op)),
-        undo: None,
-    },
-    Step { name: "configuring jobs", is_done: |_| false, act: |op| Box::pin(apply(op)), undo: None },
-    Step {
-        name: "executing pre-start",
-        is_done: |_| false,
-        act: |op| Box::pin(run_script(op, "pre-start")),
-        undo: None,
-    },
-    Step { name: "starting jobs", is_done: |_| false, act: |op| Box::pin(start(op)), undo: None },
-    Step {
-        name: "executing post-start",
-        is_done: |op| op.watch.is_none(),
-        act: |op| Box::pin(run_script(op, "post-start")),
-        undo: None,
-    },
-];
+    CheckDisk => ensure_mounted, unless |op| op.disk.is_none();
+    ConfigureJobs => apply;
+    PreStart => pre_start;
+    StartJobs => start;
+    PostStart => post_start, unless |op| op.watch.is_none();
+}
 
 impl Operation for StartInstance {
     const NAME: &'static str = "starting";
@@ -63,7 +49,7 @@ impl Operation for StartInstance {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }
@@ -93,6 +79,14 @@ async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
         "persistent_disk": op.spec.managed_disk().map_or(0, |disk| disk.size),
     });
     Ok(op.context.agent(&op.vm).apply(&spec.as_object().cloned().unwrap_or_default()).await?)
+}
+
+async fn pre_start(op: &mut StartInstance) -> Result<(), StepError> {
+    run_script(op, "pre-start").await
+}
+
+async fn post_start(op: &mut StartInstance) -> Result<(), StepError> {
+    run_script(op, "post-start").await
 }
 
 async fn run_script(op: &mut StartInstance, name: &str) -> Result<(), StepError> {

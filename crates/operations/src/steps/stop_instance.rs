@@ -3,7 +3,8 @@
 use windlass_agent_client::Drain;
 use windlass_planning::records::VmRecord;
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 
 /// An instance to be stopped.
 #[derive(Debug)]
@@ -16,22 +17,12 @@ pub struct StopInstance {
     pub drain: bool,
 }
 
-static STEPS: &[Step<StopInstance>] = &[
-    Step {
-        name: "executing pre-stop",
-        is_done: |op| !op.drain,
-        act: |op| Box::pin(run_script(op, "pre-stop")),
-        undo: None,
-    },
-    Step { name: "executing drain", is_done: |op| !op.drain, act: |op| Box::pin(drain(op)), undo: None },
-    Step { name: "stopping jobs", is_done: |_| false, act: |op| Box::pin(stop(op)), undo: None },
-    Step {
-        name: "executing post-stop",
-        is_done: |_| false,
-        act: |op| Box::pin(run_script(op, "post-stop")),
-        undo: None,
-    },
-];
+steps! { StopInstance:
+    PreStop => pre_stop, unless |op| !op.drain;
+    Drain => drain, unless |op| !op.drain;
+    StopJobs => stop;
+    PostStop => post_stop;
+}
 
 impl Operation for StopInstance {
     const NAME: &'static str = "stopping";
@@ -40,9 +31,17 @@ impl Operation for StopInstance {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
+}
+
+async fn pre_stop(op: &mut StopInstance) -> Result<(), StepError> {
+    run_script(op, "pre-stop").await
+}
+
+async fn post_stop(op: &mut StopInstance) -> Result<(), StepError> {
+    run_script(op, "post-stop").await
 }
 
 async fn run_script(op: &mut StopInstance, name: &str) -> Result<(), StepError> {

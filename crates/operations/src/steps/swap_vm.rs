@@ -2,7 +2,8 @@
 
 use windlass_planning::records::VmRecord;
 
-use super::{Context, Operation, Step, StepError};
+use super::step::steps;
+use super::{Context, Operation, StepError};
 use crate::ledger::Fact;
 
 /// A VM to be given up for another one.
@@ -16,10 +17,10 @@ pub struct SwapVm {
     pub new: VmRecord,
 }
 
-static STEPS: &[Step<SwapVm>] = &[
-    Step { name: "putting the new VM in its place", is_done: |_| false, act: |op| Box::pin(swap(op)), undo: None },
-    Step { name: "switching the old VM off", is_done: |_| false, act: |op| Box::pin(switch_off(op)), undo: None },
-];
+steps! { SwapVm:
+    SwapVms => swap;
+    SwitchOldVmOff => switch_off;
+}
 
 impl Operation for SwapVm {
     const NAME: &'static str = "swapping VMs";
@@ -28,7 +29,7 @@ impl Operation for SwapVm {
         &self.context
     }
 
-    fn steps() -> &'static [Step<Self>] {
+    fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
 }

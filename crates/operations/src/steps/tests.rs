@@ -38,9 +38,9 @@ fn take_back(toy: &mut Toy, number: usize) -> Result<(), StepError> {
 }
 
 macro_rules! toy_step {
-    ($number:literal, $name:literal, $undo:expr) => {
+    ($number:literal, $id:ident, $undo:expr) => {
         Step {
-            name: $name,
+            id: StepId::$id,
             is_done: |toy: &Toy| toy.done.contains(&$number),
             act: |toy| Box::pin(async move { act(toy, $number) }),
             undo: $undo,
@@ -49,10 +49,10 @@ macro_rules! toy_step {
 }
 
 static TOY_STEPS: &[Step<Toy>] = &[
-    toy_step!(1, "one", Some(|toy| Box::pin(async move { take_back(toy, 1) }))),
-    toy_step!(2, "two", None),
-    toy_step!(3, "three", Some(|toy| Box::pin(async move { take_back(toy, 3) }))),
-    toy_step!(4, "four", Some(|toy| Box::pin(async move { take_back(toy, 4) }))),
+    toy_step!(1, CreateVm, Some(|toy| Box::pin(async move { take_back(toy, 1) }))),
+    toy_step!(2, NameVm, None),
+    toy_step!(3, WaitForAgent, Some(|toy| Box::pin(async move { take_back(toy, 3) }))),
+    toy_step!(4, RecordVm, Some(|toy| Box::pin(async move { take_back(toy, 4) }))),
 ];
 
 impl Operation for Toy {
@@ -73,7 +73,7 @@ struct Listener {
 }
 
 impl Progress for Listener {
-    fn status(&self, _: &str) {}
+    fn status(&self, _: StepId) {}
     fn cpi_log(&self, _: &str) {}
     fn warning(&self, _: &str) {}
     fn is_cancelled(&self) -> bool {
@@ -92,7 +92,7 @@ async fn whichever_step_fails_everything_before_it_is_taken_back_in_reverse() {
         let mut toy = toy(Listener::default());
         toy.fail_at = Some(fail_at);
         let error = run(&mut toy).await.unwrap_err();
-        assert_eq!(error.step, TOY_STEPS[fail_at - 1].name);
+        assert_eq!(error.step, TOY_STEPS[fail_at - 1].id);
         let undone: Vec<_> = toy.log.iter().filter(|line| line.starts_with("undo")).cloned().collect();
         let expected: Vec<_> =
             (1..=fail_at).rev().filter(|number| *number != 2).map(|number| format!("undo {number}")).collect();
@@ -108,7 +108,9 @@ async fn a_failed_undo_is_kept_beside_the_first_error_and_stops_nothing() {
     let error = run(&mut toy).await.unwrap_err();
     let told = error.to_string();
     assert!(
-        told.starts_with("toying of db/uuid failed while four; taking back 'three' failed, too: db/uuid was not"),
+        told.starts_with(
+            "toying of db/uuid failed while recording the VM; taking back 'waiting for the agent' failed, too: db/uuid was not"
+        ),
         "{told}"
     );
     assert!(told.ends_with("undo 3 has no luck on record; plan again"), "the cause is told as well: {told}");

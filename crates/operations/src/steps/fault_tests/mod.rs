@@ -17,7 +17,7 @@ use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
 use windlass_planning::records::{DiskRecord, StemcellOfVm};
 
-use super::{Context, InstanceIdentity, InstanceWork, Progress, WorkError};
+use super::{Context, InstanceIdentity, InstanceWork, Progress, StepId, WorkError};
 use crate::clouds::{Clouds, DrivenCpi};
 use crate::ledger::{Change, Fact, Intent, Ledger, Model};
 use crate::settle::settle_intents;
@@ -304,7 +304,7 @@ struct DiskOutcome {
 struct Nobody;
 
 impl Progress for Nobody {
-    fn status(&self, _: &str) {}
+    fn status(&self, _: StepId) {}
     fn cpi_log(&self, _: &str) {}
     fn warning(&self, _: &str) {}
     fn is_cancelled(&self) -> bool {
