@@ -11,7 +11,7 @@ use windlass_durable::process::ProcessIdentity;
 
 /// Somebody who asks a CPI. [`Cpi`] starts a process for each question; tests have a cloud in memory.
 ///
-/// Questions are asked through [`call`](Self::call) and [`send`](Self::send), which know their types.
+/// Questions are asked through `call` and `send` of `dyn CpiCaller`, which know their types.
 #[async_trait]
 pub trait CpiCaller: std::fmt::Debug + Send + Sync {
     /// What the CPI can do.
