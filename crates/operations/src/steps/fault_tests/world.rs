@@ -440,6 +440,8 @@ impl AgentCaller for AgentInMemory {
         self.act("unmount_disk", |world, vm_cid| {
             let vm = world.vms.get_mut(vm_cid).ok_or("it is gone")?;
             vm.mounted.retain(|mounted| mounted != cid);
+            // Agents forget where a disk was that they unmount.
+            vm.told.remove(cid);
             if vm.jobs_run {
                 world.violations.push(format!("{cid} was unmounted while jobs ran on {vm_cid}"));
             }
