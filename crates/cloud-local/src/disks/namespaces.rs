@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Mode, OFlags, openat};
@@ -98,16 +99,26 @@ impl From<DiskError> for Problem {
     }
 }
 
+/// How often one mount is tried, and the pause between: whoever looks at a mount in that very moment makes it busy.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// The latest first: what an agent mounted on top of what it was given. What the VM takes away between the look and the unmount
-/// is gone: a failure counts only if the next look still finds the same mount.
+/// is gone: a failure counts only if every further look still finds the same mount.
 fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), Problem> {
-    let mut failed: Option<(u64, Problem)> = None;
+    let mut tried: Option<(u64, u32)> = None;
     loop {
         let mounts = own_mounts(proc).map_err(io_error("read", Path::new("mountinfo")))?;
         let Some(mount) = mounts.iter().rfind(|mount| mount.device == device) else { return Ok(()) };
-        match failed {
-            Some((id, problem)) if id == mount.id => return Err(problem),
-            _ => failed = try_unmount(mount, &mounts).err().map(|problem| (mount.id, problem)),
+        let tries = match tried {
+            Some((id, tries)) if id == mount.id => tries + 1,
+            _ => 1,
+        };
+        tried = Some((mount.id, tries));
+        match try_unmount(mount, &mounts) {
+            Err(problem) if tries == TRIES => return Err(problem),
+            Err(_) => std::thread::sleep(PAUSE),
+            Ok(()) => {}
         }
     }
 }
