@@ -125,6 +125,11 @@ impl Base {
         self.sys().join("log")
     }
 
+    /// What jobs keep while they run, pid files above all, a folder for each.
+    pub(crate) fn job_runs(&self) -> PathBuf {
+        self.sys().join("run")
+    }
+
     /// What the agent logs.
     pub(crate) fn agent_logs(&self) -> PathBuf {
         self.bosh().join("log")

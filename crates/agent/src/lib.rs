@@ -4,7 +4,7 @@
 //! ([`boot`]) and listens for messages over HTTPS ([`server`]). A message names an action ([`actions`], one file each); what
 //! takes long becomes a task ([`tasks`]), one at a time, so that a ping is never kept waiting. What depends on the machine is
 //! behind [`platform::Platform`]. Everything it remembers is in files under its base directory ([`layout`]), in the
-//! original agent's formats, so that either agent can take over from the other.
+//! original agent's formats, so that either agent can take over from the other. Jobs and packages are in [`software`].
 //!
 //! [`Embedded`] is the same agent without a process of its own, for simulations.
 
@@ -25,6 +25,7 @@ mod platform;
 mod scripts;
 mod server;
 mod settings;
+mod software;
 mod sources;
 mod spec;
 mod supervisor;

@@ -185,21 +185,26 @@ impl Script {
         let output = File::create_new(&path).map_err(self.failed())?;
         let captured = self.command(env).args(arguments).stdout(output).stderr(Stdio::null()).spawn();
         kill_point("after a script was started");
-        let ended = captured.map_err(self.failed()).and_then(|child| self.wait(child, tasks));
+        let ended = captured.and_then(|child| wait(child, tasks)).map_err(self.failed());
         let written = std::fs::read(&path);
         let _ = std::fs::remove_file(&path);
-        ended?;
+        if ended?.is_none() {
+            return Err(ScriptError::Cancelled);
+        }
         Ok(String::from_utf8_lossy(&written.map_err(self.failed())?).trim().to_owned())
     }
+}
 
-    fn wait(&self, mut child: Child, tasks: &Tasks) -> Result<(), ScriptError> {
-        while child.try_wait().map_err(self.failed())?.is_none() {
-            if tasks.pause(LOOK) {
-                end(&mut child).map_err(self.failed())?;
-                return Err(ScriptError::Cancelled);
-            }
+/// Waits for a script; none if a caller cancelled the task, which ends the script.
+pub(crate) fn wait(mut child: Child, tasks: &Tasks) -> io::Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
         }
-        Ok(())
+        if tasks.pause(LOOK) {
+            end(&mut child)?;
+            return Ok(None);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The spec of the instance: what `apply` brings and `get_state` tells.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ pub(crate) struct Spec {
     #[serde(deserialize_with = "or_default")]
     job: Job,
     #[serde(deserialize_with = "or_default")]
-    packages: Object,
+    packages: BTreeMap<String, PackageOfSpec>,
     #[serde(deserialize_with = "or_default")]
     configuration_hash: String,
     #[serde(deserialize_with = "or_default")]
@@ -44,7 +45,7 @@ impl Default for Spec {
         Self {
             properties: Properties::default(),
             job: Job::default(),
-            packages: Object::new(),
+            packages: BTreeMap::new(),
             configuration_hash: String::new(),
             networks: Object::new(),
             resource_pool: Object::new(),
@@ -83,16 +84,31 @@ struct Job {
     template: String,
     #[serde(deserialize_with = "or_default")]
     version: String,
-    templates: Option<Vec<Template>>,
+    templates: Option<Vec<JobOfSpec>>,
 }
 
+/// A job that the instance runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Template {
+pub(crate) struct JobOfSpec {
     #[serde(deserialize_with = "or_default")]
-    name: String,
+    pub(crate) name: String,
     #[serde(deserialize_with = "or_default")]
-    version: String,
+    pub(crate) version: String,
+}
+
+/// A package that its jobs need.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PackageOfSpec {
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) version: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) sha1: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) blobstore_id: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -175,7 +191,7 @@ impl Spec {
             current if current == next.configuration_hash => "hash_unchanged",
             _ => "hash_changed",
         };
-        let digest = |spec: &Self, package: &str| spec.packages.get(package).map(|package| package["sha1"].clone());
+        let digest = |spec: &Self, package: &str| spec.packages.get(package).map(|package| package.sha1.clone());
         let mut changed: Vec<String> =
             next.packages.keys().filter(|name| digest(self, name) != digest(next, name)).cloned().collect();
         changed.sort();
@@ -184,23 +200,41 @@ impl Spec {
 
     /// Without an archive of their files there are no jobs, whatever the list says.
     fn has_jobs(&self) -> bool {
-        self.rendered_templates_archive.is_some() && self.job.templates.iter().flatten().next().is_some()
+        !self.jobs().is_empty()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn jobs(&self) -> &[JobOfSpec] {
+        match (&self.rendered_templates_archive, &self.job.templates) {
+            (Some(_), Some(jobs)) => jobs,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn packages(&self) -> Vec<PackageOfSpec> {
+        let named = |(name, package): (&String, &PackageOfSpec)| match package.name.is_empty() {
+            true => PackageOfSpec { name: name.clone(), ..package.clone() },
+            false => package.clone(),
+        };
+        self.packages.iter().map(named).collect()
+    }
+
+    /// The blob and digest of the jobs' files. Both are empty where a director has no jobs.
+    pub(crate) fn archive(&self) -> Option<(&str, &str)> {
+        let archive = self.rendered_templates_archive.as_ref().filter(|archive| !archive.blobstore_id.is_empty())?;
+        Some((&archive.blobstore_id, &archive.sha1))
     }
 
     /// Refuses a spec with jobs or packages.
     pub(crate) fn refuse_jobs(&self) -> Result<(), SpecError> {
-        let has_archive =
-            self.rendered_templates_archive.as_ref().is_some_and(|archive| !archive.blobstore_id.is_empty());
-        let jobs: Vec<&str> =
-            self.job.templates.iter().flatten().filter(|_| has_archive).map(|job| job.name.as_str()).collect();
-        let packages: Vec<&str> = self.packages.keys().map(String::as_str).collect();
-        let mut wanted = Vec::new();
-        if !jobs.is_empty() {
-            wanted.push(format!("the jobs {}", jobs.join(", ")));
-        }
-        if !packages.is_empty() {
-            wanted.push(format!("the packages {}", packages.join(", ")));
-        }
+        let names =
+            |names: Vec<&str>, what: &str| (!names.is_empty()).then(|| format!("the {what} {}", names.join(", ")));
+        let jobs = self.jobs().iter().filter(|_| self.archive().is_some()).map(|job| job.name.as_str()).collect();
+        let packages = self.packages.keys().map(String::as_str).collect();
+        let wanted: Vec<String> = [names(jobs, "jobs"), names(packages, "packages")].into_iter().flatten().collect();
         if wanted.is_empty() { Ok(()) } else { Err(SpecError::HasJobs(wanted.join(" and "))) }
     }
 

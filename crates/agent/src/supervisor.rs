@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use windlass_durable::file;
 
+use crate::spec::{Spec, SpecError};
+
 /// The names that `-M` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SupervisorKind {
@@ -29,6 +31,14 @@ impl Supervisor {
         match kind {
             SupervisorKind::Monit => Self::Monit { stopped },
             SupervisorKind::Dummy => Self::Dummy { state: Mutex::new("unknown") },
+        }
+    }
+
+    /// Refuses a spec whose jobs would never run.
+    pub(crate) fn check(&self, spec: &Spec) -> Result<(), SpecError> {
+        match self {
+            Self::Monit { .. } => spec.refuse_jobs(),
+            Self::Dummy { .. } => Ok(()),
         }
     }
 

@@ -52,6 +52,15 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_folder_of(to)
 }
 
+/// Renames a tree that was just made, so that it is there with all of its content, also after a power cut.
+pub fn rename_tree(from: &Path, to: &Path) -> io::Result<()> {
+    if FLUSHES.load(Ordering::Relaxed) {
+        // One call for thousands of files; what others wrote to the same file system comes along.
+        rustix::fs::syncfs(File::open(from)?)?;
+    }
+    rename(from, to)
+}
+
 /// Replaces the symlink at `path`, atomically, by one to `target`.
 pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
     let temporary = beside(path)?;

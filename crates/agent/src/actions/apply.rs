@@ -1,9 +1,10 @@
-//! `apply [spec]`: who the instance is, and its networks.
+//! `apply [spec]`: who the instance is, its networks, and its jobs and packages. Without a configuration hash the jobs stay as they are.
 
 use serde_json::Value;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
+use crate::software::Wanted;
 use crate::spec::Spec;
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
@@ -11,7 +12,10 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let mut spec: Spec = arguments.take(0)?;
     spec.resolve_networks(&agent.settings.current().agent.networks, agent.platform.default_network().as_ref())?;
     if spec.changes_jobs() {
-        spec.refuse_jobs()?;
+        agent.supervisor.check(&spec)?;
+        let wanted = Wanted::of(agent, &spec)?;
+        wanted.install(agent)?;
+        wanted.enable(agent)?;
     }
     spec.write(&agent.base.spec(), &agent.base.instance())?;
     Ok("applied".into())

@@ -6,6 +6,7 @@ mod apply;
 mod arguments;
 mod bundle_logs;
 mod cancel_task;
+mod compile_package;
 mod delete_arp_entries;
 mod drain;
 mod fetch_logs;
@@ -47,6 +48,8 @@ use crate::platform::PlatformError;
 use crate::scripts::ScriptsError;
 use crate::server::tls::TlsError;
 use crate::settings::SettingsError;
+use crate::software::SoftwareError;
+use crate::software::compile::CompileError;
 use crate::spec::SpecError;
 use crate::tasks::TaskError;
 
@@ -90,6 +93,7 @@ pub(crate) const ACTIONS: &[Action] = actions! {
     "get_state", Direct, get_state;
     "prepare", Task, prepare;
     "apply", Task, apply;
+    "compile_package", Task, compile_package;
     "start", Direct, start;
     "stop", Task, stop;
     "drain", Task, drain;
@@ -225,6 +229,12 @@ pub(crate) enum ActionError {
     /// the spec cannot be applied
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// its jobs or packages cannot be had
+    #[error(transparent)]
+    Software(#[from] SoftwareError),
+    /// a package cannot be made
+    #[error(transparent)]
+    Compile(#[from] CompileError),
     /// the task cannot be started
     #[error(transparent)]
     Starting(#[from] TaskError),

@@ -1,13 +1,16 @@
-//! `prepare [spec]`: nothing to fetch for an instance without jobs.
+//! `prepare [spec]`: fetches and installs what the spec needs, and changes nothing that is in use.
 
 use serde_json::Value;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
+use crate::software::Wanted;
 use crate::spec::Spec;
 
-pub(super) fn run(_: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
+pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
-    arguments.take::<Spec>(0)?.refuse_jobs()?;
+    let spec: Spec = arguments.take(0)?;
+    agent.supervisor.check(&spec)?;
+    Wanted::of(agent, &spec)?.install(agent)?;
     Ok("prepared".into())
 }

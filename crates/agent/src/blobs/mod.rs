@@ -147,6 +147,15 @@ impl<'a> Blobs<'a> {
         Ok(blob)
     }
 
+    /// Removes a blob from the agent's own folders, if it is there.
+    pub(crate) fn forget(&self, id: &str) -> Result<(), BlobError> {
+        let places = [self.base.sensitive_blobs(), self.base.blobs()];
+        for path in places.iter().filter(|_| is_name(id)).map(|place| place.join(id)) {
+            file::remove_file(&path).map_err(|source| BlobError::Io { path, source })?;
+        }
+        Ok(())
+    }
+
     /// The blob at a signed URL.
     pub(crate) fn find_signed(&self, url: &SignedUrl, digest: &Digest) -> Result<Blob, BlobError> {
         if !url.is_given() {

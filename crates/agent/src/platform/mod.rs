@@ -75,6 +75,11 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// The key by which people know this machine over ssh; empty if it has none.
     fn host_public_key(&self) -> String;
 
+    /// Gives a path to root and to the group of jobs, where those are the VM's own.
+    fn give_to_jobs(&self, _: &Path) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
     /// Lets a user read a file.
     fn give_to_user(&self, path: &Path, user: &str) -> Result<(), PlatformError>;
 

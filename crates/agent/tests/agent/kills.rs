@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use windlass_agent_client::Deadlines;
+use windlass_durable::sweep::Points;
 
 use crate::machine::{Machine, PATIENCE};
+use crate::software::Shelf;
 
 /// The life of a disk: it comes, is mounted, and its data moves to another one.
 fn story(machine: &Machine) -> Vec<(&'static str, Value)> {
@@ -33,17 +35,16 @@ fn story(machine: &Machine) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Does the whole story with a kill at step `kill_at`; says whether there was one.
-async fn killed_at(kill_at: u64) -> bool {
-    let mut machine = Machine::new();
-    machine.kill_at = Some(kill_at);
-    let story = story(&machine);
+/// Makes the calls one after the other, each with the blobs that it needs, with a kill at step `machine.kill_at`; says whether
+/// there was one.
+pub(crate) async fn tell(machine: &mut Machine, shelf: &Shelf, calls: &[(&'static str, Value)]) -> bool {
+    let kill_at = machine.kill_at.unwrap_or_default();
     machine.spawn();
     let mut was_killed = false;
     let patience = Deadlines { silence: Duration::from_millis(200), ..Deadlines::default() };
     let begun = Instant::now();
     let mut position = 0;
-    while position < story.len() {
+    while position < calls.len() {
         assert!(begun.elapsed() < PATIENCE, "no end after a kill at step {kill_at}: {}", machine.console());
         if !machine.is_running() {
             was_killed = true;
@@ -55,7 +56,8 @@ async fn killed_at(kill_at: u64) -> bool {
         if director.wait_until_ready(Duration::from_secs(1)).await.is_err() {
             continue;
         }
-        let (method, arguments) = &story[position];
+        shelf.hand_over(machine).await;
+        let (method, arguments) = &calls[position];
         match director.with_deadlines(patience).call(method, arguments.as_array().unwrap().clone()).await {
             Ok(_) => position += 1,
             // Whoever asked does not know whether it was done, and asks again.
@@ -68,6 +70,14 @@ async fn killed_at(kill_at: u64) -> bool {
             }
         }
     }
+    was_killed
+}
+
+async fn killed_at(kill_at: u64) -> bool {
+    let mut machine = Machine::new();
+    machine.kill_at = Some(kill_at);
+    let calls = story(&machine);
+    let was_killed = tell(&mut machine, &Shelf::default(), &calls).await;
     check(&machine, kill_at).await;
     was_killed
 }
@@ -96,20 +106,28 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-#[tokio::test]
-async fn a_kill_at_any_step_loses_no_data_and_keeps_no_director_from_going_on() {
+/// Kills at one point after the other until a story ends unkilled; says how many kills there were. A few at a time, because most
+/// of it is waiting.
+pub(crate) async fn sweep<F: Future<Output = bool> + Send + 'static>(
+    mut points: Points,
+    killed_at: fn(u64) -> F,
+) -> usize {
     let mut kills = 0;
-    // A few at a time, because most of it is waiting.
-    for first in (1..).step_by(4) {
+    loop {
         let mut runs = tokio::task::JoinSet::new();
-        for step in first..first + 4 {
-            runs.spawn(killed_at(step));
+        for point in points.by_ref().take(4) {
+            runs.spawn(killed_at(point));
         }
         let killed = runs.join_all().await.into_iter().filter(|killed| *killed).count();
         kills += killed;
         if killed < 4 {
-            break;
+            return kills;
         }
     }
+}
+
+#[tokio::test]
+async fn a_kill_at_any_step_loses_no_data_and_keeps_no_director_from_going_on() {
+    let kills = sweep(Points::one_in(1, 0), killed_at).await;
     assert!(kills > 30, "only {kills} steps were killed; the story has more");
 }

@@ -16,6 +16,7 @@ mod replay;
 mod restarts;
 mod scripts;
 mod services;
+mod software;
 mod sources;
 mod transport;
 mod trust;

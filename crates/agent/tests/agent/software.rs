@@ -1,0 +1,306 @@
+//! Jobs and packages: installed, put in use, replaced, compiled; also by an agent that is killed at each of its steps.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use sha1::{Digest, Sha1};
+use windlass_durable::sweep::Points;
+
+use crate::kills;
+use crate::machine::{Machine, exception};
+
+/// An archive of files, each with its mode.
+fn archive(files: &[(&str, u32, &str)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, mode, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(*mode);
+        builder.append_data(&mut header, name, content.as_bytes()).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+fn sha1(content: &[u8]) -> String {
+    Sha1::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a director has: blobs, and specs that name them.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    blobs: BTreeMap<String, Vec<u8>>,
+}
+
+impl Shelf {
+    fn add(&mut self, id: &str, content: Vec<u8>) -> Value {
+        let reference = json!({"blobstore_id": id, "sha1": sha1(&content)});
+        self.blobs.insert(id.to_owned(), content);
+        reference
+    }
+
+    fn package(&mut self, name: &str, version: &str, files: &[(&str, u32, &str)]) -> Value {
+        let mut package = self.add(&format!("{name}-{version}"), archive(files));
+        package["name"] = name.into();
+        package["version"] = version.into();
+        package
+    }
+
+    /// A spec with these jobs, each with a monit file and a script, and these packages.
+    fn spec(&mut self, hash: &str, jobs: &[&str], packages: &[Value]) -> Value {
+        let files: Vec<(String, u32, &str)> = jobs
+            .iter()
+            .flat_map(|job| {
+                [("monit", "# nothing"), ("bin/pre-start", "#!/bin/sh\n"), ("config/a.yml", hash)]
+                    .map(|(file, content)| (format!("./{job}/{file}"), 0o644, content))
+            })
+            .collect();
+        let files: Vec<(&str, u32, &str)> =
+            files.iter().map(|(name, mode, text)| (name.as_str(), *mode, *text)).collect();
+        let rendered = self.add(&format!("rendered-{hash}"), archive(&files));
+        let templates: Vec<Value> = jobs.iter().map(|job| json!({"name": job, "version": "v1"})).collect();
+        let packages: BTreeMap<&str, &Value> =
+            packages.iter().map(|package| (package["name"].as_str().unwrap(), package)).collect();
+        json!({"deployment": "d", "name": "web", "index": 0, "id": "i", "configuration_hash": hash, "packages": packages,
+            "job": {"name": "web", "templates": templates}, "rendered_templates_archive": rendered, "networks": {}})
+    }
+
+    /// Puts the blobs into the agent's store, as a director does before each call.
+    pub(crate) async fn hand_over(&self, machine: &Machine) {
+        for (id, content) in &self.blobs {
+            let path = machine.folder.path().join("outgoing");
+            std::fs::write(&path, content).unwrap();
+            // An agent that is killed meanwhile gets it with the next try.
+            let _ = machine.director().put_blob(id, &path).await;
+        }
+    }
+}
+
+async fn call(machine: &Machine, method: &str, arguments: Value) -> Value {
+    machine.task(json!({"method": method, "arguments": arguments})).await
+}
+
+/// Every path below a folder with its mode; links with their target.
+fn tree(folder: &Path) -> BTreeMap<String, String> {
+    fn walk(base: &Path, folder: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let metadata = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(base).unwrap().to_str().unwrap().to_owned();
+            if metadata.is_symlink() {
+                found.insert(name, std::fs::read_link(&path).unwrap().to_str().unwrap().to_owned());
+            } else {
+                found.insert(name, format!("{:o}", metadata.permissions().mode() & 0o7777));
+                if metadata.is_dir() {
+                    walk(base, &path, found);
+                }
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(folder, folder, &mut found);
+    found
+}
+
+/// A VM that keeps jobs without running them.
+fn machine() -> Machine {
+    let mut machine = Machine::new();
+    machine.kind = ["-P", "directory", "-M", "dummy"];
+    machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
+    machine
+}
+
+#[tokio::test]
+async fn jobs_and_packages_are_installed_by_prepare_and_in_use_after_apply() {
+    let mut machine = machine();
+    machine.start().await;
+    let mut shelf = Shelf::default();
+    let tool = shelf.package("tool", "1", &[("./bin/tool", 0o755, "tool 1"), ("./share/data", 0o600, "x")]);
+    let first = shelf.spec("hash1", &["web", "db"], &[tool]);
+    shelf.hand_over(&machine).await;
+    assert_eq!(call(&machine, "prepare", json!([first])).await["value"], "prepared");
+    let base = machine.base();
+    assert!(!base.join("jobs/web").exists() && !base.join("packages/tool").exists(), "nothing is in use");
+    assert!(!base.join("data/blobs/rendered-hash1").exists(), "the archive holds secrets");
+    // Without a blob to fetch: everything is there.
+    assert_eq!(call(&machine, "apply", json!([first])).await["value"], "applied");
+
+    let archive = first["rendered_templates_archive"]["sha1"].as_str().unwrap();
+    let job = sha1(format!("v1-{archive}").as_bytes());
+    let package = sha1(format!("1-{}", first["packages"]["tool"]["sha1"].as_str().unwrap()).as_bytes());
+    let link = |path: &str| std::fs::read_link(base.join(path)).unwrap();
+    assert_eq!(link("jobs/web"), base.join("data/jobs/web").join(&job));
+    assert_eq!(link("packages/tool"), base.join("data/packages/tool").join(&package));
+    assert_eq!(link("jobs/db/packages/tool"), base.join("data/packages/tool").join(&package));
+    let jobs = tree(&base.join("data/jobs/web").join(&job));
+    let modes = |name: &str| jobs[name].as_str();
+    assert_eq!(
+        (modes("bin"), modes("bin/pre-start"), modes("monit"), modes("config/a.yml")),
+        ("750", "750", "640", "640")
+    );
+    let packages = tree(&base.join("data/packages/tool").join(&package));
+    assert_eq!((packages["bin/tool"].as_str(), packages["share/data"].as_str()), ("755", "600"));
+    for folder in ["sys/log/web", "sys/run/web", "data/web"] {
+        assert_eq!(base.join(folder).metadata().unwrap().permissions().mode() & 0o777, 0o770, "{folder}");
+    }
+
+    let newer = shelf.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
+    let second = shelf.spec("hash2", &["web"], &[newer]);
+    shelf.hand_over(&machine).await;
+    assert_eq!(call(&machine, "prepare", json!([second])).await["value"], "prepared");
+    assert_eq!(std::fs::read_to_string(base.join("packages/tool/bin/tool")).unwrap(), "tool 1", "still in use");
+    assert_eq!(call(&machine, "apply", json!([second])).await["value"], "applied");
+    assert_eq!(std::fs::read_to_string(base.join("jobs/web/config/a.yml")).unwrap(), "hash2");
+    assert_eq!(std::fs::read_to_string(base.join("jobs/web/packages/tool/bin/tool")).unwrap(), "tool 2");
+    assert!(!base.join("jobs/db").exists() && !base.join("data/jobs/db").exists(), "what is not wanted goes");
+    for versions in ["data/jobs/web", "data/packages/tool"] {
+        assert_eq!(std::fs::read_dir(base.join(versions)).unwrap().count(), 1, "{versions}");
+    }
+    assert_eq!(tree(&base.join("data/blobs")).keys().filter(|blob| blob.starts_with("tool-2")).count(), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_installed_is_refused_and_leaves_what_is_in_use() {
+    let mut machine = machine();
+    machine.start().await;
+    let mut shelf = Shelf::default();
+    let tool = shelf.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
+    let first = shelf.spec("hash1", &["web"], std::slice::from_ref(&tool));
+    shelf.hand_over(&machine).await;
+    call(&machine, "apply", json!([first])).await;
+    let before = tree(&machine.base().join("packages"));
+
+    let mut fifo = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Fifo);
+    header.set_size(0);
+    fifo.append_data(&mut header, "pipe", std::io::empty()).unwrap();
+    let mut climbing = archive(&[]);
+    let mut header = tar::Header::new_gnu();
+    header.as_gnu_mut().unwrap().name[..9].copy_from_slice(b"../escape");
+    header.set_size(1);
+    header.set_mode(0o644);
+    header.set_cksum();
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append(&header, &b"x"[..]).unwrap();
+    climbing.clear();
+    climbing.extend(builder.into_inner().unwrap());
+    let broken = |shelf: &mut Shelf, id: &str, content: Vec<u8>| {
+        let mut package = shelf.add(id, content);
+        package["name"] = "tool".into();
+        package["version"] = id.into();
+        package
+    };
+    let mut wrong_digest = tool.clone();
+    wrong_digest["sha1"] = "00".repeat(20).into();
+    wrong_digest["blobstore_id"] = "tool-again".into();
+    shelf.add("tool-again", archive(&[("bin/tool", 0o755, "another")]));
+    let cases = [
+        (broken(&mut shelf, "fifo", fifo.into_inner().unwrap()), "is a device or a pipe"),
+        (broken(&mut shelf, "climbing", climbing), "leads out of it"),
+        (broken(&mut shelf, "garbage", b"not a tar at all".repeat(100)), "damaged"),
+        (broken(&mut shelf, "xz", [b"\xfd7zXZ\0".as_slice(), &[0; 600]].concat()), "neither tar nor gzip"),
+        (wrong_digest, "Expected stream to have digest"),
+        (json!({"name": "../tool", "version": "1", "sha1": "00", "blobstore_id": "b"}), "cannot name a package"),
+        (json!({"name": "tool", "version": "", "sha1": "00", "blobstore_id": "b"}), "has no version"),
+        (json!({"name": "tool", "version": "9", "sha1": "00", "blobstore_id": "nowhere"}), "there is no such blob"),
+    ];
+    for (package, words) in cases {
+        let spec = shelf.spec("hash2", &["web"], &[package]);
+        shelf.hand_over(&machine).await;
+        for method in ["prepare", "apply"] {
+            let reply = call(&machine, method, json!([spec])).await;
+            assert!(exception(&reply).contains(words), "{words}: {reply}");
+        }
+        assert_eq!(tree(&machine.base().join("packages")), before, "{words}");
+        let installed = std::fs::read_dir(machine.base().join("data/packages/tool")).unwrap().count();
+        assert_eq!(installed, 1, "{words}: nothing half-installed stays");
+    }
+    let spec = shelf.spec("hash3", &["web"], &[tool]);
+    let mut without = spec.clone();
+    without["job"]["templates"] = json!([{"name": "absent", "version": "v1"}]);
+    shelf.hand_over(&machine).await;
+    let reply = call(&machine, "prepare", json!([without])).await;
+    assert!(exception(&reply).contains("no file with prefix 'absent' found"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_package_is_compiled_with_nothing_but_what_it_depends_on() {
+    let mut machine = machine();
+    machine.start().await;
+    let mut shelf = Shelf::default();
+    let library = shelf.package("library", "7", &[("lib.txt", 0o644, "library 7")]);
+    let packaging = "set -e\necho compiling >&1\ncp $(dirname $BOSH_INSTALL_TARGET)/library/lib.txt $BOSH_INSTALL_TARGET/\n\
+        echo \"$BOSH_PACKAGE_NAME $BOSH_PACKAGE_VERSION $(cat source.txt)\" > $BOSH_INSTALL_TARGET/made\n";
+    let source = shelf.add("source", archive(&[("packaging", 0o644, packaging), ("source.txt", 0o644, "hello")]));
+    shelf.hand_over(&machine).await;
+    let arguments = json!(["source", source["sha1"], "app", "fp.1", {"library": library}]);
+    let reply = call(&machine, "compile_package", arguments).await;
+    let result = &reply["value"]["result"];
+    let blob =
+        machine.base().join("data/blobs").join(result["blobstore_id"].as_str().unwrap_or_else(|| panic!("{reply}")));
+    let content = std::fs::read(blob).unwrap();
+    assert_eq!(result["sha1"], sha1(&content));
+    let mut unpacked = tar::Archive::new(flate2::read::GzDecoder::new(content.as_slice()));
+    let into = machine.folder.path().join("unpacked");
+    unpacked.unpack(&into).unwrap();
+    assert_eq!(std::fs::read_to_string(into.join("made")).unwrap(), "app fp.1 hello\n");
+    assert_eq!(std::fs::read_to_string(into.join("lib.txt")).unwrap(), "library 7");
+    assert_eq!(tree(&machine.base().join("data/packages")), BTreeMap::new(), "the worker is as it was");
+    let log = machine.base().join("sys/log/compilation/packaging.stdout.log");
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "compiling\n");
+
+    let failing = shelf.add("failing", archive(&[("packaging", 0o644, "echo out; echo oh no >&2; exit 3")]));
+    shelf.hand_over(&machine).await;
+    let reply = call(&machine, "compile_package", json!(["failing", failing["sha1"], "app", "fp.2", {}])).await;
+    let words = exception(&reply);
+    for part in
+        ["Compiling package app: Running packaging script", "Command exited with 3; Stdout: out\n, Stderr: ", "oh no"]
+    {
+        assert!(words.contains(part), "{words}");
+    }
+}
+
+fn story() -> (Shelf, Vec<(&'static str, Value)>) {
+    let mut shelf = Shelf::default();
+    let tool = shelf.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
+    let newer = shelf.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
+    let source = shelf.add("source", archive(&[("packaging", 0o644, "cp packaging $BOSH_INSTALL_TARGET/")]));
+    let compile = json!(["source", source["sha1"], "app", "fp.1", {"tool": tool}]);
+    let first = shelf.spec("hash1", &["web", "db"], &[tool]);
+    let second = shelf.spec("hash2", &["web"], &[newer]);
+    let calls = vec![
+        ("compile_package", compile),
+        ("prepare", json!([first])),
+        ("apply", json!([first])),
+        ("prepare", json!([second])),
+        ("apply", json!([second])),
+    ];
+    (shelf, calls)
+}
+
+async fn killed_at(kill_at: u64) -> bool {
+    let mut machine = machine();
+    machine.kill_at = Some(kill_at);
+    let (shelf, calls) = story();
+    let was_killed = kills::tell(&mut machine, &shelf, &calls).await;
+    let after = format!("after a kill at step {kill_at}\n{}", machine.console());
+    let read = |path: &str| std::fs::read_to_string(machine.base().join(path)).unwrap_or_default();
+    assert_eq!(read("jobs/web/config/a.yml"), "hash2", "{after}");
+    assert_eq!(read("jobs/web/packages/tool/bin/tool"), "tool 2", "{after}");
+    assert!(!machine.base().join("data/jobs/db").exists(), "{after}");
+    for versions in ["data/jobs/web", "data/packages/tool"] {
+        let left = std::fs::read_dir(machine.base().join(versions)).unwrap().count();
+        assert_eq!(left, 1, "{versions} {after}");
+    }
+    was_killed
+}
+
+#[tokio::test]
+async fn an_agent_killed_at_any_step_of_an_installation_finishes_it() {
+    let kills = kills::sweep(Points::sampled(5), killed_at).await;
+    assert!(kills > 10, "only {kills} steps were killed; the story has more");
+}
