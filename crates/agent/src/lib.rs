@@ -15,7 +15,6 @@ mod blobs;
 mod boot;
 mod command_line;
 mod config;
-mod digest;
 mod disks;
 mod embedded;
 mod layout;

@@ -7,7 +7,10 @@
 //! - the headers of an entry, which the reader keeps in memory: 4 MiB, names 4096 bytes and 256 folders deep;
 //! - the number of entries, the bytes that they have once they are unpacked, and the time that all of it takes.
 //!
-//! A [`Budget`] is what is left of that, also over several archives that belong together.
+//! A [`Budget`] is what is left of that, also over several archives that belong together. A [`digest::Digest`] says what an
+//! archive should be.
+
+pub mod digest;
 
 use std::cell::Cell;
 use std::fs::File;

@@ -4,10 +4,11 @@ use std::fs::File;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_archive::digest;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
-use crate::{digest, logs};
+use crate::logs;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

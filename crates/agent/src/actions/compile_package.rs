@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::blobs::Blobs;
-use crate::digest::Digest;
 use crate::software::compile::Compilation;
 use crate::spec::PackageOfSpec;
+use windlass_archive::digest::Digest;
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(5)?;

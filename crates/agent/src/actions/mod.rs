@@ -40,7 +40,6 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::blobs::BlobError;
-use crate::digest::Mismatch;
 use crate::disks::DiskError;
 use crate::logs::LogsError;
 use crate::mbus::MbusError;
@@ -52,6 +51,7 @@ use crate::software::SoftwareError;
 use crate::software::compile::CompileError;
 use crate::spec::SpecError;
 use crate::tasks::TaskError;
+use windlass_archive::digest::Mismatch;
 
 pub(crate) use arguments::{ArgumentError, Arguments};
 

@@ -10,7 +10,7 @@ use windlass_durable::file;
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::blobs::{Blob, Blobs};
-use crate::digest::Digest;
+use windlass_archive::digest::Digest;
 
 #[derive(Debug, Deserialize)]
 struct Records {

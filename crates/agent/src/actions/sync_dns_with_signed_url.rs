@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{ActionError, Arguments, sync_dns};
 use crate::agent::Agent;
 use crate::blobs::{Blobs, SignedUrl};
-use crate::digest::Digest;
+use windlass_archive::digest::Digest;
 
 #[derive(Debug, Deserialize)]
 struct Located {

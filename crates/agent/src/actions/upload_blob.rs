@@ -9,8 +9,8 @@ use windlass_durable::file;
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::blobs::BlobError;
-use crate::digest::Digest;
 use crate::layout::is_name;
+use windlass_archive::digest::Digest;
 
 #[derive(Debug, Deserialize)]
 struct Upload {

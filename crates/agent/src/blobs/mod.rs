@@ -17,10 +17,10 @@ use windlass_durable::file;
 pub(crate) use external::ExternalError;
 pub(crate) use signed_url::{SignedUrl, SignedUrlError};
 
-use crate::digest::{self, Digest, Mismatch};
 use crate::layout::{Base, is_name};
 use crate::settings::Settings;
 use external::External;
+use windlass_archive::digest::{self, Digest, Mismatch};
 
 /// The path by which settings mean the folder of the HTTPS server.
 const HTTPS_STORE: &str = "/var/vcap/micro_bosh/data/cache";

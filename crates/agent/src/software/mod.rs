@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 
 use crate::agent::Agent;
 use crate::blobs::{BlobError, Blobs};
-use crate::digest::{Digest, NoDigest};
 use crate::layout::is_name;
 use crate::platform::PlatformError;
 use crate::spec::{JobOfSpec, PackageOfSpec, Spec};
+use windlass_archive::digest::{Digest, NoDigest};
 
 use bundle::{Bundle, Collection};
 use unpack::UnpackError;

@@ -50,18 +50,18 @@ fn hash<D: sha2::Digest + io::Write>(source: &mut impl Read) -> io::Result<Strin
 }
 
 /// The SHA-1 of what `source` holds, as blob stores are told.
-pub(crate) fn sha1(source: &mut impl Read) -> io::Result<String> {
+pub fn sha1(source: &mut impl Read) -> io::Result<String> {
     Algorithm::Sha1.hex(source)
 }
 
 /// The SHA-512 of what `source` holds, with its prefix.
-pub(crate) fn sha512(source: &mut impl Read) -> io::Result<String> {
+pub fn sha512(source: &mut impl Read) -> io::Result<String> {
     Ok(Algorithm::Sha512.show(&Algorithm::Sha512.hex(source)?))
 }
 
 /// One or more digests of the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Digest {
+pub struct Digest {
     text: String,
     /// The strongest that this agent knows.
     strongest: Option<(Algorithm, String)>,
@@ -69,7 +69,7 @@ pub(crate) struct Digest {
 
 /// why a text is no digest
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoDigest {
+pub enum NoDigest {
     /// it is empty
     #[error("no digest algorithm found. Supported algorithms: sha1, sha256, sha512")]
     Empty,
@@ -80,7 +80,7 @@ pub(crate) enum NoDigest {
 
 /// why content is not what its digest says
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Mismatch {
+pub enum Mismatch {
     /// it is something else
     #[error("Expected stream to have digest '{expected}' but was '{found}'")]
     Differs { expected: String, found: String },
@@ -94,7 +94,7 @@ pub(crate) enum Mismatch {
 
 impl Digest {
     /// Reads the text of a digest.
-    pub(crate) fn parse(text: &str) -> Result<Self, NoDigest> {
+    pub fn parse(text: &str) -> Result<Self, NoDigest> {
         let mut seen: Vec<&str> = Vec::new();
         let mut strongest: Option<(Algorithm, String)> = None;
         for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
@@ -113,7 +113,7 @@ impl Digest {
     }
 
     /// Checks that `source` holds what the digest says.
-    pub(crate) fn verify(&self, source: &mut impl Read) -> Result<(), Mismatch> {
+    pub fn verify(&self, source: &mut impl Read) -> Result<(), Mismatch> {
         let Some((algorithm, expected)) = &self.strongest else {
             return Err(Mismatch::Unknown(self.text.split(':').next().unwrap_or_default().to_owned()));
         };

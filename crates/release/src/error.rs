@@ -1,0 +1,172 @@
+//! Why a release is refused.
+
+use std::io;
+use std::path::PathBuf;
+
+use windlass_archive::digest::{Mismatch, NoDigest};
+use windlass_manifest::{ParseError, Problem};
+
+use crate::graph::GraphError;
+use crate::version::NoVersion;
+
+/// why a release cannot be used
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// the file cannot be read
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// nothing can be written where it is laid out
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// an archive is damaged, or takes more than it may
+    #[error("{0} is not a usable archive; create the release again")]
+    Archive(String, #[source] io::Error),
+    /// there is no release.MF
+    #[error("Release manifest not found: the tarball has no release.MF")]
+    NoManifest,
+    /// a document is not YAML
+    #[error("{0} is not valid YAML")]
+    Yaml(String, #[source] ParseError),
+    /// a document is not what it should be
+    #[error("{0} is not valid")]
+    Document(String, #[source] Problem),
+    /// a name that leads elsewhere, or that no release has
+    #[error("Invalid {kind} name in release manifest: '{name}' has characters other than letters, digits and -_+.")]
+    Name {
+        /// What is called so.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// two things of one name
+    #[error("the release has two {kind}s '{name}'")]
+    Twice {
+        /// What is called so.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// the version has another form
+    #[error(transparent)]
+    Version(#[from] NoVersion),
+    /// an archive is listed, but not in the tarball
+    #[error("the release lists the {kind} '{name}', but its tarball has no {file}")]
+    Missing {
+        /// Job, package or compiled package.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The file that should be there.
+        file: String,
+    },
+    /// no digest that could be checked
+    #[error("the {kind} '{name}' has no digest that can be checked")]
+    NoDigest {
+        /// Job, package or compiled package.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        #[source]
+        source: NoDigest,
+    },
+    /// it is another one
+    #[error("the archive of the {kind} '{name}' is not the one that release.MF describes")]
+    Digest {
+        /// Job, package or compiled package.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        #[source]
+        source: Mismatch,
+    },
+    /// packages need each other, or nobody
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// a job needs a package that the release does not have
+    #[error("the job '{job}' needs the package '{package}', which the release does not have")]
+    UnknownPackage {
+        /// The job.
+        job: String,
+        /// What it needs.
+        package: String,
+    },
+    /// the job is called otherwise inside
+    #[error("Inconsistent name for job '{listed}': its job.MF calls it '{found}'")]
+    JobName {
+        /// In release.MF.
+        listed: String,
+        /// In job.MF.
+        found: String,
+    },
+    /// a job without its description
+    #[error("Missing job manifest for '{0}': its archive has no job.MF")]
+    NoJobManifest(String),
+    /// nobody could run it
+    #[error("Job '{0}' is missing monit file")]
+    NoMonit(String),
+    /// a template that is not there
+    #[error("Missing template file '{template}' for job '{job}'")]
+    NoTemplate {
+        /// The job.
+        job: String,
+        /// The template.
+        template: String,
+    },
+    /// a template whose result would be elsewhere
+    #[error(
+        "the template '{template}' of job '{job}' would be written to '{destination}', which is not inside of the job"
+    )]
+    Destination {
+        /// The job.
+        job: String,
+        /// The template.
+        template: String,
+        /// Where it would be.
+        destination: String,
+    },
+    /// a template that is not text
+    #[error("the file '{file}' of job '{job}' is not UTF-8")]
+    NotText {
+        /// The job.
+        job: String,
+        /// The file.
+        file: String,
+    },
+    /// what a job has is too much
+    #[error("the files of job '{job}' have more than {limit} MiB")]
+    TooLarge {
+        /// The job.
+        job: String,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl ReleaseError {
+    /// The number by which BOSH's clients know it.
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::NoManifest => 30003,
+            Self::Archive(..) => 30002,
+            Self::Name { .. } => 40005,
+            Self::Version(_) => 30010,
+            Self::Digest { .. } | Self::NoDigest { .. } => 30015,
+            Self::JobName { .. } => 80016,
+            Self::NoJobManifest(_) => 80001,
+            Self::NoTemplate { .. } => 80002,
+            Self::NoMonit(_) => 80004,
+            Self::UnknownPackage { .. } => 80006,
+            _ => 100,
+        }
+    }
+}

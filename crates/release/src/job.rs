@@ -1,0 +1,150 @@
+//! One job of a release: what it is made of.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Component, Path};
+
+use serde_json::Value;
+use windlass_archive::{Budget, Limits, Tarball, decompressed, first_bytes, inside};
+use windlass_manifest::{At, Document, Problem};
+
+use crate::error::ReleaseError;
+
+/// The name of the description in a job's archive.
+const NAME: &str = "job.MF";
+
+/// What the files of a job may have together: they are held in memory, and the largest templates have some hundred KiB.
+const LARGEST_MIB: u64 = 16;
+
+/// A job: its description and its files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// `job.MF`.
+    pub spec: JobSpec,
+    /// The templates by their name below `templates/`.
+    pub templates: BTreeMap<String, String>,
+    /// The files that say how its processes run: `monit` and others that end in `.monit`.
+    pub monit: BTreeMap<String, String>,
+}
+
+/// `job.MF`, as far as a director reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobSpec {
+    /// The job's name.
+    pub name: String,
+    /// Where each template's result goes, below the job's folder.
+    pub templates: BTreeMap<String, String>,
+    /// The packages that it needs.
+    pub packages: Vec<String>,
+    /// What can be set, by dotted name.
+    pub properties: BTreeMap<String, Property>,
+    /// All of it, for what is read elsewhere: links, logs.
+    pub raw: Value,
+}
+
+/// What can be set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Property {
+    /// The value where nobody sets one.
+    pub default: Option<Value>,
+}
+
+impl Job {
+    /// Reads a job's archive, which `name` says what it should be.
+    pub fn read(archive: &Path, name: &str) -> Result<Self, ReleaseError> {
+        let files = files(archive, name)?;
+        let text = |file: &str| -> Result<Option<String>, ReleaseError> {
+            let Some(bytes) = files.get(file) else { return Ok(None) };
+            let not_text = || ReleaseError::NotText { job: name.to_owned(), file: file.to_owned() };
+            String::from_utf8(bytes.clone()).map(Some).map_err(|_| not_text())
+        };
+        let manifest = text(NAME)?.ok_or_else(|| ReleaseError::NoJobManifest(name.to_owned()))?;
+        let spec = JobSpec::parse(&manifest, name)?;
+        let mut monit = BTreeMap::new();
+        for file in files.keys().filter(|file| *file == "monit" || (file.ends_with(".monit") && !file.contains('/'))) {
+            monit.extend(text(file)?.map(|text| (file.clone(), text)));
+        }
+        if monit.is_empty() {
+            return Err(ReleaseError::NoMonit(name.to_owned()));
+        }
+        let mut templates = BTreeMap::new();
+        for template in spec.templates.keys() {
+            let missing = || ReleaseError::NoTemplate { job: name.to_owned(), template: template.clone() };
+            let content = text(&format!("templates/{template}"))?.ok_or_else(missing)?;
+            templates.insert(template.clone(), content);
+        }
+        Ok(Self { spec, templates, monit })
+    }
+
+    /// Whether it runs once, when somebody asks for it.
+    pub fn is_errand(&self) -> bool {
+        self.spec.templates.values().any(|destination| matches!(destination.as_str(), "bin/run" | "bin/run.ps1"))
+    }
+}
+
+/// All files of a job, by their path.
+fn files(archive: &Path, job: &str) -> Result<BTreeMap<String, Vec<u8>>, ReleaseError> {
+    let failed = |source| ReleaseError::Read { path: archive.to_owned(), source };
+    let damaged = |source| ReleaseError::Archive(format!("the archive of job '{job}'"), source);
+    let mut file = File::open(archive).map_err(failed)?;
+    let start = first_bytes(&mut file).map_err(failed)?;
+    let limits = Limits { bytes: LARGEST_MIB << 20, entries: 10_000, ..Limits::default() };
+    let tarball = Tarball::within(decompressed(&start, BufReader::new(file)), &Budget::new(limits));
+    let mut files = BTreeMap::new();
+    tarball.each(damaged, |entry| {
+        let path = inside(&entry.path_bytes()).and_then(|path| path.to_str().map(str::to_owned));
+        if let Some(path) = path.filter(|_| entry.header().entry_type().is_file()) {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).map_err(damaged)?;
+            files.insert(path, content);
+        }
+        Ok(())
+    })?;
+    Ok(files)
+}
+
+impl JobSpec {
+    /// Reads the text of a `job.MF`.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ReleaseError> {
+        let what = || format!("job.MF of job '{name}'");
+        let document = Document::parse(text).map_err(|error| ReleaseError::Yaml(what(), error))?;
+        let spec = Self::of(&document.root()).map_err(|problem| ReleaseError::Document(what(), problem))?;
+        if spec.name != name {
+            return Err(ReleaseError::JobName { listed: name.to_owned(), found: spec.name });
+        }
+        for (template, destination) in &spec.templates {
+            let stays = |path: &str| {
+                !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+            };
+            if !stays(template) || !stays(destination) {
+                let (job, template, destination) = (name.to_owned(), template.clone(), destination.clone());
+                return Err(ReleaseError::Destination { job, template, destination });
+            }
+        }
+        Ok(spec)
+    }
+
+    fn of(root: &At<'_>) -> Result<Self, Problem> {
+        let entries = |name: &str| root.optional(name)?.map_or(Ok(Vec::new()), |field| field.entries());
+        let templates = entries("templates")?
+            .into_iter()
+            .map(|(source, destination)| Ok((source.to_owned(), destination.string()?.to_owned())))
+            .collect::<Result<_, Problem>>()?;
+        let packages = root.optional_list("packages")?;
+        let property = |(name, at): (&str, At<'_>)| {
+            let default = match &at.node().content {
+                windlass_manifest::Content::Null => None,
+                _ => at.optional("default")?.map(|default| default.node().to_json()),
+            };
+            Ok((name.to_owned(), Property { default }))
+        };
+        Ok(Self {
+            name: root.field("name")?.string()?.to_owned(),
+            templates,
+            packages: packages.iter().map(|name| Ok(name.string()?.to_owned())).collect::<Result<_, Problem>>()?,
+            properties: entries("properties")?.into_iter().map(property).collect::<Result<_, Problem>>()?,
+            raw: root.node().to_json(),
+        })
+    }
+}

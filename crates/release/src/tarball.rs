@@ -1,0 +1,151 @@
+//! A whole release, read from its tarball.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use windlass_archive::digest::Digest;
+use windlass_archive::{Budget, Limits, Tarball, decompressed, first_bytes, inside};
+
+use crate::error::ReleaseError;
+use crate::job::Job;
+use crate::manifest::{self, Package, ReleaseManifest};
+
+/// `release.MF` of the largest releases has some hundred KiB.
+const LARGEST_MANIFEST: u64 = 4 << 20;
+
+/// A release that was read, and whose archives are in a folder.
+#[derive(Debug)]
+pub struct Release {
+    /// What it has.
+    pub manifest: ReleaseManifest,
+    /// Its jobs, in the manifest's order.
+    pub jobs: Vec<JobArchive>,
+    /// The archives of its packages, by name: source, or compiled where the release is. One that is missing is known to
+    /// whoever asked for it to be left out.
+    pub packages: BTreeMap<String, PathBuf>,
+}
+
+/// A job and its archive.
+#[derive(Debug)]
+pub struct JobArchive {
+    /// The job.
+    pub job: Job,
+    /// Where its archive is.
+    pub archive: PathBuf,
+}
+
+/// Reads a release and lays its archives out in `folder`, which is the caller's, and empty. Each archive is what `release.MF`
+/// says, each job can be read, and each package that a job needs is listed.
+pub fn read(tarball: &Path, folder: &Path) -> Result<Release, ReleaseError> {
+    let (text, archives) = lay_out(tarball, folder)?;
+    let manifest = ReleaseManifest::parse(&text)?;
+    let mut jobs = Vec::new();
+    for entry in &manifest.jobs {
+        let archive = found(&archives, "job", "jobs", &entry.name)?;
+        verify("job", &entry.name, &entry.sha1, &archive)?;
+        let job = Job::read(&archive, &entry.name)?;
+        let is_listed = |package: &String| manifest.all_packages().any(|listed| listed.name == *package);
+        if let Some(package) = job.spec.packages.iter().find(|package| !is_listed(package)) {
+            return Err(ReleaseError::UnknownPackage { job: entry.name.clone(), package: package.clone() });
+        }
+        jobs.push(JobArchive { job, archive });
+    }
+    let mut packages = BTreeMap::new();
+    let compiled = manifest.compiled_packages.iter().map(|compiled| &compiled.package);
+    let sources = manifest.packages.iter().map(|package| ("package", "packages", package));
+    for (kind, place, package) in
+        sources.chain(compiled.map(|package| ("compiled package", "compiled_packages", package)))
+    {
+        packages.extend(package_archive(&archives, kind, place, package)?);
+    }
+    Ok(Release { manifest, jobs, packages })
+}
+
+/// Clients leave out packages that a director has.
+fn package_archive(
+    archives: &BTreeMap<PathBuf, PathBuf>,
+    kind: &'static str,
+    place: &str,
+    package: &Package,
+) -> Result<Option<(String, PathBuf)>, ReleaseError> {
+    let Ok(archive) = found(archives, kind, place, &package.name) else { return Ok(None) };
+    verify(kind, &package.name, &package.sha1, &archive)?;
+    check(kind, &package.name, &archive)?;
+    Ok(Some((package.name.clone(), archive)))
+}
+
+fn found(
+    archives: &BTreeMap<PathBuf, PathBuf>,
+    kind: &'static str,
+    place: &str,
+    name: &str,
+) -> Result<PathBuf, ReleaseError> {
+    let file = format!("{place}/{name}.tgz");
+    let missing = || ReleaseError::Missing { kind, name: name.to_owned(), file: file.clone() };
+    archives.get(Path::new(&file)).cloned().ok_or_else(missing)
+}
+
+fn verify(kind: &'static str, name: &str, digest: &str, archive: &Path) -> Result<(), ReleaseError> {
+    let digest =
+        Digest::parse(digest).map_err(|source| ReleaseError::NoDigest { kind, name: name.to_owned(), source })?;
+    let mut file = open(archive)?;
+    digest.verify(&mut file).map_err(|source| ReleaseError::Digest { kind, name: name.to_owned(), source })
+}
+
+/// Whether an archive can be read to its end. Nothing of it is written.
+fn check(kind: &'static str, name: &str, archive: &Path) -> Result<(), ReleaseError> {
+    let mut file = open(archive)?;
+    let damaged = |source| ReleaseError::Archive(format!("the archive of {kind} '{name}'"), source);
+    let start = first_bytes(&mut file).map_err(damaged)?;
+    // Compressed in ways that only agents read: they say so when they cannot.
+    let others: [&[u8]; 3] = [b"BZh", &[0xfd, b'7', b'z', b'X', b'Z'], &[0x28, 0xb5, 0x2f, 0xfd]];
+    if others.iter().any(|other| start.starts_with(other)) {
+        return Ok(());
+    }
+    let limits = Limits { bytes: 64 << 30, ..Limits::default() };
+    Tarball::within(decompressed(&start, BufReader::new(file)), &Budget::new(limits)).each(damaged, |_| Ok(()))
+}
+
+fn open(path: &Path) -> Result<File, ReleaseError> {
+    File::open(path).map_err(|source| ReleaseError::Read { path: path.to_owned(), source })
+}
+
+/// Writes the archives of a release into `folder`; returns the manifest's text, and where each archive is by its path in the
+/// tarball.
+fn lay_out(tarball: &Path, folder: &Path) -> Result<(String, BTreeMap<PathBuf, PathBuf>), ReleaseError> {
+    let what = || tarball.file_name().unwrap_or_default().display().to_string();
+    let damaged = |source| ReleaseError::Archive(what(), source);
+    let mut file = open(tarball)?;
+    let start = first_bytes(&mut file).map_err(damaged)?;
+    let cannot_write = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReleaseError::Write { path, source }
+    };
+    let limits = Limits::of_space(folder).map_err(cannot_write(folder))?;
+    let mut text = None;
+    let mut archives = BTreeMap::new();
+    let reader = decompressed(&start, BufReader::with_capacity(64 * 1024, file));
+    Tarball::within(reader, &Budget::new(limits)).each(damaged, |entry| {
+        let Some(path) = inside(&entry.path_bytes()).filter(|_| entry.header().entry_type().is_file()) else {
+            return Ok(());
+        };
+        if path == Path::new(manifest::NAME) {
+            let mut bytes = Vec::new();
+            entry.take(LARGEST_MANIFEST + 1).read_to_end(&mut bytes).map_err(damaged)?;
+            let is_fine = bytes.len() as u64 <= LARGEST_MANIFEST;
+            let not_text =
+                || damaged(io::Error::new(io::ErrorKind::InvalidData, "release.MF is too large or not UTF-8"));
+            text = Some(String::from_utf8(bytes).ok().filter(|_| is_fine).ok_or_else(not_text)?);
+        } else if path.extension().is_some_and(|extension| extension == "tgz") && path.components().count() == 2 {
+            // Numbered: their names in the tarball are those of strangers.
+            let archive = folder.join(format!("{}.tgz", archives.len()));
+            let mut out = File::create_new(&archive).map_err(cannot_write(&archive))?;
+            io::copy(entry, &mut out).map_err(cannot_write(&archive))?;
+            archives.insert(path, archive);
+        }
+        Ok(())
+    })?;
+    Ok((text.ok_or(ReleaseError::NoManifest)?, archives))
+}

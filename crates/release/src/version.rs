@@ -1,0 +1,173 @@
+//! Versions of releases: `release[-pre][+post]`, each part of components between dots.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    release: Segment,
+    pre: Option<Segment>,
+    post: Option<Segment>,
+}
+
+/// why a text is no version
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Release version invalid: {0}")]
+pub struct NoVersion(pub String);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Segment(Vec<Component>);
+
+/// Numbers are less than words. One with a leading zero is a word.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Component {
+    Number(u64),
+    Word(String),
+}
+
+impl Version {
+    /// Reads a version. `10.2-dev` is the old form of `10+dev.2`.
+    pub fn parse(text: &str) -> Result<Self, NoVersion> {
+        let invalid = || NoVersion(text.to_owned());
+        if let Some((release, number)) = text.strip_suffix("-dev").and_then(|old| old.rsplit_once('.'))
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            return Self::parse(&format!("{release}+dev.{number}"));
+        }
+        let (rest, post) = match text.split_once('+') {
+            Some((rest, post)) => (rest, Some(post)),
+            None => (text, None),
+        };
+        let (release, pre) = match rest.split_once('-') {
+            Some((release, pre)) => (release, Some(pre)),
+            None => (rest, None),
+        };
+        let optional = |text: Option<&str>| text.map(|text| Segment::parse(text, true)).transpose();
+        let parsed = Segment::parse(release, false)
+            .and_then(|release| Ok(Self { release, pre: optional(pre)?, post: optional(post)? }));
+        parsed.map_err(|()| invalid())
+    }
+}
+
+impl Segment {
+    fn parse(text: &str, has_dashes: bool) -> Result<Self, ()> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || (has_dashes && byte == b'-');
+        let component = |part: &str| match part.is_empty() || !part.bytes().all(is_allowed) {
+            true => Err(()),
+            false => Ok(Component::parse(part)),
+        };
+        text.split('.').map(component).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Component {
+    fn parse(text: &str) -> Self {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+        match text.parse() {
+            Ok(number) if is_number => Self::Number(number),
+            _ => Self::Word(text.to_owned()),
+        }
+    }
+}
+
+impl Ord for Segment {
+    /// What one has more than the other counts, unless it is all 0.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let common = self.0.len().min(other.0.len());
+        let is_more = |rest: &[Component]| rest.iter().any(|component| *component != Component::Number(0));
+        self.0[..common]
+            .cmp(&other.0[..common])
+            .then_with(|| is_more(&self.0[common..]).cmp(&is_more(&other.0[common..])))
+    }
+}
+
+impl PartialOrd for Segment {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Version {
+    /// A version before its release is less than it, one after it more.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let pre = match (&self.pre, &other.pre) {
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (one, other) => one.cmp(other),
+        };
+        self.release.cmp(&other.release).then(pre).then_with(|| self.post.cmp(&other.post))
+    }
+}
+
+impl PartialOrd for Version {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, component) in self.0.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            match component {
+                Component::Number(number) => write!(f, "{dot}{number}")?,
+                Component::Word(word) => write!(f, "{dot}{word}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.release)?;
+        if let Some(pre) = &self.pre {
+            write!(f, "-{pre}")?;
+        }
+        match &self.post {
+            Some(post) => write!(f, "+{post}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text).unwrap()
+    }
+
+    #[test]
+    fn versions_have_the_order_of_bosh() {
+        let ascending =
+            ["1-rc.1", "1-rc.2", "1", "1+dev.1", "1+dev.2", "1+dev.10", "1.1", "1.2", "1.10", "1.a", "2", "10", "a"];
+        for pair in ascending.windows(2) {
+            assert!(version(pair[0]) < version(pair[1]), "{pair:?}");
+        }
+        assert_eq!(version("1").cmp(&version("1.0")), Ordering::Equal);
+        assert_eq!(version("10.2-dev"), version("10+dev.2"));
+        assert!(version("1.9") < version("1.007"), "a leading zero makes a word");
+        for wrong in ["", "1 2", "1..2", "1-", "1+", "a/b", "1+a+b", "ü"] {
+            assert_eq!(Version::parse(wrong), Err(NoVersion(wrong.to_owned())));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_version_is_written_as_it_was_read(text in "[0-9a-z_]{1,4}(\\.[0-9a-z]{1,3}){0,2}(-rc\\.[1-9])?(\\+[a-z-]{1,4})?") {
+            let is_old = text.ends_with("-dev");
+            prop_assume!(!is_old);
+            prop_assert_eq!(version(&text).to_string(), text);
+        }
+
+        #[test]
+        fn no_text_makes_it_fail(text in ".*") {
+            let _ = Version::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Releases as BOSH's command line makes them, and as strangers might.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha1::{Digest, Sha1};
+use windlass_release::{Job, PackageGraph, Release, ReleaseError};
+
+fn read(tarball: &Path) -> Result<Release, ReleaseError> {
+    let folder = tempfile::tempdir().unwrap();
+    windlass_release::read(tarball, folder.path())
+}
+
+fn explained(error: &ReleaseError) -> String {
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        said.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    said
+}
+
+#[test]
+fn a_release_of_the_original_command_line_is_read() {
+    let release = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/release/data/shop-1.tgz")).unwrap();
+    let manifest = &release.manifest;
+    assert_eq!((manifest.name.as_str(), manifest.version.as_str()), ("shop", "1"));
+    assert_eq!((manifest.commit_hash.as_deref(), manifest.uncommitted_changes), (Some("non-git"), false));
+    let jobs: Vec<&Job> = release.jobs.iter().map(|job| &job.job).collect();
+    let names: Vec<&str> = jobs.iter().map(|job| job.spec.name.as_str()).collect();
+    assert_eq!(names, ["smoke", "web"]);
+    assert!(jobs[0].is_errand() && !jobs[1].is_errand());
+    assert_eq!(jobs[1].spec.templates["conf.yml.erb"], "config/conf.yml");
+    assert_eq!(jobs[1].spec.properties["port"].default, Some(8080.into()));
+    assert_eq!(jobs[1].spec.packages, ["app"]);
+    assert_eq!(jobs[1].monit["monit"], "# empty\n");
+    assert_eq!(jobs[1].templates.len(), 8);
+    assert_eq!(release.packages.keys().collect::<Vec<_>>(), ["app", "base"]);
+    let graph = PackageGraph::new(manifest.all_packages()).unwrap();
+    let base = &manifest.packages[1].version;
+    assert_eq!(graph.dependency_key("app").unwrap(), format!(r#"[["base","{base}"]]"#));
+}
+
+type Files<'a> = Vec<(&'a str, Vec<u8>)>;
+
+fn tgz(files: &Files<'_>) -> Vec<u8> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, content.as_slice()).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+fn sha1(bytes: &[u8]) -> String {
+    Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A release with one job and one package, after `change` had its way with the job's files and the manifest.
+fn release(folder: &Path, change: impl FnOnce(&mut Files<'_>, &mut String)) -> PathBuf {
+    let spec = b"name: web\ntemplates: {a.erb: config/a}\npackages: [app]\nproperties: {port: {default: 1}, bare: }\n";
+    let mut job: Files<'_> =
+        vec![("./job.MF", spec.to_vec()), ("./monit", b"".to_vec()), ("./templates/a.erb", b"x".to_vec())];
+    let package = tgz(&vec![("./packaging", b"true".to_vec())]);
+    let mut manifest = format!(
+        "name: shop\nversion: 1\njobs: [{{name: web, version: f, fingerprint: f, sha1: JOB}}]\npackages: [{{name: app, \
+         version: g, fingerprint: g, sha1: {}, dependencies: []}}]\n",
+        sha1(&package)
+    );
+    change(&mut job, &mut manifest);
+    let job = tgz(&job);
+    let manifest = manifest.replace("JOB", &sha1(&job)).into_bytes();
+    let path = folder.join("release.tgz");
+    let files = vec![("./release.MF", manifest), ("jobs/web.tgz", job), ("packages/app.tgz", package)];
+    std::fs::write(&path, tgz(&files)).unwrap();
+    path
+}
+
+#[test]
+fn what_is_wrong_with_a_release_is_named_and_has_the_number_that_clients_know() {
+    let folder = tempfile::tempdir().unwrap();
+    read(&release(folder.path(), |_, _| {})).unwrap();
+    type Change = fn(&mut Files<'_>, &mut String);
+    let cases: [(Change, u32, &str); 9] = [
+        (|job, _| job.retain(|(name, _)| *name != "./monit"), 80004, "Job 'web' is missing monit file"),
+        (|job, _| job.retain(|(name, _)| *name != "./job.MF"), 80001, "has no job.MF"),
+        (
+            |job, _| job.retain(|(name, _)| !name.contains("a.erb")),
+            80002,
+            "Missing template file 'a.erb' for job 'web'",
+        ),
+        (|job, _| job[0].1 = b"name: other".to_vec(), 80016, "its job.MF calls it 'other'"),
+        (|job, _| job[0].1 = b"name: web\npackages: [nobody]".to_vec(), 80006, "needs the package 'nobody'"),
+        (|job, _| job[0].1 = b"name: web\ntemplates: {a.erb: ../../etc/passwd}".to_vec(), 100, "not inside of the job"),
+        (|job, _| job[2].1 = vec![0xff, 0xfe], 100, "'templates/a.erb' of job 'web' is not UTF-8"),
+        (|_, manifest| *manifest = manifest.replace("JOB", "00"), 30015, "is not the one that release.MF describes"),
+        (|_, manifest| *manifest = manifest.replace("name: web", "name: ../web"), 40005, "Invalid job name"),
+    ];
+    for (change, code, words) in cases {
+        let error = read(&release(folder.path(), change)).unwrap_err();
+        assert!(explained(&error).contains(words), "{}", explained(&error));
+        assert_eq!(error.code(), code, "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_release_leaves_a_clear_word_and_little_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.tgz");
+    let garbage: [(Vec<u8>, &str); 4] = [
+        (b"not a tar".repeat(200), "file.tgz is not a usable archive"),
+        (tgz(&vec![("x", b"y".to_vec())]), "Release manifest not found"),
+        (tgz(&vec![("release.MF", vec![0xff])]), "not UTF-8"),
+        (
+            tgz(&vec![("release.MF", b"name: a\nversion: 1\njobs: [{name: x, version: 1, sha1: 00}]".to_vec())]),
+            "no jobs/x.tgz",
+        ),
+    ];
+    for (content, words) in garbage {
+        std::fs::write(&path, content).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(explained(&error).contains(words), "{}", explained(&error));
+    }
+    // A job that would fill the memory.
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
+    let mut header = tar::Header::new_gnu();
+    header.set_path("./templates/bomb").unwrap();
+    header.set_size(64 << 20);
+    header.set_cksum();
+    bomb.write_all(header.as_bytes()).unwrap();
+    for _ in 0..64 {
+        bomb.write_all(&vec![0; 1 << 20]).unwrap();
+    }
+    let bomb = bomb.finish().unwrap();
+    let manifest = format!("name: a\nversion: 1\njobs: [{{name: x, version: 1, sha1: {}}}]", sha1(&bomb));
+    std::fs::write(&path, tgz(&vec![("release.MF", manifest.into_bytes()), ("jobs/x.tgz", bomb)])).unwrap();
+    let error = read(&path).unwrap_err();
+    assert!(explained(&error).contains("16 MiB"), "{}", explained(&error));
+}
