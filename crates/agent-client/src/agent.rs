@@ -11,12 +11,14 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
+use serde::Deserialize;
 use serde_json::Value;
 use windlass_contract::agent::{DIRECTOR_PROTOCOL, Message, Reply, TaskHandle};
 use windlass_contract::{AgentId, Secret};
 
 use crate::connection::{Body, Connections};
 use crate::error::{CallError, Stage, TransportError};
+use crate::limits;
 use crate::tls::{ClientTls, TlsError, client_config};
 
 /// Talks to agents: one for many.
@@ -139,7 +141,7 @@ impl Agent {
 
     /// Sends any message, and does not wait for the end of a task that the agent made of it.
     pub async fn begin(&self, method: &str, arguments: Vec<Value>) -> Result<Begun, CallError> {
-        Ok(match self.send(method, arguments, self.deadlines.message).await? {
+        Ok(match self.send(method, arguments, self.deadlines.message, limits::bytes_of(method)).await? {
             Answer::Done(value) => Begun::Done(value),
             Answer::Task(id) => Begun::Task(Task { id, method: method.to_owned() }),
         })
@@ -153,7 +155,9 @@ impl Agent {
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(SLOWEST_POLL);
-            match self.send("get_task", vec![Value::from(task.as_str())], self.deadlines.message).await {
+            // The last answer is the result of the action.
+            let (arguments, most) = (vec![Value::from(task.as_str())], limits::bytes_of(method));
+            match self.send("get_task", arguments, self.deadlines.message, most).await {
                 Ok(Answer::Done(value)) => return Ok(value),
                 Ok(Answer::Task(_)) => heard = Instant::now(),
                 Err(error) if error.is_transient() && heard.elapsed() < self.deadlines.silence => {}
@@ -169,30 +173,37 @@ impl Agent {
         }
     }
 
-    /// Sends one message and takes its answer apart.
+    /// Sends one message and takes its answer, of so many bytes at most, apart.
     pub(crate) async fn send(
         &self,
         method: &str,
         arguments: Vec<Value>,
         patience: Duration,
+        most: usize,
     ) -> Result<Answer, CallError> {
         tracing::debug!(agent = %self.shared.id, method, "asking the agent");
         let message = self.message(method, arguments)?;
         let request = || self.request(Method::POST, "/agent", message.clone());
         let exchange = async {
             let connections = &self.shared.connections;
-            connections.read(connections.exchange(&request, is_repeatable(method)).await?).await
+            connections.read(connections.exchange(&request, is_repeatable(method)).await?, most).await
         };
-        let (status, body) = match tokio::time::timeout(patience, exchange).await {
-            Ok(Ok(answered)) => answered,
+        let answer = match tokio::time::timeout(patience, exchange).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err((_, TransportError::TooLarge(most)))) => {
+                return Err(self.bad_reply(method, format!("more than {most} bytes")));
+            }
             Ok(Err((stage, source))) => return Err(self.unreachable(stage, source)),
             Err(_) => return Err(self.timed_out(method, patience)),
         };
-        match status {
+        match answer.status {
             StatusCode::OK => {}
             other => return Err(self.refused(method, other)),
         }
-        match serde_json::from_slice::<Reply>(&body) {
+        if limits::has_too_many_values(&answer.body) {
+            return Err(self.bad_reply(method, "more values than an answer has".to_owned()));
+        }
+        match serde_json::from_slice::<Reply>(&answer.body) {
             Ok(Reply::Value { value }) => {
                 self.shared.connections.reached(Stage::Pong);
                 Ok(Answer::of(value))
@@ -320,7 +331,7 @@ impl Answer {
             if object.contains_key("value") && !object.contains_key("state") {
                 return Self::Done(object.remove("value").unwrap_or_default());
             }
-            if let Ok(task) = serde_json::from_value::<TaskHandle>(value.clone()) {
+            if let Ok(task) = TaskHandle::deserialize(&value) {
                 return Self::Task(task.agent_task_id);
             }
         }

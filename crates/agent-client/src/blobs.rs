@@ -17,6 +17,7 @@ use tokio_util::io::ReaderStream;
 use crate::agent::Agent;
 use crate::connection::Body;
 use crate::error::CallError;
+use crate::limits::SMALL;
 
 /// What an id keeps of itself in a path.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -38,18 +39,19 @@ impl Agent {
             request
         };
         let connections = self.connections();
-        let exchange = async { connections.read(connections.exchange(&request, true).await?).await };
+        let exchange = async { connections.read(connections.exchange(&request, true).await?, SMALL).await };
         let patience = self.deadlines().task;
         match tokio::time::timeout(patience, exchange).await {
-            Ok(Ok((StatusCode::CREATED, _))) => Ok(()),
-            Ok(Ok((status, _))) => Err(self.refused(METHOD, status)),
+            Ok(Ok(answer)) if answer.status == StatusCode::CREATED => Ok(()),
+            Ok(Ok(answer)) => Err(self.refused(METHOD, answer.status)),
             Ok(Err((stage, source))) => Err(self.unreachable(stage, source)),
             Err(_) => Err(self.timed_out(METHOD, patience)),
         }
     }
 
-    /// Fetches the blob `id` into the file at `path`; says whether the agent has it.
-    pub async fn get_blob(&self, id: &str, path: &Path) -> Result<bool, CallError> {
+    /// Fetches the blob `id`, of `most` bytes at most, into the file at `path`; says whether the agent has it. Of one that is
+    /// larger nothing is kept.
+    pub async fn get_blob(&self, id: &str, path: &Path, most: u64) -> Result<bool, CallError> {
         const METHOD: &str = "GET /blobs";
         let uri = self.blob_uri(METHOD, id)?;
         let request = || {
@@ -64,19 +66,24 @@ impl Agent {
         match opened.response.status() {
             StatusCode::OK => {}
             status => {
-                connections.read(opened).await.map_err(broken)?;
+                connections.read(opened, SMALL).await.map_err(broken)?;
                 return if status == StatusCode::NOT_FOUND { Ok(false) } else { Err(self.refused(METHOD, status)) };
             }
         }
         let no_file = |source| self.no_file(path, source);
         let mut file = File::create(path).await.map_err(no_file)?;
         // However large it is, each part of it comes within the time for a message.
+        let mut length = 0;
         loop {
             let part = tokio::time::timeout(patience, connections.part(&mut opened));
-            match part.await.map_err(|_| late())?.map_err(broken)? {
-                Some(part) => file.write_all(&part).await.map_err(no_file)?,
-                None => break,
+            let Some(part) = part.await.map_err(|_| late())?.map_err(broken)? else { break };
+            length += part.len() as u64;
+            if length > most {
+                drop(file);
+                tokio::fs::remove_file(path).await.map_err(no_file)?;
+                return Err(self.bad_reply(METHOD, format!("a blob of more than {most} bytes")));
             }
+            file.write_all(&part).await.map_err(no_file)?;
         }
         connections.done(opened).await;
         file.flush().await.map_err(no_file)?;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
@@ -15,10 +15,12 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::SemaphorePermit;
 use tokio_rustls::TlsConnector;
 use windlass_durable::kill_point;
 
 use crate::error::{Stage, TransportError};
+use crate::limits;
 
 /// How long one address may take to accept a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -26,8 +28,6 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const TLS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept: long enough for the polls of a task, shorter than servers keep it.
 const IDLE: Duration = Duration::from_secs(10);
-/// More than any reply; keeps a mad agent from filling the caller's memory.
-const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 
 /// What a request carries: a message, or a blob from a file.
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -39,6 +39,14 @@ type Sender = SendRequest<Body>;
 pub(crate) struct Opened {
     sender: Sender,
     pub(crate) response: Response<Incoming>,
+}
+
+/// An answer that was read. Large ones wait for each other for as long as they are kept.
+#[derive(Debug)]
+pub(crate) struct WholeAnswer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+    _turn: Option<SemaphorePermit<'static>>,
 }
 
 /// The connections of one agent.
@@ -114,12 +122,22 @@ impl Connections {
         Opened { sender, response }
     }
 
-    /// Reads the whole answer.
-    pub(crate) async fn read(&self, Opened { sender, response }: Opened) -> Result<(StatusCode, Bytes), Failed> {
-        let status = response.status();
-        let body = Limited::new(response.into_body(), REPLY_LIMIT).collect().await.map_err(broken_answer)?;
-        self.keep(sender).await;
-        Ok((status, body.to_bytes()))
+    /// Reads the whole answer, which may have so many bytes.
+    pub(crate) async fn read(&self, mut opened: Opened, most: usize) -> Result<WholeAnswer, Failed> {
+        let status = opened.response.status();
+        let (mut body, mut turn) = (BytesMut::new(), None);
+        while let Some(part) = self.part(&mut opened).await? {
+            let length = body.len() + part.len();
+            if length > most {
+                return Err((Stage::Authenticated, TransportError::TooLarge(most)));
+            }
+            if length > limits::SMALL && turn.is_none() {
+                turn = limits::turn().await;
+            }
+            body.extend_from_slice(&part);
+        }
+        self.keep(opened.sender).await;
+        Ok(WholeAnswer { status, body: body.freeze(), _turn: turn })
     }
 
     /// The next part of an answer; none at its end.

@@ -199,6 +199,9 @@ pub enum TransportError {
     /// the handshake did not end in time
     #[error("TLS handshake not finished within {0:?}")]
     TlsTimedOut(Duration),
+    /// the answer is too large
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
     /// the exchange broke off
     #[error("the connection broke")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -29,6 +29,7 @@ pub mod blobs;
 mod connection;
 pub mod error;
 pub mod health;
+mod limits;
 pub mod methods;
 pub mod ready;
 mod tls;

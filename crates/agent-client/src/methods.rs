@@ -10,6 +10,7 @@ use windlass_contract::{DiskCid, DiskHint, Object};
 
 use crate::agent::{Agent, Answer, Task};
 use crate::error::{CallError, Stage};
+use crate::limits;
 
 /// Whether the agent did what older ones do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Agent {
     }
 
     pub(crate) async fn ping_within(&self, patience: Duration) -> Result<(), CallError> {
-        match self.send("ping", vec![], patience).await? {
+        match self.send("ping", vec![], patience, limits::bytes_of("ping")).await? {
             Answer::Done(Value::String(pong)) if pong == "pong" => Ok(()),
             _ => Err(self.bad_reply("ping", "something else than pong".into())),
         }
@@ -204,7 +205,7 @@ impl Agent {
 
     /// Powers the VM off. Its answer may get lost on the way, which is no failure.
     pub async fn shutdown(&self) -> Result<(), CallError> {
-        match self.send("shutdown", vec![], FAREWELL_PATIENCE).await {
+        match self.send("shutdown", vec![], FAREWELL_PATIENCE, limits::bytes_of("shutdown")).await {
             Err(error) if error.is_transient() && error.stage() >= Stage::Tls => Ok(()),
             other => other.map(drop),
         }

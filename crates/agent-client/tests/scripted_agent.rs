@@ -324,6 +324,76 @@ async fn a_wait_says_how_far_it_got() {
     assert_eq!(gave_up(&agent).await.0, Stage::Tls);
 }
 
+/// A VM that somebody else took over must not take the memory of its caller.
+#[tokio::test]
+async fn an_answer_larger_than_its_action_needs_is_refused() {
+    let agent = scripted(|method, _| match method {
+        "ping" => Some(json!({"value": "x".repeat(64 * 1024)})),
+        "get_state" => Some(json!({"value": {"job_state": "running", "long": "x".repeat(1024 * 1024)}})),
+        "list_disk" => Some(json!({"value": vec![0; 25_000]})),
+        "fetch_logs" => Some(json!({"value": {"agent_task_id": "1", "state": "running"}})),
+        _ => Some(json!({"value": {"value": "x".repeat(64 * 1024)}})),
+    })
+    .await;
+    let said = [
+        agent.ping().await.unwrap_err().to_string(),
+        agent.get_state(true).await.unwrap_err().to_string(),
+        agent.list_disk().await.unwrap_err().to_string(),
+        agent.call("fetch_logs", vec![]).await.unwrap_err().to_string(),
+    ];
+    let problems = [
+        "answered ping with more than 65536 bytes",
+        "answered get_state with more than 1048576 bytes",
+        "answered list_disk with more values than an answer has",
+        "answered get_task with more than 65536 bytes",
+    ];
+    for (said, problem) in said.iter().zip(problems) {
+        assert!(said.contains(problem), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn large_answers_come_in_turn_and_small_ones_beside_them() {
+    let agent = scripted(|method, _| match method {
+        "get_state" => Some(json!({"value": {"job_state": "running", "long": "x".repeat(100 * 1024)}})),
+        _ => Some(json!({"value": "pong"})),
+    })
+    .await;
+    let states = (0..20).map(|_| agent.get_state(true));
+    let (states, ping) = tokio::join!(futures_util::future::join_all(states), agent.ping());
+    assert!(states.iter().all(Result::is_ok), "{states:?}");
+    ping.unwrap();
+}
+
+#[tokio::test]
+async fn a_blob_larger_than_expected_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let into = folder.path().join("blob");
+    let agent = scripted_raw("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", 1_000_000).await;
+    let error = agent.get_blob("id", &into, 100_000).await.unwrap_err().to_string();
+    assert!(error.contains("answered GET /blobs with a blob of more than 100000 bytes"), "{error}");
+    assert!(!into.exists());
+}
+
+/// Answers any request with this head and so many bytes.
+async fn scripted_raw(head: &'static str, length: usize) -> Agent {
+    let certificates = Certificates::new();
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let agent = certificates.agent(vec![LOOPBACK], listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(certificates.acceptor.accept(stream).await.unwrap());
+        let mut line = String::new();
+        while stream.read_line(&mut line).await.unwrap() > 2 {
+            line.clear();
+        }
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The caller hangs up in the middle.
+        let _ = stream.write_all(&vec![0; length]).await;
+    });
+    agent
+}
+
 #[tokio::test]
 async fn a_silent_agent_costs_no_more_than_the_deadline() {
     let silent = TcpListener::bind((LOOPBACK, 0)).await.unwrap();

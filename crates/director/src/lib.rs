@@ -8,6 +8,7 @@
 //! - `tasks`: what the API queues and workers carry out.
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
+//! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
 //! - `recovery`: what happens at the start after a kill.
@@ -16,6 +17,7 @@ mod api;
 mod built_in;
 mod certificates;
 mod driven_cpis;
+mod limits;
 mod metrics;
 mod recovery;
 mod resurrector;
@@ -35,6 +37,7 @@ use std::sync::Arc;
 pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::driven_cpis::Drivers;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::resurrector::HealthRecord;
 use crate::settings::Settings;
@@ -72,6 +75,8 @@ pub struct Director {
     pub health: HealthRecord,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// How much is done at once.
+    pub limits: Limits,
 }
 
 impl Director {

@@ -47,7 +47,7 @@ mod tests {
     use windlass_operations::ledger::{Change, Intent, Ledger};
 
     use super::*;
-    use crate::store::{Event, EventFilter, NewTask};
+    use crate::store::{Event, EventFilter, Lane, NewTask};
     use crate::tasks::{Job, Workers};
     use crate::testing::TestDirector;
 
@@ -63,7 +63,7 @@ mod tests {
         let store = &director.store;
         let harmless = || Job::DeleteOrphanDisks { disks: Vec::new() };
         let interrupted = queue(&director, harmless()).await;
-        store.claim_task::<Job>("an earlier run").await.unwrap().unwrap();
+        store.claim_task::<Job>("an earlier run", Lane::Work).await.unwrap().unwrap();
         let begun = Event { task: Some(interrupted), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&begun).await.unwrap();
         let queued = queue(&director, harmless()).await;

@@ -19,6 +19,7 @@ use windlass_pki::{Keychain, PkiError};
 
 use crate::built_in::BuiltInError;
 use crate::driven_cpis::Drivers;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::recovery::{RecoveryError, recover};
 use crate::resurrector::{self, HealthRecord};
@@ -193,6 +194,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         settings,
         health: HealthRecord::default(),
         metrics,
+        limits: Limits::default(),
     });
     director.refresh_clouds().await?;
     recover(&director).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode, header};
+use axum::response::Response;
 use base64::Engine;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -51,6 +52,7 @@ impl TestDirector {
             settings: Default::default(),
             health: Default::default(),
             metrics: Default::default(),
+            limits: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }
     }
@@ -70,9 +72,12 @@ impl TestDirector {
         self.answer(request.body(body.into()).unwrap()).await
     }
 
+    pub(crate) async fn whole_answer(&self, request: Request<Body>) -> Response {
+        TowerToHyperService::new(router(self.director.clone())).call(request).await.unwrap()
+    }
+
     pub(crate) async fn answer(&self, request: Request<Body>) -> (StatusCode, String) {
-        let service = TowerToHyperService::new(router(self.director.clone()));
-        let answer = service.call(request).await.unwrap();
+        let answer = self.whole_answer(request).await;
         let status = answer.status();
         let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())

@@ -15,6 +15,10 @@ const DEEPEST: usize = 100;
 /// lines that double each other do not.
 const MOST_COPIED: usize = 16 * 1024 * 1024;
 
+/// Values and keys that a document may have, with those that aliases and merge keys copy. The largest manifests have some ten
+/// thousand; a node takes far more memory than the two letters that can make it.
+pub const MOST_NODES: usize = 200_000;
+
 /// What a node weighs besides its text.
 const NODE_WEIGHT: usize = 128;
 
@@ -31,9 +35,13 @@ impl Document {
     }
 
     pub(crate) fn parse_as(text: &str, dialect: Dialect) -> Result<Self, ParseError> {
+        Self::parse_within(text, dialect, MOST_NODES)
+    }
+
+    fn parse_within(text: &str, dialect: Dialect, most_nodes: usize) -> Result<Self, ParseError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let parser = Parser::new_from_str(text);
-        let mut builder = Builder { text, parser, dialect, anchors: HashMap::new(), copied: 0 };
+        let mut builder = Builder { text, parser, dialect, anchors: HashMap::new(), copied: 0, nodes: 0, most_nodes };
         Ok(Self { root: builder.document()? })
     }
 
@@ -118,6 +126,14 @@ pub enum ParseError {
         /// The alias that passed the limit.
         position: Position,
     },
+    /// too many values
+    #[error("more than {most} values and keys; split the document into smaller ones ({position})")]
+    TooManyNodes {
+        /// So many are possible.
+        most: usize,
+        /// The one that passed the limit.
+        position: Position,
+    },
     /// more than one document
     #[error("a second document starts here, but exactly one is expected ({position})")]
     SecondDocument {
@@ -137,6 +153,8 @@ struct Anchored {
     height: usize,
     /// What a copy of it adds to the document.
     weight: usize,
+    /// How many nodes a copy of it adds.
+    nodes: usize,
 }
 
 struct Builder<'text> {
@@ -146,6 +164,8 @@ struct Builder<'text> {
     /// By the parser's number of the anchor. An anchor whose value is not complete yet is not here.
     anchors: HashMap<usize, Anchored>,
     copied: usize,
+    nodes: usize,
+    most_nodes: usize,
 }
 
 impl<'text> Builder<'text> {
@@ -193,6 +213,7 @@ impl<'text> Builder<'text> {
         if depth > DEEPEST {
             return Err(ParseError::TooDeep { position });
         }
+        self.count(1, position)?;
         let (anchor, content) = match event {
             Event::Alias(anchor) => return self.alias(anchor, position, depth),
             Event::Scalar(text, style, anchor, tag) => {
@@ -262,6 +283,7 @@ impl<'text> Builder<'text> {
 
     /// A key is the text of a scalar as it is written: `8080`, `yes` and `~` are the keys "8080", "yes" and "~".
     fn key(&mut self, event: Event<'text>, position: Position) -> Result<String, ParseError> {
+        self.count(1, position)?;
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let content = scalar_content(self.dialect, &text, style, tag.as_deref(), position)?;
@@ -288,11 +310,17 @@ impl<'text> Builder<'text> {
     /// Remembers an anchored value; the parser numbers anchors from 1 and gives 0 to values without one.
     fn anchor(&mut self, anchor: usize, node: &Node) -> Result<(), ParseError> {
         if anchor > 0 {
-            let (height, weight) = measure(node);
+            let Measured { height, weight, nodes } = measure(node);
             self.copy(weight, node.position)?;
-            self.anchors.insert(anchor, Anchored { node: node.clone(), height, weight });
+            self.anchors.insert(anchor, Anchored { node: node.clone(), height, weight, nodes });
         }
         Ok(())
+    }
+
+    fn count(&mut self, nodes: usize, position: Position) -> Result<(), ParseError> {
+        self.nodes += nodes;
+        let most = self.most_nodes;
+        if self.nodes > most { Err(ParseError::TooManyNodes { most, position }) } else { Ok(()) }
     }
 
     fn copy(&mut self, weight: usize, position: Position) -> Result<(), ParseError> {
@@ -301,29 +329,39 @@ impl<'text> Builder<'text> {
     }
 
     fn alias(&mut self, anchor: usize, position: Position, depth: usize) -> Result<Node, ParseError> {
-        let Anchored { height, weight, .. } = *self.anchors.get(&anchor).ok_or(ParseError::Cycle { position })?;
+        let Anchored { height, weight, nodes, .. } =
+            *self.anchors.get(&anchor).ok_or(ParseError::Cycle { position })?;
         if depth + height > DEEPEST {
             return Err(ParseError::TooDeep { position });
         }
         self.copy(weight, position)?;
+        self.count(nodes, position)?;
         Ok(self.anchors[&anchor].node.clone())
     }
 }
 
-fn measure(node: &Node) -> (usize, usize) {
-    let children = |height: usize, weight: usize, child: &Node, key: usize| {
-        let (child_height, child_weight) = measure(child);
-        (height.max(child_height + 1), weight + child_weight + key)
+/// How large a value is.
+struct Measured {
+    height: usize,
+    weight: usize,
+    nodes: usize,
+}
+
+fn measure(node: &Node) -> Measured {
+    let leaf = Measured { height: 0, weight: NODE_WEIGHT, nodes: 1 };
+    let with = |whole: Measured, child: &Node, key: usize| {
+        let child = measure(child);
+        Measured {
+            height: whole.height.max(child.height + 1),
+            weight: whole.weight + child.weight + key,
+            nodes: whole.nodes + child.nodes,
+        }
     };
     match &node.content {
-        Content::String(text) => (0, NODE_WEIGHT + text.len()),
-        Content::List(nodes) => {
-            nodes.iter().fold((0, NODE_WEIGHT), |(height, weight), node| children(height, weight, node, 0))
-        }
-        Content::Object(entries) => entries
-            .iter()
-            .fold((0, NODE_WEIGHT), |(height, weight), (key, node)| children(height, weight, node, key.len())),
-        _ => (0, NODE_WEIGHT),
+        Content::String(text) => Measured { weight: NODE_WEIGHT + text.len(), ..leaf },
+        Content::List(nodes) => nodes.iter().fold(leaf, |whole, node| with(whole, node, 0)),
+        Content::Object(entries) => entries.iter().fold(leaf, |whole, (key, node)| with(whole, node, key.len())),
+        _ => leaf,
     }
 }
 
@@ -456,6 +494,21 @@ mod tests {
         assert!(refusal(&text).contains("refused as a bomb (line "), "{}", refusal(&text));
         let long = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(1 << 20), ["*a"; 100].join(", "));
         assert!(refusal(&long).contains("bomb (line 2"), "few nodes but long text");
+    }
+
+    #[test]
+    fn a_document_of_very_many_values_is_refused() {
+        let read =
+            |text: &str| Document::parse_within(text, Dialect::Cautious, 2_000).map_err(|error| error.to_string());
+        let said = "more than 2000 values and keys; split the document into smaller ones (line ";
+        let flow = format!("name: x\na: [{}a]\n", "a,".repeat(2_000));
+        let block: String = (0..1_001).map(|number| format!("k{number}:\n")).collect();
+        // What aliases copy counts as well.
+        let copied = format!("a: &a [{}]\nb: [{}]\n", ["~"; 100].join(","), ["*a"; 20].join(","));
+        for text in [flow, block, copied] {
+            assert!(read(&text).is_err_and(|error| error.starts_with(said)), "{:?}", read(&text));
+        }
+        read(&format!("a: [{}a]\n", "a,".repeat(1_900))).unwrap();
     }
 
     #[test]

@@ -201,16 +201,17 @@ async fn blobs_go_there_and_back_through_the_client() {
         let content: Vec<u8> = (0..700_000u32).flat_map(u32::to_le_bytes).collect();
         std::fs::write(&from, &content).unwrap();
         let id = "b3d5f0c2-9d6b-4d0f-8f57-0a9d2f3f9a11";
-        assert!(!director.get_blob(id, &to).await.unwrap());
+        assert!(!director.get_blob(id, &to, u64::MAX).await.unwrap());
         for _ in 0..2 {
             director.put_blob(id, &from).await.unwrap();
-            assert!(director.get_blob(id, &to).await.unwrap());
+            assert!(director.get_blob(id, &to, u64::MAX).await.unwrap());
             assert!(std::fs::read(&to).unwrap() == content);
         }
         director.ping().await.unwrap();
         let error = director.put_blob(id, &machine.folder.path().join("nope")).await.unwrap_err().to_string();
         assert!(error.contains("because of the file"), "{error}");
-        let error = director.get_blob(id, &machine.folder.path().join("no/where")).await.unwrap_err().to_string();
+        let error =
+            director.get_blob(id, &machine.folder.path().join("no/where"), u64::MAX).await.unwrap_err().to_string();
         assert!(error.contains("because of the file"), "{error}");
     }
 }

@@ -1,21 +1,21 @@
 //! Configs: of any type under `/configs`, and once more under the older paths for cloud, runtime and cpi configs.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use windlass_manifest::Document;
+use windlass_manifest::{Content, Document};
 use windlass_operations::clock;
 use windlass_planning::desired::Configs;
-use windlass_planning::diff::diff;
+use windlass_planning::diff::{Line, diff};
 use windlass_planning::records::ConfigRecord;
 
 use super::input::{JsonBody, Parameters, TextBody, Words};
-use super::{ApiError, Shared, User};
+use super::{ApiError, Shared, User, written_json};
 use crate::Director;
 use crate::store::{AddConfig, Event};
 
@@ -56,14 +56,11 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
         None | Some("false") => limit(&query)?,
         Some(_) => return Err(ApiError::bad_request(BAD_REQUEST, "'latest' must be 'true' or 'false'")),
     };
-    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
     let mut listed = Vec::new();
-    for config in director.store.configs(query.get("type"), query.get("name")).await? {
-        let versions = seen.entry((config.kind.clone(), config.name.clone())).or_default();
-        *versions += 1;
-        if *versions <= limit {
-            listed.push(shown(&config, *versions == 1));
-        }
+    for config in director.store.configs(query.get("type"), query.get("name"), limit).await? {
+        let is_current = seen.insert((config.kind.clone(), config.name.clone()));
+        listed.push(shown(&config, is_current));
     }
     Ok(Json(listed.into()))
 }
@@ -136,10 +133,12 @@ async fn note(
 
 /// Either a config against the current version of its name, or any two.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Comparison {
-    New { r#type: String, name: String, content: String },
-    Two { from: Side, to: Side },
+pub(super) struct Comparison {
+    r#type: Option<String>,
+    name: Option<String>,
+    content: Option<String>,
+    from: Option<Side>,
+    to: Option<Side>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -164,24 +163,43 @@ pub(super) async fn compare(
     State(director): Shared,
     Query(query): Parameters,
     JsonBody(comparison): JsonBody<Comparison>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     match comparison {
-        Comparison::New { r#type, name, content } => {
-            let current = director.store.configs(Some(&r#type), Some(&name)).await?.into_iter().next();
+        Comparison { r#type: Some(kind), name: Some(name), content: Some(content), .. } => {
+            let current = director.store.current_config(&kind, &name).await?;
             let from = json!({"id": current.as_ref().map_or(0, |config| config.id).to_string()});
             let before = current.map(|config| config.content);
-            Ok(Json(json!({"from": from, "diff": lines(before.as_deref(), &content, &query, BAD_CONTENT)?})))
+            lines(&director, Some(from), before.as_deref(), &content, &query, BAD_CONTENT).await
         }
-        Comparison::Two { from, to } => {
+        Comparison { from: Some(from), to: Some(to), .. } => {
             let (from, to) = (from.text(&director).await?, to.text(&director).await?);
-            Ok(Json(json!({"diff": lines(Some(&from), &to, &query, BAD_CONTENT)?})))
+            lines(&director, None, Some(&from), &to, &query, BAD_CONTENT).await
         }
+        _ => Err(ApiError::bad_request(BAD_REQUEST, "give 'type', 'name' and 'content', or 'from' and 'to'")),
     }
 }
 
-fn lines(before: Option<&str>, after: &str, query: &Words, code: u32) -> Result<Value, ApiError> {
+#[derive(Serialize)]
+struct DiffShown {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<Value>,
+    diff: Vec<Line>,
+}
+
+async fn lines(
+    director: &Director,
+    from: Option<Value>,
+    before: Option<&str>,
+    after: &str,
+    query: &Words,
+    code: u32,
+) -> Result<Response, ApiError> {
     let redact = query.get("redact") != Some("false");
-    Ok(json!(diff(before, after, redact).map_err(|error| ApiError::bad_request(code, error))?))
+    let compare = || {
+        let diff = diff(before, after, redact).map_err(|error| ApiError::bad_request(code, error))?;
+        Ok::<_, ApiError>(serde_json::to_vec(&DiffShown { from, diff }))
+    };
+    written_json(director.limits.heavily(compare).await?)
 }
 
 pub(super) async fn remove_by_name(
@@ -222,15 +240,19 @@ fn nothing_there(uri: &Uri) -> Response {
 /// Whether a new config can be used together with the current ones of its type. Lines are named to a client that says that it
 /// sent the text as its author wrote it.
 async fn check(director: &Director, kind: &str, name: &str, query: &Words, content: &str) -> Result<(), ApiError> {
-    let document = Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
-    if !document.node().to_json().is_object() {
-        let reason = format!("the {kind} config '{name}' must be a map of keys to values");
-        return Err(ApiError::bad_request(BAD_CONTENT, reason));
-    }
     let current = director.store.current_configs(kind).await?;
-    let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
-    let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now() };
-    let findings = Configs::check(&new, &current);
+    let check = || {
+        let document = Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
+        if !matches!(document.node().content, Content::Object(_)) {
+            let reason = format!("the {kind} config '{name}' must be a map of keys to values");
+            return Err(ApiError::bad_request(BAD_CONTENT, reason));
+        }
+        drop(document);
+        let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
+        let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now() };
+        Ok(Configs::check(&new, &current))
+    };
+    let findings = director.limits.heavily(check).await?;
     if findings.is_clean() {
         return Ok(());
     }
@@ -245,10 +267,10 @@ pub(super) async fn list_kind(
     Query(query): Parameters,
 ) -> Result<Json<Value>, ApiError> {
     let limit = limit(&query)?;
-    let configs = director.store.configs(Some(kind.0), Some(kind.name(&query))).await?;
+    let configs = director.store.configs(Some(kind.0), Some(kind.name(&query)), limit).await?;
     let shown =
         |config: ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
-    Ok(Json(configs.into_iter().take(limit).map(shown).collect()))
+    Ok(Json(configs.into_iter().map(shown).collect()))
 }
 
 pub(super) async fn create_kind(
@@ -271,8 +293,7 @@ pub(super) async fn compare_kind(
     Extension(kind): Extension<Kind>,
     Query(query): Parameters,
     TextBody(content): TextBody,
-) -> Result<Json<Value>, ApiError> {
-    let configs = director.store.configs(Some(kind.0), Some(kind.name(&query))).await?;
-    let before = configs.first().map(|config| config.content.as_str());
-    Ok(Json(json!({"diff": lines(before, &content, &query, 440001)?})))
+) -> Result<Response, ApiError> {
+    let before = director.store.current_config(kind.0, kind.name(&query)).await?.map(|config| config.content);
+    lines(&director, None, before.as_deref(), &content, &query, 440001).await
 }

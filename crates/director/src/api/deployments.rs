@@ -3,6 +3,7 @@
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_contract::explain;
 use windlass_manifest::Document;
@@ -10,11 +11,11 @@ use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
-use windlass_planning::plan::{CurrentInstance, Selection, SkipDrain, StateChange, Wish};
+use windlass_planning::plan::{CurrentInstance, Plan, Selection, SkipDrain, StateChange, Wish};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::input::{Parameters, TextBody, Words};
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
 use crate::tasks::{DeployOptions, Job, prepare, reload};
 
@@ -147,7 +148,11 @@ fn count(query: &Words, key: &str) -> Result<Option<Count>, ApiError> {
 }
 
 /// The name in a manifest; everything else is checked by the task.
-fn name_in(manifest: &str) -> Result<String, ApiError> {
+async fn name_in(director: &Director, manifest: &str) -> Result<String, ApiError> {
+    director.limits.heavily(|| read_name(manifest)).await
+}
+
+fn read_name(manifest: &str) -> Result<String, ApiError> {
     let bad = |error: String| ApiError::bad_request(440001, format!("the manifest cannot be used: {error}"));
     let document = Document::parse(manifest).map_err(|error| bad(error.to_string()))?;
     let name = document.root().field("name").and_then(|name| name.string()).map_err(|error| bad(error.to_string()))?;
@@ -163,7 +168,7 @@ pub(super) async fn deploy(
     Query(query): Parameters,
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
-    let deployment = name_in(&manifest)?;
+    let deployment = name_in(&director, &manifest).await?;
     let options = deploy_options(&query)?;
     for id in options.configs.iter().flatten() {
         if director.store.config(*id).await?.is_none() {
@@ -183,12 +188,13 @@ pub(super) async fn plan(
     State(director): Shared,
     Query(query): Parameters,
     TextBody(manifest): TextBody,
-) -> Result<Json<Value>, ApiError> {
-    let deployment = name_in(&manifest)?;
+) -> Result<Response, ApiError> {
+    let deployment = name_in(&director, &manifest).await?;
     let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
     let prepared = prepare(&director, &deployment, &manifest, &options).await;
     let plan = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?.plan;
-    Ok(Json(json!({"text": plan.describe(), "plan": plan})))
+    let written = || serde_json::to_vec(&PlanShown { text: plan.describe(), plan: &plan });
+    written_json(director.limits.heavily(written).await)
 }
 
 /// Answers 200 whatever the manifest looks like, as the original does.
@@ -197,7 +203,7 @@ pub(super) async fn diff(
     Path(name): Path<String>,
     Query(query): Parameters,
     TextBody(manifest): TextBody,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let redact = query.get("redact") != Some("false");
     let mut used = Vec::new();
     for id in director.store.configs_of(&name).await? {
@@ -211,10 +217,28 @@ pub(super) async fn diff(
     };
     let context = json!({"cloud_config_ids": ids("cloud"), "runtime_config_ids": ids("runtime")});
     let before = before.as_deref().map(|manifest| (manifest, used.as_slice()));
-    Ok(Json(match diff::diff_deployments(before, (&manifest, &configs), redact) {
-        Ok(lines) => json!({"context": context, "diff": lines}),
-        Err(error) => json!({"context": context, "diff": [], "error": format!("Unable to diff manifest: {error}")}),
-    }))
+    let compare = || {
+        let (diff, error) = match diff::diff_deployments(before, (&manifest, &configs), redact) {
+            Ok(lines) => (lines, None),
+            Err(error) => (Vec::new(), Some(format!("Unable to diff manifest: {error}"))),
+        };
+        serde_json::to_vec(&DiffShown { context, diff, error })
+    };
+    written_json(director.limits.heavily(compare).await)
+}
+
+#[derive(Serialize)]
+struct PlanShown<'a> {
+    text: String,
+    plan: &'a Plan,
+}
+
+#[derive(Serialize)]
+struct DiffShown {
+    context: Value,
+    diff: Vec<diff::Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 pub(super) async fn remove(

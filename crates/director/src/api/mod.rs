@@ -24,6 +24,7 @@ mod stemcells;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod watching;
 
 use std::sync::Arc;
@@ -38,7 +39,8 @@ use tokio::net::TcpListener;
 use windlass_connections::{Limits, Reception};
 
 use crate::Director;
-use crate::store::NewTask;
+use crate::limits::TASKS_OF_A_USER;
+use crate::store::{LOOK_UP, NewTask, StoredJob};
 use crate::tasks::Job;
 pub(crate) use auth::User;
 use configs::Kind;
@@ -47,16 +49,22 @@ pub(crate) use error::ApiError;
 type Shared = axum::extract::State<Arc<Director>>;
 
 /// Manifests and configs are small; a larger body is a mistake or an attack.
-const LARGEST_DOCUMENT: usize = 16 << 20;
+const LARGEST_DOCUMENT: usize = 2 << 20;
 
 /// All routes.
 pub(crate) fn router(director: Arc<Director>) -> Router {
     let (reader, admin) = (director.clone(), director.clone());
-    let readers = for_readers().route_layer(axum::middleware::from_fn_with_state(reader, auth::require_reader));
-    let admins = for_admins().route_layer(axum::middleware::from_fn_with_state(admin, auth::require_admin));
+    let turn = axum::middleware::from_fn_with_state(director.clone(), turns::in_turn);
+    let readers = for_readers()
+        .route_layer(turn.clone())
+        .route_layer(axum::middleware::from_fn_with_state(reader, auth::require_reader));
+    let uploads = uploads().route_layer(axum::middleware::from_fn_with_state(admin.clone(), auth::require_admin));
+    let admins =
+        for_admins().route_layer(turn).route_layer(axum::middleware::from_fn_with_state(admin, auth::require_admin));
     Router::new()
         .merge(readers)
         .merge(admins)
+        .merge(uploads)
         .route("/info", get(info::info))
         .route("/health", get(watching::health))
         .fallback(not_found)
@@ -116,11 +124,6 @@ fn for_readers() -> Router<Arc<Director>> {
 
 /// What changes something, or may show secrets.
 fn for_admins() -> Router<Arc<Director>> {
-    // Streamed to disk, so there is no limit but that of the disk.
-    let uploads = Router::new()
-        .route("/stemcells", post(stemcells::upload))
-        .route("/releases", post(releases::refuse))
-        .layer(DefaultBodyLimit::disable());
     Router::new()
         .route("/stemcell_uploads", post(stemcells::is_needed))
         .route("/stemcells/{name}/{version}", delete(stemcells::remove))
@@ -158,7 +161,14 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/task/{id}", delete(tasks::cancel))
         .route("/tasks/cancel", post(tasks::cancel_many))
         .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT))
-        .merge(uploads)
+}
+
+/// What admins send that is large: streamed to disk, so there is no limit but that of the disk, and no turn to wait for.
+fn uploads() -> Router<Arc<Director>> {
+    Router::new()
+        .route("/stemcells", post(stemcells::upload))
+        .route("/releases", post(releases::refuse))
+        .layer(DefaultBodyLimit::disable())
 }
 
 fn kind_to_read(path: &str, diff: &str, kind: Kind) -> Router<Arc<Director>> {
@@ -184,9 +194,34 @@ pub(crate) async fn serve(
     connections::serve(Reception::new(listener, Limits::default(), tally), tls, router(director), stop).await;
 }
 
-/// Queues a task and says where to follow it.
+/// An answer whose JSON was written already, because it may be large.
+fn written_json(written: serde_json::Result<Vec<u8>>) -> Result<Response, ApiError> {
+    let written = written.map_err(|error| ApiError::internal(&error))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], written).into_response())
+}
+
+/// Queues a task and says where to follow it. Who asks for the same look again gets the task that has not begun yet, and who has
+/// very many tasks waits for some of them to end.
 async fn queue(director: &Director, user: User, job: Job) -> Result<Response, ApiError> {
-    let task = director.store.add_task(&NewTask { job, user: user.name, context_id: user.context_id }).await?;
+    let task = NewTask { job, user: user.name, context_id: user.context_id };
+    let twin = match task.job.kind() {
+        LOOK_UP => director.store.queued_twin(&task).await?,
+        _ => None,
+    };
+    let task = match twin {
+        Some(twin) => twin,
+        None => {
+            let unfinished = director.store.unfinished_tasks_of(&task.user).await?;
+            if unfinished >= TASKS_OF_A_USER {
+                let reason = format!(
+                    "the user '{}' has {unfinished} tasks that have not ended; wait for them, or cancel some with cancel-tasks",
+                    task.user
+                );
+                return Err(ApiError::with_status(StatusCode::TOO_MANY_REQUESTS, 100, reason));
+            }
+            director.store.add_task(&task).await?
+        }
+    };
     director.workers.wake();
     Ok((StatusCode::FOUND, [(header::LOCATION, format!("/tasks/{task}"))]).into_response())
 }

@@ -7,7 +7,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::store::Event;
+use crate::store::{Event, Lane};
 use crate::testing::TestDirector;
 
 /// Needs no credentials.
@@ -29,7 +29,7 @@ fn source() -> &'static str {
 }
 
 fn source_of_admins() -> &'static str {
-    source().split("fn for_admins()").nth(1).unwrap().split("\n}\n").next().unwrap()
+    source().split("fn for_admins()").nth(1).unwrap().split("\nfn kind_to_read").next().unwrap()
 }
 
 const METHODS: [Method; 5] = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH];
@@ -333,4 +333,81 @@ async fn operators_see_when_certificates_end() {
     let server = listed.as_array().unwrap().iter().find(|one| one["certificate_path"] == "server.pem").unwrap();
     assert!(server["days_left"].as_i64().unwrap() > 300, "{listed}");
     assert!(windlass_operations::clock::parse(server["expiry"].as_str().unwrap()).is_some(), "{listed}");
+}
+
+/// The path of the task that an answer leads to.
+async fn location(bench: &TestDirector, user: &str, method: Method, path: &str, body: &str) -> String {
+    let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
+    let request = Request::builder().method(method).uri(path).header(header::AUTHORIZATION, format!("Basic {pair}"));
+    let answer = bench.whole_answer(request.body(body.to_owned().into()).unwrap()).await;
+    assert_eq!(answer.status(), StatusCode::FOUND);
+    answer.headers()[header::LOCATION].to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn who_asks_for_the_same_look_gets_the_task_that_has_not_begun() {
+    let bench = TestDirector::new().await;
+    for deployment in ["a", "b"] {
+        bench.director.store.add_deployment(deployment).await.unwrap();
+    }
+    let look = |user: &'static str, path: &'static str| location(&bench, user, Method::GET, path, "");
+    let first = look("reader", "/deployments/a/vms?format=full").await;
+    for _ in 0..400 {
+        assert_eq!(look("reader", "/deployments/a/vms?format=full").await, first);
+    }
+    for (user, path) in [
+        ("admin", "/deployments/a/vms?format=full"),
+        ("reader", "/deployments/b/vms?format=full"),
+        ("reader", "/deployments/a/instances?format=full"),
+    ] {
+        assert_ne!(look(user, path).await, first);
+    }
+    // What has begun may be older than the question.
+    bench.director.store.claim_task::<Job>("me", Lane::LookUps).await.unwrap().unwrap();
+    assert_ne!(look("reader", "/deployments/a/vms?format=full").await, first);
+}
+
+#[tokio::test]
+async fn looks_do_not_stand_in_the_way_of_work() {
+    let bench = TestDirector::new().await;
+    bench.director.store.add_deployment("a").await.unwrap();
+    location(&bench, "reader", Method::GET, "/deployments/a/vms?format=full", "").await;
+    let work = location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
+    let claimed = bench.director.store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
+    assert_eq!(format!("/tasks/{}", claimed.record.id), work);
+    assert!(bench.director.store.claim_task::<Job>("me", Lane::Work).await.unwrap().is_none());
+    let claimed = bench.director.store.claim_task::<Job>("me", Lane::LookUps).await.unwrap().unwrap();
+    assert_eq!(claimed.record.kind, "vms");
+}
+
+#[tokio::test]
+async fn who_has_very_many_tasks_is_asked_to_wait() {
+    let bench = TestDirector::new().await;
+    bench.director.store.add_deployment("a").await.unwrap();
+    bench
+        .director
+        .store
+        .tamper(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+             INSERT INTO tasks (state, type, description, username, context_id, job, created_at)
+             SELECT 'queued', 'x', '', 'admin', '', '{}', 0 FROM n",
+        )
+        .await;
+    let (status, answer) = bench.ask(Method::POST, "/deployments", "name: a").await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    let said = "the user 'admin' has 500 tasks that have not ended; wait for them, or cancel some with cancel-tasks";
+    assert_eq!(answer["description"], said);
+    location(&bench, "reader", Method::GET, "/deployments/a/vms?format=full", "").await;
+    bench.director.store.tamper("UPDATE tasks SET state = 'done' WHERE id = 1").await;
+    location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
+}
+
+#[tokio::test]
+async fn a_document_larger_than_any_is_refused() {
+    let bench = TestDirector::new().await;
+    for path in ["/deployments/x/diff", "/windlass/plan", "/cloud_configs/diff"] {
+        let huge = format!("name: {}\n", "x".repeat(LARGEST_DOCUMENT));
+        let (status, answer) = bench.send(Some("reader"), Method::POST, path, huge).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}: {answer}");
+    }
 }

@@ -30,14 +30,23 @@ fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
 }
 
 impl Store {
-    /// All versions that are not deleted: by type, then `default` first, then by name, newest first.
-    pub async fn configs(&self, kind: Option<&str>, name: Option<&str>) -> Result<Vec<ConfigRecord>, StoreError> {
+    /// The newest versions of each type and name, so many at most, that are not deleted: by type, then `default` first, then by
+    /// name, newest first.
+    pub async fn configs(
+        &self,
+        kind: Option<&str>,
+        name: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM configs WHERE deleted = 0 AND ($1 = '' OR type = $1) AND ($2 = '' OR name = $2)
+            "SELECT * FROM configs WHERE id IN (
+                SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type, name ORDER BY id DESC) AS place FROM configs
+                    WHERE deleted = 0 AND ($1 = '' OR type = $1) AND ($2 = '' OR name = $2)) AS versions WHERE place <= $3)
              ORDER BY type, CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC",
         )
         .bind(kind.unwrap_or_default())
         .bind(name.unwrap_or_default())
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(read).collect()
@@ -45,9 +54,31 @@ impl Store {
 
     /// The current version of each name of a type.
     pub async fn current_configs(&self, kind: &str) -> Result<Vec<ConfigRecord>, StoreError> {
-        let mut configs = self.configs(Some(kind), None).await?;
-        configs.dedup_by(|later, first| later.name == first.name);
-        Ok(configs)
+        let rows = sqlx::query(
+            "SELECT * FROM configs WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name)
+             ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name",
+        )
+        .bind(kind)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// The ids of the current versions of a type, without what they say.
+    pub async fn current_config_ids(&self, kind: &str) -> Result<Vec<i64>, StoreError> {
+        let ids = sqlx::query_scalar("SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name");
+        Ok(ids.bind(kind).fetch_all(self.database.pool()).await?)
+    }
+
+    /// The current version of a type and name.
+    pub async fn current_config(&self, kind: &str, name: &str) -> Result<Option<ConfigRecord>, StoreError> {
+        let row =
+            sqlx::query("SELECT * FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
+                .bind(kind)
+                .bind(name)
+                .fetch_optional(self.database.pool())
+                .await?;
+        row.as_ref().map(read).transpose()
     }
 
     /// A version by its id.
@@ -59,11 +90,13 @@ impl Store {
 
     /// Whether a version is the current one of its type and name.
     pub async fn is_current(&self, config: &ConfigRecord) -> Result<bool, StoreError> {
-        Ok(self
-            .configs(Some(&config.kind), Some(&config.name))
-            .await?
-            .first()
-            .is_some_and(|first| first.id == config.id))
+        let newest: Option<i64> =
+            sqlx::query_scalar("SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 AND name = $2")
+                .bind(config.kind.as_str())
+                .bind(config.name.as_str())
+                .fetch_one(self.database.pool())
+                .await?;
+        Ok(newest == Some(config.id))
     }
 
     /// Adds a version, unless the current one has the same content, or is not the one that was expected (0 for none).

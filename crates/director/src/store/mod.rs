@@ -13,6 +13,7 @@ mod known;
 mod ledger;
 mod locks;
 mod problems;
+mod queue;
 mod resources;
 mod snapshots;
 mod stemcells;
@@ -30,6 +31,7 @@ pub(crate) use counts::Counts;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
 pub(crate) use locks::LockError;
+pub(crate) use queue::{LOOK_UP, Lane};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
 pub(crate) use tasks::{ClaimedTask, NewTask, StoredJob, TaskFilter, TaskRecord, TaskState};
 

@@ -7,7 +7,7 @@ use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
 use windlass_planning::plan::Plan;
 
-use super::{Store, StoreError, from_json, to_json};
+use super::{LOOK_UP, Lane, Store, StoreError, from_json, to_json};
 
 /// A task.
 #[derive(Debug, Clone)]
@@ -151,15 +151,22 @@ impl Store {
         Ok(row.try_get("id")?)
     }
 
-    /// Claims the oldest queued task for this director.
-    pub async fn claim_task<J: StoredJob>(&self, owner: &str) -> Result<Option<ClaimedTask<J>>, StoreError> {
+    /// Claims the oldest queued task of a lane for this director.
+    pub async fn claim_task<J: StoredJob>(
+        &self,
+        owner: &str,
+        lane: Lane,
+    ) -> Result<Option<ClaimedTask<J>>, StoreError> {
         let mut transaction = self.database.begin().await?;
         let row = sqlx::query(
             "UPDATE tasks SET state = 'processing', owner = $1, started_at = $2
-             WHERE id = (SELECT id FROM tasks WHERE state = 'queued' ORDER BY id LIMIT 1) AND state = 'queued' RETURNING *",
+             WHERE id = (SELECT id FROM tasks WHERE state = 'queued' AND (type = $3) = ($4 = 1) ORDER BY id LIMIT 1)
+                AND state = 'queued' RETURNING *",
         )
         .bind(owner)
         .bind(clock::now())
+        .bind(LOOK_UP)
+        .bind(i64::from(lane == Lane::LookUps))
         .fetch_optional(transaction.connection())
         .await?;
         transaction.commit().await?;

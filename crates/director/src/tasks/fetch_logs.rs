@@ -22,6 +22,8 @@ use crate::Director;
 
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
+/// How large the packed logs of one VM may be: no VM fills the director's disk.
+const LARGEST: u64 = 1 << 30;
 /// How long logs are kept for operators to fetch.
 const KEPT: Duration = Duration::from_secs(10 * 24 * 60 * 60);
 
@@ -114,7 +116,7 @@ async fn fetch(
     let agent = director.agents.of(vm);
     let answer = agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await?;
     let packed: Packed = serde_json::from_value(answer).map_err(LogsError::Answer)?;
-    if !agent.get_blob(&packed.blobstore_id, into).await? {
+    if !agent.get_blob(&packed.blobstore_id, into, LARGEST).await? {
         return Err(LogsError::Missing(packed.blobstore_id));
     }
     let into = into.to_owned();

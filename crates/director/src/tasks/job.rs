@@ -9,7 +9,7 @@ use windlass_planning::desired::Count;
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, Wish};
 
 use super::{Choices, CleanUp, SshRequest, Suspects};
-use crate::store::StoredJob;
+use crate::store::{LOOK_UP, StoredJob};
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,7 +210,7 @@ impl StoredJob for Job {
             Self::UpdateInstance { .. } => "update_instance",
             Self::DeleteDeployment { .. } => "delete_deployment",
             Self::DeleteOrphanedVms => "delete_orphaned_vms",
-            Self::VmStats { .. } => "vms",
+            Self::VmStats { .. } => LOOK_UP,
             Self::Scan { .. } => "cck_scan",
             Self::ApplyResolutions { .. } => "cck_apply",
             Self::ScanAndFix { .. } => "cck_scan_and_fix",

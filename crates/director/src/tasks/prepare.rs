@@ -30,10 +30,14 @@ pub(crate) async fn prepare(
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
-    let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
     let mut findings = Findings::new();
-    let manifest = DeploymentManifest::read(&document, &mut findings);
-    refuse_unfilled(&document, &mut findings);
+    let read = || {
+        let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
+        let manifest = DeploymentManifest::read(&document, &mut findings);
+        refuse_unfilled(&document, &mut findings);
+        Ok::<_, TaskError>(manifest)
+    };
+    let manifest = director.limits.heavily(read).await?;
     if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
         findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
     }
@@ -42,10 +46,11 @@ pub(crate) async fn prepare(
         findings.say("there is no cloud config; use update-cloud-config");
     }
     let cpi_configs = director.store.current_configs("cpi").await?;
-    let Configs { cloud, runtime, cpis } = Configs::read(used.iter().chain(&cpi_configs), &mut findings);
+    let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
+    let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
     let stemcells = director.store.stemcells().await?;
     let wanted = Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells: &stemcells };
-    let desired = resolve(wanted, &mut findings);
+    let desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     refuse_unknown_cpis(director, &desired, &mut findings);
 
     let mut current = reload(director, deployment).await?;
@@ -66,7 +71,8 @@ pub(crate) async fn prepare(
         max_in_flight: options.max_in_flight,
     };
     let mut new_id = new_ids(director, deployment).await?;
-    let mut plan = plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
+    let make = || plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
+    let mut plan = director.limits.heavily(make).await;
     if !findings.is_clean() {
         return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
     }

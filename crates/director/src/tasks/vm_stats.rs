@@ -19,8 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
 
-/// One JSON line per VM, or per instance.
-pub(super) async fn run(director: &Director, deployment: &str, instances: bool) -> Result<String, TaskError> {
+/// Tells one JSON line per VM, or per instance. Each is told when its turn comes, because a VM may have a lot to say.
+pub(super) async fn run(
+    director: &Director,
+    deployment: &str,
+    instances: bool,
+    tell: impl Fn(&str),
+) -> Result<(), TaskError> {
     let current = reload(director, deployment).await?;
     let mut asking: Vec<BoxFuture<'_, String>> = Vec::new();
     for instance in current.instances.iter().filter(|instance| instances || instance.vm.is_some()) {
@@ -29,8 +34,11 @@ pub(super) async fn run(director: &Director, deployment: &str, instances: bool) 
             format!("{}\n", line(instance, state.as_ref()))
         }));
     }
-    let lines: Vec<String> = stream::iter(asking).buffered(AT_ONCE).collect().await;
-    Ok(lines.concat())
+    let mut lines = stream::iter(asking).buffered(AT_ONCE);
+    while let Some(line) = lines.next().await {
+        tell(&line);
+    }
+    Ok(())
 }
 
 /// Asks all agents that should answer, and notes those that do not.

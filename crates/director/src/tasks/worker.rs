@@ -13,10 +13,12 @@ use windlass_planning::plan::Selection;
 
 use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
-use crate::store::{ClaimedTask, Event, StoreError, TaskRecord, TaskState};
+use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
 
 /// How often a worker looks for tasks that another director queued.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How many tasks that only look are carried out at once, beside those that work.
+const LOOK_UPS: usize = 4;
 /// How often locks are renewed.
 const RENEW: Duration = Duration::from_secs(20);
 
@@ -61,18 +63,26 @@ impl Workers {
     /// Works until `stop` resolves, then lets running tasks finish.
     pub async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) -> Finished {
         let mut tasks = JoinSet::new();
+        let mut lanes = [(Lane::Work, director.settings.workers, 0_usize), (Lane::LookUps, LOOK_UPS, 0)];
         let mut renewal = tokio::time::interval(RENEW);
         tokio::pin!(stop);
         loop {
-            while tasks.len() < director.settings.workers {
-                match director.store.claim_task(&director.uuid).await {
-                    Ok(Some(task)) => {
-                        tasks.spawn(work(director.clone(), task));
-                    }
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::error!(error = explain(&error), "cannot look for tasks");
-                        break;
+            for (lane, places, taken) in &mut lanes {
+                while *taken < *places {
+                    match director.store.claim_task(&director.uuid, *lane).await {
+                        Ok(Some(task)) => {
+                            *taken += 1;
+                            let (director, lane) = (director.clone(), *lane);
+                            tasks.spawn(async move {
+                                work(director, task).await;
+                                lane
+                            });
+                        }
+                        Ok(None) => break,
+                        Err(error) => {
+                            tracing::error!(error = explain(&error), "cannot look for tasks");
+                            break;
+                        }
                     }
                 }
             }
@@ -81,7 +91,11 @@ impl Workers {
                 () = director.workers.queued.notified() => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
                 _ = renewal.tick() => renew(&director).await,
-                Some(_) = tasks.join_next() => {}
+                Some(ended) = tasks.join_next() => {
+                    // Tasks do not panic: what they carry out is caught.
+                    let freed = lanes.iter_mut().filter(|(lane, ..)| ended.as_ref().is_ok_and(|ended| ended == lane));
+                    freed.for_each(|(_, _, taken)| *taken -= 1);
+                }
             }
         }
         let finished = if tasks.is_empty() { Finished::NoTask } else { Finished::SomeTasks };
@@ -209,8 +223,7 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
         Job::ScanAndFix { deployment, suspects } => super::scan_and_fix::run(director, log, deployment, suspects).await,
         Job::DeleteOrphanedVms => super::delete_orphaned_vms::run(director, log).await,
         Job::VmStats { deployment, instances } => {
-            let lines = super::vm_stats::run(director, deployment, *instances).await?;
-            log.write(OutputKind::Result, &lines);
+            super::vm_stats::run(director, deployment, *instances, |line| log.write(OutputKind::Result, line)).await?;
             Ok(String::new())
         }
         Job::AttachDisk { deployment, instance, disk, copy_properties } => {

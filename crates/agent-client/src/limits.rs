@@ -1,0 +1,57 @@
+//! How much an agent may answer. A VM belongs to strangers as soon as one of its jobs does, and what it says must not cost its
+//! caller more memory than a few MiB, however many VMs say it at once.
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// What most answers fit in. Answers up to this size are read side by side.
+pub(crate) const SMALL: usize = 64 * 1024;
+/// For answers that carry an instance's spec or the output of a script.
+const LARGE: usize = 1024 * 1024;
+/// A value takes up to fifty times the memory of the two letters that can make it.
+const MOST_VALUES: usize = 20_000;
+
+/// Larger answers are read and taken apart some at a time. Nobody who answers briefly waits for them.
+static LARGE_ANSWERS: Semaphore = Semaphore::const_new(8);
+
+/// How many bytes the result of an action may have.
+pub(crate) fn bytes_of(method: &str) -> usize {
+    match method {
+        "get_state" | "run_errand" => LARGE,
+        _ => SMALL,
+    }
+}
+
+/// A turn to go on with an answer that is larger than most.
+pub(crate) async fn turn() -> Option<SemaphorePermit<'static>> {
+    // It is never closed.
+    LARGE_ANSWERS.acquire().await.ok()
+}
+
+/// Whether JSON has more values than an answer may have. Counts what separates them outside of texts.
+pub(crate) fn has_too_many_values(json: &[u8]) -> bool {
+    let (mut values, mut in_text, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b':' | b'[' | b'{' if !in_text => values += 1,
+            _ => {}
+        }
+    }
+    values > MOST_VALUES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_and_the_letters_of_texts_are_not() {
+        assert!(has_too_many_values(format!("[{}0]", "0,".repeat(MOST_VALUES)).as_bytes()));
+        assert!(has_too_many_values("[".repeat(MOST_VALUES + 1).as_bytes()));
+        let text = format!(r#"{{"value":"{}\"{}"}}"#, ",".repeat(MOST_VALUES), ",[{:".repeat(MOST_VALUES));
+        assert!(!has_too_many_values(text.as_bytes()));
+        assert!(!has_too_many_values(format!("[{}0]", "0,".repeat(MOST_VALUES / 2)).as_bytes()));
+    }
+}

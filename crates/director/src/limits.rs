@@ -1,0 +1,84 @@
+//! What keeps one user from taking the director's memory and processors from all others.
+//!
+//! Documents take far more memory than their text while they are read and compared, and all of a processor. So few are worked
+//! on at once ([`Limits::heavily`]), beside the threads that serve requests, and each user sends a few at a time
+//! ([`Limits::place_of`]): whoever sends more waits for themselves. Lists are made some at a time ([`Limits::list`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+/// How many documents are worked on at once.
+const DOCUMENTS: usize = 2;
+/// How many requests with documents each user has under way.
+const DOCUMENTS_OF_A_USER: usize = 4;
+/// How many lists are made at once. Each waits for the database most of the time, which has fewer connections.
+const LISTS: usize = 8;
+
+/// How many unfinished tasks one user may have.
+pub(crate) const TASKS_OF_A_USER: i64 = 500;
+
+/// The places that requests wait for.
+#[derive(Debug)]
+pub struct Limits {
+    documents: Semaphore,
+    lists: Semaphore,
+    /// By user. Only those who showed the right password have an entry.
+    users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { documents: Semaphore::new(DOCUMENTS), lists: Semaphore::new(LISTS), users: Mutex::default() }
+    }
+}
+
+impl Limits {
+    /// Works on a document when it has its turn, without holding up requests.
+    pub(crate) async fn heavily<T>(&self, work: impl FnOnce() -> T) -> T {
+        // The semaphores are never closed, so there always is a permit.
+        let _turn = self.documents.acquire().await;
+        match Handle::current().runtime_flavor() {
+            RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+            _ => work(),
+        }
+    }
+
+    /// A turn to make a list.
+    pub(crate) async fn list(&self) -> Option<SemaphorePermit<'_>> {
+        self.lists.acquire().await.ok()
+    }
+
+    /// One of a user's places for requests with documents, to be kept until the answer was sent.
+    pub(crate) async fn place_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
+        let places = {
+            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Semaphore::new(DOCUMENTS_OF_A_USER));
+            users.entry(user.to_owned()).or_insert_with(new).clone()
+        };
+        places.acquire_owned().await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_sends_many_documents_waits_for_themselves_alone() {
+        let limits = Limits::default();
+        let mut held = Vec::new();
+        for _ in 0..DOCUMENTS_OF_A_USER {
+            held.push(limits.place_of("eve").await.unwrap());
+        }
+        let patience = Duration::from_millis(20);
+        assert!(tokio::time::timeout(patience, limits.place_of("eve")).await.is_err());
+        assert!(tokio::time::timeout(patience, limits.place_of("ann")).await.is_ok());
+        held.pop();
+        assert!(tokio::time::timeout(patience, limits.place_of("eve")).await.is_ok());
+    }
+}
