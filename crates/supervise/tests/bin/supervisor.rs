@@ -1,0 +1,28 @@
+//! The supervisor as a process, for tests: `supervisor run FOLDER CYCLE` with a cycle in milliseconds, and its launcher.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use windlass_supervise::Settings;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match &arguments[..] {
+        [verb, rest @ ..] if verb == "launch" => windlass_supervise::launch(rest),
+        [verb, folder, cycle] if verb == "run" => {
+            let Some(cycle) = cycle.to_str().and_then(|cycle| cycle.parse().ok()) else { return ExitCode::FAILURE };
+            let mut settings = Settings::new(folder, vec!["/proc/self/exe".into(), "launch".into()]);
+            settings.cycle = Duration::from_millis(cycle);
+            match windlass_supervise::run(&settings) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    let _ = writeln!(std::io::stderr(), "{error}: {:?}", std::error::Error::source(&error));
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        _ => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,7 @@
+//! The supervisor as a process, with real programs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod kills;
+mod life;
+mod rig;
