@@ -16,7 +16,8 @@ impl StateDir {
     pub fn open(root: &Path) -> io::Result<Self> {
         file::create_private_dir(root)?;
         let dir = Self { root: root.canonicalize()? };
-        for folder in [dir.tasks(), dir.blobs(), dir.temporary(), dir.pki(), dir.cloud(), dir.root.join("cpi")] {
+        let cpi = dir.root.join("cpi");
+        for folder in [dir.tasks(), dir.blobs(), dir.releases(), dir.temporary(), dir.pki(), dir.cloud(), cpi] {
             file::create_private_dir(&folder)?;
         }
         Ok(dir)
@@ -40,6 +41,11 @@ impl StateDir {
     /// What tasks made for operators to fetch, such as logs.
     pub fn blobs(&self) -> PathBuf {
         self.root.join("blobs")
+    }
+
+    /// The archives of releases: jobs and packages.
+    pub fn releases(&self) -> PathBuf {
+        self.root.join("releases")
     }
 
     /// Uploads and unpacked archives; emptied at each start.

@@ -25,6 +25,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod uploads;
 mod watching;
 
 use std::sync::Arc;
@@ -80,10 +81,10 @@ fn for_readers() -> Router<Arc<Director>> {
     let cpi_configs = kind_to_read("/cpi_configs", "/cpi_configs/diff", Kind::CPI);
     Router::new()
         .route("/stemcells", get(stemcells::list))
-        .route("/releases", get(releases::nothing))
-        .route("/releases/{name}", get(releases::missing))
-        .route("/packages/matches", post(releases::nothing))
-        .route("/packages/matches_compiled", post(releases::nothing))
+        .route("/releases", get(releases::list))
+        .route("/releases/{name}", get(releases::show))
+        .route("/packages/matches", post(releases::matches))
+        .route("/packages/matches_compiled", post(releases::no_compiled_matches))
         .route("/networks", get(releases::nothing))
         .route("/configs", get(configs::list))
         .route("/configs/diff", post(configs::compare))
@@ -148,8 +149,8 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/snapshots/{cid}", delete(snapshots::remove))
         .route("/deployments/{deployment}/ssh", post(instances::ssh))
         .route("/deployments/{deployment}/errands/{errand}/runs", post(releases::refuse_errand))
-        .route("/releases/{name}", delete(releases::missing))
-        .route("/releases/export", post(releases::refuse))
+        .route("/releases/{name}", delete(releases::remove))
+        .route("/releases/export", post(releases::refuse_export))
         .route("/networks/{name}", delete(releases::no_network))
         .route("/disks/{cid}", delete(disks::remove))
         .route("/disks/{cid}/attachments", put(disks::attach))
@@ -167,7 +168,7 @@ fn for_admins() -> Router<Arc<Director>> {
 fn uploads() -> Router<Arc<Director>> {
     Router::new()
         .route("/stemcells", post(stemcells::upload))
-        .route("/releases", post(releases::refuse))
+        .route("/releases", post(releases::upload))
         .layer(DefaultBodyLimit::disable())
 }
 

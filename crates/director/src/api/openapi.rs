@@ -46,7 +46,7 @@ const ROUTES: &[Route] = &[
     Route("post", "/stemcell_uploads", JsonBody, AnyJson, "Whether a stemcell is needed"),
     Route("delete", "/stemcells/{name}/{version}", Nothing, Task, "Delete a stemcell"),
     Route("get", "/releases", Nothing, AnyJson, "Releases"),
-    Route("post", "/releases", Tarball, Status, "Upload a release; refused by this director"),
+    Route("post", "/releases", Tarball, Task, "Upload a release, or name where it is"),
     Route("get", "/releases/{name}", Nothing, AnyJson, "A release"),
     Route("delete", "/releases/{name}", Nothing, Task, "Delete a release"),
     Route("post", "/releases/export", JsonBody, Status, "Export a release; refused by this director"),

@@ -1,15 +1,133 @@
-//! What there is nothing of: releases, errands, variables, managed networks. Lists are empty, and whoever wants to add
-//! something is told why that cannot be.
+//! Releases; and what there is nothing of: errands, variables, managed networks. Lists of those are empty, and whoever wants
+//! to add something is told why that cannot be.
 
-use axum::Json;
-use axum::extract::{Path, Request, State};
+use std::collections::{BTreeMap, HashSet};
+
+use axum::extract::{Path, Query, Request, State};
+use axum::response::Response;
+use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
+use windlass_contract::explain;
+use windlass_release::{ReleaseError, ReleaseManifest, Version};
 
 use super::deployments::must_exist;
-use super::{ApiError, Shared};
+use super::input::Parameters;
+use super::uploads::{self, Upload};
+use super::{ApiError, Shared, User, queue};
+use crate::store::ReleaseRecord;
+use crate::tasks::Job;
 
-const NO_RELEASES: &str = "this director cannot take releases yet; deploy instance groups without jobs";
+/// All releases, each with its versions in their order.
+pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiError> {
+    let mut releases: BTreeMap<String, Vec<ReleaseRecord>> = BTreeMap::new();
+    for release in director.store.releases().await? {
+        releases.entry(release.name.clone()).or_default().push(release);
+    }
+    let version = |release: &ReleaseRecord| {
+        json!({
+            "version": release.version, "commit_hash": release.commit_hash,
+            "uncommitted_changes": release.uncommitted_changes, "currently_deployed": !release.deployments.is_empty(),
+            "job_names": release.jobs.iter().map(|job| &job.name).collect::<Vec<_>>(),
+        })
+    };
+    let shown = |(name, mut versions): (String, Vec<ReleaseRecord>)| {
+        versions.sort_by_key(|release| Version::parse(&release.version).ok());
+        json!({"name": name, "release_versions": versions.iter().map(version).collect::<Vec<_>>()})
+    };
+    Ok(Json(releases.into_iter().map(shown).collect()))
+}
+
+/// One release: what a version has, or without a version what all of them have.
+pub(super) async fn show(
+    State(director): Shared,
+    Path(name): Path<String>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
+    let mut releases = director.store.releases().await?;
+    releases.retain(|release| release.name == name);
+    if releases.is_empty() {
+        return Err(ApiError::not_found(30005, format!("Release '{name}' doesn't exist")));
+    }
+    let Some(wanted) = query.get("version") else {
+        releases.sort_by_key(|release| Version::parse(&release.version).ok());
+        let versions: Vec<&str> = releases.iter().map(|release| release.version.as_str()).collect();
+        return Ok(Json(json!({"versions": versions})));
+    };
+    let Some(release) = releases.iter().find(|release| release.version == wanted) else {
+        return Err(ApiError::not_found(30006, format!("Release version '{name}/{wanted}' doesn't exist")));
+    };
+    let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
+    let job = |job: &crate::store::JobRecord| {
+        json!({
+            "name": job.name, "blobstore_id": job.blob, "sha1": job.sha1, "fingerprint": job.fingerprint,
+            "consumes": links(&job.spec, "consumes"), "provides": links(&job.spec, "provides"),
+        })
+    };
+    let package = |package: &crate::store::PackageRecord| {
+        json!({
+            "name": package.name, "blobstore_id": package.blob, "sha1": package.sha1,
+            "fingerprint": package.fingerprint, "compiled_packages": [],
+        })
+    };
+    Ok(Json(json!({
+        "jobs": release.jobs.iter().map(job).collect::<Vec<_>>(),
+        "packages": release.packages.iter().map(package).collect::<Vec<_>>(),
+    })))
+}
+
+/// The fingerprints of those packages of a manifest that need not be sent again.
+pub(super) async fn matches(State(director): Shared, manifest: String) -> Result<Json<Value>, ApiError> {
+    let manifest = ReleaseManifest::parse(&manifest).map_err(|error| refused(&error))?;
+    if manifest.packages.is_empty() {
+        return Err(ApiError::bad_request(440001, "Manifest doesn't have a usable packages section"));
+    }
+    let wanted: HashSet<String> = manifest.packages.into_iter().map(|package| package.fingerprint).collect();
+    let found = director.store.packages_like(&wanted).await?;
+    let found: std::collections::BTreeSet<String> = found.into_iter().map(|package| package.fingerprint).collect();
+    Ok(Json(json!(found)))
+}
+
+fn refused(error: &ReleaseError) -> ApiError {
+    ApiError::bad_request(error.code(), explain(error))
+}
+
+pub(super) async fn upload(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let fix = query.is_set("fix");
+    if query.is_set("rebase") {
+        // The body is taken first: a client whose upload breaks off sends it again.
+        drain(request).await;
+        return Err(ApiError::bad_request(
+            30001,
+            "this director cannot rebase releases yet; give it a version of its own",
+        ));
+    }
+    let job = match uploads::take(&director, request, "release").await? {
+        Upload::Tarball(tarball) => Job::UpdateRelease { tarball, fix },
+        Upload::Remote { location, sha1 } => Job::DownloadRelease { location, sha1, fix },
+    };
+    queue(&director, user, job).await
+}
+
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(name): Path<String>,
+    Query(query): Parameters,
+) -> Result<Response, ApiError> {
+    let version = query.get("version").map(str::to_owned);
+    queue(&director, user, Job::DeleteRelease { name, version }).await
+}
+
+/// Nothing compiled is here before it was compiled here.
+pub(super) async fn no_compiled_matches() -> Json<Value> {
+    nothing().await
+}
 
 pub(super) async fn nothing() -> Json<Value> {
     Json(json!([]))
@@ -23,15 +141,14 @@ pub(super) async fn nothing_in(
     Ok(nothing().await)
 }
 
-/// Takes the whole body before it answers: a client whose upload breaks off sends it again.
-pub(super) async fn refuse(request: Request) -> ApiError {
+async fn drain(request: Request) {
     let mut body = request.into_body().into_data_stream();
     while let Some(Ok(_)) = body.next().await {}
-    ApiError::bad_request(30001, NO_RELEASES)
 }
 
-pub(super) async fn missing(Path(name): Path<String>) -> ApiError {
-    ApiError::not_found(30005, format!("Release '{name}' doesn't exist: {NO_RELEASES}"))
+pub(super) async fn refuse_export(request: Request) -> ApiError {
+    drain(request).await;
+    ApiError::bad_request(30001, "this director cannot export releases yet")
 }
 
 pub(super) async fn refuse_errand(Path((_, errand)): Path<(String, String)>) -> ApiError {

@@ -1,18 +1,15 @@
 //! Stemcells.
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header;
 use axum::response::Response;
 use axum::{Extension, Json};
-use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 use windlass_planning::records::StemcellRecord;
 
 use super::input::{JsonBody, Parameters};
-use super::{ApiError, LARGEST_DOCUMENT, Shared, User, queue};
-use crate::Director;
+use super::uploads::{self, Upload};
+use super::{ApiError, Shared, User, queue};
 use crate::tasks::Job;
 
 pub(super) fn shown(stemcell: &StemcellRecord) -> Value {
@@ -29,12 +26,12 @@ pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiErro
 }
 
 #[derive(Deserialize)]
-pub(super) struct Upload {
-    stemcell: UploadedStemcell,
+pub(super) struct Wanted {
+    stemcell: WantedStemcell,
 }
 
 #[derive(Deserialize)]
-struct UploadedStemcell {
+struct WantedStemcell {
     name: String,
     version: String,
 }
@@ -42,14 +39,14 @@ struct UploadedStemcell {
 /// Whether some cloud lacks a stemcell, so that clients need not send it again.
 pub(super) async fn is_needed(
     State(director): Shared,
-    JsonBody(upload): JsonBody<Upload>,
+    JsonBody(wanted): JsonBody<Wanted>,
 ) -> Result<Json<Value>, ApiError> {
     // A cpi config may have come since the last task.
     director.refresh_clouds().await.map_err(|error| ApiError::internal(&error))?;
     let stemcells = director.store.stemcells().await?;
     let has = |cpi: &str| {
         stemcells.iter().any(|stemcell| {
-            stemcell.cpi == cpi && stemcell.name == upload.stemcell.name && stemcell.version == upload.stemcell.version
+            stemcell.cpi == cpi && stemcell.name == wanted.stemcell.name && stemcell.version == wanted.stemcell.version
         })
     };
     let needed = director.clouds.names().iter().any(|cpi| !has(cpi));
@@ -62,56 +59,12 @@ pub(super) async fn upload(
     Query(query): Parameters,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let fix = query.is_set("fix");
-    match kind.split(';').next().unwrap_or_default().trim() {
-        "application/x-compressed" => {
-            let tarball = receive(&director, request).await?;
-            queue(&director, user, Job::UpdateStemcell { tarball, fix }).await
-        }
-        "application/json" => {
-            let body = axum::body::to_bytes(request.into_body(), LARGEST_DOCUMENT).await;
-            let body = body.map_err(|_| ApiError::bad_request(50000, "the request is too large or broke off"))?;
-            let remote: Remote = serde_json::from_slice(&body)
-                .map_err(|error| ApiError::bad_request(40000, format!("the body's JSON: {error}")))?;
-            if !remote.location.starts_with("http://") && !remote.location.starts_with("https://") {
-                let reason = format!("'{}' is no URL that begins with https:// or http://", remote.location);
-                return Err(ApiError::bad_request(50000, reason));
-            }
-            queue(&director, user, Job::DownloadStemcell { location: remote.location, sha1: remote.sha1, fix }).await
-        }
-        other => {
-            let reason =
-                format!("a stemcell comes as application/x-compressed, or as JSON with its location, not as '{other}'");
-            Err(ApiError::bad_request(50000, reason))
-        }
-    }
-}
-
-/// A stemcell that the director fetches itself.
-#[derive(Deserialize)]
-struct Remote {
-    location: String,
-    sha1: Option<String>,
-}
-
-/// Streams the body to a file of ours.
-async fn receive(director: &Director, request: Request) -> Result<std::path::PathBuf, ApiError> {
-    let path = director.folders.temporary().join(format!("upload-{}", uuid::Uuid::new_v4()));
-    let result = async {
-        let mut file = tokio::fs::File::create_new(&path).await.map_err(|error| ApiError::internal(&error))?;
-        let mut body = request.into_body().into_data_stream();
-        while let Some(chunk) = body.next().await {
-            let chunk = chunk.map_err(|_| ApiError::bad_request(50000, "the upload broke off"))?;
-            file.write_all(&chunk).await.map_err(|error| ApiError::internal(&error))?;
-        }
-        file.sync_all().await.map_err(|error| ApiError::internal(&error))
-    }
-    .await;
-    if result.is_err() {
-        let _ = tokio::fs::remove_file(&path).await;
-    }
-    result.map(|()| path)
+    let job = match uploads::take(&director, request, "stemcell").await? {
+        Upload::Tarball(tarball) => Job::UpdateStemcell { tarball, fix },
+        Upload::Remote { location, sha1 } => Job::DownloadStemcell { location, sha1, fix },
+    };
+    queue(&director, user, job).await
 }
 
 pub(super) async fn remove(

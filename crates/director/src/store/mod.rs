@@ -14,6 +14,7 @@ mod ledger;
 mod locks;
 mod problems;
 mod queue;
+mod releases;
 mod resources;
 mod snapshots;
 mod stemcells;
@@ -32,6 +33,7 @@ pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
 pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
+pub(crate) use releases::{JobRecord, PackageRecord, ReleaseRecord};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
 pub(crate) use tasks::{ClaimedTask, NewTask, StoredJob, TaskFilter, TaskRecord, TaskState};
 
@@ -42,6 +44,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 4, name: "problems", sql: include_str!("0004_problems.sql") },
     Migration { number: 5, name: "spare VMs", sql: include_str!("0005_spare_vms.sql") },
     Migration { number: 6, name: "snapshots", sql: include_str!("0006_snapshots.sql") },
+    Migration { number: 9, name: "releases", sql: include_str!("0009_releases.sql") },
 ];
 
 /// The director's records.

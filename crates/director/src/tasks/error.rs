@@ -58,6 +58,18 @@ pub(crate) enum TaskError {
     /// a lock is held
     #[error(transparent)]
     Lock(#[from] crate::store::LockError),
+    /// a release cannot be used
+    #[error(transparent)]
+    Release(#[from] windlass_release::ReleaseError),
+    /// an archive cannot be kept
+    #[error("cannot keep {}", path.display())]
+    Blob {
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// a stemcell cannot be read
     #[error("the stemcell cannot be used")]
     Stemcell(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -120,6 +132,7 @@ impl TaskError {
             Self::Digest(_) => 50007,
             Self::Logs(_) => 450001,
             Self::Stemcell(_) => 50000,
+            Self::Release(error) => error.code(),
             Self::Cancelled => 10001,
             _ => 100,
         }

@@ -40,6 +40,29 @@ pub(crate) enum Job {
         /// Whatever the clouds say.
         force: bool,
     },
+    /// Take a release.
+    UpdateRelease {
+        /// The tarball; the task removes it.
+        tarball: PathBuf,
+        /// Keep its archives anew even if they are there.
+        fix: bool,
+    },
+    /// Fetch a release and take it.
+    DownloadRelease {
+        /// Where from.
+        location: String,
+        /// What its digest must be.
+        sha1: Option<String>,
+        /// Keep its archives anew even if they are there.
+        fix: bool,
+    },
+    /// Remove a release.
+    DeleteRelease {
+        /// Name.
+        name: String,
+        /// Only this version.
+        version: Option<String>,
+    },
     /// Bring a deployment to what its manifest says.
     UpdateDeployment {
         /// Its name.
@@ -206,6 +229,8 @@ impl StoredJob for Job {
         match self {
             Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "update_stemcell",
             Self::DeleteStemcell { .. } => "delete_stemcell",
+            Self::UpdateRelease { .. } | Self::DownloadRelease { .. } => "update_release",
+            Self::DeleteRelease { .. } => "delete_release",
             Self::UpdateDeployment { .. } => "update_deployment",
             Self::UpdateInstance { .. } => "update_instance",
             Self::DeleteDeployment { .. } => "delete_deployment",
@@ -232,6 +257,8 @@ impl StoredJob for Job {
         match self {
             Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "create stemcell".to_owned(),
             Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
+            Self::UpdateRelease { .. } | Self::DownloadRelease { .. } => "create release".to_owned(),
+            Self::DeleteRelease { name, .. } => format!("delete release: {name}"),
             Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
             Self::UpdateInstance { wish, .. } => format!("{} instance", wish.verb()),
@@ -267,6 +294,9 @@ impl StoredJob for Job {
             Self::UpdateStemcell { .. }
             | Self::DownloadStemcell { .. }
             | Self::DeleteStemcell { .. }
+            | Self::UpdateRelease { .. }
+            | Self::DownloadRelease { .. }
+            | Self::DeleteRelease { .. }
             | Self::OrphanDisk { .. }
             | Self::DeleteOrphanDisks { .. }
             | Self::CleanUp(_)

@@ -9,6 +9,7 @@ mod clean_up;
 mod delete_deployment;
 mod delete_orphan_disks;
 mod delete_orphaned_vms;
+mod delete_release;
 mod delete_stemcell;
 mod delete_vm;
 mod error;
@@ -26,6 +27,7 @@ mod snapshots;
 mod ssh;
 mod update_deployment;
 mod update_instance;
+mod update_release;
 mod update_stemcell;
 mod vm_stats;
 mod worker;
@@ -58,10 +60,14 @@ async fn lock_deployment_at_once(director: &Director, log: &TaskLog, deployment:
 
 /// Takes the lock of a deployment for as long as the task runs.
 async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &str) -> Result<(), TaskError> {
-    let name = format!("deployment:{deployment}");
+    lock(director, log, &format!("deployment:{deployment}")).await
+}
+
+/// Takes a lock for as long as the task runs.
+async fn lock(director: &Director, log: &TaskLog, name: &str) -> Result<(), TaskError> {
     let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
     loop {
-        match director.store.take_lock(&name, log.task(), &director.uuid).await {
+        match director.store.take_lock(name, log.task(), &director.uuid).await {
             Err(LockError::Held { .. }) if log.is_cancelled() => return Err(TaskError::Cancelled),
             Err(LockError::Held { .. }) if tokio::time::Instant::now() < deadline => {
                 tokio::time::sleep(LOCK_LOOK_AGAIN).await;

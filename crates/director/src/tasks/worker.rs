@@ -202,6 +202,13 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
         Job::DownloadStemcell { location, sha1, fix } => {
             super::update_stemcell::run_remote(director, log, (location, sha1.as_deref()), *fix).await
         }
+        Job::UpdateRelease { tarball, fix } => super::update_release::run(director, log, tarball, *fix).await,
+        Job::DownloadRelease { location, sha1, fix } => {
+            super::update_release::run_remote(director, log, (location, sha1.as_deref()), *fix).await
+        }
+        Job::DeleteRelease { name, version } => {
+            super::delete_release::run(director, log, name, version.as_deref()).await
+        }
         Job::DeleteStemcell { name, version, force } => {
             super::delete_stemcell::run(director, log, name, version, *force).await
         }

@@ -1,0 +1,241 @@
+//! Releases: versions, and the jobs and packages that versions of one release share.
+
+use std::collections::{BTreeMap, HashSet};
+
+use windlass_database::Transaction;
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+
+use super::{Store, StoreError, from_json, to_json};
+
+/// A version of a release, and what it has.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ReleaseRecord {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) commit_hash: String,
+    pub(crate) uncommitted_changes: bool,
+    pub(crate) jobs: Vec<JobRecord>,
+    pub(crate) packages: Vec<PackageRecord>,
+    /// Who uses it.
+    pub(crate) deployments: Vec<String>,
+}
+
+/// A job of a release.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JobRecord {
+    /// 0 before it is on record.
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) fingerprint: String,
+    pub(crate) sha1: String,
+    pub(crate) blob: String,
+    /// `job.MF`.
+    pub(crate) spec: serde_json::Value,
+}
+
+/// A package of a release, as source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PackageRecord {
+    /// 0 before it is on record.
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) fingerprint: String,
+    pub(crate) sha1: String,
+    pub(crate) blob: String,
+    pub(crate) dependencies: Vec<String>,
+}
+
+fn job(row: &AnyRow) -> Result<JobRecord, StoreError> {
+    Ok(JobRecord {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        version: row.try_get("version")?,
+        fingerprint: row.try_get("fingerprint")?,
+        sha1: row.try_get("sha1")?,
+        blob: row.try_get("blob")?,
+        spec: from_json("release_jobs.spec", row.try_get("spec")?)?,
+    })
+}
+
+fn package(row: &AnyRow) -> Result<PackageRecord, StoreError> {
+    Ok(PackageRecord {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        version: row.try_get("version")?,
+        fingerprint: row.try_get("fingerprint")?,
+        sha1: row.try_get("sha1")?,
+        blob: row.try_get("blob")?,
+        dependencies: from_json("release_packages.dependencies", row.try_get("dependencies")?)?,
+    })
+}
+
+impl Store {
+    /// All versions of all releases; their order is the names', and that of their arrival.
+    pub(crate) async fn releases(&self) -> Result<Vec<ReleaseRecord>, StoreError> {
+        let pool = self.database.pool();
+        let rows = sqlx::query("SELECT * FROM release_versions ORDER BY name, id").fetch_all(pool).await?;
+        let mut releases = Vec::new();
+        for row in &rows {
+            releases.push(ReleaseRecord {
+                id: row.try_get("id")?,
+                name: row.try_get("name")?,
+                version: row.try_get("version")?,
+                commit_hash: row.try_get("commit_hash")?,
+                uncommitted_changes: row.try_get::<i64, _>("uncommitted_changes")? != 0,
+                jobs: Vec::new(),
+                packages: Vec::new(),
+                deployments: Vec::new(),
+            });
+        }
+        let position: BTreeMap<i64, usize> =
+            releases.iter().enumerate().map(|(at, release)| (release.id, at)).collect();
+        let of = |row: &AnyRow| Ok::<_, StoreError>(position.get(&row.try_get("release_version")?).copied());
+        let jobs = "SELECT r.release_version, j.* FROM release_version_jobs r JOIN release_jobs j ON j.id = r.job ORDER BY j.name";
+        for row in sqlx::query(jobs).fetch_all(pool).await? {
+            if let Some(at) = of(&row)? {
+                releases[at].jobs.push(job(&row)?);
+            }
+        }
+        let packages = "SELECT r.release_version, p.* FROM release_version_packages r JOIN release_packages p \
+            ON p.id = r.package ORDER BY p.name";
+        for row in sqlx::query(packages).fetch_all(pool).await? {
+            if let Some(at) = of(&row)? {
+                releases[at].packages.push(package(&row)?);
+            }
+        }
+        let uses = "SELECT deployment, release_version FROM deployment_releases ORDER BY deployment";
+        for row in sqlx::query(uses).fetch_all(pool).await? {
+            if let Some(at) = of(&row)? {
+                releases[at].deployments.push(row.try_get("deployment")?);
+            }
+        }
+        Ok(releases)
+    }
+
+    /// Packages of any release by their fingerprints, whose blobs can be had without being sent again.
+    pub(crate) async fn packages_like(&self, fingerprints: &HashSet<String>) -> Result<Vec<PackageRecord>, StoreError> {
+        let mut found = Vec::new();
+        for fingerprint in fingerprints {
+            let rows = sqlx::query("SELECT * FROM release_packages WHERE fingerprint = $1 ORDER BY id")
+                .bind(fingerprint)
+                .fetch_all(self.database.pool())
+                .await?;
+            for row in &rows {
+                found.push(package(row)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The files that jobs and packages are in.
+    pub(crate) async fn release_blobs(&self) -> Result<HashSet<String>, StoreError> {
+        let rows = sqlx::query("SELECT blob FROM release_jobs UNION SELECT blob FROM release_packages")
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get("blob")?)).collect()
+    }
+
+    /// Puts a version on record with all that it has, or nothing of it. What the release had before is shared; a job or package
+    /// with another blob gets that one.
+    pub(crate) async fn take_release(&self, release: &ReleaseRecord) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(
+            "INSERT INTO release_versions (name, version, commit_hash, uncommitted_changes) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (name, version) DO NOTHING",
+        )
+        .bind(&release.name)
+        .bind(&release.version)
+        .bind(&release.commit_hash)
+        .bind(i64::from(release.uncommitted_changes))
+        .execute(transaction.connection())
+        .await?;
+        let version: i64 = sqlx::query_scalar("SELECT id FROM release_versions WHERE name = $1 AND version = $2")
+            .bind(&release.name)
+            .bind(&release.version)
+            .fetch_one(transaction.connection())
+            .await?;
+        for job in &release.jobs {
+            let spec = to_json("release_jobs.spec", &job.spec)?;
+            let columns = [&job.name, &job.version, &job.fingerprint, &job.sha1, &job.blob, &spec];
+            let id = take(&mut transaction, Kind::Job, &release.name, columns).await?;
+            join(&mut transaction, Kind::Job, version, id).await?;
+        }
+        for package in &release.packages {
+            let dependencies = to_json("release_packages.dependencies", &package.dependencies)?;
+            let columns =
+                [&package.name, &package.version, &package.fingerprint, &package.sha1, &package.blob, &dependencies];
+            let id = take(&mut transaction, Kind::Package, &release.name, columns).await?;
+            join(&mut transaction, Kind::Package, version, id).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Forgets a version, and the jobs and packages that no other version has.
+    pub(crate) async fn forget_release(&self, version: i64) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        for statement in [
+            "DELETE FROM release_version_jobs WHERE release_version = $1",
+            "DELETE FROM release_version_packages WHERE release_version = $1",
+            "DELETE FROM release_versions WHERE id = $1",
+        ] {
+            sqlx::query(statement).bind(version).execute(transaction.connection()).await?;
+        }
+        for statement in [
+            "DELETE FROM release_jobs WHERE id NOT IN (SELECT job FROM release_version_jobs)",
+            "DELETE FROM release_packages WHERE id NOT IN (SELECT package FROM release_version_packages)",
+        ] {
+            sqlx::query(statement).execute(transaction.connection()).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Job,
+    Package,
+}
+
+/// The number of a job or package, which is put on record or gets the digest and blob that it has now.
+async fn take(
+    transaction: &mut Transaction,
+    kind: Kind,
+    release: &str,
+    [name, version, fingerprint, sha1, blob, details]: [&String; 6],
+) -> Result<i64, StoreError> {
+    let (insert, find) = match kind {
+        Kind::Job => (
+            "INSERT INTO release_jobs (release, name, version, fingerprint, sha1, blob, spec) VALUES ($1, $2, $3, $4, $5, $6, $7)
+             ON CONFLICT (release, name, version) DO UPDATE SET sha1 = $5, blob = $6, spec = $7",
+            "SELECT id FROM release_jobs WHERE release = $1 AND name = $2 AND version = $3",
+        ),
+        Kind::Package => (
+            "INSERT INTO release_packages (release, name, version, fingerprint, sha1, blob, dependencies)
+             VALUES ($1, $2, $3, $4, $5, $6, $7)
+             ON CONFLICT (release, name, version) DO UPDATE SET sha1 = $5, blob = $6, dependencies = $7",
+            "SELECT id FROM release_packages WHERE release = $1 AND name = $2 AND version = $3",
+        ),
+    };
+    let mut query = sqlx::query(insert).bind(release);
+    for column in [name, version, fingerprint, sha1, blob, details] {
+        query = query.bind(column);
+    }
+    query.execute(transaction.connection()).await?;
+    let found = sqlx::query_scalar(find).bind(release).bind(name).bind(version);
+    Ok(found.fetch_one(transaction.connection()).await?)
+}
+
+async fn join(transaction: &mut Transaction, kind: Kind, version: i64, id: i64) -> Result<(), StoreError> {
+    let statement = match kind {
+        Kind::Job => "INSERT INTO release_version_jobs (release_version, job) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        Kind::Package => {
+            "INSERT INTO release_version_packages (release_version, package) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+        }
+    };
+    sqlx::query(statement).bind(version).bind(id).execute(transaction.connection()).await?;
+    Ok(())
+}
