@@ -7,7 +7,7 @@ CREATE TABLE release_versions (
     UNIQUE (name, version)
 );
 
--- Jobs and packages belong to a release's name; its versions share them.
+-- Jobs and packages belong to a release by its name, and its versions share them.
 CREATE TABLE release_jobs (
     id {id},
     release TEXT NOT NULL,

@@ -1,5 +1,9 @@
 //! Removes a release, or one of its versions, that no deployment uses.
 
+use std::collections::BTreeMap;
+
+use windlass_durable::kill_point;
+
 use super::{TaskError, TaskLog, lock, update_release};
 use crate::Director;
 use crate::store::ReleaseRecord;
@@ -34,27 +38,31 @@ pub(super) async fn run(
         };
         return Err(TaskError::refused(code, format!("{what} is still in use by: {}", users.join(", "))));
     }
-    for release in releases {
-        let others = || all.iter().filter(|other| other.name == name && other.id != release.id);
-        let is_last = |others: &[i64], id: i64| !others.contains(&id);
-        let packages: Vec<i64> = others().flat_map(|other| other.packages.iter().map(|package| package.id)).collect();
-        let gone: Vec<_> = release.packages.iter().filter(|package| is_last(&packages, package.id)).collect();
-        tell(log, "Deleting packages", gone.iter().map(|package| (&package.name, &package.version))).await?;
-        let jobs: Vec<i64> = others().flat_map(|other| other.jobs.iter().map(|job| job.id)).collect();
-        let gone: Vec<_> = release.jobs.iter().filter(|job| is_last(&jobs, job.id)).collect();
-        tell(log, "Deleting jobs", gone.iter().map(|job| (&job.name, &job.version))).await?;
+    let stay = || all.iter().filter(|release| release.name == name && !is_meant(release));
+    let packages: BTreeMap<i64, _> =
+        releases.iter().flat_map(|release| release.packages.iter().map(|package| (package.id, package))).collect();
+    let is_kept = |id: &i64| stay().any(|release| release.packages.iter().any(|package| package.id == *id));
+    let gone = packages.iter().filter(|(id, _)| !is_kept(id)).map(|(_, package)| (&package.name, &package.version));
+    tell(log, "Deleting packages", gone.collect()).await?;
+    let jobs: BTreeMap<i64, _> =
+        releases.iter().flat_map(|release| release.jobs.iter().map(|job| (job.id, job))).collect();
+    let is_kept = |id: &i64| stay().any(|release| release.jobs.iter().any(|job| job.id == *id));
+    let gone = jobs.iter().filter(|(id, _)| !is_kept(id)).map(|(_, job)| (&job.name, &job.version));
+    tell(log, "Deleting jobs", gone.collect()).await?;
+    if stay().next().is_none() {
+        let versions = releases.iter().map(|release| (&release.name, &release.version));
+        tell(log, "Deleting release versions", versions.collect()).await?;
+    }
+    for release in &releases {
+        kill_point("before a release is forgotten");
         director.store.forget_release(release.id).await?;
     }
     update_release::remove_unknown_blobs(director).await?;
     Ok(format!("/release/{name}"))
 }
 
-async fn tell<'a>(
-    log: &TaskLog,
-    stage: &str,
-    parts: impl ExactSizeIterator<Item = (&'a String, &'a String)>,
-) -> Result<(), TaskError> {
-    if parts.len() == 0 {
+async fn tell(log: &TaskLog, stage: &str, parts: Vec<(&String, &String)>) -> Result<(), TaskError> {
+    if parts.is_empty() {
         return Ok(());
     }
     let stage = log.stage(stage, &[], parts.len());

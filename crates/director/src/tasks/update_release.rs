@@ -280,3 +280,136 @@ pub(super) async fn remove_unknown_blobs(director: &Director) -> Result<(), Task
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{Method, StatusCode};
+    use serde_json::{Value, json};
+
+    use super::super::OutputKind;
+    use super::*;
+    use crate::testing::TestDirector;
+
+    const SHOP: &[u8] = include_bytes!("../../../release/tests/release/data/shop-1.tgz");
+
+    /// A director with a tarball that somebody sent.
+    struct Site {
+        bench: TestDirector,
+        tasks: std::cell::Cell<i64>,
+    }
+
+    impl Site {
+        async fn new() -> Self {
+            Self { bench: TestDirector::new().await, tasks: std::cell::Cell::new(0) }
+        }
+
+        fn log(&self) -> TaskLog {
+            self.tasks.set(self.tasks.get() + 1);
+            TaskLog::open(&self.bench.director.folders.tasks(), self.tasks.get()).unwrap()
+        }
+
+        async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {
+            let director = &self.bench.director;
+            let path = director.folders.temporary().join("upload");
+            std::fs::write(&path, tarball).unwrap();
+            let log = self.log();
+            let result = run(director, &log, &path, fix).await;
+            director.store.release_locks(log.task()).await.unwrap();
+            assert!(!path.exists() && std::fs::read_dir(director.folders.temporary()).unwrap().count() == 0);
+            result
+        }
+
+        async fn delete(&self, name: &str, version: Option<&str>) -> Result<String, TaskError> {
+            let log = self.log();
+            let result = super::super::delete_release::run(&self.bench.director, &log, name, version).await;
+            self.bench.director.store.release_locks(log.task()).await.unwrap();
+            result
+        }
+
+        /// What people saw of the last task, without digests.
+        fn seen(&self) -> Vec<String> {
+            let path = OutputKind::Event.path(&self.bench.director.folders.tasks(), self.tasks.get());
+            let text = std::fs::read_to_string(path).unwrap();
+            let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let started = events.filter(|event| event["state"] == "started");
+            let name = |task: &Value| task.as_str().unwrap().split('/').next().unwrap().to_owned();
+            started.map(|event| format!("{}: {}", event["stage"].as_str().unwrap(), name(&event["task"]))).collect()
+        }
+
+        fn blobs(&self) -> usize {
+            std::fs::read_dir(self.bench.director.folders.releases()).unwrap().count()
+        }
+    }
+
+    /// The recorded release without its packages' archives, as clients send what the director has.
+    fn without_packages() -> Vec<u8> {
+        let mut from = tar::Archive::new(flate2::read::GzDecoder::new(SHOP));
+        let mut to = tar::Builder::new(Vec::new());
+        for entry in from.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().into_owned();
+            if !path.starts_with("packages") {
+                let mut header = entry.header().clone();
+                to.append_data(&mut header, path, &mut entry).unwrap();
+            }
+        }
+        to.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_release_is_taken_shown_sent_again_without_its_packages_and_deleted_as_recorded() {
+        let site = Site::new().await;
+        assert_eq!(site.upload(SHOP, false).await.unwrap(), "Created release 'shop/1'");
+        let one = |name: &str| format!("{name}: {name}");
+        let steps = ["Extracting release", "Verifying manifest", "Resolving package dependencies"].map(one);
+        let new =
+            ["packages: app", "packages: base", "jobs: smoke", "jobs: web"].map(|part| format!("Creating new {part}"));
+        let created = ["Release has been created: shop".to_owned()];
+        assert_eq!(site.seen(), [&steps[..], &new, &created].concat());
+        assert_eq!(site.blobs(), 4);
+        let listed = json!([{"name": "shop", "release_versions": [{"version": "1", "commit_hash": "non-git",
+            "uncommitted_changes": false, "currently_deployed": false, "job_names": ["smoke", "web"]}]}]);
+        assert_eq!(site.bench.ask(Method::GET, "/releases", "").await, (StatusCode::OK, listed.clone()));
+        let (_, shop) = site.bench.ask(Method::GET, "/releases/shop?version=1", "").await;
+        let web = &shop["jobs"][1];
+        assert_eq!((&web["name"], &web["consumes"][0]["optional"]), (&json!("web"), &json!(true)));
+        assert_eq!(shop["packages"][1]["fingerprint"].as_str().unwrap().len(), 64);
+
+        let manifest = "name: shop\nversion: 1\npackages: [{name: app, version: f, fingerprint: FOUND, sha1: 0}, \
+            {name: x, version: f, fingerprint: other, sha1: 0}]";
+        let found = shop["packages"][0]["fingerprint"].clone();
+        let manifest = manifest.replace("FOUND", found.as_str().unwrap());
+        let (status, matches) = site.bench.ask(Method::POST, "/packages/matches", manifest).await;
+        assert_eq!((status, matches), (StatusCode::OK, json!([found])));
+
+        site.upload(&without_packages(), false).await.unwrap();
+        let existing = ["Processing 2 existing packages", "Processing 2 existing jobs"].map(one);
+        assert_eq!(site.seen(), [&steps[..], &existing, &created].concat());
+        assert_eq!(site.bench.ask(Method::GET, "/releases", "").await.1, listed);
+        let before = site.bench.ask(Method::GET, "/releases/shop?version=1", "").await.1;
+        site.upload(SHOP, true).await.unwrap();
+        let after = site.bench.ask(Method::GET, "/releases/shop?version=1", "").await.1;
+        assert_ne!(before["jobs"][0]["blobstore_id"], after["jobs"][0]["blobstore_id"], "kept anew");
+        assert_eq!(site.blobs(), 4, "and nothing of the old");
+
+        let missing = site.delete("shop", Some("2")).await.unwrap_err();
+        assert_eq!((missing.code(), missing.to_string().as_str()), (30006, "Release version 'shop/2' doesn't exist"));
+        assert_eq!(site.delete("shop", Some("1")).await.unwrap(), "/release/shop");
+        assert_eq!(site.seen()[..2], ["Deleting packages: app", "Deleting packages: base"]);
+        assert_eq!((site.blobs(), site.bench.ask(Method::GET, "/releases", "").await.1), (0, json!([])));
+        assert_eq!(site.delete("shop", None).await.unwrap_err().code(), 30005);
+    }
+
+    #[tokio::test]
+    async fn a_release_that_cannot_be_taken_leaves_nothing() {
+        let site = Site::new().await;
+        let refused = site.upload(&without_packages(), false).await.unwrap_err();
+        assert!(refused.to_string().contains("upload the whole release"), "{refused}");
+        assert_eq!(site.upload(b"not a release", false).await.unwrap_err().code(), 30002);
+        assert_eq!(site.bench.ask(Method::GET, "/releases", "").await.1, json!([]));
+        // A file that a killed upload left goes with the next.
+        std::fs::write(site.bench.director.folders.releases().join("left"), "x").unwrap();
+        site.upload(SHOP, false).await.unwrap();
+        assert_eq!(site.blobs(), 4);
+    }
+}
