@@ -115,8 +115,7 @@ fn open(path: &Path) -> Result<File, ReleaseError> {
 /// Writes the archives of a release into `folder`; returns the manifest's text, and where each archive is by its path in the
 /// tarball.
 fn lay_out(tarball: &Path, folder: &Path) -> Result<(String, BTreeMap<PathBuf, PathBuf>), ReleaseError> {
-    let what = || tarball.file_name().unwrap_or_default().display().to_string();
-    let damaged = |source| ReleaseError::Archive(what(), source);
+    let damaged = |source| ReleaseError::Archive("the tarball".to_owned(), source);
     let mut file = open(tarball)?;
     let start = first_bytes(&mut file).map_err(damaged)?;
     let cannot_write = |path: &Path| {

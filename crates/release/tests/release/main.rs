@@ -115,7 +115,7 @@ fn what_is_no_release_leaves_a_clear_word_and_little_behind() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.tgz");
     let garbage: [(Vec<u8>, &str); 4] = [
-        (b"not a tar".repeat(200), "file.tgz is not a usable archive"),
+        (b"not a tar".repeat(200), "the tarball is not a usable archive"),
         (tgz(&vec![("x", b"y".to_vec())]), "Release manifest not found"),
         (tgz(&vec![("release.MF", vec![0xff])]), "not UTF-8"),
         (

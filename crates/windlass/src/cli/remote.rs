@@ -34,9 +34,21 @@ pub(crate) enum RemoteVerb {
         #[arg(long)]
         force: bool,
     },
+    /// Upload a release
+    #[command(alias = "ur")]
+    UploadRelease(UploadReleaseArgs),
     /// List releases
     #[command(alias = "rs")]
     Releases,
+    /// Delete a release, or one of its versions
+    #[command(alias = "delr")]
+    DeleteRelease {
+        /// NAME or NAME/VERSION
+        release: String,
+        /// Ignore errors
+        #[arg(long)]
+        force: bool,
+    },
 
     /// Change the cloud config
     #[command(alias = "ucc")]
@@ -282,6 +294,25 @@ pub(crate) struct UploadStemcellArgs {
     /// With a URL: in this version
     #[arg(long = "version", value_name = "VERSION")]
     pub(crate) stemcell_version: Option<String>,
+    /// With a URL: digest of the tarball
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) sha1: Option<String>,
+}
+
+/// `upload-release`.
+#[derive(Debug, Args)]
+pub(crate) struct UploadReleaseArgs {
+    /// Tarball, or http(s):// URL that the director fetches
+    pub(crate) source: String,
+    /// Keep its jobs and packages anew
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With a URL: do nothing if a release of this name is there
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// With a URL: in this version
+    #[arg(long = "version", value_name = "VERSION")]
+    pub(crate) release_version: Option<String>,
     /// With a URL: digest of the tarball
     #[arg(long, value_name = "DIGEST")]
     pub(crate) sha1: Option<String>,
