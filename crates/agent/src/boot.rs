@@ -136,7 +136,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
         let settings = settings.current();
         Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings, &base)? }
     };
-    let supervisor = Supervisor::new(supervisor, base.stopped());
+    let supervisor = Supervisor::new(supervisor, &base, platform.runs_jobs());
     let tasks = Tasks::new(base.tasks());
     let (ending, endings) = unbounded_channel();
     let agent = Arc::new(Agent {
@@ -158,6 +158,9 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
     set_hostname(&agent)?;
     set_up(&agent)?;
     mount_last_disk(&agent);
+    if let Err(error) = agent.supervisor.resume() {
+        agent.alerts.raise(Severity::Alert, "the jobs are not looked after".to_owned(), explain(&error));
+    }
     agent.resume_tasks();
     Ok(Booted { agent, endings, _lock: lock })
 }

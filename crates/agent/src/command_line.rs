@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::supervisor::SupervisorKind;
+use crate::supervisor::{LAUNCH, SUPERVISE, SupervisorKind};
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,6 +12,10 @@ pub(crate) enum Command {
     Run(Options),
     /// Say the version.
     Version,
+    /// Be the supervisor of the jobs below this base directory.
+    Supervise { base: PathBuf },
+    /// Start a program for the supervisor.
+    Launch(Vec<OsString>),
 }
 
 /// How to be one.
@@ -50,11 +54,19 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
     let mut options = Options {
         platform: String::new(),
         config: None,
-        supervisor: SupervisorKind::Monit,
+        supervisor: SupervisorKind::Own,
         base: PathBuf::from("/var/vcap"),
     };
     let mut version = false;
-    let mut arguments = arguments;
+    let mut arguments = arguments.peekable();
+    let word = arguments.peek().and_then(|word| word.to_str()).unwrap_or_default();
+    let supervises = word == SUPERVISE;
+    if word == LAUNCH {
+        return Ok(Command::Launch(arguments.skip(1).collect()));
+    }
+    if supervises {
+        arguments.next();
+    }
     while let Some(argument) = arguments.next() {
         let text = argument.into_string().map_err(UsageError::NotText)?;
         let Some(flag) = text.strip_prefix("--").or(text.strip_prefix('-')).filter(|flag| !flag.is_empty()) else {
@@ -71,7 +83,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
             "C" => options.config = Some(PathBuf::from(value()?)),
             "b" => options.base = PathBuf::from(value()?),
             "M" => match value()?.to_str() {
-                Some("monit") => options.supervisor = SupervisorKind::Monit,
+                Some("monit") => options.supervisor = SupervisorKind::Own,
                 Some("dummy") => options.supervisor = SupervisorKind::Dummy,
                 other => return Err(UsageError::UnknownSupervisor(other.unwrap_or_default().to_owned())),
             },
@@ -82,7 +94,11 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
             _ => return Err(UsageError::UnknownFlag(name)),
         }
     }
-    Ok(if version { Command::Version } else { Command::Run(options) })
+    Ok(match (supervises, version) {
+        (true, _) => Command::Supervise { base: options.base },
+        (false, true) => Command::Version,
+        (false, false) => Command::Run(options),
+    })
 }
 
 #[cfg(test)]

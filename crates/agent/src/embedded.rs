@@ -107,7 +107,7 @@ impl Embedded {
             linux: Default::default(),
         };
         let platform = platform::find("directory", &base, &config.linux)?;
-        let (supervisor, patience, temper) = (SupervisorKind::Monit, Duration::ZERO, Some(self.temper));
+        let (supervisor, patience, temper) = (SupervisorKind::Simulated, Duration::ZERO, Some(self.temper));
         boot::start(Parts { base, platform, supervisor, lock: None, patience, temper }, config)
     }
 

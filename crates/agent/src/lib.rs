@@ -4,7 +4,8 @@
 //! ([`boot`]) and listens for messages over HTTPS ([`server`]). A message names an action ([`actions`], one file each); what
 //! takes long becomes a task ([`tasks`]), one at a time, so that a ping is never kept waiting. What depends on the machine is
 //! behind [`platform::Platform`]. Everything it remembers is in files under its base directory ([`layout`]), in the
-//! original agent's formats, so that either agent can take over from the other. Jobs and packages are in [`software`].
+//! original agent's formats, so that either agent can take over from the other. Jobs and packages are in [`software`], and who
+//! runs their processes is behind [`supervisor`].
 //!
 //! [`Embedded`] is the same agent without a process of its own, for simulations.
 
@@ -45,6 +46,11 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Command::Version) => {
             let _ = writeln!(std::io::stdout(), "windlass-agent {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
+        }
+        Ok(Command::Launch(arguments)) => return windlass_supervise::launch(&arguments),
+        Ok(Command::Supervise { base }) => {
+            log_to_stderr();
+            return supervisor::run(&base);
         }
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");

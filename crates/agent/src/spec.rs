@@ -132,8 +132,8 @@ pub(crate) enum SpecError {
     UnknownNetwork(String),
     /// the spec has jobs or packages
     #[error(
-        "this agent runs no jobs, and the spec asks for {0}; deploy the instance group without jobs, or on a stemcell whose agent \
-         runs jobs"
+        "this VM cannot run jobs, which look for everything below /var/vcap, and the spec asks for {0}; deploy the instance group \
+         without jobs, or in containers"
     )]
     HasJobs(String),
     /// a file of the spec cannot be read or written

@@ -15,6 +15,8 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         agent.supervisor.check(&spec)?;
         let wanted = Wanted::of(agent, &spec)?;
         wanted.install(agent)?;
+        wanted.check_monit_files()?;
+        agent.supervisor.forget()?;
         wanted.enable(agent)?;
     }
     spec.write(&agent.base.spec(), &agent.base.instance())?;

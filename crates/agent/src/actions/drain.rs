@@ -22,6 +22,8 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         ("update", Some(next)) => current.drain_arguments(next),
         _ => vec!["job_shutdown".to_owned(), "hash_unchanged".to_owned()],
     };
+    // A process that ends because it is drained is not started again.
+    agent.supervisor.unmonitor()?;
     scripts::run_all("drain", &found, |script| drain(agent, script, &arguments, &current, next.as_ref()))?;
     Ok(0.into())
 }

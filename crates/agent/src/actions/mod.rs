@@ -50,6 +50,7 @@ use crate::settings::SettingsError;
 use crate::software::SoftwareError;
 use crate::software::compile::CompileError;
 use crate::spec::SpecError;
+use crate::supervisor::SupervisorError;
 use crate::tasks::TaskError;
 use windlass_archive::digest::Mismatch;
 
@@ -208,8 +209,8 @@ pub(crate) enum ActionError {
     #[error("unmarshalling DNS records")]
     DnsRecords(#[source] serde_json::Error),
     /// the jobs cannot be started or stopped
-    #[error("cannot tell the job supervisor")]
-    Supervisor(#[source] io::Error),
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
     /// the machine did not do it
     #[error("{doing}")]
     Platform {

@@ -1,11 +1,12 @@
-//! `start`: the jobs are no longer stopped.
+//! `start`: the jobs' processes are started, and looked after from now on. Whether they come up is seen in `get_state`.
 
 use serde_json::Value;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
+use crate::spec::Spec;
 
 pub(super) fn run(agent: &Agent, _: Arguments) -> Result<Value, ActionError> {
-    agent.supervisor.start().map_err(ActionError::Supervisor)?;
+    agent.supervisor.start(&Spec::read(&agent.base.spec())?)?;
     Ok("started".into())
 }

@@ -1,4 +1,4 @@
-//! `stop`: the jobs are stopped until the next `start`.
+//! `stop`: the jobs' processes are stopped until the next `start`. It ends when they have ended.
 
 use serde_json::Value;
 
@@ -6,6 +6,6 @@ use super::{ActionError, Arguments};
 use crate::agent::Agent;
 
 pub(super) fn run(agent: &Agent, _: Arguments) -> Result<Value, ActionError> {
-    agent.supervisor.stop().map_err(ActionError::Supervisor)?;
+    agent.supervisor.stop(&agent.tasks)?;
     Ok("stopped".into())
 }

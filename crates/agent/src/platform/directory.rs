@@ -26,6 +26,10 @@ impl Directory {
 }
 
 impl Platform for Directory {
+    fn runs_jobs(&self) -> bool {
+        super::is_usual(&self.base)
+    }
+
     fn mount_persistent_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError> {
         let path = path_of(disk)?;
         if !path.is_dir() {

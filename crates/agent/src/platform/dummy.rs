@@ -65,6 +65,10 @@ impl Dummy {
 }
 
 impl Platform for Dummy {
+    fn runs_jobs(&self) -> bool {
+        super::is_usual(&self.base)
+    }
+
     fn mount_persistent_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError> {
         let mut mounts: Vec<Mount> = self.read("mounts.json");
         if mounts.iter().any(|mount| mount.disk_cid == disk.id) {

@@ -75,6 +75,9 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// The key by which people know this machine over ssh; empty if it has none.
     fn host_public_key(&self) -> String;
 
+    /// Whether jobs find what is theirs, whose paths are all below `/var/vcap`.
+    fn runs_jobs(&self) -> bool;
+
     /// Gives a path to root and to the group of jobs, where those are the VM's own.
     fn give_to_jobs(&self, _: &Path) -> Result<(), PlatformError> {
         Ok(())
@@ -183,6 +186,11 @@ pub(crate) fn find(name: &str, base: &Base, options: &LinuxOptions) -> Result<Bo
         "ubuntu" | "centos" | "opensuse" => Ok(Box::new(linux::Linux::new(base.clone(), options)?)),
         other => Err(FindError::Unknown(other.to_owned())),
     }
+}
+
+/// Whether a base directory is where jobs look.
+fn is_usual(base: &Base) -> bool {
+    base.path() == Path::new("/var/vcap")
 }
 
 /// [`Platform::removable`] where the machine belongs to somebody else: only what is inside of the base directory, whatever

@@ -14,11 +14,14 @@ mod unpack;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use windlass_supervise::monit::fleet::Fleet;
+
 use crate::agent::Agent;
 use crate::blobs::{BlobError, Blobs};
 use crate::layout::is_name;
 use crate::platform::PlatformError;
 use crate::spec::{JobOfSpec, PackageOfSpec, Spec};
+use crate::supervisor::{self, SupervisorError};
 use windlass_archive::digest::{Digest, NoDigest};
 
 use bundle::{Bundle, Collection};
@@ -154,6 +157,16 @@ impl Wanted {
         }
         // It holds the jobs' secrets, and is of no more use.
         blobs.forget(&archive.blob)?;
+        Ok(())
+    }
+
+    /// Refuses jobs whose processes could not be looked after, also those of two jobs that have one name.
+    pub(crate) fn check_monit_files(&self) -> Result<(), SupervisorError> {
+        let mut files = Vec::new();
+        for job in &self.jobs {
+            files.extend(supervisor::read_monit_files(&job.installed, &job.name)?);
+        }
+        Fleet::read(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
         Ok(())
     }
 

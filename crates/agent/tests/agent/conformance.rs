@@ -181,7 +181,9 @@ async fn a_spec_is_kept_and_its_networks_come_back_as_they_went() {
     for method in ["apply", "prepare"] {
         let refused = machine.task(json!({"method": method, "arguments": [jobs]})).await;
         assert!(
-            exception(&refused).contains("this agent runs no jobs, and the spec asks for the jobs web"),
+            exception(&refused).contains(
+                "this VM cannot run jobs, which look for everything below /var/vcap, and the spec asks for the jobs web"
+            ),
             "{refused}"
         );
     }

@@ -304,3 +304,153 @@ async fn an_agent_killed_at_any_step_of_an_installation_finishes_it() {
     let kills = kills::sweep(Points::sampled(5), killed_at).await;
     assert!(kills > 10, "only {kills} steps were killed; the story has more");
 }
+
+/// A VM whose base directory is `/var/vcap`, in mounts of its own; none for whoever may not have such.
+fn machine_that_runs_jobs() -> Option<Machine> {
+    let mut machine = Machine::new();
+    machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
+    let allowed = std::process::Command::new("unshare").args(["--mount", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        eprintln!("needs mounts of its own and did not run");
+        return None;
+    }
+    let (folder, base) = (machine.folder.path(), machine.base());
+    std::fs::create_dir(&base).unwrap();
+    // The same process becomes the agent, so that a kill meets it.
+    let script = format!(
+        "#!/bin/sh\nif [ -z \"$INSIDE\" ]; then INSIDE=1 exec unshare --mount --propagation private \"$0\" \"$@\"; fi\n\
+         unset INSIDE\nmount -t tmpfs tmpfs /var && mkdir /var/vcap && mount --bind {} /var/vcap || exit 1\n\
+         exec {} -P directory -M monit \"$5\" \"$6\" -b /var/vcap\n",
+        base.display(),
+        machine.program.display()
+    );
+    let program = folder.join("agent");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    machine.program = program;
+    Some(machine)
+}
+
+/// Ends the supervisor and the processes that the jobs of a VM left, which nobody else does here.
+struct Processes(Machine);
+
+impl Processes {
+    fn pid(&self, name: &str) -> Option<u32> {
+        let text = std::fs::read_to_string(self.0.base().join("data/sys/run").join(name)).ok()?;
+        text.trim().parse().ok().filter(|pid: &u32| Path::new(&format!("/proc/{pid}/stat")).exists())
+    }
+
+    fn with(is_meant: impl Fn(u32, &str) -> bool) -> Vec<u32> {
+        let pids =
+            std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        pids.filter(|pid| is_meant(*pid, &String::from_utf8_lossy(&line(*pid)))).collect()
+    }
+
+    /// Those of the jobs, which have the VM's id in their names.
+    fn of_jobs(&self) -> Vec<u32> {
+        let id = self.0.agent_id.to_string();
+        Self::with(|_, line| line.contains(&id))
+    }
+
+    /// The supervisor sees the VM's settings where it is.
+    fn supervisor(&self) -> Option<u32> {
+        let id = self.0.agent_id.to_string();
+        let sees = |pid: u32| {
+            let settings = format!("/proc/{pid}/root/var/vcap/bosh/settings.json");
+            std::fs::read_to_string(settings).is_ok_and(|settings| settings.contains(&id))
+        };
+        Self::with(|pid, line| line.contains("supervise\0") && sees(pid)).first().copied()
+    }
+
+    fn end(pid: u32) {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.supervisor().into_iter().chain(self.of_jobs()).for_each(Self::end);
+    }
+}
+
+async fn until(what: &str, machine: &Machine, is_so: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        let log = std::fs::read_to_string(machine.base().join("monit/monit.log")).unwrap_or_default();
+        assert!(std::time::Instant::now() < deadline, "{what}\n{}\n{log}", machine.console());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn state_of(machine: &Machine) -> Value {
+    machine.message(json!({"method": "get_state", "arguments": ["full"]})).await["value"].clone()
+}
+
+/// The state once all jobs run.
+async fn running(machine: &Machine) -> Value {
+    let begun = std::time::Instant::now();
+    loop {
+        let state = state_of(machine).await;
+        if state["job_state"] == "running" {
+            return state;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "{state}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_the_agent() {
+    let Some(mut machine) = machine_that_runs_jobs() else { return };
+    machine.start().await;
+    let word = machine.agent_id.to_string();
+    let mut shelf = Shelf::default();
+    let ctl = format!(
+        "#!/bin/bash\nrun=/var/vcap/sys/run/web\nmkdir -p $run\ncase $1 in\nstart) (exec -a web-{word} sleep 1000) & \
+         echo $! > $run/pid ;;\nstop) kill $(cat $run/pid); rm $run/pid ;;\nesac\n"
+    );
+    let monit = "check process web with pidfile /var/vcap/sys/run/web/pid\n\
+        start program \"/var/vcap/jobs/web/bin/ctl start\"\nstop program \"/var/vcap/jobs/web/bin/ctl stop\"\ngroup vcap\n";
+    let mut spec = shelf.spec("hash1", &["web"], &[]);
+    let files = archive(&[("web/monit", 0o644, monit), ("web/bin/ctl", 0o755, &ctl)]);
+    spec["rendered_templates_archive"] = shelf.add("rendered", files);
+    shelf.hand_over(&machine).await;
+    assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
+    assert_eq!(machine.message(json!({"method": "start", "arguments": []})).await["value"], "started");
+    let mut vm = Processes(machine);
+    until("no process", &vm.0, || vm.pid("web/pid").is_some()).await;
+    let first = vm.pid("web/pid").unwrap();
+    let state = running(&vm.0).await;
+    let web = &state["processes"][0];
+    assert_eq!((&web["name"], &web["state"]), (&json!("web"), &json!("running")));
+    // The agent dies and comes back: nothing is touched.
+    let supervisor = vm.supervisor().unwrap();
+    vm.0.kill();
+    vm.0.start().await;
+    running(&vm.0).await;
+    assert_eq!((vm.of_jobs(), vm.supervisor()), (vec![first], Some(supervisor)));
+    // The supervisor dies: the next question brings it back, and it finds what runs.
+    Processes::end(supervisor);
+    until("the supervisor lives", &vm.0, || vm.supervisor() != Some(supervisor)).await;
+    running(&vm.0).await;
+    assert!(vm.supervisor().is_some());
+    assert_eq!(vm.of_jobs(), [first]);
+    // The process dies: it is started again.
+    Processes::end(first);
+    until("it does not come back", &vm.0, || vm.pid("web/pid").is_some_and(|pid| pid != first)).await;
+    assert_eq!(vm.of_jobs().len(), 1);
+    // Stopped, it stays stopped.
+    assert_eq!(call(&vm.0, "stop", json!([])).await["value"], "stopped");
+    assert_eq!((vm.of_jobs(), state_of(&vm.0).await["job_state"].clone()), (vec![], json!("stopped")));
+
+    let before = std::fs::read_link(vm.0.base().join("jobs/web")).unwrap();
+    let broken = archive(&[("web/monit", 0o644, "check process web with a twist\n"), ("web/bin/ctl", 0o755, &ctl)]);
+    let mut wrong = shelf.spec("hash2", &["web"], &[]);
+    wrong["rendered_templates_archive"] = shelf.add("rendered-wrong", broken);
+    shelf.hand_over(&vm.0).await;
+    let reply = call(&vm.0, "apply", json!([wrong])).await;
+    assert!(exception(&reply).contains("monit files cannot be used"), "{reply}");
+    assert_eq!(std::fs::read_link(vm.0.base().join("jobs/web")).unwrap(), before, "what was in use still is");
+}

@@ -153,6 +153,10 @@ impl Platform for Linux {
         std::fs::read_to_string(self.root.at("/etc/ssh/ssh_host_rsa_key.pub")).unwrap_or_default()
     }
 
+    fn runs_jobs(&self) -> bool {
+        true
+    }
+
     fn give_to_jobs(&self, path: &Path) -> Result<(), PlatformError> {
         self.give_to_group(path, "vcap").map_err(io_error(path))
     }

@@ -1,0 +1,185 @@
+//! Who runs the jobs, and what it says about them. An instance without jobs runs as soon as it is not stopped.
+
+mod own;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+use windlass_durable::file;
+use windlass_supervise::ClientError;
+use windlass_supervise::monit::fleet::FleetError;
+
+use crate::layout::Base;
+use crate::spec::{Spec, SpecError};
+use crate::tasks::Tasks;
+
+use own::Own;
+pub(crate) use own::{LAUNCH, SUPERVISE, read_monit_files, run};
+
+/// Who runs the jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SupervisorKind {
+    /// That of stemcells, which `-M` calls `monit`: a process of our own that reads monit files.
+    Own,
+    /// The original's for tests of directors, `dummy`.
+    Dummy,
+    /// Nobody, because there is nothing to run on.
+    Simulated,
+}
+
+/// Who runs the jobs.
+#[derive(Debug)]
+pub(crate) enum Supervisor {
+    /// A process of its own.
+    Own(Own),
+    /// Remembers the last request, and nothing before it.
+    Dummy { state: Mutex<&'static str> },
+    /// Remembers in a file that they are stopped, also over a reboot.
+    Simulated { stopped: PathBuf },
+}
+
+/// why the jobs are not as they should be
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SupervisorError {
+    /// a file cannot be read or written
+    #[error("cannot use {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// the supervisor cannot be started
+    #[error("cannot start the job supervisor")]
+    Start(#[source] io::Error),
+    /// the supervisor does not do it
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// the monit files cannot be used
+    #[error("the jobs' monit files cannot be used")]
+    Files(#[from] FleetError),
+    /// stopping takes too long
+    #[error("Timed out waiting for services '{}' to stop after 5 minutes", .0.join(", "))]
+    Slow(Vec<String>),
+    /// some cannot be stopped
+    #[error("Stopping services '[{}]' errored", .0.join(", "))]
+    NotStopped(Vec<String>),
+    /// a caller cancelled the task
+    #[error("stopping was cancelled by user request")]
+    Cancelled,
+}
+
+impl Supervisor {
+    /// The supervisor of the jobs below `base`; a process of its own only if they can run there.
+    pub(crate) fn new(kind: SupervisorKind, base: &Base, runs_jobs: bool) -> Self {
+        match kind {
+            SupervisorKind::Own => Self::Own(Own::new(base.clone(), runs_jobs)),
+            SupervisorKind::Dummy => Self::Dummy { state: Mutex::new("unknown") },
+            SupervisorKind::Simulated => Self::Simulated { stopped: base.stopped() },
+        }
+    }
+
+    /// Brings a supervisor back that ran before a reboot. What was started starts, what was stopped stays stopped.
+    pub(crate) fn resume(&self) -> Result<(), SupervisorError> {
+        match self {
+            Self::Own(own) => own.resume(),
+            Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
+        }
+    }
+
+    /// Refuses a spec whose jobs would never run.
+    pub(crate) fn check(&self, spec: &Spec) -> Result<(), SpecError> {
+        match self {
+            Self::Own(own) if own.runs_jobs => Ok(()),
+            Self::Own(_) | Self::Simulated { .. } => spec.refuse_jobs(),
+            Self::Dummy { .. } => Ok(()),
+        }
+    }
+
+    /// Forgets all processes, which run on: their jobs are being replaced.
+    pub(crate) fn forget(&self) -> Result<(), SupervisorError> {
+        match self {
+            Self::Own(own) => own.forget(),
+            Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
+        }
+    }
+
+    /// Starts the processes of these jobs.
+    pub(crate) fn start(&self, spec: &Spec) -> Result<(), SupervisorError> {
+        match self {
+            Self::Own(own) => own.start(spec),
+            Self::Dummy { state } => remember(state, "running"),
+            Self::Simulated { stopped } => {
+                file::remove_file(stopped).map_err(|source| SupervisorError::Io { path: stopped.clone(), source })
+            }
+        }
+    }
+
+    /// Stops the processes until the next start, and waits for their end.
+    pub(crate) fn stop(&self, tasks: &Tasks) -> Result<(), SupervisorError> {
+        match self {
+            Self::Own(own) => own.stop(tasks),
+            Self::Dummy { state } => remember(state, "stopped"),
+            Self::Simulated { stopped } => file::write(stopped, b"", file::PRIVATE)
+                .map_err(|source| SupervisorError::Io { path: stopped.clone(), source }),
+        }
+    }
+
+    /// Lets processes end without starting them again.
+    pub(crate) fn unmonitor(&self) -> Result<(), SupervisorError> {
+        match self {
+            Self::Own(own) => own.unmonitor(),
+            Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
+        }
+    }
+
+    /// The state of all jobs together.
+    pub(crate) fn state(&self) -> &'static str {
+        match self {
+            Self::Own(own) => own.state(),
+            Self::Dummy { state } => *state.lock().unwrap_or_else(PoisonError::into_inner),
+            Self::Simulated { stopped } if stopped.exists() => "stopped",
+            Self::Simulated { .. } => "running",
+        }
+    }
+
+    /// Each process of the jobs, as directors show it.
+    pub(crate) fn processes(&self) -> Vec<Value> {
+        match self {
+            Self::Own(own) => own.processes(),
+            Self::Dummy { .. } | Self::Simulated { .. } => Vec::new(),
+        }
+    }
+}
+
+fn remember(state: &Mutex<&'static str>, now: &'static str) -> Result<(), SupervisorError> {
+    *state.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_jobs_stay_stopped_over_a_reboot_and_the_dummys_are_unknown_before_the_first_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = Base::prepare(folder.path()).unwrap();
+        let (tasks, spec) = (Tasks::new(base.tasks()), Spec::default());
+        for kind in [SupervisorKind::Own, SupervisorKind::Simulated] {
+            let new = || Supervisor::new(kind, &base, true);
+            assert_eq!(new().state(), "running");
+            new().stop(&tasks).unwrap();
+            assert_eq!(new().state(), "stopped");
+            new().start(&spec).unwrap();
+            assert_eq!(new().state(), "running");
+        }
+        let dummy = Supervisor::new(SupervisorKind::Dummy, &base, true);
+        assert_eq!(dummy.state(), "unknown");
+        dummy.stop(&tasks).unwrap();
+        assert_eq!(dummy.state(), "stopped");
+        dummy.start(&spec).unwrap();
+        assert_eq!(dummy.state(), "running");
+    }
+}
