@@ -135,6 +135,8 @@ pub fn build(options: &BuildOptions, mut progress: impl FnMut(u64, Option<u64>))
         api_version: options.api_version,
         agent: usable_agent(&options.agent)?,
         needs: program::needs(&options.agent, Path::new(AGENT_FOLDER))?,
+        runs_jobs: program::is_our_agent(&options.agent)
+            .map_err(|source| BuildError::Agent { path: options.agent.clone(), source })?,
     };
     let meter = Meter::new(&mut progress);
     let unwritable = |source| BuildError::Write { path: options.output.clone(), source };

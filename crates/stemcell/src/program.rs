@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use elf::ElfStream;
@@ -103,6 +103,27 @@ pub(crate) fn needs(path: &Path, moved_to: &Path) -> Result<Option<Needs>, Progr
         }
     }
     Ok(Some(Needs { loader, libraries }))
+}
+
+/// Whether a program is our agent, which needs nobody to run jobs. Its name and version are in it.
+pub(crate) fn is_our_agent(path: &Path) -> io::Result<bool> {
+    const NAME: &[u8] = b"windlass-agent ";
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(path)?);
+    // The end of what was read, because the name may lie over a border.
+    let mut kept: Vec<u8> = Vec::new();
+    loop {
+        let part = reader.fill_buf()?;
+        if part.is_empty() {
+            return Ok(false);
+        }
+        kept.extend_from_slice(part);
+        let read = part.len();
+        reader.consume(read);
+        if kept.windows(NAME.len()).any(|found| found == NAME) {
+            return Ok(true);
+        }
+        kept.drain(..kept.len().saturating_sub(NAME.len() - 1));
+    }
 }
 
 /// Whether the file at `path` is a program that needs no libraries.

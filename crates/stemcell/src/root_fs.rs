@@ -60,6 +60,8 @@ pub(crate) struct Setup {
     pub(crate) agent: PathBuf,
     /// What the agent needs to run, if it is not static.
     pub(crate) needs: Option<Needs>,
+    /// Whether the agent needs nobody to run jobs.
+    pub(crate) runs_jobs: bool,
 }
 
 /// What of a system decides about what it gets.
@@ -114,8 +116,8 @@ pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: &System) -> 
         }
     }
     entries.extend(companions::companions(system));
-    // Nobody else runs jobs where there is no monit.
-    let flags = if system.has_monit { "" } else { " -M dummy" };
+    // An agent that needs monit to run jobs runs none where there is no monit.
+    let flags = if system.has_monit || setup.runs_jobs { "" } else { " -M dummy" };
     let start = format!("{START}{flags}\n");
     match system.init {
         Init::Agent => {}
@@ -132,8 +134,7 @@ pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: &System) -> 
     with_folders(entries)
 }
 
-const LAUNCHER: &str =
-    "#!/bin/sh\nlib=\"${0%/*}/../lib\"\nexec \"$lib/ld.so\" --library-path \"$lib\" \"$lib/bosh-agent\" \"$@\"\n";
+const LAUNCHER: &str = "#!/bin/sh\nlib=\"${0%/*}/../lib\"\nexport WINDLASS_AGENT=\"$0\"\nexec \"$lib/ld.so\" --library-path \"$lib\" \"$lib/bosh-agent\" \"$@\"\n";
 const START: &str = "/var/vcap/bosh/bin/bosh-agent -P ubuntu -C /var/vcap/bosh/agent.json";
 // Without a limit of starts: an agent that ends at once, because its settings are not there yet, comes back until they are.
 const UNIT: &str = "[Unit]\nDescription=BOSH agent\nStartLimitIntervalSec=0\n\n[Install]\nWantedBy=multi-user.target\n\n\
@@ -261,8 +262,13 @@ mod tests {
 
     #[test]
     fn entries_are_sorted_and_their_folders_come_first() {
-        let setup =
-            Setup { stemcell_version: "1".into(), api_version: ApiVersion::V2, agent: "/agent".into(), needs: None };
+        let setup = Setup {
+            stemcell_version: "1".into(),
+            api_version: ApiVersion::V2,
+            agent: "/agent".into(),
+            needs: None,
+            runs_jobs: false,
+        };
         let busybox = Busybox { program: "/busybox".into(), applets: vec!["sh".into()] };
         let system = System { init: Init::Systemd, programs: Programs::from(["sh".into()]), has_monit: false };
         for entries in

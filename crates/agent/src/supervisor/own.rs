@@ -34,6 +34,14 @@ const SHORT: Duration = Duration::from_secs(1);
 pub(crate) const SUPERVISE: &str = "supervise";
 pub(crate) const LAUNCH: &str = "launch";
 
+/// A stemcell's script that starts the agent with a loader of its own names itself here.
+const PROGRAM: &str = "WINDLASS_AGENT";
+
+/// What starts this program again.
+fn program() -> OsString {
+    std::env::var_os(PROGRAM).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
 /// A supervisor below a base directory.
 #[derive(Debug)]
 pub(crate) struct Own {
@@ -47,7 +55,7 @@ pub(crate) struct Own {
 pub(crate) fn run(base: &Path) -> ExitCode {
     // A session of its own: whoever ends the agent with all that it started does not mean this.
     let _ = rustix::process::setsid();
-    let mut settings = Settings::new(folder(base), vec!["/proc/self/exe".into(), LAUNCH.into()]);
+    let mut settings = Settings::new(folder(base), vec![program(), LAUNCH.into()]);
     settings.log = base.join("monit/monit.log");
     match windlass_supervise::run(&settings) {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,7 +104,7 @@ impl Own {
             return Ok(());
         }
         let words: [OsString; 3] = [SUPERVISE.into(), "-b".into(), self.base.path().into()];
-        let mut process = Process::new("/proc/self/exe");
+        let mut process = Process::new(program());
         process.args(words).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         kill_point("before the supervisor is started");
         *child = Some(process.spawn().map_err(SupervisorError::Start)?);

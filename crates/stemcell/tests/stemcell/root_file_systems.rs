@@ -126,6 +126,12 @@ fn the_agent_is_started_by_the_systems_own_init() {
     // Without monit there is nothing that it would have to start, and not every system has its resolver.
     let service_manager = r#""ServiceManager": "systemd""#;
     assert!(!image["var/vcap/bosh/agent.json"].text().contains(service_manager));
+    // Ours runs jobs without monit.
+    let agent = fs::read(&options.agent).unwrap();
+    fs::write(&options.agent, [&agent[..], b"windlass-agent 1.0.0"].concat()).unwrap();
+    build(&options, |_, _| {}).unwrap();
+    assert!(image_of(&options.output)["etc/systemd/system/bosh-agent.service"].text().contains("agent.json\n"));
+    fs::write(&options.agent, agent).unwrap();
     fs::write(root.join("var/vcap/bosh/bin/monit"), "").unwrap();
     build(&options, |_, _| {}).unwrap();
     let image = image_of(&options.output);
