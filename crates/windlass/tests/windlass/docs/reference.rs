@@ -28,9 +28,14 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 8] = [
+const INTERNAL: [&str; 13] = [
+    "BOSH_COMPILE_TARGET",
+    "BOSH_INSTALL_TARGET",
     "BOSH_JOB_NEXT_STATE",
     "BOSH_JOB_STATE",
+    "BOSH_PACKAGE_NAME",
+    "BOSH_PACKAGE_VERSION",
+    "WINDLASS_AGENT",
     "WINDLASS_KILL_AT",
     "WINDLASS_ORIGINAL_AGENT",
     "WINDLASS_OWN_MACHINE",
