@@ -155,7 +155,7 @@ fn of_every_system(setup: &Setup, service_manager: Option<&str>) -> Vec<Entry> {
         folder("run/"),
         folder("sys/"),
         self::folder("tmp/", 0o1777),
-        text("var/vcap/bosh/agent.json", &agent_json(setup.api_version, service_manager)),
+        text("var/vcap/bosh/agent.json", &agent_json(setup, service_manager)),
         // The name of the agent's platform, not of the stemcell's operating system.
         text("var/vcap/bosh/etc/operating_system", "ubuntu\n"),
         text("var/vcap/bosh/etc/stemcell_version", &format!("{}\n", setup.stemcell_version)),
@@ -179,7 +179,7 @@ fn accounts_files(accounts: &Accounts) -> [Entry; 3] {
 
 /// Disks are handed over mounted, and the settings lie in a file. Where director, CPI and stemcell are not all of version 2, what
 /// lies there says in which registry they are.
-fn agent_json(api_version: ApiVersion, service_manager: Option<&str>) -> String {
+fn agent_json(setup: &Setup, service_manager: Option<&str>) -> String {
     let mut config = json!({
         "Platform": {"Linux": {
             "UseDefaultTmpDir": true,
@@ -197,8 +197,12 @@ fn agent_json(api_version: ApiVersion, service_manager: Option<&str>) -> String 
     if let Some(name) = service_manager {
         config["Platform"]["Linux"]["ServiceManager"] = name.into();
     }
-    if api_version < ApiVersion::V2 {
-        config["ApiVersion"] = api_version.0.into();
+    if setup.runs_jobs {
+        // For whoever starts the agent: it needs no monit.
+        config["RunsJobs"] = true.into();
+    }
+    if setup.api_version < ApiVersion::V2 {
+        config["ApiVersion"] = setup.api_version.0.into();
     }
     format!("{config:#}\n")
 }

@@ -37,9 +37,10 @@ pub(crate) const LAUNCH: &str = "launch";
 /// A stemcell's script that starts the agent with a loader of its own names itself here.
 const PROGRAM: &str = "WINDLASS_AGENT";
 
-/// What starts this program again.
+/// What starts this program again: by its own name, by which one that is several programs knows that it is this one.
 fn program() -> OsString {
-    std::env::var_os(PROGRAM).unwrap_or_else(|| "/proc/self/exe".into())
+    let by_name = || std::env::current_exe().ok().filter(|path| path.exists()).map(OsString::from);
+    std::env::var_os(PROGRAM).or_else(by_name).unwrap_or_else(|| "/proc/self/exe".into())
 }
 
 /// A supervisor below a base directory.

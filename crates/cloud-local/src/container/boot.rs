@@ -82,7 +82,7 @@ impl Image {
         let agent_config = own.is_none().then(container_config);
         let config = own.or_else(|| agent_config.clone()).unwrap_or_default();
         Ok(Self {
-            boot: boot(&root)?,
+            boot: boot(&root, &config)?,
             settings_path: settings_path(&config)?,
             asks_registry: config["Infrastructure"]["Settings"]["UseRegistry"] == true,
             agent_config,
@@ -120,7 +120,7 @@ fn container_config() -> Value {
     })
 }
 
-fn boot(root: &Root) -> Result<Boot, ImageError> {
+fn boot(root: &Root, config: &Value) -> Result<Boot, ImageError> {
     if root.has("/usr/sbin/runsvdir-start") {
         return Ok(Boot::Runit);
     }
@@ -132,7 +132,8 @@ fn boot(root: &Root) -> Result<Boot, ImageError> {
     let platform = root.read("/var/vcap/bosh/etc/operating_system")?.unwrap_or_default();
     let platform = if platform.trim().is_empty() { "ubuntu" } else { platform.trim() };
     let mut command = [AGENT, "-P", platform, "-C", AGENT_CONFIG].map(str::to_owned).to_vec();
-    if !root.has("/var/vcap/bosh/bin/monit") {
+    // An agent that needs monit to run jobs would not start without it.
+    if !root.has("/var/vcap/bosh/bin/monit") && config["RunsJobs"] != true {
         command.extend(["-M", "dummy"].map(str::to_owned));
     }
     Ok(Boot::Agent { command })
@@ -184,6 +185,11 @@ mod tests {
         assert_eq!(image.boot, Boot::Agent { command });
         assert_eq!(image.agent_config, Some(container_config()));
         assert!(image.asks_registry, "as our own agent can");
+        let mut config = container_config();
+        config["RunsJobs"] = json!(true);
+        put(root, &AGENT_CONFIG[1..], &config.to_string());
+        let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG].map(str::to_owned).to_vec();
+        assert_eq!(Image::of(root).unwrap().boot, Boot::Agent { command }, "ours needs no monit");
         put(root, "sbin/init", "");
         assert!(matches!(Image::of(root).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
         put(root, "lib/systemd/system/bosh-agent.service", "");

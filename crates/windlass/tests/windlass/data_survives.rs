@@ -17,29 +17,36 @@ use windlass_rigs::own_machine::is_own_machine;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
-struct Site {
-    folder: tempfile::TempDir,
+pub(crate) struct Site {
+    pub(crate) folder: tempfile::TempDir,
     isolation: &'static str,
     stemcell: String,
-    runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: tokio::runtime::Runtime,
     authority: Authority,
     agents: AgentClient,
 }
 
-struct Vm {
-    cid: String,
-    agent: Agent,
+pub(crate) struct Vm {
+    pub(crate) cid: String,
+    pub(crate) agent: Agent,
 }
 
 impl Site {
     fn new(isolation: &'static str) -> Self {
+        Self::with(isolation, &[])
+    }
+
+    /// One whose stemcell is built with these flags.
+    pub(crate) fn with(isolation: &'static str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let local = json!({"state_dir": folder.path().join("state"), "isolation": isolation});
         let config = json!({"cloud": {"plugin": "local", "properties": {"local": local}}});
         fs::write(folder.path().join("cpi.json"), config.to_string()).unwrap();
         let tarball = folder.path().join("stemcell.tgz");
         let built = Command::new(WINDLASS)
-            .args(["stemcell", "build", "--agent", WINDLASS, "--output"])
+            .args(["stemcell", "build", "--agent", WINDLASS])
+            .args(flags)
+            .arg("--output")
             .arg(&tarball)
             .output()
             .unwrap();
@@ -60,7 +67,7 @@ impl Site {
         self.folder.path().join("state")
     }
 
-    fn ok(&self, method: &str, arguments: Value) -> Value {
+    pub(crate) fn ok(&self, method: &str, arguments: Value) -> Value {
         let context = json!({"director_uuid": "d", "request_id": uuid::Uuid::new_v4().to_string(),
             "vm": {"stemcell": {"api_version": 2}}});
         let request = json!({"method": method, "arguments": arguments, "api_version": 2, "context": context});
@@ -79,7 +86,7 @@ impl Site {
         answer["result"].clone()
     }
 
-    fn vm(&self) -> Vm {
+    pub(crate) fn vm(&self) -> Vm {
         let agent_id = AgentId::random();
         let access = AgentAccess::new(&self.authority, &agent_id, &[]).unwrap();
         let networks = json!({"default": {"type": "dynamic"}});
@@ -102,8 +109,14 @@ impl Site {
         if self.isolation == "process" {
             return folder.join("base/store");
         }
-        let supervisor: Value = serde_json::from_slice(&fs::read(folder.join("supervisor.json")).unwrap()).unwrap();
-        Path::new("/proc").join(supervisor["init"]["pid"].to_string()).join("root/var/vcap/store")
+        self.root(vm).join("var/vcap/store")
+    }
+
+    /// What a container sees as its root, through its first process.
+    pub(crate) fn root(&self, vm: &Vm) -> PathBuf {
+        let record = self.state().join("vms").join(&vm.cid).join("supervisor.json");
+        let supervisor: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+        Path::new("/proc").join(supervisor["init"]["pid"].to_string()).join("root")
     }
 
     fn unmount(&self, vm: &Vm, disk: &DiskCid) {

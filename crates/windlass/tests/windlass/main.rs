@@ -4,7 +4,7 @@
 //! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
-//! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there.
+//! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `earlier_states`: what earlier versions stored is still opened.
 //! - `site`: a director with a state directory of its own, for all of them.
@@ -26,6 +26,7 @@ mod docs;
 mod earlier_states;
 mod envs;
 mod interpolate;
+mod jobs;
 mod keeping;
 mod local;
 mod matrix;
