@@ -1,0 +1,146 @@
+//! Links and their instances.
+
+use std::rc::Rc;
+
+use super::blocks::Arguments;
+use super::scope::Closure;
+use super::{Answer, Evaluator};
+use crate::value::{ElseBlock, Instance, Key, Link, LinkAddress, Map, Value};
+
+impl Evaluator<'_> {
+    pub(super) fn link(&mut self, name: &Value) -> Answer {
+        match self.found_link(name)? {
+            Some(link) => Ok(link),
+            None => {
+                let name = self.display(name)?;
+                self.raise("UnknownLink", format!("Can't find link '{name}'"))
+            }
+        }
+    }
+
+    pub(super) fn if_link(&mut self, name: &Value, block: Option<&Rc<Closure>>) -> Answer {
+        let Some(link) = self.found_link(name)? else { return Ok(Value::Else(Rc::new(ElseBlock::Active))) };
+        let Some(block) = block else { return self.refuse("'if_link' without a block") };
+        self.invoke(block, vec![link])?;
+        Ok(Value::Else(Rc::new(ElseBlock::Inactive)))
+    }
+
+    fn found_link(&mut self, name: &Value) -> Answer<Option<Value>> {
+        let links = self.binding.links.clone();
+        let content = match self.lookup(&links, name)? {
+            Value::Nil => return Ok(None),
+            Value::Hash(content) => content,
+            other => return self.refuse(format!("a link of class {}", other.class_name())),
+        };
+        let instances = match content.entries.borrow().get(&Key::Str("instances".into())) {
+            None => return Ok(None),
+            Some(Value::Array(instances)) => instances.items.borrow().clone(),
+            Some(other) => return self.refuse(format!("instances of class {}", other.class_name())),
+        };
+        let mut members = Vec::with_capacity(instances.len());
+        for instance in instances {
+            let Value::Hash(instance) = instance else { return self.refuse("this link") };
+            let member = |name: &'static str| (name, entry(&instance, name));
+            let names = ["name", "index", "id", "az", "address", "properties", "bootstrap"];
+            members.push(Value::Instance(Rc::new(Instance { members: names.map(member) })));
+        }
+        self.take(members.len() * 400)?;
+        let instances = self.list(members)?;
+        let link = Link { instances, properties: entry(&content, "properties"), address: address(&content) };
+        Ok(Some(Value::Link(Rc::new(link))))
+    }
+
+    pub(super) fn link_method(
+        &mut self,
+        link: &Rc<Link>,
+        name: &str,
+        arguments: &Arguments,
+        block: Option<&Rc<Closure>>,
+    ) -> Answer {
+        match (name, arguments.values.as_slice()) {
+            ("instances", []) => Ok(link.instances.clone()),
+            ("properties", []) => Ok(link.properties.clone()),
+            ("p", values) => self.property(&link.properties, values),
+            ("if_p", names) => {
+                self.if_properties(&link.properties, names, block, ElseBlock::ActiveOf(link.properties.clone()))
+            }
+            ("address", criteria) => self.address(&link.address, criteria),
+            ("nil?", []) => Ok(Value::Bool(false)),
+            _ => self.refuse(format!("'{name}' of a link")),
+        }
+    }
+
+    fn address(&mut self, address: &LinkAddress, criteria: &[Value]) -> Answer {
+        match (address, criteria) {
+            (LinkAddress::Given(value), []) | (LinkAddress::Given(value), [Value::Hash(_)]) => Ok(value.clone()),
+            (LinkAddress::Group(group), []) => self.text(format!("q-s0.{group}")),
+            (LinkAddress::Group(group), [Value::Hash(criteria)]) => {
+                let entries = criteria.entries.borrow().clone();
+                let status = match entries.get(&Key::Symbol("status".into())).map(Value::as_text) {
+                    None => 0,
+                    Some(Some(status)) => match status.as_str() {
+                        "default" => 0,
+                        "unhealthy" => 1,
+                        "healthy" => 3,
+                        "all" => 4,
+                        _ => return self.refuse(format!("a link's address with status '{status}'")),
+                    },
+                    Some(None) => return self.refuse("a link's address with this status"),
+                };
+                if entries.keys().any(|key| *key != Key::Symbol("status".into())) {
+                    return self.refuse("a link's address in some zones only");
+                }
+                self.text(format!("q-s{status}.{group}"))
+            }
+            _ => self.refuse("a link's address by numbers"),
+        }
+    }
+
+    pub(super) fn instance_method(
+        &mut self,
+        instance: &Rc<Instance>,
+        name: &str,
+        arguments: &Arguments,
+        block: Option<&Rc<Closure>>,
+    ) -> Answer {
+        let member = |name: &str| instance.members.iter().find(|member| member.0 == name).map(|found| found.1.clone());
+        let properties = member("properties").unwrap_or(Value::Nil);
+        match (name, arguments.values.as_slice()) {
+            ("p", values) => self.property(&properties, values),
+            ("if_p", names) => self.if_properties(&properties, names, block, ElseBlock::ActiveOf(properties.clone())),
+            ("nil?", []) => Ok(Value::Bool(false)),
+            (name, []) => match member(name) {
+                Some(value) => Ok(value),
+                None => self.refuse(format!("'{name}' of a link's instance")),
+            },
+            _ => self.refuse(format!("'{name}' of a link's instance")),
+        }
+    }
+}
+
+fn entry(map: &Map, name: &str) -> Value {
+    map.entries.borrow().get(&Key::Str(name.into())).cloned().unwrap_or(Value::Nil)
+}
+
+fn address(content: &Map) -> LinkAddress {
+    if content.entries.borrow().contains_key(&Key::Str("address".into())) {
+        return LinkAddress::Given(entry(content, "address"));
+    }
+    let is_set = |name| entry(content, name).is_true();
+    let part = |name| entry(content, name).as_text();
+    match (part("instance_group"), part("default_network"), part("deployment_name"), part("domain")) {
+        (Some(group), Some(network), Some(deployment), Some(domain))
+            if !is_set("use_link_dns_names") && !is_set("use_short_dns_addresses") =>
+        {
+            let parts = [canonical(&group), canonical(&network), canonical(&deployment)];
+            LinkAddress::Group(format!("{}.{domain}", parts.join(".")))
+        }
+        _ => LinkAddress::Numbered,
+    }
+}
+
+/// A name as it is written in DNS.
+fn canonical(name: &str) -> String {
+    let lower = name.to_ascii_lowercase().replace('_', "-");
+    lower.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect()
+}

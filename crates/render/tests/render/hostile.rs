@@ -1,0 +1,215 @@
+//! Templates that mean harm, and templates that mean nothing.
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+use windlass_render::{Native, RenderError, Renderer as _};
+
+fn stopped(template: &str) -> String {
+    let started = Instant::now();
+    let error = crate::render(template).unwrap_err().to_string();
+    assert!(started.elapsed().as_secs() < 60, "{template}");
+    error
+}
+
+#[test]
+fn a_template_without_an_end_is_stopped() {
+    for template in [
+        "<% while true; end %>",
+        "<% loop { } %>",
+        "<% x = 0; until false do x += 1 end %>",
+        "<% a = [1]; a.each { |x| [1, 2].cycle { } } %>",
+        "<% h = Hash.new { |h, k| h[k + 1] }; h[1] %>",
+    ] {
+        let error = stopped(template);
+        assert!(error.contains("was stopped") || error.contains("needs Ruby"), "{template}: {error}");
+    }
+    assert!(stopped("<% while true; end %>").contains("the template was stopped after 5000000 steps"));
+}
+
+#[test]
+fn a_template_that_takes_all_memory_is_stopped() {
+    for template in [
+        "<% a = 'x' * 1000; while true; a << a; end %>",
+        "<%= 'x' * 10000000000000 %>",
+        "<% a = [1]; while true; a += a; end %>",
+        "<% a = []; while true; a = [a]; end %>",
+        "<% a = []; while true; a << [1, 2, 3]; end %>",
+        "<%= (1..100000000000).to_a %>",
+        "<%= 'a'.ljust(100000000000) %>",
+        "<%= '%999999999999d' % 1 %>",
+        "<%= Array.new(100000000000) %>",
+        "<% a = ['xxxxxxxxxxxxxxxx']; 40.times { a = [a, a] } %><%= a.to_json %>",
+        "<% a = ['xxxxxxxxxxxxxxxx']; 40.times { a = [a, a] } %><%= a.flatten.length %>",
+        "<% a = ['xxxxxxxxxxxxxxxx']; 40.times { a = [a, a] } %><%= a.join %>",
+        "<% a = ['x']; 40.times { a = [a, a] }; b = ['x']; 40.times { b = [b, b] } %><%= a == b %>",
+        "<% a = ['xxxxxxxxxxxxxxxx']; 40.times { a = [a, a] } %><%= { a => 1 } %>",
+        "<% while true %>some text that is written without an end<% end %>",
+        "<% s = 'a' * 1000000; while true; s.gsub('a', 'b'); end %>",
+        "<% x = 2; while true; x = x * x; end %>",
+        "<% a = []; a << a %><%= a.to_json %>",
+        "<% a = []; a << a %><%= a == a %>",
+    ] {
+        let error = stopped(template);
+        assert!(error.contains("stopped") || error.contains("needs Ruby"), "{template}: {error}");
+    }
+}
+
+#[test]
+fn deep_recursion_does_not_take_the_director_down() {
+    for template in [
+        "<% def f(x); f(x + 1); end; f(1) %>".to_owned(),
+        "<% f = lambda { |x| f.call(x + 1) }; f.call(1) %>".to_owned(),
+        format!("<%= {}1{} %>", "(".repeat(20_000), ")".repeat(20_000)),
+        format!("<%= {}1{} %>", "[".repeat(20_000), "]".repeat(20_000)),
+        format!("<%= {}1 %>", "!".repeat(60_000)),
+        format!("<%= 1{} %>", "+1".repeat(30_000)),
+        format!("<%= x{} %>", ".a".repeat(30_000)),
+        format!("<% {} {} %>", "if true;".repeat(8_000), "end;".repeat(8_000)),
+        format!("<%= \"{}1{}\" %>", "#{\"".repeat(5_000), "\"}".repeat(5_000)),
+    ] {
+        assert!(matches!(crate::render(&template), Err(RenderError::NeedsRuby(_))), "{}", &template[..40]);
+    }
+}
+
+#[test]
+fn a_cycle_does_not_outlive_its_template() {
+    // Rendered often, it would take memory without an end.
+    for _ in 0..50 {
+        crate::text("<% a = ['x' * 100000]; a << a; h = { 'h' => a }; h['self'] = h; f = lambda { f } %>");
+    }
+}
+
+#[test]
+fn templates_have_no_way_to_the_machine() {
+    for code in ["File.read('/etc/passwd')", "`id`", "system('id')", "ENV['HOME']", "open('/etc/passwd')", "fork { }"] {
+        assert!(matches!(crate::render(&format!("<%= {code} %>")), Err(RenderError::NeedsRuby(_))), "{code}");
+    }
+}
+
+/// Pieces of programs, good and bad.
+fn piece() -> impl Strategy<Value = String> {
+    let words = [
+        "p('port')",
+        "p('list')",
+        "p('map')",
+        "p('greeting')",
+        "spec",
+        "properties.db",
+        "link('db')",
+        "x",
+        "y = ",
+        "x += 1",
+        "1",
+        "-1",
+        "2.5",
+        "'a'",
+        "\"#{x}\"",
+        "nil",
+        "true",
+        ":a",
+        "[",
+        "]",
+        "{",
+        "}",
+        "(",
+        ")",
+        "|a, b|",
+        "do |x|",
+        "do",
+        "end",
+        "if ",
+        "unless ",
+        "else",
+        "while ",
+        "case ",
+        "when ",
+        "def f(x)",
+        "begin",
+        "rescue",
+        "=>",
+        "->(x)",
+        "lambda",
+        "each",
+        ".each",
+        ".map",
+        ".join",
+        ".to_s",
+        ".to_json",
+        ".gsub(/a/, 'b')",
+        ".length",
+        ".first",
+        "[0]",
+        "['a']",
+        "==",
+        "&&",
+        "||",
+        "+",
+        "*",
+        "..",
+        ",",
+        ";",
+        "\n",
+        "?",
+        ":",
+        "&.",
+        "&:to_s",
+        "*",
+        "**",
+        "!",
+        "%>",
+        "<%",
+        "<%=",
+        "-%>",
+        "<%-",
+        "text",
+        "<<~E\n",
+        "E\n",
+        "%w[a b]",
+        "/x/",
+        "#",
+        "'",
+        "\"",
+        "\\",
+        "raise 'x'",
+        "return",
+        "break",
+        "next",
+        "yield",
+        "loop",
+        ".times",
+        "100",
+        "<<",
+        "[]=",
+        ".sort_by",
+        "inject(:+)",
+        "é",
+        "\0",
+    ];
+    prop::sample::select(words.to_vec()).prop_map(str::to_owned)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_program_makes_the_evaluator_panic(pieces in prop::collection::vec(piece(), 0..30), spaced in any::<bool>()) {
+        let code = pieces.join(if spaced { " " } else { "" });
+        let template = format!("a <% {code} %> b <%= {code} %> c");
+        prop_assert!(is_answered(&template), "{}", template);
+    }
+
+    #[test]
+    fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let template = format!("<%{}%>", String::from_utf8_lossy(&bytes));
+        prop_assert!(is_answered(&template), "{}", template);
+    }
+}
+
+/// Whether there is an answer, and not one that stands for a panic.
+fn is_answered(template: &str) -> bool {
+    match Native.render(&crate::job("app", "", &[("t.erb", template)]), &crate::spec()) {
+        Err(RenderError::NeedsRuby(unsupported)) => !unsupported.construct.contains("gives up"),
+        _ => true,
+    }
+}
