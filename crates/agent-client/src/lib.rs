@@ -38,6 +38,6 @@ pub use access::{AGENT_PORT, AgentAccess};
 pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Deadlines, Task};
 pub use error::{CallError, Stage};
 pub use health::{Alert, Heartbeat};
-pub use methods::{AgentState, Drain, Outcome};
+pub use methods::{AgentState, CompiledBlob, Drain, Outcome};
 pub use ready::NotReady;
 pub use tls::{ClientTls, TlsError};

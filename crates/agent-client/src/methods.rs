@@ -31,6 +31,14 @@ pub enum Drain<'a> {
     Shutdown,
 }
 
+/// Where an agent put what it compiled.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct CompiledBlob {
+    pub blobstore_id: String,
+    /// A digest of any kind, as BOSH writes it.
+    pub sha1: String,
+}
+
 /// What an agent says about itself.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct AgentState {
@@ -56,6 +64,12 @@ impl AgentState {
     pub fn has_store(&self) -> Option<bool> {
         let disks = self.vitals.as_ref()?.get("disk")?.as_object()?;
         (!disks.is_empty()).then(|| disks.contains_key("persistent"))
+    }
+
+    /// Whether the instance has this package installed since its last spec.
+    pub fn has_package(&self, name: &str, version: &str, digest: &str) -> bool {
+        let text = |key| self.other.get("packages")?.get(name)?.get(key)?.as_str();
+        text("version") == Some(version) && text("sha1") == Some(digest)
     }
 
     /// How large the file system of the persistent disk is, in KiB; none from agents that do not tell, and without a disk of
@@ -116,6 +130,23 @@ impl Agent {
     /// Fetches what the spec needs, ahead of [`Agent::apply`].
     pub async fn prepare(&self, spec: &Object) -> Result<(), CallError> {
         self.call("prepare", vec![json!(spec)]).await.map(drop)
+    }
+
+    /// Compiles a package of the blob with its source; what it needs directly is in `dependencies`, by name, and in blobs as
+    /// well.
+    pub async fn compile_package(
+        &self,
+        source: (&str, &str),
+        package: (&str, &str),
+        dependencies: &Object,
+    ) -> Result<CompiledBlob, CallError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            result: CompiledBlob,
+        }
+        let ((blob, digest), (name, version)) = (source, package);
+        let arguments = vec![json!(blob), json!(digest), json!(name), json!(version), json!(dependencies)];
+        Ok(self.typed::<Answer>("compile_package", arguments).await?.result)
     }
 
     /// Starts the jobs; does not wait until they run.

@@ -183,6 +183,10 @@ impl Report {
             | StepId::TakeDiskBack
             | StepId::CompareSizes
             | StepId::RecordSize
+            | StepId::SendSource
+            | StepId::CompilePackage
+            | StepId::FetchPackage
+            | StepId::InstallPackages
             | StepId::CheckDisk => return None,
         })
     }

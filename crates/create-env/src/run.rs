@@ -310,6 +310,7 @@ pub(crate) fn context(
         progress: Arc::new(report.clone()),
         task: None,
         instance: Arc::new(instance),
+        software: None,
     }
 }
 
@@ -330,6 +331,7 @@ pub(crate) fn instance_spec(wanted: &Wanted, provider: &CloudProvider, stemcell:
         disks: wanted.disk.iter().cloned().collect(),
         env: wanted.env_listening_at(listen.as_deref()),
         tags: wanted.tags.clone(),
+        software: None,
     }
 }
 

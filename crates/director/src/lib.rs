@@ -24,6 +24,7 @@ mod resurrector;
 mod schedules;
 mod server_tls;
 pub mod settings;
+mod software;
 mod start;
 mod state_dir;
 mod store;
@@ -41,6 +42,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::resurrector::HealthRecord;
 use crate::settings::Settings;
+use crate::software::Library;
 use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
@@ -77,6 +79,10 @@ pub struct Director {
     pub metrics: Arc<Metrics>,
     /// How much is done at once.
     pub limits: Limits,
+    /// The jobs of uploaded releases.
+    pub(crate) library: Arc<Library>,
+    /// Held while files of releases are put on record, or removed because they are not.
+    pub(crate) release_files: tokio::sync::Mutex<()>,
 }
 
 impl Director {

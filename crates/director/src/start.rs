@@ -25,6 +25,7 @@ use crate::recovery::{RecoveryError, recover};
 use crate::resurrector::{self, HealthRecord};
 use crate::server_tls::{self, LiveCertificate};
 use crate::settings::Settings;
+use crate::software::Library;
 use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
@@ -195,6 +196,8 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         health: HealthRecord::default(),
         metrics,
         limits: Limits::default(),
+        library: Arc::new(Library::new(store.clone(), folders.releases())),
+        release_files: Default::default(),
     });
     director.refresh_clouds().await?;
     recover(&director).await?;

@@ -16,6 +16,7 @@ use windlass_pki::Authority;
 
 use crate::Director;
 use crate::api::router;
+use crate::software::Library;
 use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
@@ -39,6 +40,7 @@ impl TestDirector {
         let authority = Authority::open(&folders.pki()).unwrap();
         let client = authority.director_client(&folders.pki()).unwrap();
         let reader = Account { credentials: credentials("reader"), role: Role::ReadOnly };
+        let library = Arc::new(Library::new(store.clone(), folders.releases()));
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),
@@ -53,6 +55,8 @@ impl TestDirector {
             health: Default::default(),
             metrics: Default::default(),
             limits: Default::default(),
+            library,
+            release_files: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }
     }

@@ -1,9 +1,10 @@
 //! Talking to the agent of a VM: the seam between the steps and the HTTPS that agents speak.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_agent_client::{Agent, AgentAccess, AgentState, CallError, Drain, NotReady, Outcome};
+use windlass_agent_client::{Agent, AgentAccess, AgentState, CallError, CompiledBlob, Drain, NotReady, Outcome};
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object};
 use windlass_pki::PkiError;
@@ -17,7 +18,16 @@ use crate::agents::Agents;
 pub trait AgentCaller: Send + Sync {
     async fn wait_until_ready(&self, patience: Duration) -> Result<(), NotReady>;
     async fn get_state(&self, full: bool) -> Result<AgentState, CallError>;
+    async fn prepare(&self, spec: &Object) -> Result<(), CallError>;
     async fn apply(&self, spec: &Object) -> Result<(), CallError>;
+    async fn put_blob(&self, id: &str, path: &Path) -> Result<(), CallError>;
+    async fn get_blob(&self, id: &str, path: &Path, most: u64) -> Result<bool, CallError>;
+    async fn compile_package(
+        &self,
+        source: (&str, &str),
+        package: (&str, &str),
+        dependencies: &Object,
+    ) -> Result<CompiledBlob, CallError>;
     async fn start(&self) -> Result<(), CallError>;
     async fn stop(&self) -> Result<(), CallError>;
     async fn drain(&self, drain: Drain<'_>) -> Result<(), CallError>;
@@ -84,8 +94,29 @@ impl AgentCaller for Agent {
         Agent::get_state(self, full).await
     }
 
+    async fn prepare(&self, spec: &Object) -> Result<(), CallError> {
+        Agent::prepare(self, spec).await
+    }
+
     async fn apply(&self, spec: &Object) -> Result<(), CallError> {
         Agent::apply(self, spec).await
+    }
+
+    async fn put_blob(&self, id: &str, path: &Path) -> Result<(), CallError> {
+        Agent::put_blob(self, id, path).await
+    }
+
+    async fn get_blob(&self, id: &str, path: &Path, most: u64) -> Result<bool, CallError> {
+        Agent::get_blob(self, id, path, most).await
+    }
+
+    async fn compile_package(
+        &self,
+        source: (&str, &str),
+        package: (&str, &str),
+        dependencies: &Object,
+    ) -> Result<CompiledBlob, CallError> {
+        Agent::compile_package(self, source, package, dependencies).await
     }
 
     async fn start(&self) -> Result<(), CallError> {

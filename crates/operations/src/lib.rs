@@ -7,6 +7,7 @@
 //! - [`clouds`]: the way to CPIs; `send` turns a change into a call and its answer into a fact.
 //! - [`agents`]: the way to agents, with their certificates and passwords.
 //! - [`cpi_caller`], [`agent_caller`]: what the steps ask of a CPI and of an agent, for tests that have neither.
+//! - [`software`]: jobs and packages on their way to a VM.
 //! - [`steps`]: every operation as a table of steps.
 //! - [`settle`]: what becomes of intents that an earlier run left open.
 //! - [`clock`]: times as the API and the records write them.
@@ -20,6 +21,7 @@ pub mod cpi_caller;
 pub mod ledger;
 mod send;
 pub mod settle;
+pub mod software;
 pub mod steps;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -4,6 +4,7 @@
 //! in this order:
 //!
 //! - [`records`]: what is, as plain types. A director keeps them in its database, create-env in its state file.
+//! - [`spec`] and [`software`]: what one instance is to be, and what runs on the instances of a group.
 //! - [`desired`]: what should be: the manifest and the configs, read and checked. All mistakes at once.
 //! - [`plan`]: the actions that lead from the one to the other.
 //! - [`problems`]: what cloud-check finds, and what can be done about it.
@@ -14,3 +15,5 @@ pub mod diff;
 pub mod plan;
 pub mod problems;
 pub mod records;
+pub mod software;
+pub mod spec;

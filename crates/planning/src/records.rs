@@ -5,7 +5,7 @@ use windlass_contract::{
     AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
 };
 
-use crate::plan::InstanceSpec;
+use crate::spec::InstanceSpec;
 
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq)]
@@ -195,4 +195,80 @@ pub struct ConfigRecord {
     pub content: String,
     /// Unix seconds.
     pub created_at: i64,
+}
+
+/// A version of a release, and what it has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReleaseRecord {
+    pub id: i64,
+    pub name: String,
+    pub version: String,
+    pub commit_hash: String,
+    pub uncommitted_changes: bool,
+    pub jobs: Vec<JobRecord>,
+    pub packages: Vec<PackageRecord>,
+    /// Deployments that use it.
+    pub deployments: Vec<String>,
+}
+
+/// A job of a release.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobRecord {
+    /// 0 before it is on record.
+    pub id: i64,
+    pub name: String,
+    pub version: String,
+    pub fingerprint: String,
+    pub sha1: String,
+    /// The file that its archive is in.
+    pub blob: String,
+    /// `job.MF`.
+    pub spec: serde_json::Value,
+}
+
+/// A package of a release, as source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageRecord {
+    /// 0 before it is on record.
+    pub id: i64,
+    pub name: String,
+    pub version: String,
+    pub fingerprint: String,
+    pub sha1: String,
+    /// The file that its archive is in.
+    pub blob: String,
+    pub dependencies: Vec<String>,
+}
+
+/// A package that was compiled for a stemcell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CompiledPackage {
+    pub key: CompilationKey,
+    /// Counts up when it is compiled again.
+    pub build: i64,
+    pub sha1: String,
+    /// The file that its archive is in.
+    pub blob: String,
+}
+
+/// What makes one compilation of a package differ from another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CompilationKey {
+    pub release: String,
+    pub package: String,
+    /// The version of the package, which is its fingerprint.
+    pub version: String,
+    /// The operating system of the stemcell.
+    pub os: String,
+    /// The version of the stemcell.
+    pub stemcell: String,
+    /// What it was compiled with, as BOSH writes it.
+    pub dependency_key: String,
+}
+
+impl CompiledPackage {
+    /// As agents know it.
+    pub fn version(&self) -> String {
+        format!("{}.{}", self.key.version, self.build)
+    }
 }

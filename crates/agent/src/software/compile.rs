@@ -105,7 +105,7 @@ impl Compilation {
         file::create_private_dir(&logs).map_err(io_error(&logs))?;
         let log = |stream: &str| logs.join(format!("packaging.{stream}.log"));
         let (stdout, stderr) = (log("stdout"), log("stderr"));
-        let mut command = Command::new("bash");
+        let mut command = Command::new(shell());
         command.args(["-x", "packaging"]).current_dir(folder).stdin(Stdio::null()).process_group(0);
         command.env("BOSH_COMPILE_TARGET", folder).env("BOSH_INSTALL_TARGET", &target.enabled);
         command.env("BOSH_PACKAGE_NAME", &self.name).env("BOSH_PACKAGE_VERSION", &self.version);
@@ -128,6 +128,12 @@ impl Compilation {
         let said = format!("Command exited with {code}; {stdout}, {stderr}");
         CompileError::Script { package: self.name.clone(), said }
     }
+}
+
+/// Packaging scripts are for bash. A system as small as our minimal one has only `sh`, which will do for the plain ones.
+fn shell() -> &'static str {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join("bash").exists()) { "bash" } else { "sh" }
 }
 
 /// The end of what was written, and whether that is all of it.

@@ -49,6 +49,7 @@ pub(super) async fn must_include(
 pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let stemcells = director.store.stemcells().await?;
     let locks = director.store.locks().await?;
+    let releases = director.store.releases_in_use().await?;
     let current_cloud = director.store.current_configs("cloud").await?;
     let mut listed = Vec::new();
     for deployment in director.store.deployments().await? {
@@ -77,7 +78,9 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
             shown.insert("stemcells".into(), used.into());
         }
         if !query.is_set("exclude_releases") {
-            shown.insert("releases".into(), json!([]));
+            let used = releases.get(&name).into_iter().flatten();
+            let used: Vec<_> = used.map(|(name, version)| json!({"name": name, "version": version})).collect();
+            shown.insert("releases".into(), used.into());
         }
         if !query.is_set("exclude_lock") {
             let locked = locks.iter().any(|lock| lock.name == format!("deployment:{name}"));

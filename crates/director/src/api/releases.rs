@@ -9,13 +9,13 @@ use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_contract::explain;
+use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
 use windlass_release::{ReleaseError, ReleaseManifest, Version};
 
 use super::deployments::must_exist;
 use super::input::Parameters;
 use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
-use crate::store::ReleaseRecord;
 use crate::tasks::Job;
 
 /// All releases, each with its versions in their order.
@@ -58,13 +58,13 @@ pub(super) async fn show(
         return Err(ApiError::not_found(30006, format!("Release version '{name}/{wanted}' doesn't exist")));
     };
     let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
-    let job = |job: &crate::store::JobRecord| {
+    let job = |job: &JobRecord| {
         json!({
             "name": job.name, "blobstore_id": job.blob, "sha1": job.sha1, "fingerprint": job.fingerprint,
             "consumes": links(&job.spec, "consumes"), "provides": links(&job.spec, "provides"),
         })
     };
-    let package = |package: &crate::store::PackageRecord| {
+    let package = |package: &PackageRecord| {
         json!({
             "name": package.name, "blobstore_id": package.blob, "sha1": package.sha1,
             "fingerprint": package.fingerprint, "compiled_packages": [],
@@ -152,7 +152,7 @@ pub(super) async fn refuse_export(request: Request) -> ApiError {
 }
 
 pub(super) async fn refuse_errand(Path((_, errand)): Path<(String, String)>) -> ApiError {
-    ApiError::not_found(510000, format!("Errand '{errand}' doesn't exist: this director cannot run jobs yet"))
+    ApiError::not_found(510000, format!("Errand '{errand}' doesn't exist: this director cannot run errands yet"))
 }
 
 pub(super) async fn no_network(Path(name): Path<String>) -> ApiError {

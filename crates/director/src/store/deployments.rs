@@ -75,11 +75,13 @@ impl Store {
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",
             "DELETE FROM deployment_stemcells WHERE deployment = $1",
+            "DELETE FROM deployment_releases WHERE deployment = $1",
             "DELETE FROM problems WHERE deployment = $1",
             "DELETE FROM deployments WHERE name = $1",
         ] {
             sqlx::query(statement).bind(name).execute(transaction.connection()).await?;
         }
+        super::software::forget_unused(&mut transaction).await?;
         Ok(transaction.commit().await?)
     }
 }

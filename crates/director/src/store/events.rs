@@ -446,7 +446,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
         store.add_deployment("d").await.unwrap();
-        store.begin_instances(&[instance()]).await.unwrap();
+        store.begin_instances(&[instance()], &[]).await.unwrap();
         let task =
             store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
         store.take_lock("deployment:d", task, "owner").await.unwrap();

@@ -9,6 +9,7 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::plan::{InstanceSpec, reserved_addresses};
 use windlass_planning::records::{InstanceRecord, InstanceState};
+use windlass_planning::software::Software;
 
 use super::{Store, StoreError, optional_json, to_json};
 
@@ -45,6 +46,10 @@ fn chosen_addresses(row: &AnyRow) -> Result<Vec<IpAddr>, StoreError> {
     let record: String = row.try_get("record")?;
     let Networked { networks } = super::from_json("vms.record", &record)?;
     Ok(reserved_addresses(&networks).map(|(_, address)| address).collect())
+}
+
+fn digest(instance: &InstanceRecord) -> Option<&str> {
+    instance.spec.as_ref()?.software.as_ref().map(|software| software.digest.as_str())
 }
 
 impl Store {
@@ -107,14 +112,16 @@ impl Store {
 
     /// Notes what instances are being brought to, and reserves their addresses. All or nothing, so that two deployments
     /// never get the same address.
-    pub async fn begin_instances(&self, instances: &[InstanceRecord]) -> Result<(), StoreError> {
+    pub async fn begin_instances(&self, instances: &[InstanceRecord], software: &[Software]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
+        super::software::keep(&mut transaction, software).await?;
         for instance in instances {
             let spec = instance.spec.as_ref().map(|spec| to_json("spec", spec)).transpose()?;
             sqlx::query(
-                "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-                 ON CONFLICT (id) DO UPDATE SET instance_group = $3, position = $4, az = $5, bootstrap = $6, state = $7, spec = $8, converged = $9",
+                "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged, software)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                 ON CONFLICT (id) DO UPDATE SET instance_group = $3, position = $4, az = $5, bootstrap = $6, state = $7, spec = $8,
+                 converged = $9, software = $10",
             )
             .bind(instance.id.as_str())
             .bind(instance.deployment.as_str())
@@ -125,9 +132,11 @@ impl Store {
             .bind(instance.state.as_str())
             .bind(spec)
             .bind(i64::from(instance.converged))
+            .bind(digest(instance))
             .execute(transaction.connection())
             .await?;
         }
+        super::software::forget_unused(&mut transaction).await?;
         sqlx::query("UPDATE attributes SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = $1")
             .bind(GENERATION)
             .execute(transaction.connection())
@@ -156,6 +165,22 @@ impl Store {
     pub async fn begin_state(&self, id: &str, state: InstanceState) -> Result<(), StoreError> {
         sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2")
             .bind(state.as_str())
+            .bind(id)
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+
+    /// The templates of an instance's jobs gave something else than planned, because its VM has addresses that nobody planned.
+    pub async fn note_configuration(&self, id: &str, hash: &str) -> Result<(), StoreError> {
+        let Some(mut record) = self.instance(id).await? else { return Ok(()) };
+        let Some(software) = record.spec.as_mut().and_then(|spec| spec.software.as_mut()) else { return Ok(()) };
+        if software.configuration_hash == hash {
+            return Ok(());
+        }
+        hash.clone_into(&mut software.configuration_hash);
+        sqlx::query("UPDATE instances SET spec = $1 WHERE id = $2")
+            .bind(to_json("spec", &record.spec)?)
             .bind(id)
             .execute(self.database.pool())
             .await?;

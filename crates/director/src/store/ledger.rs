@@ -289,7 +289,7 @@ mod tests {
             ignored: false,
         };
         let instances: Vec<_> = INSTANCES.iter().enumerate().map(instance).collect();
-        store.begin_instances(&instances).await.unwrap();
+        store.begin_instances(&instances, &[]).await.unwrap();
         store
     }
 

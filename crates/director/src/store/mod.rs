@@ -17,6 +17,7 @@ mod queue;
 mod releases;
 mod resources;
 mod snapshots;
+mod software;
 mod stemcells;
 mod tasks;
 
@@ -33,7 +34,6 @@ pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
 pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
-pub(crate) use releases::{JobRecord, PackageRecord, ReleaseRecord};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
 pub(crate) use tasks::{ClaimedTask, NewTask, StoredJob, TaskFilter, TaskRecord, TaskState};
 
@@ -45,6 +45,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 5, name: "spare VMs", sql: include_str!("0005_spare_vms.sql") },
     Migration { number: 6, name: "snapshots", sql: include_str!("0006_snapshots.sql") },
     Migration { number: 9, name: "releases", sql: include_str!("0009_releases.sql") },
+    Migration { number: 10, name: "software", sql: include_str!("0010_software.sql") },
 ];
 
 /// The director's records.

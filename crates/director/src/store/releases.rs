@@ -5,49 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
 
 use super::{Store, StoreError, from_json, to_json};
-
-/// A version of a release, and what it has.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ReleaseRecord {
-    pub(crate) id: i64,
-    pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) commit_hash: String,
-    pub(crate) uncommitted_changes: bool,
-    pub(crate) jobs: Vec<JobRecord>,
-    pub(crate) packages: Vec<PackageRecord>,
-    /// Who uses it.
-    pub(crate) deployments: Vec<String>,
-}
-
-/// A job of a release.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct JobRecord {
-    /// 0 before it is on record.
-    pub(crate) id: i64,
-    pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) fingerprint: String,
-    pub(crate) sha1: String,
-    pub(crate) blob: String,
-    /// `job.MF`.
-    pub(crate) spec: serde_json::Value,
-}
-
-/// A package of a release, as source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PackageRecord {
-    /// 0 before it is on record.
-    pub(crate) id: i64,
-    pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) fingerprint: String,
-    pub(crate) sha1: String,
-    pub(crate) blob: String,
-    pub(crate) dependencies: Vec<String>,
-}
 
 fn job(row: &AnyRow) -> Result<JobRecord, StoreError> {
     Ok(JobRecord {
@@ -116,6 +76,22 @@ impl Store {
         Ok(releases)
     }
 
+    /// Names and versions of the releases that each deployment uses.
+    pub(crate) async fn releases_in_use(&self) -> Result<BTreeMap<String, Vec<(String, String)>>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT d.deployment, v.name, v.version FROM deployment_releases d
+             JOIN release_versions v ON v.id = d.release_version ORDER BY d.deployment, v.name",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
+        let mut used: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+        for row in &rows {
+            let release = (row.try_get("name")?, row.try_get("version")?);
+            used.entry(row.try_get("deployment")?).or_default().push(release);
+        }
+        Ok(used)
+    }
+
     /// Packages of any release by their fingerprints, whose blobs can be had without being sent again.
     pub(crate) async fn packages_like(&self, fingerprints: &HashSet<String>) -> Result<Vec<PackageRecord>, StoreError> {
         let mut found = Vec::new();
@@ -133,7 +109,7 @@ impl Store {
 
     /// The files that jobs and packages are in.
     pub(crate) async fn release_blobs(&self) -> Result<HashSet<String>, StoreError> {
-        let rows = sqlx::query("SELECT blob FROM release_jobs UNION SELECT blob FROM release_packages")
+        let rows = sqlx::query("SELECT blob FROM release_jobs UNION SELECT blob FROM release_packages UNION SELECT blob FROM compiled_packages")
             .fetch_all(self.database.pool())
             .await?;
         rows.iter().map(|row| Ok(row.try_get("blob")?)).collect()
@@ -174,6 +150,55 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    /// A job of a release, whichever versions of the release have it.
+    pub(crate) async fn job_of_release(
+        &self,
+        release: &str,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<JobRecord>, StoreError> {
+        let row = sqlx::query("SELECT * FROM release_jobs WHERE release = $1 AND name = $2 AND version = $3")
+            .bind(release)
+            .bind(name)
+            .bind(version)
+            .fetch_optional(self.database.pool())
+            .await?;
+        row.as_ref().map(job).transpose()
+    }
+
+    /// A package of a release, whichever versions of the release have it.
+    pub(crate) async fn package_of_release(
+        &self,
+        release: &str,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<PackageRecord>, StoreError> {
+        let row = sqlx::query("SELECT * FROM release_packages WHERE release = $1 AND name = $2 AND version = $3")
+            .bind(release)
+            .bind(name)
+            .bind(version)
+            .fetch_optional(self.database.pool())
+            .await?;
+        row.as_ref().map(package).transpose()
+    }
+
+    /// Notes which versions a deployment uses.
+    pub(crate) async fn use_releases(&self, deployment: &str, versions: &[i64]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("DELETE FROM deployment_releases WHERE deployment = $1")
+            .bind(deployment)
+            .execute(transaction.connection())
+            .await?;
+        for version in versions {
+            sqlx::query("INSERT INTO deployment_releases (deployment, release_version) VALUES ($1, $2)")
+                .bind(deployment)
+                .bind(*version)
+                .execute(transaction.connection())
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
     /// Forgets a version, and the jobs and packages that no other version has.
     pub(crate) async fn forget_release(&self, version: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
@@ -186,6 +211,7 @@ impl Store {
         }
         for statement in [
             "DELETE FROM release_jobs WHERE id NOT IN (SELECT job FROM release_version_jobs)",
+            "DELETE FROM compiled_packages WHERE package NOT IN (SELECT package FROM release_version_packages)",
             "DELETE FROM release_packages WHERE id NOT IN (SELECT package FROM release_version_packages)",
         ] {
             sqlx::query(statement).execute(transaction.connection()).await?;
@@ -220,6 +246,19 @@ async fn take(
             "SELECT id FROM release_packages WHERE release = $1 AND name = $2 AND version = $3",
         ),
     };
+    if let Kind::Package = kind {
+        // What was compiled from a source that is replaced is of no use.
+        sqlx::query(
+            "DELETE FROM compiled_packages WHERE package IN
+             (SELECT id FROM release_packages WHERE release = $1 AND name = $2 AND version = $3 AND blob <> $4)",
+        )
+        .bind(release)
+        .bind(name)
+        .bind(version)
+        .bind(blob)
+        .execute(transaction.connection())
+        .await?;
+    }
     let mut query = sqlx::query(insert).bind(release);
     for column in [name, version, fingerprint, sha1, blob, details] {
         query = query.bind(column);

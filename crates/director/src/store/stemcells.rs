@@ -38,6 +38,15 @@ impl Store {
         Ok(stemcells)
     }
 
+    /// The operating system of a stemcell, whichever clouds have it.
+    pub(crate) async fn operating_system(&self, name: &str, version: &str) -> Result<Option<String>, StoreError> {
+        Ok(sqlx::query_scalar("SELECT operating_system FROM stemcells WHERE name = $1 AND version = $2 LIMIT 1")
+            .bind(name)
+            .bind(version)
+            .fetch_optional(self.database.pool())
+            .await?)
+    }
+
     /// Notes which stemcells a deployment uses; from then on they cannot be deleted.
     pub async fn use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use windlass_durable::kill_point;
+use windlass_planning::records::ReleaseRecord;
 
 use super::{TaskError, TaskLog, lock, update_release};
 use crate::Director;
-use crate::store::ReleaseRecord;
 
 pub(super) async fn run(
     director: &Director,

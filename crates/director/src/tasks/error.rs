@@ -61,6 +61,9 @@ pub(crate) enum TaskError {
     /// a release cannot be used
     #[error(transparent)]
     Release(#[from] windlass_release::ReleaseError),
+    /// jobs or packages are not to be had
+    #[error(transparent)]
+    Software(#[from] crate::software::SoftwareError),
     /// an archive cannot be kept
     #[error("cannot keep {}", path.display())]
     Blob {

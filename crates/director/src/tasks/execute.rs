@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
 use windlass_planning::desired::{UpdateSettings, WatchTime};
-use windlass_planning::plan::{Action, CurrentInstance, InstancePlan};
+use windlass_planning::plan::{Action, ActionKind, CurrentInstance, InstancePlan};
+use windlass_planning::records::VmRecord;
 
 use super::{TaskError, TaskLog};
 use crate::Director;
+use crate::software::delivery::JobsOfInstance;
 
 /// An instance while its plan is carried out.
 pub(super) struct Execution {
     work: InstanceWork,
+    jobs: Option<Arc<JobsOfInstance>>,
 }
 
 /// What has to go well, and what may fail.
@@ -42,6 +46,8 @@ impl Execution {
             az: plan.az.clone(),
             tags,
         };
+        let has_jobs = plan.spec.as_ref().is_some_and(|spec| spec.software.is_some());
+        let jobs = has_jobs.then(|| Arc::new(JobsOfInstance::new(director, deployment, plan)));
         let context = Context {
             ledger: Arc::new(director.store.clone()),
             clouds: director.clouds.clone(),
@@ -49,6 +55,7 @@ impl Execution {
             progress,
             task: Some(log.task()),
             instance: Arc::new(instance),
+            software: jobs.clone().map(|jobs| jobs as Arc<dyn SoftwareSource>),
         };
         let work = InstanceWork {
             context,
@@ -59,7 +66,24 @@ impl Execution {
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
             mounted_now: Default::default(),
         };
-        Self { work }
+        Self { work, jobs }
+    }
+
+    /// Its VM, while it has one.
+    pub(super) fn vm(&self) -> Option<&VmRecord> {
+        self.work.vm.as_ref()
+    }
+
+    /// What deletes its VM, if it has one.
+    pub(super) fn deletion(&self, reason: &str) -> Vec<Action> {
+        let delete =
+            |vm: &VmRecord| Action { what: ActionKind::DeleteVm { vm: vm.cid.clone() }, reason: reason.to_owned() };
+        self.vm().map(delete).into_iter().collect()
+    }
+
+    /// The hash of the files that its VM got, if it got any.
+    pub(super) fn configuration(&self) -> Option<String> {
+        self.jobs.as_ref()?.applied()
     }
 
     /// What steps outside of a plan work with.

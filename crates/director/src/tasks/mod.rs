@@ -6,6 +6,7 @@
 mod apply_resolutions;
 mod attach_disk;
 mod clean_up;
+mod compile;
 mod delete_deployment;
 mod delete_orphan_disks;
 mod delete_orphaned_vms;

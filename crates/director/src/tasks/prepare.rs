@@ -10,6 +10,7 @@ use windlass_planning::desired::{
 };
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
+use windlass_planning::software::Software;
 
 use super::{DeployOptions, TaskError, vm_stats};
 use crate::Director;
@@ -21,6 +22,10 @@ pub(crate) struct Prepared {
     pub(super) stemcells: Vec<i64>,
     /// Ids of the configs in use.
     pub(super) configs: Vec<i64>,
+    /// Ids of the versions of releases in use.
+    pub(super) releases: Vec<i64>,
+    /// What will run on the groups.
+    pub(super) software: Vec<Software>,
 }
 
 /// Reads and plans. All that is wrong with any document is told at once.
@@ -49,13 +54,31 @@ pub(crate) async fn prepare(
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
     let stemcells = director.store.stemcells().await?;
-    let wanted = Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells: &stemcells };
+    let releases = match manifest.releases.is_empty() {
+        true => Vec::new(),
+        false => director.store.releases().await?,
+    };
+    let wanted = Wanted {
+        manifest: &manifest,
+        cloud: &cloud,
+        runtime: &runtime,
+        cpis: &cpis,
+        stemcells: &stemcells,
+        releases: &releases,
+    };
     let desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     refuse_unknown_cpis(director, &desired, &mut findings);
 
     let mut current = reload(director, deployment).await?;
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
+    current.software = director.store.software_of(deployment).await?;
+    let software: Vec<Software> = desired.groups.iter().filter_map(|group| group.software.clone()).collect();
+    if !software.is_empty() {
+        current.compiled = director.store.compiled_keys().await?;
+    }
+    let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
+    let templates = director.library.rendering(&jobs).await?;
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
@@ -71,7 +94,7 @@ pub(crate) async fn prepare(
         max_in_flight: options.max_in_flight,
     };
     let mut new_id = new_ids(director, deployment).await?;
-    let make = || plan(&desired, &current, &plan_options, &mut new_id, &mut findings);
+    let make = || plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings);
     let mut plan = director.limits.heavily(make).await;
     if !findings.is_clean() {
         return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
@@ -80,7 +103,13 @@ pub(crate) async fn prepare(
     if current.instances.iter().any(|instance| instance.record.ignored) {
         plan.warnings.push("You have ignored instances. They will not be changed.".to_owned());
     }
-    Ok(Prepared { plan, stemcells: desired.stemcells, configs: used.iter().map(|config| config.id).collect() })
+    Ok(Prepared {
+        plan,
+        stemcells: desired.stemcells,
+        configs: used.iter().map(|config| config.id).collect(),
+        releases: desired.releases,
+        software,
+    })
 }
 
 fn told(findings: &[Finding], options: &DeployOptions) -> Vec<String> {

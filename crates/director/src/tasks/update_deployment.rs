@@ -5,15 +5,16 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use windlass_operations::steps::StepError;
 use windlass_planning::desired::WatchTime;
-use windlass_planning::plan::{Actions, Current, GroupPlan, InstancePlan, Plan};
-use windlass_planning::records::InstanceRecord;
+use windlass_planning::plan::{Actions, Current, GroupPlan, InstancePlan, Plan, is_compilation_group};
+use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
 use super::prepare::{prepare, reload, reload_one};
-use super::{DeployOptions, OutputKind, TaskError, TaskLog, lock_deployment};
+use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment};
 use crate::Director;
 
 pub(super) async fn run(
@@ -34,7 +35,15 @@ pub(super) async fn run(
         return Ok(format!("/deployments/{deployment}"));
     }
     director.store.use_stemcells(deployment, &prepared.stemcells).await?;
-    director.store.begin_instances(&instance_records(&prepared.plan)).await?;
+    director.store.use_releases(deployment, &prepared.releases).await?;
+    director.store.begin_instances(&instance_records(&prepared.plan), &prepared.software).await?;
+    if !prepared.software.is_empty() {
+        let stage = log.stage("Preparing package compilation", &[], 1);
+        stage.part("Finding packages to compile").run(async { Ok::<_, TaskError>(()) }).await?;
+    }
+    if let Some(compilation) = &prepared.plan.compilation {
+        compile::run(director, log, deployment, compilation).await?;
+    }
     let current = reload(director, deployment).await?;
     let run = DeployRun { director, log, deployment, current: &current };
     run.remove(&prepared.plan.removed).await?;
@@ -43,13 +52,17 @@ pub(super) async fn run(
         let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));
         all(each, director.settings.max_threads).await?;
     }
+    run.post_deploy(&prepared.plan).await?;
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
     Ok(format!("/deployments/{deployment}"))
 }
 
 /// What the instances are brought to; those to which nothing is done are there already.
 fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
+    let workers = plan.compilation.iter().flat_map(|compilation| &compilation.workers);
+    let is_worker = |instance: &InstancePlan| is_compilation_group(&instance.group);
     plan.instances()
+        .chain(workers)
         .map(|instance| InstanceRecord {
             id: instance.id.clone(),
             deployment: plan.deployment.clone(),
@@ -59,7 +72,7 @@ fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
             bootstrap: instance.bootstrap,
             state: instance.state,
             spec: instance.spec.clone(),
-            converged: instance.actions.is_empty(),
+            converged: instance.actions.is_empty() && !is_worker(instance),
             ignored: false,
         })
         .collect()
@@ -88,7 +101,7 @@ impl DeployRun<'_> {
             let part = stage.part(&instance.label());
             Box::pin(async move {
                 let work = self.execute(&part, instance, Stage::Whole, None);
-                part.run(with_event(self.director, self.log, self.deployment, instance, work)).await
+                part.run(with_event(self.director, self.log, self.deployment, instance, work)).await.map(drop)
             })
         }));
         all(each, self.director.settings.max_threads).await
@@ -99,7 +112,7 @@ impl DeployRun<'_> {
         let stage = self.log.stage("Creating missing vms", &[], missing.len());
         let each: Waiting<'_> = Box::new(missing.into_iter().map(|instance| -> BoxFuture<'_, _> {
             let part = stage.part(&instance.label());
-            Box::pin(async move { part.run(self.execute(&part, instance, Stage::Creation, None)).await })
+            Box::pin(async move { part.run(self.execute(&part, instance, Stage::Creation, None)).await.map(drop) })
         }));
         all(each, self.director.settings.max_threads).await
     }
@@ -132,8 +145,30 @@ impl DeployRun<'_> {
         instance: &InstancePlan,
         watch: Option<WatchTime>,
     ) -> Result<(), TaskError> {
-        self.execute(part, instance, Stage::Rest, watch).await?;
+        if let Some(configuration) = self.execute(part, instance, Stage::Rest, watch).await? {
+            self.director.store.note_configuration(&instance.id, &configuration).await?;
+        }
         Ok(self.director.store.finish_instance(&instance.id).await?)
+    }
+
+    /// Once everything runs, all jobs hear of it, if anything changed.
+    async fn post_deploy(&self, plan: &Plan) -> Result<(), TaskError> {
+        if plan.is_empty() {
+            return Ok(());
+        }
+        let each: Waiting<'_> = Box::new(plan.instances().filter(|instance| has_running_jobs(instance)).map(
+            |instance| -> BoxFuture<'_, _> {
+                Box::pin(async move {
+                    let Some(vm) = reload_one(self.director, &instance.id).await?.and_then(|present| present.vm) else {
+                        return Ok(());
+                    };
+                    let agent = self.director.agents.of(&vm);
+                    let _ = agent.run_script("post-deploy", &Default::default()).await.map_err(StepError::from)?;
+                    Ok(())
+                })
+            },
+        ));
+        all(each, self.director.settings.max_threads).await
     }
 
     async fn execute(
@@ -142,7 +177,7 @@ impl DeployRun<'_> {
         instance: &InstancePlan,
         stage: Stage,
         watch: Option<WatchTime>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<Option<String>, TaskError> {
         let Actions { creation, rest } = &instance.actions;
         // A VM made in an earlier stage is in the records only.
         let fresh;
@@ -161,8 +196,13 @@ impl DeployRun<'_> {
         if let Some(watch) = watch {
             execution = execution.watching(watch);
         }
-        execution.run(&actions, Failures::Stop).await.map_err(one_or_several)
+        execution.run(&actions, Failures::Stop).await.map_err(one_or_several)?;
+        Ok(execution.configuration())
     }
+}
+
+fn has_running_jobs(instance: &InstancePlan) -> bool {
+    instance.state == InstanceState::Started && instance.spec.as_ref().is_some_and(|spec| spec.software.is_some())
 }
 
 pub(super) fn one_or_several(mut errors: Vec<TaskError>) -> TaskError {

@@ -30,8 +30,13 @@ pub(super) async fn run(
         return Err(TaskError::Input(format!("{} was never deployed; deploy it first", present.record.name())));
     }
     let instance = plan_state_change(present, wish, drain, silent);
-    let plan =
-        Plan { deployment: deployment.to_owned(), warnings: Vec::new(), removed: vec![instance], groups: Vec::new() };
+    let plan = Plan {
+        deployment: deployment.to_owned(),
+        warnings: Vec::new(),
+        compilation: None,
+        removed: vec![instance],
+        groups: Vec::new(),
+    };
     director.store.save_plan(log.task(), &plan).await?;
     log.write(OutputKind::Debug, &plan.describe());
     let instance = &plan.removed[0];

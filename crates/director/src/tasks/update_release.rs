@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use windlass_durable::{file, kill_point};
+use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
 use windlass_release::{JobEntry, Package, Release, ReleaseManifest};
 use windlass_stemcell::digest::verify as verify_digest;
 use windlass_stemcell::download::download;
 
 use super::{TaskError, TaskLog, lock};
 use crate::Director;
-use crate::store::{JobRecord, PackageRecord, ReleaseRecord};
 
 /// Takes a tarball that was uploaded.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
@@ -266,6 +266,7 @@ async fn keep_blob(director: &Director, archive: &Path) -> Result<String, TaskEr
 
 /// Removes files that no release has: of uploads that were killed, and of releases that were deleted. The caller has the lock.
 pub(super) async fn remove_unknown_blobs(director: &Director) -> Result<(), TaskError> {
+    let _turn = director.release_files.lock().await;
     let known = director.store.release_blobs().await?;
     let folder = director.folders.releases();
     blocking(move || {

@@ -7,11 +7,13 @@
 //! One file per operation: the table first, then the functions. [`InstanceWork`] carries out a plan's actions with them.
 
 mod attach_disk;
+mod compile_package;
 mod create_disk;
 mod create_vm;
 mod delete_vm;
 mod detach_disk;
 mod migrate_disk;
+mod prepare_instance;
 mod resize_disk;
 mod set_metadata;
 mod start_instance;
@@ -23,15 +25,18 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use windlass_agent_client::Outcome;
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
 pub use attach_disk::AttachDisk;
+pub use compile_package::{CompilePackage, Dependency};
 pub use create_disk::CreateDisk;
 pub use create_vm::CreateVm;
 pub use delete_vm::DeleteVm;
 pub use detach_disk::DetachDisk;
 pub use migrate_disk::MigrateDisk;
+pub use prepare_instance::PrepareInstance;
 pub use resize_disk::ResizeDisk;
 pub use set_metadata::SetMetadata;
 pub use start_instance::StartInstance;
@@ -46,7 +51,9 @@ use crate::agent_caller::{AgentCaller, AgentsOfVms};
 use crate::clock;
 use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
+use crate::software::{SoftwareError, SoftwareSource};
 use windlass_pki::PkiError;
+use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
 /// How long an agent may take to be back: some clouds restart the VM to attach a disk.
@@ -102,6 +109,12 @@ pub enum StepError {
         #[source]
         source: Box<StepError>,
     },
+    /// the jobs or packages are not to be had
+    #[error(transparent)]
+    Software(#[from] SoftwareError),
+    /// a file that the agent made is not what it says
+    #[error("the compiled package '{package}' that the agent made cannot be taken: {why}")]
+    NotCompiled { package: String, why: String },
     /// the jobs do not run
     #[error("{instance} is not running after update, but {state}{}; see its logs", named(.failing))]
     NotRunning {
@@ -258,6 +271,8 @@ pub struct Context {
     pub task: Option<i64>,
     /// The instance.
     pub instance: Arc<InstanceIdentity>,
+    /// Where its jobs come from; none where it has none.
+    pub software: Option<Arc<dyn SoftwareSource>>,
 }
 
 /// An instance, as metadata and agents name it.
@@ -369,6 +384,42 @@ impl Context {
         let is_listed = agent.list_disk().await?.contains(disk);
         // In a container, BOSH's agent lists a disk once it is attached; only its vitals tell what is on the store.
         Ok(is_listed && agent.get_state(true).await?.has_store() != Some(false))
+    }
+
+    /// The spec that an agent prepares or applies. The files that it names are in the agent before it hears of them.
+    async fn deliver(&self, vm: &VmRecord, spec: &InstanceSpec) -> Result<Object, StepError> {
+        let instance = &self.instance;
+        let mut applied = text_entries([
+            ("deployment", instance.deployment.clone()),
+            ("name", instance.group.clone()),
+            ("id", instance.id.clone()),
+        ])
+        .collect::<Object>();
+        let others = [
+            ("index", json!(instance.index)),
+            ("az", json!(instance.az)),
+            ("networks", json!(vm.networks)),
+            ("persistent_disk", json!(spec.managed_disk().map_or(0, |disk| disk.size))),
+            ("job", json!({"name": instance.group, "template": "", "version": "", "templates": []})),
+            ("packages", json!({})),
+            ("configuration_hash", json!("")),
+        ];
+        applied.extend(others.map(|(key, value)| (key.to_owned(), value)));
+        if spec.software.is_none() {
+            return Ok(applied);
+        }
+        let source = self.software.as_ref().ok_or_else(|| self.not_on_record("software"))?;
+        let delivery = source.for_vm(spec, vm).await?;
+        let agent = self.agent(vm);
+        let state = agent.get_state(false).await?;
+        for package in &delivery.packages {
+            if !state.has_package(&package.name, &package.version, &package.digest) {
+                agent.put_blob(&package.blob, &package.path).await?;
+            }
+        }
+        agent.put_blob(&delivery.jobs.blob, &delivery.jobs.file).await?;
+        applied.extend(delivery.spec);
+        Ok(applied)
     }
 
     fn not_on_record(&self, what: impl Into<String>) -> StepError {

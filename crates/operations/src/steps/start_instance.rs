@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_agent_client::AgentState;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::InstanceSpec;
@@ -65,20 +65,8 @@ async fn ensure_mounted(op: &mut StartInstance) -> Result<(), StepError> {
 }
 
 async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
-    let instance = &op.context.instance;
-    let spec = json!({
-        "deployment": instance.deployment,
-        "name": instance.group,
-        "job": {"name": instance.group, "template": "", "version": "", "templates": []},
-        "index": instance.index,
-        "id": instance.id,
-        "az": instance.az,
-        "networks": op.vm.networks,
-        "packages": {},
-        "configuration_hash": "",
-        "persistent_disk": op.spec.managed_disk().map_or(0, |disk| disk.size),
-    });
-    Ok(op.context.agent(&op.vm).apply(&spec.as_object().cloned().unwrap_or_default()).await?)
+    let spec = op.context.deliver(&op.vm, &op.spec).await?;
+    Ok(op.context.agent(&op.vm).apply(&spec).await?)
 }
 
 async fn pre_start(op: &mut StartInstance) -> Result<(), StepError> {

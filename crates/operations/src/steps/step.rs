@@ -90,6 +90,11 @@ step_ids! {
     CompareSizes = "comparing sizes",
     RecordSize = "recording the size",
 
+    SendSource = "sending its source",
+    CompilePackage = "compiling the package",
+    FetchPackage = "fetching the compiled package",
+
+    InstallPackages = "installing packages",
     CheckDisk = "checking the disk",
     ConfigureJobs = "configuring jobs",
     PreStart = "executing pre-start",

@@ -10,8 +10,8 @@ use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
 use windlass_planning::records::{DiskRecord, VmRecord};
 
 use super::{
-    AttachDisk, Context, CreateDisk, CreateVm, DeleteVm, DetachDisk, MigrateDisk, OperationError, ResizeDisk,
-    SetMetadata, StartInstance, StepError, StopInstance, SwapVm, run,
+    AttachDisk, Context, CreateDisk, CreateVm, DeleteVm, DetachDisk, MigrateDisk, OperationError, PrepareInstance,
+    ResizeDisk, SetMetadata, StartInstance, StepError, StopInstance, SwapVm, run,
 };
 use crate::ledger::Fact;
 
@@ -56,6 +56,10 @@ impl InstanceWork {
     pub async fn act(&mut self, what: &ActionKind) -> Result<(), WorkError> {
         let context = self.context.clone();
         match what {
+            ActionKind::Prepare => {
+                let (vm, spec) = (self.vm()?, self.spec()?.clone());
+                run(&mut PrepareInstance { context, vm, spec }).await?;
+            }
             ActionKind::Stop { drain } => run(&mut StopInstance { context, vm: self.vm()?, drain: *drain }).await?,
             ActionKind::DetachDisk { disk } => {
                 let disk = self.disk(disk)?;

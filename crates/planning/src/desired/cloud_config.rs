@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use windlass_contract::Object;
 use windlass_manifest::{At, Document};
 
+use super::compilation::Compilation;
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
+use super::instance_group::VmSize;
 use super::networks::{NetworkDefinition, read_network};
 
 /// All cloud configs together.
@@ -22,7 +24,8 @@ pub struct CloudConfig {
     pub disk_types: Vec<DiskType>,
     /// Networks.
     pub networks: Vec<NetworkDefinition>,
-    compilation: bool,
+    /// How packages are compiled.
+    pub compilation: Option<Compilation>,
     /// References from one part to another, with the documents that they stand in: they may cross documents.
     references: Vec<(String, Section, Placed<String>)>,
     /// Sections with an entry that could not be read, about which "there is no such thing" would be misleading.
@@ -125,7 +128,7 @@ impl CloudConfig {
             }
         }
         if let Some(at) = root.optional("compilation") {
-            if std::mem::replace(&mut self.compilation, true) {
+            if self.compilation.is_some() {
                 root.findings().push(at.problem("another cloud config has 'compilation' already; keep it in one"));
             }
             self.read_compilation(document_name, &at, root.findings());
@@ -176,37 +179,20 @@ impl CloudConfig {
         !is_taken
     }
 
-    /// Nothing is compiled yet, but a block that could not be used later is pointed out now.
     fn read_compilation(&mut self, document_name: &str, at: &At<'_>, findings: &mut Findings) {
-        let known = [
-            "workers",
-            "network",
-            "az",
-            "reuse_compilation_vms",
-            "orphan_workers",
-            "vm_type",
-            "vm_resources",
-            "cloud_properties",
-            "vm_extensions",
-            "env",
-        ];
-        let Some(mut fields) = Fields::of(at, &known, findings) else { return };
-        fields.number("workers", 1, u32::MAX.into());
-        fields.boolean("reuse_compilation_vms");
-        fields.boolean("orphan_workers");
-        let mut references = vec![
-            (Section::Networks, fields.text("network")),
-            (Section::Azs, fields.optional_text("az")),
-            (Section::VmTypes, fields.optional_text("vm_type")),
-        ];
-        references.extend(fields.texts("vm_extensions").into_iter().map(|name| (Section::VmExtensions, Some(name))));
-        let sizes = ["vm_type", "vm_resources", "cloud_properties"];
-        if sizes.into_iter().filter(|key| fields.optional(key).is_some()).count() > 1 {
-            fields.push("give only one of 'vm_type', 'vm_resources' and 'cloud_properties'");
+        let Some(compilation) = Compilation::read(document_name, at, findings) else { return };
+        let workers = &compilation.workers;
+        let references = workers.networks.iter().map(|network| (Section::Networks, &network.name));
+        let references = references.chain(workers.azs.iter().map(|az| (Section::Azs, az)));
+        let extensions = workers.vm_extensions.iter().map(|extension| (Section::VmExtensions, extension));
+        let kinds = workers.vm_size.iter().filter_map(|size| match size {
+            VmSize::Type(name) => Some((Section::VmTypes, name)),
+            VmSize::Resources(_) | VmSize::Properties(_) => None,
+        });
+        for (section, name) in references.chain(extensions).chain(kinds) {
+            self.references.push((document_name.to_owned(), section, name.clone()));
         }
-        for (section, name) in references {
-            self.references.extend(name.map(|name| (document_name.to_owned(), section, name)));
-        }
+        self.compilation = Some(compilation);
     }
 
     /// Checks what one part says about another, once all configs were read.

@@ -5,7 +5,8 @@ use windlass_manifest::{At, Document};
 
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
-use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group, warn_of_properties};
+use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group};
+use super::jobs::{ReleaseReference, read_release};
 use super::runtime_config::{Addon, read_addon};
 use super::stemcells::StemcellReference;
 use super::update::{UpdateSettings, read_update};
@@ -16,6 +17,10 @@ use super::variables::read_variables;
 pub struct DeploymentManifest {
     /// Name.
     pub name: Option<Placed<String>>,
+    /// Releases that its jobs are of.
+    pub releases: Vec<ReleaseReference>,
+    /// Whether all of them could be read; if not, one that is missing here may be there.
+    pub knows_all_releases: bool,
     /// Stemcells by alias.
     pub stemcells: Vec<StemcellReference>,
     /// Whether all of them could be read; if not, an alias that is missing here may be there.
@@ -26,6 +31,8 @@ pub struct DeploymentManifest {
     pub addons: Vec<Addon>,
     /// For the clouds.
     pub tags: Object,
+    /// For jobs that have none of their own.
+    pub properties: Object,
 }
 
 /// Names that mean the same in DNS.
@@ -66,8 +73,8 @@ const FEATURES: [(&str, Option<&str>); 8] = [
     ("use_link_dns_names", Some("there is no DNS of jobs yet")),
     ("randomize_az_placement", Some("plans are reproducible, so zones are never chosen at random")),
     ("converge_variables", Some("there is no config server")),
-    ("use_tmpfs_config", Some("there are no jobs yet")),
-    ("use_tmpfs_job_config", Some("there are no jobs yet")),
+    ("use_tmpfs_config", Some("jobs are kept on the ephemeral disk")),
+    ("use_tmpfs_job_config", Some("jobs are kept on the ephemeral disk")),
     ("redact_links", Some("there are no links yet")),
 ];
 
@@ -76,21 +83,24 @@ impl DeploymentManifest {
     pub fn read(document: &Document, findings: &mut Findings) -> Self {
         let mut manifest = Self {
             name: None,
+            releases: Vec::new(),
+            knows_all_releases: false,
             stemcells: Vec::new(),
             knows_all_stemcells: false,
             groups: Vec::new(),
             addons: Vec::new(),
             tags: Object::new(),
+            properties: Object::new(),
         };
         let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
         let Some(mut root) = Fields::of(&document.root(), &known, findings) else { return manifest };
         for (key, why) in GONE {
             root.refuse(key, why);
         }
-        if let Some(release) = root.list("releases").first() {
-            root.findings().push(release.problem("this director cannot run releases yet; remove it"));
-        }
-        warn_of_properties(&mut root);
+        let listed = root.list("releases");
+        manifest.releases = listed.iter().filter_map(|release| read_release(release, root.findings())).collect();
+        manifest.knows_all_releases = manifest.releases.len() == listed.len();
+        manifest.properties = root.object("properties");
         manifest.name = root.name();
         manifest.tags = root.object("tags");
         for at in root.list("addons") {
@@ -203,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_releases_are_refused_with_their_line() {
-        let (_, findings) =
-            read(&format!("{GOOD}  jobs: [{{name: redis, release: r}}]\nreleases: [{{name: r, version: 1}}]\n"));
+    fn jobs_and_releases_are_read_and_links_are_refused_with_their_line() {
+        let (manifest, findings) = read(&format!(
+            "{GOOD}  jobs: [{{name: redis, release: r, properties: {{port: 1}}}}, {{name: x, release: r, consumes: {{a: {{from: b}}}}}}]\nreleases: [{{name: r, version: 1}}]\n"
+        ));
         let problems = findings.to_string();
-        assert!(problems.contains("instance_groups[0].jobs[0]: this director cannot run jobs yet"), "{problems}");
-        assert!(
-            problems.contains("releases[0]: this director cannot run releases yet; remove it (line 12)"),
-            "{problems}"
-        );
+        assert!(problems.contains("instance_groups[0].jobs[1].consumes: this director has no links yet"), "{problems}");
+        assert_eq!(problems.lines().count(), 1, "{problems}");
+        assert_eq!(manifest.releases[0].version.value, "1");
+        assert_eq!(manifest.groups[0].jobs[0].properties.as_ref().unwrap()["port"], 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use windlass_manifest::At;
 use super::cloud_config::LARGEST_DISK;
 use super::fields::{Fields, number};
 use super::findings::{Findings, Place, Placed};
+use super::jobs::{JobReference, read_job};
 use super::networks::read_ranges;
 use super::update::{UpdateSettings, read_update};
 use super::{AddressRange, VmStrategy};
@@ -44,6 +45,10 @@ pub struct InstanceGroup {
     pub migrated_from: Vec<MigratedFrom>,
     /// For the clouds.
     pub tags: Object,
+    /// What runs on it, in its order.
+    pub jobs: Vec<JobReference>,
+    /// For jobs that have none of their own.
+    pub properties: Object,
 }
 
 /// The size of a VM.
@@ -53,6 +58,8 @@ pub enum VmSize {
     Type(Placed<String>),
     /// By what it needs; the CPI says what that means.
     Resources(VmResources),
+    /// By what only the cloud understands.
+    Properties(Object),
 }
 
 /// A persistent disk.
@@ -155,10 +162,8 @@ pub(super) fn read_group(at: &At<'_>, otherwise: UpdateSettings, findings: &mut 
     for (key, why) in GONE {
         fields.refuse(key, why);
     }
-    if let Some(job) = fields.list("jobs").first() {
-        fields.findings().push(job.problem("this director cannot run jobs yet; remove it"));
-    }
-    warn_of_properties(&mut fields);
+    let jobs = fields.list("jobs").iter().filter_map(|job| read_job(job, fields.findings())).collect();
+    let properties = fields.object("properties");
     let name = fields.name();
     let azs = fields.texts("azs");
     if fields.optional("azs").is_some_and(|at| at.list().is_ok_and(|list| list.is_empty())) {
@@ -186,32 +191,19 @@ pub(super) fn read_group(at: &At<'_>, otherwise: UpdateSettings, findings: &mut 
         lifecycle: fields.word("lifecycle", &lifecycles).unwrap_or_default(),
         migrated_from: migrated_from(&mut fields),
         tags: fields.object("tags"),
+        jobs,
+        properties,
         azs,
         name: name?.value,
     };
     Some(group)
 }
 
-/// The old home of properties; without jobs they mean nothing.
-pub(super) fn warn_of_properties(fields: &mut Fields<'_, '_>) {
-    if let Some(at) = fields.optional("properties") {
-        fields.findings().warn(at.problem("properties outside of jobs have no effect"));
-    }
-}
-
 fn vm_size(fields: &mut Fields<'_, '_>) -> Option<VmSize> {
     let (kind, resources) = (fields.optional("vm_type"), fields.optional("vm_resources"));
     match (kind, resources) {
         (Some(_), None) => fields.optional_text("vm_type").map(VmSize::Type),
-        (None, Some(at)) => {
-            let mut resources = Fields::of(&at, &["cpu", "ram", "ephemeral_disk_size"], fields.findings())?;
-            let (cpu, ram, disk) = (
-                resources.number("cpu", 1, MOST_CPUS),
-                resources.number("ram", 1, LARGEST_DISK),
-                resources.number("ephemeral_disk_size", 1, LARGEST_DISK),
-            );
-            Some(VmSize::Resources(VmResources { cpu: cpu?, ram: MiB(ram?), ephemeral_disk_size: MiB(disk?) }))
-        }
+        (None, Some(at)) => vm_resources(&at, fields.findings()).map(VmSize::Resources),
         (None, None) => {
             fields.push("needs 'vm_type' or 'vm_resources'");
             None
@@ -221,6 +213,16 @@ fn vm_size(fields: &mut Fields<'_, '_>) -> Option<VmSize> {
             None
         }
     }
+}
+
+pub(super) fn vm_resources(at: &At<'_>, findings: &mut Findings) -> Option<VmResources> {
+    let mut resources = Fields::of(at, &["cpu", "ram", "ephemeral_disk_size"], findings)?;
+    let (cpu, ram, disk) = (
+        resources.number("cpu", 1, MOST_CPUS),
+        resources.number("ram", 1, LARGEST_DISK),
+        resources.number("ephemeral_disk_size", 1, LARGEST_DISK),
+    );
+    Some(VmResources { cpu: cpu?, ram: MiB(ram?), ephemeral_disk_size: MiB(disk?) })
 }
 
 fn disks(fields: &mut Fields<'_, '_>) -> Vec<WantedDisk> {

@@ -6,13 +6,16 @@
 
 mod addresses;
 mod cloud_config;
+mod compilation;
 mod configs;
 mod cpi_config;
 mod deployment;
 mod instance_group;
+mod jobs;
 mod networks;
 mod resolve;
 mod runtime_config;
+mod software;
 mod stemcells;
 mod update;
 mod variables;
@@ -22,12 +25,14 @@ mod tests;
 
 pub use addresses::AddressRange;
 pub use cloud_config::{Az, CloudConfig, DiskType, Section, VmType};
+pub use compilation::Compilation;
 pub use configs::Configs;
 pub use cpi_config::{CpiConfig, CpiEntry};
 pub use deployment::{DeploymentManifest, canonical};
 pub use instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, MigratedFrom, VmSize, WantedDisk};
+pub use jobs::{JobReference, ReleaseReference};
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
-pub use resolve::{Desired, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
+pub use resolve::{Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
 pub use runtime_config::{Addon, Candidate, RuntimeConfig};
 pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
 pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};

@@ -10,11 +10,13 @@ use super::findings::{Findings, Place, Placed};
 use super::instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, VmSize};
 use super::networks::{NetworkDefinition, NetworkPlacement};
 use super::runtime_config::Candidate;
+use super::software::Releases;
 use super::stemcells::StemcellChoice;
 use super::update::{UpdateSettings, VmStrategy};
 use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig};
-use crate::plan::DiskSpec;
-use crate::records::StemcellRecord;
+use crate::records::{ReleaseRecord, StemcellRecord};
+use crate::software::Software;
+use crate::spec::DiskSpec;
 
 /// All documents, and the stemcells that were uploaded.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +31,8 @@ pub struct Wanted<'a> {
     pub cpis: &'a CpiConfig,
     /// In every cloud.
     pub stemcells: &'a [StemcellRecord],
+    /// With their jobs and packages.
+    pub releases: &'a [ReleaseRecord],
 }
 
 /// A deployment in which every name means something.
@@ -40,6 +44,10 @@ pub struct Desired {
     pub groups: Vec<DesiredGroup>,
     /// Ids of the stemcells in use.
     pub stemcells: Vec<i64>,
+    /// Ids of the versions of releases in use.
+    pub releases: Vec<i64>,
+    /// How packages are compiled; none if the cloud config does not say.
+    pub compilation: Option<DesiredCompilation>,
     /// Names of CPIs, each with the earlier names of the same one.
     pub cpi_names: Vec<Vec<String>>,
 }
@@ -77,6 +85,19 @@ pub struct DesiredGroup {
     pub lifecycle: Lifecycle,
     /// Groups that it takes over, each with the zone of instances that have none.
     pub migrated_from: Vec<(String, Option<String>)>,
+    /// What runs on it.
+    pub software: Option<Software>,
+}
+
+/// The VMs that packages are compiled on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DesiredCompilation {
+    /// Whether a worker compiles several packages on one VM.
+    pub reuse_vms: bool,
+    /// The workers; they have the stemcell of those who need the package.
+    pub workers: DesiredGroup,
+    /// Every stemcell of the manifest in every cloud.
+    pub stemcells: Vec<StemcellChoice>,
 }
 
 /// Where instances may be.
@@ -130,7 +151,8 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
             }
         }
     }
-    let resolver = Resolver { wanted, chosen };
+    let releases = Releases::choose(wanted.manifest, wanted.releases, findings);
+    let resolver = Resolver { wanted, chosen, releases };
     let groups: Vec<_> = wanted.manifest.groups.iter().filter_map(|group| resolver.group(group, findings)).collect();
     resolver.refuse_addons(&groups, findings);
     let mut stemcells: Vec<i64> =
@@ -140,7 +162,12 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     let names = |entry: &super::CpiEntry| {
         std::iter::once(entry.name.clone()).chain(entry.migrated_from.iter().cloned()).collect()
     };
+    // Without jobs nothing is compiled, so it does not matter whether it could be.
+    let has_jobs = wanted.manifest.groups.iter().any(|group| !group.jobs.is_empty());
+    let compilation = has_jobs.then(|| resolver.compilation(findings)).flatten();
     Desired {
+        releases: resolver.releases.ids(),
+        compilation,
         deployment: wanted.manifest.name.as_ref().map(|name| name.value.clone()).unwrap_or_default(),
         groups,
         stemcells,
@@ -158,7 +185,8 @@ impl Desired {
     /// What CPIs have to calculate before there can be a plan.
     pub fn resources(&self) -> Vec<(&str, VmResources)> {
         let mut needed = Vec::new();
-        for group in &self.groups {
+        let workers = self.compilation.iter().map(|compilation| &compilation.workers);
+        for group in self.groups.iter().chain(workers) {
             let DesiredSize::Resources(resources) = group.vm_size else { continue };
             for zone in &group.zones {
                 let question = (zone.cpi.as_str(), resources);
@@ -175,6 +203,7 @@ struct Resolver<'a> {
     wanted: Wanted<'a>,
     /// Stemcells by alias; none for an alias that means no stemcell.
     chosen: Vec<(&'a str, Vec<StemcellChoice>)>,
+    releases: Releases<'a>,
 }
 
 impl Resolver<'_> {
@@ -186,6 +215,7 @@ impl Resolver<'_> {
         let disks = self.disks(group, findings);
         let networks = self.networks(group, findings);
         let stemcells = self.stemcells(group, &zones, findings);
+        let software = self.releases.software(group, findings);
         for az in group.migrated_from.iter().filter_map(|from| from.az.as_ref()) {
             self.wanted.cloud.find(Section::Azs, az, findings);
         }
@@ -223,6 +253,39 @@ impl Resolver<'_> {
                 .iter()
                 .map(|from| (from.name.value.clone(), from.az.as_ref().map(|az| az.value.clone())))
                 .collect(),
+            software,
+        })
+    }
+
+    /// The workers are looked up like a group; what is wrong with them is the cloud config's.
+    fn compilation(&self, findings: &mut Findings) -> Option<DesiredCompilation> {
+        let compilation = self.wanted.cloud.compilation.as_ref()?;
+        let workers = &compilation.workers;
+        findings.begin(compilation.document.clone());
+        let (zones, vm_size) = (self.zones(workers, findings), self.vm_size(workers, findings));
+        let (vm_extensions, networks) = (self.vm_extensions(workers, findings), self.networks(workers, findings));
+        findings.begin("");
+        Some(DesiredCompilation {
+            reuse_vms: compilation.reuse_vms,
+            workers: DesiredGroup {
+                name: workers.name.clone(),
+                place: workers.place.clone(),
+                instances: workers.instances?,
+                zones,
+                vm_size: vm_size?,
+                vm_extensions,
+                stemcells: Vec::new(),
+                disks: Vec::new(),
+                networks,
+                env: workers.env.clone(),
+                tags: self.wanted.runtime.tags.clone(),
+                update: workers.update,
+                strategy: VmStrategy::DeleteCreate,
+                lifecycle: Lifecycle::Service,
+                migrated_from: Vec::new(),
+                software: None,
+            },
+            stemcells: self.chosen.iter().flat_map(|(_, choices)| choices.iter().cloned()).collect(),
         })
     }
 
@@ -259,6 +322,9 @@ impl Resolver<'_> {
     fn vm_size(&self, group: &InstanceGroup, findings: &mut Findings) -> Option<DesiredSize> {
         match group.vm_size.as_ref()? {
             VmSize::Resources(resources) => Some(DesiredSize::Resources(*resources)),
+            VmSize::Properties(cloud_properties) => {
+                Some(DesiredSize::Type { name: String::new(), cloud_properties: cloud_properties.clone() })
+            }
             VmSize::Type(name) => {
                 self.wanted.cloud.find(Section::VmTypes, name, findings);
                 let found = self.wanted.cloud.vm_types.iter().find(|vm_type| vm_type.name == name.value)?;
@@ -393,7 +459,7 @@ impl Resolver<'_> {
             if let Some(group) = groups.iter().find(applies) {
                 findings.begin(document);
                 findings.push(addon.name.problem(format!(
-                    "the addon '{}' has jobs for the group '{}', and this director cannot run jobs yet; \
+                    "the addon '{}' has jobs for the group '{}', and this director cannot run jobs of addons yet; \
                      remove it, or exclude the group",
                     addon.name.value, group.name
                 )));

@@ -59,7 +59,8 @@ fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecor
     let mut findings = Findings::new();
     let manifest = DeploymentManifest::read(&Document::parse(manifest).unwrap(), &mut findings);
     let Configs { cloud, runtime, cpis } = Configs::read(configs, &mut findings);
-    let wanted = Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells };
+    let wanted =
+        Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells, releases: &[] };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)
 }

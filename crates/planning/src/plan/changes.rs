@@ -147,6 +147,7 @@ fn changed_keys(before: &Object, after: &Object) -> String {
 
 const UNRESPONSIVE: &str = "its agent does not answer";
 const ASKED_FOR: &str = "it was asked for";
+const UNFINISHED: &str = "its last update did not finish";
 
 /// An agent that is in the way of a plan.
 pub(super) fn obstacle(present: &CurrentInstance, fix: bool) -> Option<String> {
@@ -181,6 +182,18 @@ pub(super) struct Goal<'a> {
     pub(super) restart: bool,
     /// Whether its disks are copied to new ones without another reason.
     pub(super) renew_disks: bool,
+    /// Why its jobs are stopped and started again.
+    pub(super) software: Option<String>,
+}
+
+impl Goal<'_> {
+    /// An update that did not finish may have left the jobs of any version running.
+    fn why_jobs_restart(&self, present: &CurrentInstance) -> Option<String> {
+        let has_jobs = |spec: &InstanceSpec| spec.software.is_some();
+        let had_jobs = present.record.spec.as_ref().is_some_and(has_jobs);
+        let is_unfinished = !present.record.converged && (had_jobs || has_jobs(self.spec));
+        self.software.clone().or_else(|| is_unfinished.then(|| UNFINISHED.to_owned()))
+    }
 }
 
 /// Whether nothing runs on it since it was stopped.
@@ -252,11 +265,15 @@ pub(super) fn changes(present: &CurrentInstance, goal: &Goal<'_>) -> Result<Vec<
         }
         let touches_data = actions.iter().find(|action| action.what.touches_data(present));
         let asked_for = goal.restart.then(|| ASKED_FOR.to_owned());
-        if let Some(reason) = touches_data.map(|action| action.reason.clone()).or(asked_for)
+        let reason = touches_data.map(|action| action.reason.clone());
+        if let Some(reason) = reason.or_else(|| goal.why_jobs_restart(present)).or(asked_for)
             && present.vm.as_ref().is_some_and(|vm| vm.ready)
             && !is_at_rest(present)
         {
-            actions.insert(0, stop(goal.drain, reason));
+            actions.insert(0, stop(goal.drain, reason.clone()));
+            if goal.spec.software.is_some() {
+                actions.insert(0, action(ActionKind::Prepare, reason));
+            }
         }
     }
     if goal.state == InstanceState::Started {
@@ -276,7 +293,7 @@ fn why_start(present: &CurrentInstance, goal: &Goal<'_>, actions: &[Action]) -> 
     } else if goal.restart {
         Some(ASKED_FOR)
     } else if !record.converged {
-        Some("its last update did not finish")
+        Some(UNFINISHED)
     } else {
         None
     }
@@ -294,7 +311,7 @@ fn why_rename(present: &CurrentInstance, group: &str, spec: &InstanceSpec) -> Op
     let has_tags = !spec.tags.is_empty() || before.is_some_and(|tags| !tags.is_empty());
     (!is_told && has_tags).then(|| match before {
         Some(before) if before != &spec.tags => format!("its tags change ({})", changed_keys(before, &spec.tags)),
-        _ => "its last update did not finish".to_owned(),
+        _ => UNFINISHED.to_owned(),
     })
 }
 

@@ -3,32 +3,35 @@
 //! [`plan`] is a pure function of what is wanted and what is. A deploy shows its plan, stores it and carries out exactly
 //! that. Planning a deployment that is where it should be gives an empty plan.
 //!
+//! - [`compilation`]: which packages have to be compiled before, and where.
 //! - [`placement`]: which instances stay, which go, and in which zones new ones are made.
 //! - [`addresses`]: which addresses they get.
 //! - [`changes`]: what has to be done to one instance, and why.
+//! - [`software_change`]: why jobs are stopped and started again.
 //! - [`state_change`]: what the operator asks of single instances.
 //! - [`planner`]: all of them together, group by group.
 
 mod actions;
 mod addresses;
 mod changes;
+mod compilation;
 mod placement;
 mod planner;
+mod software_change;
 mod state_change;
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
-use windlass_contract::network::NetworkKind;
-use windlass_contract::{DiskCid, Networks, Object, StemcellCid, VmCid};
+use windlass_contract::{DiskCid, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
-use crate::records::{DiskRecord, InstanceRecord, InstanceState, StemcellOfVm};
+use crate::records::{DiskRecord, InstanceRecord, InstanceState};
+pub use crate::spec::{DiskSpec, InstanceSpec, reserved_addresses};
 
 #[cfg(test)]
 mod tests;
 
 pub use actions::Actions;
+pub use compilation::{CompilationPlan, PackageToCompile, is_compilation_group};
 pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, plan, plan_deletion};
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
@@ -40,6 +43,9 @@ pub struct Plan {
     /// What the operator should look at; nothing that stops the deploy.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What is compiled, and where; none if everything is compiled already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compilation: Option<CompilationPlan>,
     /// Instances that go away, first.
     pub removed: Vec<InstancePlan>,
     /// Instances that are wanted, by group in the order of the manifest.
@@ -133,6 +139,8 @@ pub struct Action {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum ActionKind {
+    /// Install what it will run while the old version still runs.
+    Prepare,
     /// Stop what runs on it.
     Stop {
         /// Whether its jobs are drained before.
@@ -213,6 +221,7 @@ impl ActionKind {
     /// For people.
     pub fn describe(&self) -> String {
         match self {
+            Self::Prepare => "install packages".to_owned(),
             Self::Stop { drain: true } => "stop".to_owned(),
             Self::Stop { drain: false } => "stop without draining".to_owned(),
             Self::DetachDisk { disk } => format!("detach disk {disk}"),
@@ -246,67 +255,6 @@ fn quoted(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" '{name}'") }
 }
 
-/// What an instance shall be, completely.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct InstanceSpec {
-    /// The CPI that serves its zone.
-    pub cpi: String,
-    /// The stemcell in that cloud.
-    pub stemcell_cid: StemcellCid,
-    /// The stemcell.
-    pub stemcell: StemcellOfVm,
-    /// The name of the VM's type; none for one that is sized by what it needs.
-    pub vm_type: Option<String>,
-    /// Zone, type and extensions together.
-    pub cloud_properties: Object,
-    /// With addresses, where the director chooses them.
-    pub networks: Networks,
-    /// Its persistent disks.
-    #[serde(default)]
-    pub disks: Vec<DiskSpec>,
-    /// For the agent, without what the director adds.
-    pub env: Object,
-    /// For the clouds.
-    pub tags: Object,
-}
-
-/// What a disk shall be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DiskSpec {
-    /// Empty for the one that the agent mounts by itself.
-    #[serde(default)]
-    pub name: String,
-    /// In MiB.
-    pub size: u64,
-    /// What only the cloud understands.
-    pub cloud_properties: Object,
-}
-
-impl InstanceSpec {
-    /// The disk that the agent mounts by itself.
-    pub fn managed_disk(&self) -> Option<&DiskSpec> {
-        self.disk("")
-    }
-
-    /// A disk by name.
-    pub fn disk(&self, name: &str) -> Option<&DiskSpec> {
-        self.disks.iter().find(|disk| disk.name == name)
-    }
-
-    /// Addresses that the director chose, with their networks.
-    pub fn reserved_addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
-        reserved_addresses(&self.networks)
-    }
-}
-
-/// Addresses that a director chose, with their networks.
-pub fn reserved_addresses(networks: &Networks) -> impl Iterator<Item = (&str, IpAddr)> {
-    networks
-        .iter()
-        .filter(|(_, network)| network.kind != NetworkKind::Dynamic)
-        .filter_map(|(name, network)| Some((name.as_str(), network.ip.as_ref()?.parse().ok()?)))
-}
-
 impl InstancePlan {
     /// `group/uuid (index)`, as tasks name it.
     pub fn label(&self) -> String {
@@ -317,7 +265,9 @@ impl InstancePlan {
 impl Plan {
     /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.instances().all(|instance| instance.actions.is_empty())
+        self.removed.is_empty()
+            && self.compilation.is_none()
+            && self.instances().all(|instance| instance.actions.is_empty())
     }
 
     /// All wanted instances.
@@ -338,6 +288,9 @@ impl Plan {
             return text;
         }
         text.push_str(&format!("{}\n", self.deployment));
+        for package in self.compilation.iter().flat_map(|compilation| &compilation.packages) {
+            text.push_str(&format!("  compile {}: {}\n", package.label(), package.reason()));
+        }
         for instance in self.removed.iter().chain(self.instances()) {
             if instance.actions.is_empty() {
                 continue;

@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use windlass_contract::Object;
 use windlass_contract::cpi::methods::VmResources;
+use windlass_contract::network::NetworkKind;
+use windlass_contract::{Networks, Object};
 
 use super::addresses::{Addresses, Tenant};
 use super::changes::{Fate, Goal, changes, fate, new_instance, obstacle, removal, resting, rests};
+use super::compilation::{self, CompilationPlan, is_compilation_group};
 use super::placement::{Present, Seat, place};
+use super::software_change::why_other_software;
 use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
 use crate::desired::{Count, Desired, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
-use crate::records::{DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
+use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
+use crate::software::{Software, SoftwareOfInstance, TemplateInstance, Templates};
 
 /// What is, as far as the director knows.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +26,10 @@ pub struct Current {
     pub addresses: BTreeMap<IpAddr, String>,
     /// What CPIs answered to [`Desired::resources`].
     pub calculated: Calculated,
+    /// What runs on the instances now, by its digest.
+    pub software: BTreeMap<String, Software>,
+    /// Packages that were compiled.
+    pub compiled: BTreeSet<CompilationKey>,
 }
 
 /// Cloud properties that CPIs calculated.
@@ -95,6 +103,7 @@ pub fn plan(
     desired: &Desired,
     current: &Current,
     options: &PlanOptions,
+    templates: &dyn Templates,
     new_id: &mut dyn FnMut() -> String,
     findings: &mut Findings,
 ) -> Plan {
@@ -103,8 +112,14 @@ pub fn plan(
     for instance in &current.instances {
         by_group.entry(&instance.record.group).or_default().push(instance);
     }
-    let mut planner =
-        Planner { desired, current, options, addresses: Addresses::new(current.addresses.clone()), findings };
+    let mut planner = Planner {
+        desired,
+        current,
+        options,
+        templates,
+        addresses: Addresses::new(current.addresses.clone()),
+        findings,
+    };
     let mut removed = Vec::new();
     let mut groups = Vec::new();
     let mut wanted = BTreeSet::new();
@@ -125,9 +140,14 @@ pub fn plan(
         if let Some(message) = protected(instance).or_else(|| obstacle(instance, options.fix)) {
             planner.findings.say(message);
         }
-        removed.push(removal(instance, "its group is not in the manifest", options));
+        let reason = match is_compilation_group(&instance.record.group) {
+            true => "it compiled packages for an earlier deploy",
+            false => "its group is not in the manifest",
+        };
+        removed.push(removal(instance, reason, options));
     }
-    Plan { deployment: desired.deployment.clone(), warnings: Vec::new(), removed, groups }
+    let compilation = planner.compilation(new_id);
+    Plan { deployment: desired.deployment.clone(), warnings: Vec::new(), compilation, removed, groups }
 }
 
 /// Plans the end of a deployment.
@@ -135,13 +155,14 @@ pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
     let options = PlanOptions::default();
     let removed =
         current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", &options)).collect();
-    Plan { deployment: deployment.to_owned(), warnings: Vec::new(), removed, groups: Vec::new() }
+    Plan { deployment: deployment.to_owned(), warnings: Vec::new(), compilation: None, removed, groups: Vec::new() }
 }
 
 struct Planner<'a, 'f> {
     desired: &'a Desired,
     current: &'a Current,
     options: &'a PlanOptions,
+    templates: &'a dyn Templates,
     addresses: Addresses,
     findings: &'f mut Findings,
 }
@@ -156,6 +177,56 @@ impl<'a> Planner<'a, '_> {
             self.problem(group, message);
         }
         removal(instance, reason, self.options)
+    }
+
+    /// What has to be compiled. The workers get their addresses after everybody else.
+    fn compilation(&mut self, new_id: &mut dyn FnMut() -> String) -> Option<CompilationPlan> {
+        let packages = compilation::missing(self.desired, &self.current.compiled);
+        let first = packages.first()?;
+        let Some(compilation) = &self.desired.compilation else {
+            let names: Vec<_> = packages.iter().map(|package| package.package.name.as_str()).collect();
+            self.findings.say(format!(
+                "packages have to be compiled ({}), and the cloud config does not say where; \
+                 add 'compilation' with 'workers' and 'network' to it",
+                names.join(", ")
+            ));
+            return None;
+        };
+        let mut stemcells = vec![(first.stemcell.as_str(), first.version.as_str())];
+        for package in &packages {
+            let stemcell = (package.stemcell.as_str(), package.version.as_str());
+            if !stemcells.contains(&stemcell) {
+                stemcells.push(stemcell);
+            }
+        }
+        let mut workers = Vec::new();
+        for stemcell in stemcells {
+            let group = compilation::workers(compilation, &packages, stemcell, &new_id());
+            for index in 0..group.instances {
+                match self.worker(&group, index, new_id()) {
+                    Ok(worker) => workers.push(worker),
+                    // One is enough.
+                    Err(_) if index > 0 => break,
+                    Err(message) => {
+                        self.findings.say(format!("packages cannot be compiled: {message}"));
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(CompilationPlan { reuse_vms: compilation.reuse_vms, packages, workers })
+    }
+
+    fn worker(&mut self, group: &DesiredGroup, index: usize, id: String) -> Result<InstancePlan, String> {
+        let zone = group.zones.first().ok_or("its az is not in the cloud config")?;
+        let holder = format!("{}/{}/{id}", self.desired.deployment, group.name);
+        let tenant = Tenant { holder: &holder, zone, statics: &BTreeMap::new(), present: None };
+        let networks = self.addresses.assign(group, &tenant)?;
+        let spec = Some(self.spec(group, zone, networks)?);
+        let index = i64::try_from(index).unwrap_or(i64::MAX);
+        let (group, az) = (group.name.clone(), zone.az.clone());
+        let state = InstanceState::Started;
+        Ok(InstancePlan { id, group, index, az, bootstrap: index == 0, state, spec, actions: Vec::new().into() })
     }
 
     /// The instances of a group, and of those that it takes over.
@@ -238,7 +309,7 @@ impl<'a> Planner<'a, '_> {
                 (present.record.spec.clone(), Vec::new())
             }
             Some(present) if rests(present, state) => self.resting(group, present, state),
-            _ => self.updated(group, seat, state, wish)?,
+            _ => self.updated(group, seat, (state, bootstrap), wish)?,
         };
         Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions: actions.into() })
     }
@@ -261,16 +332,30 @@ impl<'a> Planner<'a, '_> {
         &mut self,
         group: &DesiredGroup,
         seat: Seat<'_>,
-        state: InstanceState,
+        (state, bootstrap): (InstanceState, bool),
         wish: Option<Wish>,
     ) -> Result<(Option<InstanceSpec>, Vec<Action>), String> {
-        let Seat { id, zone, present, statics, .. } = seat;
+        let Seat { id, index, zone, present, statics } = seat;
         let before = present.and_then(|present| present.record.spec.as_ref());
         let recorded_group = present.map_or(&group.name, |present| &present.record.group);
         let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
         let tenant = Tenant { holder: &holder, zone, statics: &statics, present: before.map(|spec| &spec.networks) };
         let networks = self.addresses.assign(group, &tenant)?;
         let mut spec = self.spec(group, zone, networks)?;
+        // The cloud has chosen addresses for a VM that is there, which templates see.
+        let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
+        let seen = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
+        let instance = TemplateInstance {
+            deployment: &self.desired.deployment,
+            group: &group.name,
+            index,
+            id: &id,
+            az: zone.az.as_deref(),
+            bootstrap,
+            networks: &seen,
+            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+        };
+        spec.software = self.software(group, &instance)?;
         // An errand's VM is made when it is run.
         if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) {
             return Ok((Some(spec), Vec::new()));
@@ -289,6 +374,7 @@ impl<'a> Planner<'a, '_> {
             spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
         }
         let goal = Goal {
+            software: why_other_software(&self.current.software, present, group, &spec),
             desired: self.desired,
             group: &group.name,
             spec: &spec,
@@ -344,8 +430,31 @@ impl<'a> Planner<'a, '_> {
             disks: group.disks.clone(),
             env: group.env.clone(),
             tags: group.tags.clone(),
+            software: None,
         })
     }
+
+    fn software(
+        &self,
+        group: &DesiredGroup,
+        instance: &TemplateInstance<'_>,
+    ) -> Result<Option<SoftwareOfInstance>, String> {
+        let Some(software) = &group.software else { return Ok(None) };
+        let configuration_hash = self.templates.configuration_hash(software, instance)?;
+        Ok(Some(SoftwareOfInstance { digest: software.digest(), configuration_hash }))
+    }
+}
+
+/// The networks as they are planned, with the addresses that the cloud chose for the VM.
+fn with_addresses(planned: &Networks, on_vm: &Networks) -> Networks {
+    let mut networks = planned.clone();
+    for (name, network) in &mut networks {
+        let Some(known) = on_vm.get(name).filter(|_| network.kind == NetworkKind::Dynamic) else { continue };
+        network.ip = network.ip.take().or_else(|| known.ip.clone());
+        network.netmask = network.netmask.take().or_else(|| known.netmask.clone());
+        network.gateway = network.gateway.take().or_else(|| known.gateway.clone());
+    }
+    networks
 }
 
 /// Why an instance cannot be changed that the operator wants to be left alone.

@@ -8,10 +8,14 @@ use proptest::prelude::*;
 use windlass_contract::{AgentId, ApiVersion, Secret};
 use windlass_manifest::Document;
 
+use windlass_contract::StemcellCid;
+use windlass_contract::network::NetworkKind;
+
 use super::*;
 use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, Wanted, resolve};
 use crate::records::{ConfigRecord, InstanceRecord, InstanceState, StemcellRecord, VmRecord};
 
+mod jobs;
 mod mutated;
 mod states;
 
@@ -133,7 +137,15 @@ fn read(cloud: &str, manifest: &Document) -> (Desired, Findings) {
         deployments: Vec::new(),
     };
     let stemcells = [stemcell("1", 1), stemcell("1.10", 2), stemcell("1.9", 3)];
-    let wanted = Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells: &stemcells };
+    let releases = [jobs::release("1"), jobs::release("2")];
+    let wanted = Wanted {
+        manifest: &manifest,
+        cloud: &cloud,
+        runtime: &runtime,
+        cpis: &cpis,
+        stemcells: &stemcells,
+        releases: &releases,
+    };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)
 }
@@ -174,6 +186,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
         for action in instance.actions.iter() {
             assert!(!action.reason.is_empty(), "every action has its reason");
             match &action.what {
+                ActionKind::Prepare => {}
                 ActionKind::DeleteVm { vm: cid } => {
                     assert_eq!(vm.as_ref().map(|vm| &vm.cid), Some(cid));
                     vm = None;
@@ -287,7 +300,7 @@ fn nothing() -> Current {
 
 fn attempt(desired: &Desired, current: &Current, options: &PlanOptions) -> Result<Plan, String> {
     let mut findings = Findings::new();
-    let plan = plan(desired, current, options, &mut ids(current), &mut findings);
+    let plan = plan(desired, current, options, &jobs::Hashed, &mut ids(current), &mut findings);
     if findings.is_clean() { Ok(plan) } else { Err(findings.to_string()) }
 }
 
@@ -437,6 +450,7 @@ fn whats(plan: &Plan) -> Vec<&'static str> {
     plan.instances()
         .flat_map(|instance| instance.actions.iter())
         .map(|action| match action.what {
+            ActionKind::Prepare => "prepare",
             ActionKind::Stop { .. } => "stop",
             ActionKind::DetachDisk { .. } => "detach",
             ActionKind::DeleteVm { .. } => "delete",

@@ -1,7 +1,6 @@
 use windlass_contract::{AgentId, Networks, Object, Secret};
 
 use super::*;
-use crate::plan::Calculated;
 use crate::records::{InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 
 fn current(vm: Option<&str>) -> Current {
@@ -46,7 +45,7 @@ fn current(vm: Option<&str>) -> Current {
         hint: None,
     };
     let instance = CurrentInstance { vm, spare: None, disks: vec![disk], unresponsive: false, record };
-    Current { instances: vec![instance], addresses: Default::default(), calculated: Calculated::default() }
+    Current { instances: vec![instance], ..Current::default() }
 }
 
 /// Clients choose by these words, and scripts look for these descriptions.

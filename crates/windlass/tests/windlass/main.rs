@@ -6,6 +6,7 @@
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
+//! - `software`: a release becomes processes that run.
 //! - `earlier_states`: what earlier versions stored is still opened.
 //! - `site`: a director with a state directory of its own, for all of them.
 
@@ -36,4 +37,5 @@ mod sim;
 mod simulated;
 mod site;
 mod slice;
+mod software;
 mod stemcell;

@@ -68,6 +68,8 @@ pub(crate) struct Scene {
     names_change: bool,
     /// Whether jobs run in the end; none to leave them alone.
     runs: Option<bool>,
+    /// Whether what they will run is installed while they run.
+    is_prepared: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +100,7 @@ impl Scene {
             disk: None,
             names_change: false,
             runs: None,
+            is_prepared: false,
         }
     }
 
@@ -182,6 +185,11 @@ impl Scene {
         Self { runs: Some(run), ..self }
     }
 
+    /// What it will run is installed before.
+    pub(crate) fn prepared(self) -> Self {
+        Self { is_prepared: true, ..self }
+    }
+
     fn habits(&self) -> Vec<Habits> {
         let usual = |resizing| Habits { replays: true, restarts_vms: false, resizing };
         let mut all: Vec<Habits> = self.resizing.iter().map(|resizing| usual(*resizing)).collect();
@@ -201,12 +209,16 @@ impl Scene {
             disks: self.disk.iter().cloned().collect(),
             env: Object::new(),
             tags: Object::new(),
+            software: None,
         }
     }
 
     /// What the planner gives for one instance with these records, in its order.
     fn plan(&self, model: &Model) -> Vec<ActionKind> {
         let mut actions = Vec::new();
+        if self.is_prepared {
+            actions.push(ActionKind::Prepare);
+        }
         if self.runs == Some(false) {
             actions.push(ActionKind::Stop { drain: true });
         }
@@ -368,6 +380,7 @@ impl<'s> Run<'s> {
             progress: Arc::new(Nobody),
             task: None,
             instance: Arc::new(instance),
+            software: None,
         }
     }
 

@@ -1,12 +1,13 @@
 //! A cloud and the agents of its VMs, in memory. It refuses nonsense, and notes what must never happen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use windlass_agent_client::{AgentAccess, AgentState, Drain, NotReady, Outcome, Stage};
+use windlass_agent_client::{AgentAccess, AgentState, CompiledBlob, Drain, NotReady, Outcome, Stage};
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::cpi::answer::Extensions;
 use windlass_contract::cpi::methods::{
@@ -358,8 +359,24 @@ impl AgentCaller for AgentInMemory {
         })
     }
 
+    async fn prepare(&self, _: &Object) -> Result<(), AgentError> {
+        self.with_vm("prepare", |_| Ok(()))
+    }
+
     async fn apply(&self, _: &Object) -> Result<(), AgentError> {
         self.with_vm("apply", |_| Ok(()))
+    }
+
+    async fn put_blob(&self, _: &str, _: &Path) -> Result<(), AgentError> {
+        self.with_vm("PUT /blobs", |_| Ok(()))
+    }
+
+    async fn get_blob(&self, _: &str, _: &Path, _: u64) -> Result<bool, AgentError> {
+        self.with_vm("GET /blobs", |_| Ok(false))
+    }
+
+    async fn compile_package(&self, _: (&str, &str), _: (&str, &str), _: &Object) -> Result<CompiledBlob, AgentError> {
+        self.with_vm("compile_package", |_| Err("it has no compiler"))
     }
 
     async fn start(&self) -> Result<(), AgentError> {

@@ -113,7 +113,8 @@ fn whatever_is_wrong_with_a_document_it_is_refused_with_its_place_or_planned_lik
         };
         let (desired, mut findings) = read(&cloud, &document);
         for current in [&before, &nothing()] {
-            let plan = plan(&desired, current, &PlanOptions::default(), &mut ids(current), &mut findings);
+            let plan =
+                plan(&desired, current, &PlanOptions::default(), &jobs::Hashed, &mut ids(current), &mut findings);
             if findings.is_clean() {
                 addresses_are_unique(&plan);
                 planned += 1;

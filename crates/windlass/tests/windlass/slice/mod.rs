@@ -131,7 +131,10 @@ fn bad_input_is_refused_and_changes_nothing() {
         (good.replace("vm_type: small", "vm_type: huge"), "the vm_type 'huge' is not in the cloud config"),
         (good.replace("os: windlass-minimal", "os: windows"), "no stemcell of the operating system 'windows'"),
         (good.replace("instances: 1", "instances: -1"), "instance_groups[0].instances"),
-        (format!("{good}  jobs: [{{name: redis, release: redis}}]\n"), "this director cannot run jobs yet"),
+        (
+            format!("{good}  jobs: [{{name: redis, release: redis}}]\n"),
+            "the release 'redis' is not in the manifest's releases",
+        ),
         (good.replace("name: default}]", "name: nowhere}]"), "the network 'nowhere' is not in the cloud config"),
         ("name: [".to_owned(), "(line 2, column 1)"),
     ] {

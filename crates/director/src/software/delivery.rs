@@ -1,0 +1,159 @@
+//! Jobs and compiled packages, made ready for the VM of an instance.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sha1::{Digest, Sha1};
+use windlass_contract::Object;
+use windlass_operations::software::{Delivery, JobsFile, PackageFile, SoftwareSource};
+use windlass_planning::plan::{InstancePlan, InstanceSpec};
+use windlass_planning::records::{CompiledPackage, VmRecord};
+use windlass_planning::software::{Software, TemplateInstance};
+
+use super::{RenderedInstance, SoftwareError, template_spec};
+use crate::Director;
+use crate::software::Library;
+use crate::store::Store;
+
+/// The jobs of one instance.
+#[derive(Debug)]
+pub(crate) struct JobsOfInstance {
+    store: Store,
+    library: Arc<Library>,
+    /// Where compiled packages are.
+    packages: PathBuf,
+    /// Where the files of jobs are until the VM has them.
+    temporary: PathBuf,
+    deployment: String,
+    plan: InstancePlan,
+    /// What the templates gave last.
+    applied: Mutex<Option<String>>,
+}
+
+impl JobsOfInstance {
+    pub(crate) fn new(director: &Director, deployment: &str, plan: &InstancePlan) -> Self {
+        Self {
+            store: director.store.clone(),
+            library: director.library.clone(),
+            packages: director.folders.releases(),
+            temporary: director.folders.temporary(),
+            deployment: deployment.to_owned(),
+            plan: plan.clone(),
+            applied: Mutex::default(),
+        }
+    }
+
+    /// The hash of the files that the VM got last.
+    pub(crate) fn applied(&self) -> Option<String> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn deliver(&self, spec: &InstanceSpec, vm: &VmRecord) -> Result<Delivery, SoftwareError> {
+        let label = || self.plan.label();
+        let wanted = spec.software.as_ref().ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
+        let software = self.store.software(&wanted.digest).await?.ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
+        let rendering = self.library.rendering(&software.jobs).await?;
+        let instance = TemplateInstance {
+            deployment: &self.deployment,
+            group: &self.plan.group,
+            index: self.plan.index,
+            id: &self.plan.id,
+            az: self.plan.az.as_deref(),
+            bootstrap: self.plan.bootstrap,
+            networks: &vm.networks,
+            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+        };
+        let rendered = rendering.render(&software, &instance).map_err(SoftwareError::Render)?;
+        let (jobs, digest) = write_jobs(&self.temporary, &rendered)?;
+        let packages = self.packages(&software, vm).await?;
+        let spec = self.spec(&software, &rendered, &packages, (&jobs.blob, &digest)).await?;
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(rendered.configuration_hash());
+        let file = |package: CompiledPackage| PackageFile {
+            name: package.key.package.clone(),
+            version: package.version(),
+            path: self.packages.join(&package.blob),
+            digest: package.sha1,
+            blob: package.blob,
+        };
+        Ok(Delivery { spec, packages: packages.into_iter().map(file).collect(), jobs })
+    }
+
+    /// The packages that its jobs name, compiled for the VM's stemcell.
+    async fn packages(&self, software: &Software, vm: &VmRecord) -> Result<Vec<CompiledPackage>, SoftwareError> {
+        let (name, version) = (&vm.stemcell.name, &vm.stemcell.version);
+        let os = self.store.operating_system(name, version).await?.unwrap_or_default();
+        let mut packages = Vec::new();
+        for package in software.packages.iter().filter(|package| package.is_direct) {
+            let compiled = self.store.compiled_package(&package.key(&os, version)).await?;
+            packages.push(compiled.ok_or_else(|| SoftwareError::NotCompiled {
+                package: package.name.clone(),
+                stemcell: format!("{os}/{version}"),
+            })?);
+        }
+        Ok(packages)
+    }
+
+    async fn spec(
+        &self,
+        software: &Software,
+        rendered: &RenderedInstance,
+        packages: &[CompiledPackage],
+        (blob, digest): (&str, &str),
+    ) -> Result<Object, SoftwareError> {
+        let mut job = template_spec::jobs(software, &self.plan.group);
+        let mut templates = Vec::new();
+        for job in &software.jobs {
+            let gone = || SoftwareError::Gone { what: format!("job '{}'", job.name), release: job.release.clone() };
+            let record = self.store.job_of_release(&job.release, &job.name, &job.version).await?.ok_or_else(gone)?;
+            let logs = record.spec.get("logs").filter(|logs| !logs.is_null()).cloned();
+            templates.push(json!({
+                "name": job.name, "version": job.version, "sha1": record.sha1, "blobstore_id": record.blob,
+                "logs": logs.unwrap_or_else(|| json!([])),
+            }));
+        }
+        job["templates"] = templates.into();
+        let package = |package: &CompiledPackage| {
+            let name = package.key.package.clone();
+            let entry = json!({
+                "name": name, "version": package.version(), "sha1": package.sha1, "blobstore_id": package.blob,
+            });
+            (name, entry)
+        };
+        let hashes = rendered.jobs().into_iter().map(|(name, job)| (name.to_owned(), Value::from(job.template_hash())));
+        let entries = [
+            ("job", job),
+            ("packages", Value::Object(packages.iter().map(package).collect())),
+            ("dns_domain_name", template_spec::DOMAIN.into()),
+            ("template_hashes", Value::Object(hashes.collect())),
+            ("rendered_templates_archive", json!({"blobstore_id": blob, "sha1": digest})),
+            ("configuration_hash", rendered.configuration_hash().into()),
+        ];
+        Ok(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+}
+
+#[async_trait]
+impl SoftwareSource for JobsOfInstance {
+    async fn for_vm(
+        &self,
+        spec: &InstanceSpec,
+        vm: &VmRecord,
+    ) -> Result<Delivery, windlass_operations::software::SoftwareError> {
+        let delivered = self.deliver(spec, vm).await;
+        delivered.map_err(|error| windlass_operations::software::SoftwareError(Box::new(error)))
+    }
+}
+
+/// Writes the archive of the jobs to a private file that goes away by itself; returns its digest as well.
+fn write_jobs(folder: &Path, rendered: &RenderedInstance) -> Result<(JobsFile, String), SoftwareError> {
+    let failed = |source| SoftwareError::Write { path: folder.to_owned(), source };
+    let archive = windlass_render::archive(&rendered.jobs()).map_err(failed)?;
+    let digest = Sha1::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(&archive).map_err(failed)?;
+    let blob = uuid::Uuid::new_v4().to_string();
+    Ok((JobsFile { blob, file: file.into_temp_path() }, digest))
+}

@@ -1,0 +1,136 @@
+//! What runs on instances, and the packages that were compiled for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_database::Transaction;
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+use windlass_planning::records::{CompilationKey, CompiledPackage};
+use windlass_planning::software::Software;
+
+use super::{Store, StoreError, from_json, to_json};
+
+const COMPILED: &str = "SELECT p.release, p.name, p.version, c.os, c.stemcell, c.dependency_key, c.build, c.sha1, c.blob \
+    FROM compiled_packages c JOIN release_packages p ON p.id = c.package";
+
+fn compiled(row: &AnyRow) -> Result<CompiledPackage, StoreError> {
+    Ok(CompiledPackage {
+        key: CompilationKey {
+            release: row.try_get("release")?,
+            package: row.try_get("name")?,
+            version: row.try_get("version")?,
+            os: row.try_get("os")?,
+            stemcell: row.try_get("stemcell")?,
+            dependency_key: row.try_get("dependency_key")?,
+        },
+        build: row.try_get("build")?,
+        sha1: row.try_get("sha1")?,
+        blob: row.try_get("blob")?,
+    })
+}
+
+/// Keeps what instances are being brought to, in the transaction that notes so.
+pub(super) async fn keep(transaction: &mut Transaction, software: &[Software]) -> Result<(), StoreError> {
+    for software in software {
+        sqlx::query("INSERT INTO software (digest, content) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING")
+            .bind(software.digest())
+            .bind(to_json("software.content", software)?)
+            .execute(transaction.connection())
+            .await?;
+    }
+    Ok(())
+}
+
+/// Forgets what no instance is brought to any more.
+pub(super) async fn forget_unused(transaction: &mut Transaction) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM software WHERE digest NOT IN (SELECT software FROM instances WHERE software IS NOT NULL)")
+        .execute(transaction.connection())
+        .await?;
+    Ok(())
+}
+
+impl Store {
+    /// What runs on the instances that have this digest on record.
+    pub(crate) async fn software(&self, digest: &str) -> Result<Option<Software>, StoreError> {
+        let row = sqlx::query("SELECT content FROM software WHERE digest = $1")
+            .bind(digest)
+            .fetch_optional(self.database.pool())
+            .await?;
+        row.map(|row| from_json("software.content", row.try_get("content")?)).transpose()
+    }
+
+    /// What runs on the instances of a deployment, by its digest.
+    pub(crate) async fn software_of(&self, deployment: &str) -> Result<BTreeMap<String, Software>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT digest, content FROM software WHERE digest IN (SELECT software FROM instances WHERE deployment = $1)",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter()
+            .map(|row| Ok((row.try_get("digest")?, from_json("software.content", row.try_get("content")?)?)))
+            .collect()
+    }
+
+    /// All packages that were compiled.
+    pub(crate) async fn compiled_keys(&self) -> Result<BTreeSet<CompilationKey>, StoreError> {
+        let rows = sqlx::query(COMPILED).fetch_all(self.database.pool()).await?;
+        rows.iter().map(|row| Ok(compiled(row)?.key)).collect()
+    }
+
+    /// A package, if it was compiled for this stemcell with these dependencies.
+    pub(crate) async fn compiled_package(&self, key: &CompilationKey) -> Result<Option<CompiledPackage>, StoreError> {
+        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "{COMPILED} WHERE p.release = $1 AND p.name = $2 AND p.version = $3 AND c.os = $4 AND c.stemcell = $5 \
+             AND c.dependency_key = $6"
+        )))
+        .bind(&key.release)
+        .bind(&key.package)
+        .bind(&key.version)
+        .bind(&key.os)
+        .bind(&key.stemcell)
+        .bind(&key.dependency_key)
+        .fetch_optional(self.database.pool())
+        .await?;
+        row.as_ref().map(compiled).transpose()
+    }
+
+    /// The number of the next compilation of a package for a stemcell.
+    pub(crate) async fn next_build(&self, key: &CompilationKey) -> Result<i64, StoreError> {
+        let last: Option<i64> = sqlx::query_scalar(
+            "SELECT MAX(c.build) FROM compiled_packages c JOIN release_packages p ON p.id = c.package \
+             WHERE p.release = $1 AND p.name = $2 AND p.version = $3 AND c.os = $4 AND c.stemcell = $5",
+        )
+        .bind(&key.release)
+        .bind(&key.package)
+        .bind(&key.version)
+        .bind(&key.os)
+        .bind(&key.stemcell)
+        .fetch_one(self.database.pool())
+        .await?;
+        Ok(last.unwrap_or(0) + 1)
+    }
+
+    /// Puts a compiled package on record. One that is there already stays.
+    pub(crate) async fn add_compiled_package(&self, package: &CompiledPackage) -> Result<(), StoreError> {
+        let CompiledPackage { key, build, sha1, blob } = package;
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(
+            "INSERT INTO compiled_packages (package, os, stemcell, dependency_key, build, sha1, blob) \
+             SELECT id, $1, $2, $3, $4, $5, $6 FROM release_packages WHERE release = $7 AND name = $8 AND version = $9 \
+             ON CONFLICT (package, os, stemcell, dependency_key) DO NOTHING",
+        )
+        .bind(&key.os)
+        .bind(&key.stemcell)
+        .bind(&key.dependency_key)
+        .bind(*build)
+        .bind(sha1)
+        .bind(blob)
+        .bind(&key.release)
+        .bind(&key.package)
+        .bind(&key.version)
+        .execute(transaction.connection())
+        .await?;
+        Ok(transaction.commit().await?)
+    }
+}

@@ -1,0 +1,252 @@
+//! Compiles packages on workers, before anything else of a deploy is made.
+//!
+//! What a worker compiled is a file and a record, written together under a lock; what has no record is removed, and a killed
+//! deploy compiles only what is missing. A worker is an instance on record before it has a VM, so the next deploy removes one
+//! that a kill left.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+use windlass_durable::{file, kill_point};
+use windlass_operations::steps::{CompilePackage, Dependency};
+use windlass_planning::plan::{Action, ActionKind, CompilationPlan, InstancePlan, PackageToCompile};
+use windlass_planning::records::{CompilationKey, CompiledPackage};
+
+use super::execute::{Execution, Failures};
+use super::log::EventPart;
+use super::update_deployment::{all, one_or_several};
+use super::{EventStage, TaskError, TaskLog};
+use crate::Director;
+use crate::software::SoftwareError;
+use crate::store::LockError;
+
+/// How often somebody who waits for another task's compilation looks whether it is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Compiles what a plan says.
+pub(super) async fn run(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    deployment: &str,
+    plan: &CompilationPlan,
+) -> Result<(), TaskError> {
+    let stage = log.stage("Compiling packages", &[], plan.packages.len());
+    let queue = Queue::new(&plan.packages);
+    let compilation = Compilation { director, log, deployment, plan, stage, queue };
+    let each = plan.workers.iter().map(|worker| -> BoxFuture<'_, _> { Box::pin(compilation.work(worker)) });
+    all(Box::new(each), plan.workers.len().max(1)).await
+}
+
+struct Compilation<'a> {
+    director: &'a Arc<Director>,
+    log: &'a TaskLog,
+    deployment: &'a str,
+    plan: &'a CompilationPlan,
+    stage: EventStage,
+    queue: Queue<'a>,
+}
+
+impl<'a> Compilation<'a> {
+    /// What one worker does, until nothing is left for it. Its VM goes, also after a failure.
+    async fn work(&self, worker: &'a InstancePlan) -> Result<(), TaskError> {
+        let mut execution: Option<Execution> = None;
+        let mut errors = Vec::new();
+        while let Some(package) = self.queue.next(worker).await {
+            let part = self.stage.part(&package.label());
+            let result = part.run(self.compile(worker, &mut execution, package, &part)).await;
+            self.queue.ended(package, result.is_ok());
+            errors.extend(result.err());
+            if !errors.is_empty() {
+                break;
+            }
+            if !self.plan.reuse_vms
+                && let Some(execution) = &mut execution
+            {
+                execution
+                    .run(&execution.deletion("it compiled its package"), Failures::Stop)
+                    .await
+                    .map_err(one_or_several)?;
+            }
+        }
+        let execution = execution.get_or_insert_with(|| self.execution(worker, self.stage.part(&worker.label())));
+        let mut last = execution.deletion("everything is compiled");
+        last.push(Action { what: ActionKind::RemoveInstance, reason: "everything is compiled".to_owned() });
+        errors.extend(execution.run(&last, Failures::Stop).await.err().unwrap_or_default());
+        if errors.is_empty() { Ok(()) } else { Err(one_or_several(errors)) }
+    }
+
+    fn execution(&self, worker: &InstancePlan, part: Arc<EventPart>) -> Execution {
+        Execution::new(self.director, self.log, part, self.deployment, worker, None)
+    }
+
+    async fn compile(
+        &self,
+        worker: &InstancePlan,
+        execution: &mut Option<Execution>,
+        package: &PackageToCompile,
+        part: &Arc<EventPart>,
+    ) -> Result<(), TaskError> {
+        let key = package.key();
+        if self.is_compiled_by_others(&key).await? {
+            return Ok(());
+        }
+        let execution = execution.get_or_insert_with(|| self.execution(worker, part.clone()));
+        execution.report_to(part.clone());
+        if execution.vm().is_none() {
+            let create = Action { what: ActionKind::CreateVm, reason: format!("to compile {}", package.label()) };
+            execution.run(&[create], Failures::Stop).await.map_err(one_or_several)?;
+        }
+        let build = self.director.store.next_build(&key).await?;
+        let into = self.director.folders.temporary().join(format!("compiled-{}", uuid::Uuid::new_v4()));
+        let compiled = self.operation(execution, package, build, into.clone()).await?;
+        let sha1 = match compiled.run().await {
+            Ok(sha1) => sha1,
+            Err(error) => {
+                // What it left is of no use to anybody.
+                let _ = file::remove_file(&into);
+                return Err(error.into());
+            }
+        };
+        self.keep(CompiledPackage { key, build, sha1, blob: uuid::Uuid::new_v4().to_string() }, &into).await
+    }
+
+    /// Whether another deploy compiled it, or does so now: then that is waited for.
+    async fn is_compiled_by_others(&self, key: &CompilationKey) -> Result<bool, TaskError> {
+        let store = &self.director.store;
+        let name = format!("compile:{}/{}/{}:{}/{}", key.release, key.package, key.version, key.os, key.stemcell);
+        loop {
+            let lock = store.take_lock(&name, self.log.task(), &self.director.uuid).await;
+            if store.compiled_package(key).await?.is_some() {
+                return Ok(true);
+            }
+            match lock {
+                Ok(()) => return Ok(false),
+                Err(LockError::Held { task, .. }) if task == self.log.task() => return Ok(false),
+                Err(LockError::Held { .. }) if self.log.is_cancelled() => return Err(TaskError::Cancelled),
+                Err(LockError::Held { .. }) => tokio::time::sleep(LOOK_AGAIN).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn operation(
+        &self,
+        execution: &Execution,
+        package: &PackageToCompile,
+        build: i64,
+        into: std::path::PathBuf,
+    ) -> Result<CompilePackage, TaskError> {
+        let (store, folder) = (&self.director.store, self.director.folders.releases());
+        let wanted = &package.package;
+        let gone =
+            || SoftwareError::Gone { what: format!("package '{}'", wanted.name), release: wanted.release.clone() };
+        let source =
+            store.package_of_release(&wanted.release, &wanted.name, &wanted.version).await?.ok_or_else(gone)?;
+        let mut dependencies = Vec::new();
+        for key in &package.needs {
+            let not_compiled = || SoftwareError::NotCompiled {
+                package: key.package.clone(),
+                stemcell: format!("{}/{}", key.os, key.stemcell),
+            };
+            let needed = store.compiled_package(key).await?.ok_or_else(not_compiled)?;
+            dependencies.push(Dependency {
+                name: key.package.clone(),
+                version: needed.version(),
+                path: folder.join(&needed.blob),
+                digest: needed.sha1,
+                blob: needed.blob,
+            });
+        }
+        let vm = execution.vm().cloned().ok_or_else(|| SoftwareError::NotOnRecord(wanted.name.clone()))?;
+        Ok(CompilePackage {
+            context: execution.context().clone(),
+            vm,
+            name: wanted.name.clone(),
+            version: format!("{}.{build}", wanted.version),
+            source: (source.sha1, folder.join(&source.blob)),
+            dependencies,
+            into,
+            compiled: None,
+        })
+    }
+
+    /// Moves the file to where packages are, and puts it on record. Nobody removes files without a record meanwhile.
+    async fn keep(&self, package: CompiledPackage, from: &std::path::Path) -> Result<(), TaskError> {
+        let to = self.director.folders.releases().join(&package.blob);
+        let _turn = self.director.release_files.lock().await;
+        let kept = std::fs::File::open(from).and_then(|file| file.sync_all()).and_then(|()| file::rename(from, &to));
+        kept.map_err(|source| TaskError::Blob { path: to, source })?;
+        kill_point("before a compiled package is put on record");
+        Ok(self.director.store.add_compiled_package(&package).await?)
+    }
+}
+
+/// The packages that are still to be compiled, and who waits for which.
+struct Queue<'a> {
+    state: Mutex<State<'a>>,
+    changed: Notify,
+}
+
+struct State<'a> {
+    /// Each after what it needs.
+    waiting: Vec<&'a PackageToCompile>,
+    running: BTreeSet<CompilationKey>,
+    failed: bool,
+}
+
+enum Next<'a> {
+    Package(&'a PackageToCompile),
+    Wait,
+    Nothing,
+}
+
+impl<'a> Queue<'a> {
+    fn new(packages: &'a [PackageToCompile]) -> Self {
+        let state = State { waiting: packages.iter().collect(), running: BTreeSet::new(), failed: false };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// The next package that a worker can compile, once what it needs is there. None when nothing is left for it.
+    async fn next(&self, worker: &InstancePlan) -> Option<&'a PackageToCompile> {
+        loop {
+            let changed = self.changed.notified();
+            match self.look(worker) {
+                Next::Package(package) => return Some(package),
+                Next::Nothing => return None,
+                Next::Wait => changed.await,
+            }
+        }
+    }
+
+    fn look(&self, worker: &InstancePlan) -> Next<'a> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let stemcell = worker.spec.as_ref().map(|spec| (&spec.stemcell.name, &spec.stemcell.version));
+        let fits = |package: &&PackageToCompile| Some((&package.stemcell, &package.version)) == stemcell;
+        if state.failed || !state.waiting.iter().any(|package| fits(package)) {
+            return Next::Nothing;
+        }
+        let is_open = |key: &CompilationKey| {
+            state.running.contains(key) || state.waiting.iter().any(|package| package.key() == *key)
+        };
+        let ready = state.waiting.iter().position(|package| fits(package) && !package.needs.iter().any(is_open));
+        match ready {
+            Some(position) => {
+                let package = state.waiting.remove(position);
+                state.running.insert(package.key());
+                Next::Package(package)
+            }
+            None => Next::Wait,
+        }
+    }
+
+    fn ended(&self, package: &PackageToCompile, succeeded: bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running.remove(&package.key());
+        state.failed |= !succeeded;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}

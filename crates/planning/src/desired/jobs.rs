@@ -1,0 +1,53 @@
+//! What a manifest says about software: its releases, and the jobs of its groups.
+
+use windlass_contract::Object;
+use windlass_manifest::At;
+
+use super::fields::Fields;
+use super::findings::{Findings, Placed};
+
+/// A version of a release that a manifest names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReleaseReference {
+    pub name: Placed<String>,
+    /// A version, `latest`, or `1.2.latest` for the latest of those that begin with 1.2.
+    pub version: Placed<String>,
+}
+
+/// A job that a group names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobReference {
+    pub name: Placed<String>,
+    pub release: Placed<String>,
+    /// None if the job has no such key: then the properties of group and deployment count.
+    pub properties: Option<Object>,
+}
+
+/// `url`, `sha1` and `stemcell` are the client's business: it uploads before it deploys.
+const RELEASE_KEYS: [&str; 6] = ["name", "version", "url", "sha1", "stemcell", "exported_from"];
+const JOB_KEYS: [&str; 6] = ["name", "release", "properties", "provides", "consumes", "custom_provider_definitions"];
+
+pub(super) fn read_release(at: &At<'_>, findings: &mut Findings) -> Option<ReleaseReference> {
+    let mut fields = Fields::of(at, &RELEASE_KEYS, findings)?;
+    if let Some(at) = fields.optional("exported_from") {
+        let problem = at.problem("this director compiles packages itself and takes no compiled ones yet; remove it");
+        fields.findings().push(problem);
+    }
+    let (name, version) = (fields.text("name"), fields.text("version"));
+    Some(ReleaseReference { name: name?, version: version? })
+}
+
+pub(super) fn read_job(at: &At<'_>, findings: &mut Findings) -> Option<JobReference> {
+    let mut fields = Fields::of(at, &JOB_KEYS, findings)?;
+    for key in ["provides", "consumes", "custom_provider_definitions"] {
+        let is_empty = |at: &At<'_>| {
+            at.entries().is_ok_and(|entries| entries.is_empty()) || at.list().is_ok_and(|list| list.is_empty())
+        };
+        if let Some(at) = fields.optional(key).filter(|at| !is_empty(at)) {
+            fields.findings().push(at.problem("this director has no links yet; remove it"));
+        }
+    }
+    let (name, release) = (fields.text("name"), fields.text("release"));
+    let properties = fields.optional("properties").and_then(|at| fields.check(at.object()));
+    Some(JobReference { name: name?, release: release?, properties })
+}

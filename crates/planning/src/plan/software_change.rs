@@ -1,0 +1,98 @@
+//! Why the jobs of an instance have to be stopped and started again, down to the property that changed.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{CurrentInstance, InstanceSpec};
+use crate::desired::DesiredGroup;
+use crate::software::Software;
+
+/// At most so many changes are named.
+const NAMED: usize = 3;
+
+/// Why an instance gets other software than it has; none if what it has will do.
+pub(super) fn why_other_software(
+    known: &BTreeMap<String, Software>,
+    present: &CurrentInstance,
+    group: &DesiredGroup,
+    wanted: &InstanceSpec,
+) -> Option<String> {
+    let has = present.record.spec.as_ref().and_then(|spec| spec.software.as_ref());
+    let (has, wanted) = match (has, &wanted.software) {
+        (None, None) => return None,
+        (None, Some(_)) => return Some("it gets jobs".to_owned()),
+        (Some(_), None) => return Some("it has no jobs any more".to_owned()),
+        (Some(has), Some(wanted)) if has == wanted => return None,
+        (Some(has), Some(wanted)) => (has, wanted),
+    };
+    let same_files = has.configuration_hash == wanted.configuration_hash;
+    let (Some(before), Some(after)) = (known.get(&has.digest), &group.software) else {
+        return (!same_files).then(|| "its configuration changes".to_owned());
+    };
+    let mut changes = archives(before, after);
+    if !same_files {
+        changes.extend(properties(before, after));
+        if changes.is_empty() {
+            changes.push("its configuration changes".to_owned());
+        }
+    }
+    let more = changes.len().saturating_sub(NAMED);
+    changes.truncate(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    (!changes.is_empty()).then(|| format!("{}{more}", changes.join(", ")))
+}
+
+/// Jobs and packages that come, go, or are of another version.
+fn archives(before: &Software, after: &Software) -> Vec<String> {
+    let jobs = |software: &Software| -> BTreeMap<String, (String, String)> {
+        software.jobs.iter().map(|job| (job.name.clone(), (job.version.clone(), String::new()))).collect()
+    };
+    let packages = |software: &Software| -> BTreeMap<String, (String, String)> {
+        let direct = software.packages.iter().filter(|package| package.is_direct);
+        direct
+            .map(|package| (package.name.clone(), (package.version.clone(), package.dependency_key.clone())))
+            .collect()
+    };
+    let mut changes = Vec::new();
+    for (what, before, after) in [("job", jobs(before), jobs(after)), ("package", packages(before), packages(after))] {
+        for (name, version) in &after {
+            match before.get(name) {
+                None => changes.push(format!("it gets {what} '{name}'")),
+                Some(known) if known != version => changes.push(format!("{what} '{name}' changes")),
+                Some(_) => {}
+            }
+        }
+        let gone = before.keys().filter(|name| !after.contains_key(*name));
+        changes.extend(gone.map(|name| format!("{what} '{name}' goes")));
+    }
+    changes
+}
+
+/// Properties of jobs that are in both.
+fn properties(before: &Software, after: &Software) -> Vec<String> {
+    let mut changes = Vec::new();
+    for job in &after.jobs {
+        let Some(known) = before.jobs.iter().find(|known| known.name == job.name) else { continue };
+        let mut paths = Vec::new();
+        compare("", &known.properties, &job.properties, &mut paths);
+        changes.extend(paths.into_iter().map(|path| format!("property {path} of job '{}' changes", job.name)));
+    }
+    changes
+}
+
+/// Only names: a manifest that a client filled in has secrets among its values.
+fn compare(path: &str, before: &Value, after: &Value, changed: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for key in keys {
+                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let value = |object: &windlass_contract::Object| object.get(key).cloned().unwrap_or(Value::Null);
+                compare(&inner, &value(before), &value(after), changed);
+            }
+        }
+        _ if before != after => changed.push(format!("'{path}'")),
+        _ => {}
+    }
+}

@@ -1,0 +1,184 @@
+//! Plans of groups with jobs: what is compiled, what restarts and why.
+
+use serde_json::json;
+
+use super::*;
+use crate::records::{JobRecord, PackageRecord, ReleaseRecord};
+use crate::software::{Software, TemplateInstance, Templates};
+
+/// Templates whose files have the properties and the instance's own address in them. A property `fails` cannot be rendered.
+pub(super) struct Hashed;
+
+impl Templates for Hashed {
+    fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {
+        let properties: Vec<_> = software.jobs.iter().map(|job| job.properties.to_string()).collect();
+        let addresses: Vec<_> = instance.networks.values().map(|network| &network.ip).collect();
+        match properties.iter().any(|properties| properties.contains("fails")) {
+            true => Err("Unable to render jobs".to_owned()),
+            false => Ok(format!("{} {addresses:?}", properties.join(" "))),
+        }
+    }
+}
+
+pub(super) fn release(version: &str) -> ReleaseRecord {
+    let package = |name: &str, dependencies: &[&str]| PackageRecord {
+        id: 0,
+        name: name.into(),
+        version: format!("fp-{name}"),
+        fingerprint: format!("fp-{name}"),
+        sha1: "00".into(),
+        blob: format!("blob-{name}"),
+        dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let job = |name: &str, packages: &[&str]| JobRecord {
+        id: 0,
+        name: name.into(),
+        version: format!("fp-{name}"),
+        fingerprint: format!("fp-{name}"),
+        sha1: "00".into(),
+        blob: format!("blob-{name}"),
+        spec: json!({"name": name, "templates": {}, "packages": packages,
+            "properties": {"port": {"default": 80}, "tls.key": {}}}),
+    };
+    ReleaseRecord {
+        id: version.parse().unwrap(),
+        name: "web".into(),
+        version: version.into(),
+        commit_hash: String::new(),
+        uncommitted_changes: false,
+        jobs: vec![job("app", &["app"]), job("other", &[])],
+        packages: vec![package("app", &["base"]), package("base", &[]), package("unused", &[])],
+        deployments: Vec::new(),
+    }
+}
+
+fn document(release: &str, groups: &str) -> Document {
+    let text = format!(
+        "name: law\nreleases: [{{name: web, version: {release}}}]\nstemcells: [{{alias: one, os: os, version: '1'}}]\ninstance_groups:\n{groups}"
+    );
+    Document::parse(&text).unwrap()
+}
+
+fn group(name: &str, jobs: &str) -> String {
+    format!(
+        "- {{name: {name}, instances: 1, azs: [z1], vm_type: small, stemcell: one, networks: [{{name: n}}], jobs: {jobs}}}\n"
+    )
+}
+
+fn app(properties: &str) -> String {
+    group("g", &format!("[{{name: app, release: web, properties: {properties}}}]"))
+}
+
+fn cloud() -> String {
+    format!("{CLOUD}compilation: {{workers: 2, network: n, az: z1, vm_type: small}}\n")
+}
+
+fn read_jobs(release: &str, groups: &str) -> (Desired, Findings) {
+    read(&cloud(), &document(release, groups))
+}
+
+fn with_jobs(release: &str, groups: &str) -> Desired {
+    let (desired, findings) = read_jobs(release, groups);
+    assert!(findings.is_clean(), "{findings}");
+    desired
+}
+
+/// What there is once a plan was carried out.
+fn carried_out(desired: &Desired, current: &Current) -> Current {
+    let plan = planned(desired, current);
+    let mut after = carry_out(&plan, current, "a");
+    for software in desired.groups.iter().filter_map(|group| group.software.clone()) {
+        after.software.insert(software.digest(), software);
+    }
+    after.compiled.clone_from(&current.compiled);
+    after.compiled.extend(plan.compilation.iter().flat_map(|plan| &plan.packages).map(|package| package.key()));
+    after
+}
+
+fn told(desired: &Desired, current: &Current) -> Vec<String> {
+    planned(desired, current).describe().lines().skip(1).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn packages_are_compiled_once_and_after_what_they_need() {
+    let desired = with_jobs("1", &app("{}"));
+    let plan = planned(&desired, &nothing());
+    let compilation = plan.compilation.as_ref().unwrap();
+    let names: Vec<_> = compilation.packages.iter().map(|package| package.package.name.as_str()).collect();
+    assert_eq!(names, ["base", "app"], "what no job needs is not compiled");
+    assert_eq!(compilation.packages[1].needs, [compilation.packages[0].key()]);
+    assert_eq!(compilation.workers.len(), 2);
+    let address = |worker: &InstancePlan| worker.spec.as_ref().unwrap().reserved_addresses().next().unwrap().1;
+    let instance = &plan.groups[0].instances[0];
+    assert!(compilation.workers.iter().all(|worker| address(worker) != address(instance)));
+    assert!(
+        compilation.workers.iter().all(|worker| is_compilation_group(&worker.group) || worker.group.contains("id-"))
+    );
+    let after = carried_out(&desired, &nothing());
+    assert!(planned(&desired, &after).is_empty(), "{}", planned(&desired, &after).describe());
+}
+
+#[test]
+fn a_property_restarts_the_jobs_that_have_it_and_nothing_else() {
+    let two =
+        |port: &str| format!("{}{}", app(&format!("{{port: {port}}}")), group("h", "[{name: other, release: web}]"));
+    let after = carried_out(&with_jobs("1", &two("1")), &nothing());
+    let told = told(&with_jobs("1", &two("2")), &after);
+    assert_eq!(
+        told[1..],
+        [
+            "install packages: property 'port' of job 'app' changes",
+            "stop: property 'port' of job 'app' changes",
+            "start: it was changed",
+        ]
+    );
+}
+
+#[test]
+fn a_release_with_the_same_jobs_changes_nothing() {
+    let after = carried_out(&with_jobs("1", &app("{}")), &nothing());
+    let desired = with_jobs("latest", &app("{}"));
+    assert_eq!(desired.releases, [2]);
+    assert!(planned(&desired, &after).is_empty());
+}
+
+#[test]
+fn jobs_of_an_update_that_did_not_finish_are_stopped_and_started() {
+    let desired = with_jobs("1", &app("{}"));
+    let mut after = carried_out(&desired, &nothing());
+    after.instances[0].record.converged = false;
+    let told = told(&desired, &after);
+    assert_eq!(
+        told[1..].iter().map(|line| line.split(':').next().unwrap()).collect::<Vec<_>>(),
+        ["install packages", "stop", "start"]
+    );
+}
+
+#[test]
+fn what_cannot_be_found_rendered_or_compiled_is_refused_with_its_place() {
+    let problem = |release: &str, groups: &str| read_jobs(release, groups).1.to_string();
+    assert!(
+        problem("9", &app("{}"))
+            .contains("releases[0].version: the release web/9 was not uploaded (versions of 'web' here: 1, 2)")
+    );
+    let unknown = group(
+        "g",
+        "[{name: nobody, release: web}, {name: other, release: elsewhere}, {name: app, release: web, properties: {tls: 1}}]",
+    );
+    let problems = problem("1", &unknown);
+    for expected in [
+        "instance_groups[0].jobs[0].name: the release web/1 has no job 'nobody'; it has app, other",
+        "instance_groups[0].jobs[1].release: the release 'elsewhere' is not in the manifest's releases",
+        "instance_groups[0].jobs[2].name: job 'app': property 'tls.key' expects an object at 'tls', but found a number",
+    ] {
+        assert!(problems.contains(expected), "{expected} in:\n{problems}");
+    }
+    let refused = attempt(&with_jobs("1", &app("{port: fails}")), &nothing(), &PlanOptions::default()).unwrap_err();
+    assert!(refused.contains("instance_groups[0]: Unable to render jobs"), "{refused}");
+    let (desired, _) = read(CLOUD, &document("1", &app("{}")));
+    let refused = attempt(&desired, &nothing(), &PlanOptions::default()).unwrap_err();
+    assert!(
+        refused.contains("packages have to be compiled (base, app), and the cloud config does not say where"),
+        "{refused}"
+    );
+}

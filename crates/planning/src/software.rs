@@ -1,0 +1,104 @@
+//! What runs on the instances of a group: jobs with their properties, and the packages that they need.
+//!
+//! All instances of a group have the same, so it is kept once, under a digest of it; an instance's spec has the digest, and a hash
+//! of what the templates of its jobs gave for this one instance.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use windlass_contract::Networks;
+
+use crate::records::CompilationKey;
+
+/// The jobs of a group, and their packages.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Software {
+    /// In the manifest's order.
+    pub jobs: Vec<JobOfGroup>,
+    /// What the jobs need and what that needs, each after what it needs itself.
+    pub packages: Vec<PackageOfGroup>,
+}
+
+/// A job of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobOfGroup {
+    pub name: String,
+    pub release: String,
+    pub release_version: String,
+    /// Its fingerprint.
+    pub version: String,
+    /// Every property that the job declares, with the manifest's value, or else the default, or else null.
+    pub properties: Value,
+}
+
+/// A package that a job of a group needs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PackageOfGroup {
+    pub name: String,
+    pub release: String,
+    /// Its fingerprint.
+    pub version: String,
+    /// Packages that it needs directly.
+    pub dependencies: Vec<String>,
+    /// All that it is compiled with, as BOSH writes it.
+    pub dependency_key: String,
+    /// Whether a job names it. Agents get no others, unless they compile.
+    pub is_direct: bool,
+}
+
+/// What runs on one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SoftwareOfInstance {
+    /// Of the group's [`Software`].
+    pub digest: String,
+    /// Of all files that the jobs' templates gave.
+    pub configuration_hash: String,
+}
+
+/// An instance, as templates see it.
+#[derive(Debug, Clone)]
+pub struct TemplateInstance<'a> {
+    pub deployment: &'a str,
+    pub group: &'a str,
+    pub index: i64,
+    pub id: &'a str,
+    pub az: Option<&'a str>,
+    pub bootstrap: bool,
+    pub networks: &'a Networks,
+    /// In MiB; 0 for none.
+    pub persistent_disk: u64,
+}
+
+/// Renders the templates of jobs, so that a plan knows whether an instance changes.
+pub trait Templates {
+    /// The hash of all files of an instance, or everything that is wrong with its templates.
+    fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String>;
+}
+
+impl Software {
+    /// Stands for all of it.
+    pub fn digest(&self) -> String {
+        // Objects have their keys in order, and strings are the only keys: this cannot fail.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A package by its name; a group has no two of one name.
+    pub fn package(&self, name: &str) -> Option<&PackageOfGroup> {
+        self.packages.iter().find(|package| package.name == name)
+    }
+}
+
+impl PackageOfGroup {
+    /// By which it is found again once it was compiled for a stemcell.
+    pub fn key(&self, os: &str, stemcell: &str) -> CompilationKey {
+        CompilationKey {
+            release: self.release.clone(),
+            package: self.name.clone(),
+            version: self.version.clone(),
+            os: os.to_owned(),
+            stemcell: stemcell.to_owned(),
+            dependency_key: self.dependency_key.clone(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What an instance should be, completely: what a plan leads to, and what is on record of the last one.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use windlass_contract::network::NetworkKind;
+use windlass_contract::{Networks, Object, StemcellCid};
+
+use crate::records::StemcellOfVm;
+use crate::software::SoftwareOfInstance;
+
+/// What an instance should be, completely.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstanceSpec {
+    /// The CPI that serves its zone.
+    pub cpi: String,
+    /// The stemcell in that cloud.
+    pub stemcell_cid: StemcellCid,
+    /// The stemcell.
+    pub stemcell: StemcellOfVm,
+    /// The name of the VM's type; none for one that is sized by what it needs.
+    pub vm_type: Option<String>,
+    /// Zone, type and extensions together.
+    pub cloud_properties: Object,
+    /// With addresses, where the director chooses them.
+    pub networks: Networks,
+    /// Its persistent disks.
+    #[serde(default)]
+    pub disks: Vec<DiskSpec>,
+    /// For the agent, without what the director adds.
+    pub env: Object,
+    /// For the clouds.
+    pub tags: Object,
+    /// The jobs that run on it; none where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub software: Option<SoftwareOfInstance>,
+}
+
+/// What a disk should be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiskSpec {
+    /// Empty for the one that the agent mounts by itself.
+    #[serde(default)]
+    pub name: String,
+    /// In MiB.
+    pub size: u64,
+    /// What only the cloud understands.
+    pub cloud_properties: Object,
+}
+
+impl InstanceSpec {
+    /// The disk that the agent mounts by itself.
+    pub fn managed_disk(&self) -> Option<&DiskSpec> {
+        self.disk("")
+    }
+
+    /// A disk by name.
+    pub fn disk(&self, name: &str) -> Option<&DiskSpec> {
+        self.disks.iter().find(|disk| disk.name == name)
+    }
+
+    /// Addresses that the director chose, with their networks.
+    pub fn reserved_addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        reserved_addresses(&self.networks)
+    }
+}
+
+/// Addresses that a director chose, with their networks.
+pub fn reserved_addresses(networks: &Networks) -> impl Iterator<Item = (&str, IpAddr)> {
+    networks
+        .iter()
+        .filter(|(_, network)| network.kind != NetworkKind::Dynamic)
+        .filter_map(|(name, network)| Some((name.as_str(), network.ip.as_ref()?.parse().ok()?)))
+}

@@ -1,0 +1,40 @@
+//! The director dies at any point of a deploy with jobs; the next try converges, with one copy of each process.
+
+use windlass_durable::sweep::Points;
+use windlass_rigs::own_machine::is_own_machine;
+
+use super::Shop;
+
+#[test]
+fn a_deploy_with_jobs_that_is_killed_anywhere_runs_each_process_once() {
+    if !is_own_machine("software::kills::a_deploy_with_jobs_that_is_killed_anywhere_runs_each_process_once") {
+        return;
+    }
+    let mut shop = Shop::in_containers();
+    let manifest = shop.manifest("1", "{name: you}");
+    let deploy = ["-n", "-d", "example", "deploy", &manifest];
+    let mut kills = 0;
+    for point in Points::sampled(47) {
+        shop.site.kill_director();
+        shop.site.start_director(Some(point));
+        let survived = shop.site.try_while_director_runs(&deploy);
+        shop.site.kill_director();
+        shop.site.start_director(None);
+        if !survived {
+            kills += 1;
+            shop.site.ok(&deploy);
+        }
+        assert!(shop.runs(), "killed at point {point}: {:?}", shop.processes());
+        assert_eq!(shop.site.in_cloud("vms").len(), 2, "killed at point {point}: a worker is left");
+        assert!(shop.site.rows(&["leaks"]).is_empty(), "killed at point {point}: a possible leak");
+        for group in ["front", "back"] {
+            let copies = shop.copies(group);
+            assert_eq!(copies, 1, "killed at point {point}: copies of the process of {group}");
+        }
+        shop.forget_everything();
+        if survived {
+            println!("a deploy with jobs: {kills} kills at points up to {point}");
+            return;
+        }
+    }
+}
