@@ -16,6 +16,7 @@ use windlass_cpi::{Call, Cloud, UserData};
 use crate::config::LocalConfig;
 use crate::isolation::{self, Isolation, IsolationChoice};
 use crate::methods;
+use crate::own_root;
 use crate::state::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
 /// The embedded cloud in one state folder.
@@ -70,6 +71,11 @@ impl LocalCloud {
         }
     }
 
+    /// Why VMs that are no containers have no root file system of their own here.
+    pub(crate) fn own_root_refusal(&self) -> Result<Option<String>, CpiError> {
+        Ok(own_root::trial::refusal(&self.config.state_dir, &self.windlass()?))
+    }
+
     /// A stemcell's root file system.
     pub(crate) fn stemcell_root(&self, stemcell: &StemcellRecord) -> Result<PathBuf, CpiError> {
         match (&stemcell.root, self.stemcells.path(stemcell.cid.as_str())) {
@@ -102,11 +108,23 @@ impl LocalCloud {
 
 impl Cloud for LocalCloud {
     fn stemcell_formats(&self) -> Vec<String> {
-        ["warden-tar", "general-tar", "warden-light", "docker-light"].map(str::to_owned).to_vec()
+        ["warden-tar", "general-tar", "warden-light", "docker-light", "windlass-host"].map(str::to_owned).to_vec()
     }
 
     fn memory(&self) -> Option<&Path> {
         Some(&self.memory)
+    }
+
+    fn runs_jobs(&self) -> Result<(), String> {
+        let refusal = match self.isolation() {
+            Ok(Isolation::Container) => None,
+            Ok(Isolation::Process) => self.own_root_refusal().unwrap_or_else(|error| Some(error.message)),
+            Err(error) => Some(error.message),
+        };
+        match refusal {
+            None => Ok(()),
+            Some(why) => Err(format!("VMs that are processes cannot have a root file system of their own here: {why}")),
+        }
     }
 
     async fn create_stemcell(&self, call: &Call, stemcell: CreateStemcell) -> Result<StemcellCid, CpiError> {

@@ -9,6 +9,7 @@
 //! stemcells/sc-…/  stemcell.json  root/          an unpacked image
 //! vms/vm-…/        vm.json  settings.json  console.log  lock  supervisor.json
 //!                  agent.json  base/                         of a process
+//!                  root/  disks/                             of a process with a root of its own: where things are mounted
 //!                  upper/  work/  root/  disks/  container/  of a container: what it wrote, its disks, what it was made from
 //! disks/disk-…/    disk.json  data/ or image
 //! snapshots/snap-…/  snapshot.json  data/ or image
@@ -25,7 +26,8 @@
 //! - [`cloud`]: which method is served where; `methods`: one file per CPI method.
 //! - `state`: the folders and what is recorded in them.
 //! - `isolation`: what this machine allows. `machine`: starting and stopping a VM from the outside; `supervisor`: the VM from
-//!   the inside; `container`: what a supervisor makes a container from.
+//!   the inside; `container`: what a supervisor makes a container from; `own_root`: a root file system for a VM that is none;
+//!   `userland`: whose programs a VM has.
 //! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same; `surroundings`: what VMs share, and
 //!   giving it back.
 //! - `disks`: what disks are made of, and showing them to VMs; [`operator`]: looking at all of this, and tidying up.
@@ -45,15 +47,18 @@ mod network;
 mod oci;
 pub mod operator;
 pub mod own_machine;
+mod own_root;
 mod process_tree;
 mod state;
 mod supervisor;
 mod surroundings;
 mod unpack;
+mod userland;
 
 pub use cloud::LocalCloud;
 pub use config::LocalConfig;
 pub use isolation::{Isolation, IsolationChoice, try_containers};
+pub use own_root::vm_root;
 pub use supervisor::vm_run;
 
 /// Serves the one CPI call of this process, with the configuration at `config`.

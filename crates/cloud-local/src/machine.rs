@@ -39,6 +39,9 @@ const CONSOLE_TAIL: usize = 800;
 /// Where a container finds the disks that are attached to it.
 pub(crate) const DISKS_IN_VM: &str = "/warden-cpi-dev";
 
+/// Where the agents of container stemcells look for their settings.
+pub(crate) const SETTINGS_IN_VM: &str = "/var/vcap/bosh/warden-cpi-agent-env.json";
+
 /// Where things are in a VM's folder.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
@@ -52,9 +55,12 @@ pub(crate) struct SupervisorRecord {
     pub(crate) process: ProcessIdentity,
     /// Whether it has the VM's addresses and has started the agent.
     pub(crate) ready: bool,
-    /// The first process of a container: `/proc/PID/ns` has its namespaces, `/proc/PID/root` its files.
+    /// The first process inside: `/proc/PID/ns` has its namespaces, `/proc/PID/root` its files.
     #[serde(default)]
     pub(crate) init: Option<ProcessIdentity>,
+    /// In whose namespaces disks are shown to a VM that is no container and has a root of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keeper: Option<ProcessIdentity>,
 }
 
 /// The one line that a new supervisor writes on its stdout.
@@ -166,7 +172,7 @@ impl Machine {
         self.base().join("bosh/log/current")
     }
 
-    /// What a container sees as its root file system; mounted only where its supervisor and it see it.
+    /// What the VM sees as its root file system; mounted only where its supervisor and it see it.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("root")
     }

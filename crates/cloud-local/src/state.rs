@@ -14,6 +14,8 @@ use crate::container::boot::Boot;
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
 use crate::network::Wiring;
+use crate::own_root::OwnRoot;
+use crate::userland::Userland;
 
 /// `stemcell.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,13 +36,16 @@ pub(crate) struct VmRecord {
     pub(crate) isolation: Isolation,
     pub(crate) agent_id: AgentId,
     pub(crate) stemcell_cid: StemcellCid,
-    /// The agent's executable in the stemcell.
+    /// The agent's executable: in the stemcell, or a program of this machine.
     pub(crate) agent: PathBuf,
     /// Decided once, because later calls do not carry the versions that decided it.
     pub(crate) settings_from: SettingsFrom,
     /// What a container is made from.
     #[serde(default)]
     pub(crate) container: Option<ContainerRecord>,
+    /// What the root of a VM that is no container is made from, if it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) own_root: Option<OwnRoot>,
     /// What the supervisor claims.
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) networks: Networks,
@@ -93,6 +98,12 @@ impl std::fmt::Display for DiskForm {
 pub(crate) struct ContainerRecord {
     /// The stemcell's root file system, which all its VMs share.
     pub(crate) root: PathBuf,
+    /// Whose programs it has beside the stemcell's own files.
+    #[serde(default, skip_serializing_if = "Userland::is_of_stemcell")]
+    pub(crate) userland: Userland,
+    /// A program of this machine that is its agent, if the stemcell has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<PathBuf>,
     pub(crate) boot: Boot,
     /// Where the agent looks for its settings.
     pub(crate) settings_path: PathBuf,

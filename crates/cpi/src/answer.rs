@@ -84,10 +84,11 @@ fn serve_request<C: Cloud>(
 }
 
 fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
+    let jobs_reason = cloud.runs_jobs().err();
     Ok(CpiInfo {
         stemcell_formats: cloud.stemcell_formats(),
         api_version: Some(config.advertised_version()?),
-        windlass: Some(Extensions { replay: cloud.memory().is_some() }),
+        windlass: Some(Extensions { replay: cloud.memory().is_some(), jobs: jobs_reason.is_none(), jobs_reason }),
     })
 }
 

@@ -35,6 +35,11 @@ pub trait Cloud {
     /// Formats of stemcells that `create_stemcell` takes. Needs no cloud: callers ask before nearly every call.
     fn stemcell_formats(&self) -> Vec<String>;
 
+    /// Whether jobs of releases run on its VMs; the error says why not, and what to do about it. Asked as often as the formats.
+    fn runs_jobs(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The folder in which the SDK keeps what must outlive a call: answered requests, how each VM gets its settings, locks.
     /// None: every request is taken for a new one, and VMs that need a registry are refused.
     /// With a folder, [`Cloud::has_vm`] must be there, too.

@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         [_, "cpi", "sim"] => windlass_cloud_sim::serve(None),
         [_, "cpi", "sim", "--config", _] => windlass_cloud_sim::serve(Some(Path::new(&arguments[4]))),
         [_, "vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[2])),
+        [_, "vm-root", ..] => windlass_cloud_local::vm_root(&arguments[2..]),
         [_, "sim-host", _] => verbs::sim_host(Path::new(&arguments[2])),
         _ => verbs::run(cli::Cli::parse()),
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::root::Root;
+use crate::machine::SETTINGS_IN_VM;
 
 /// Where the agent is.
 pub(crate) const AGENT: &str = "/var/vcap/bosh/bin/bosh-agent";
@@ -16,9 +17,6 @@ pub(crate) const AGENT_CONFIG: &str = "/var/vcap/bosh/agent.json";
 
 /// Where the agent is asked for its log.
 pub(crate) const AGENT_LOG: &str = "/var/vcap/bosh/log/current";
-
-/// Where the agents of container stemcells look for their settings.
-const SETTINGS: &str = "/var/vcap/bosh/warden-cpi-agent-env.json";
 
 /// What runs first in a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +69,10 @@ pub(crate) enum ImageError {
 }
 
 impl Image {
-    /// Looks at the root file system in the folder `root`.
-    pub(crate) fn of(root: &Path) -> Result<Self, ImageError> {
+    /// Looks at the root file system in the folder `root`. `has_agent`: it gets one in any case.
+    pub(crate) fn of(root: &Path, has_agent: bool) -> Result<Self, ImageError> {
         let root = Root::open(root)?;
-        if !root.has_executable(AGENT) {
+        if !has_agent && !root.has_executable(AGENT) {
             return Err(ImageError::NoAgent);
         }
         let own = root.read(AGENT_CONFIG)?;
@@ -114,7 +112,7 @@ fn container_config() -> Value {
             "SkipDiskSetup": true,
         }},
         "Infrastructure": {"Settings": {
-            "Sources": [{"Type": "File", "SettingsPath": SETTINGS, "UserDataPath": SETTINGS}],
+            "Sources": [{"Type": "File", "SettingsPath": SETTINGS_IN_VM, "UserDataPath": SETTINGS_IN_VM}],
             "UseRegistry": true, "UseServerName": true,
         }},
     })
@@ -178,9 +176,9 @@ mod tests {
     fn each_kind_of_stemcell_is_booted_its_own_way() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        assert!(matches!(Image::of(root), Err(ImageError::NoAgent)));
+        assert!(matches!(Image::of(root, false), Err(ImageError::NoAgent)));
         put(root, &AGENT[1..], "");
-        let image = Image::of(root).unwrap();
+        let image = Image::of(root, false).unwrap();
         let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG, "-M", "dummy"].map(str::to_owned).to_vec();
         assert_eq!(image.boot, Boot::Agent { command });
         assert_eq!(image.agent_config, Some(container_config()));
@@ -189,13 +187,13 @@ mod tests {
         config["RunsJobs"] = json!(true);
         put(root, &AGENT_CONFIG[1..], &config.to_string());
         let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG].map(str::to_owned).to_vec();
-        assert_eq!(Image::of(root).unwrap().boot, Boot::Agent { command }, "ours needs no monit");
+        assert_eq!(Image::of(root, false).unwrap().boot, Boot::Agent { command }, "ours needs no monit");
         put(root, "sbin/init", "");
-        assert!(matches!(Image::of(root).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
+        assert!(matches!(Image::of(root, false).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
         put(root, "lib/systemd/system/bosh-agent.service", "");
-        assert_eq!(Image::of(root).unwrap().boot, Boot::Systemd);
+        assert_eq!(Image::of(root, false).unwrap().boot, Boot::Systemd);
         put(root, "usr/sbin/runsvdir-start", "");
-        assert_eq!(Image::of(root).unwrap().boot, Boot::Runit);
+        assert_eq!(Image::of(root, false).unwrap().boot, Boot::Runit);
     }
 
     #[test]
@@ -205,12 +203,12 @@ mod tests {
         let sources = json!([{"Type": "HTTP", "URI": "http://x"}, {"Type": "File", "SettingsPath": "/etc/own.json"}]);
         let config = json!({"Infrastructure": {"Settings": {"Sources": sources}}}).to_string();
         put(folder.path(), &AGENT_CONFIG[1..], &config);
-        let image = Image::of(folder.path()).unwrap();
+        let image = Image::of(folder.path(), false).unwrap();
         assert_eq!((image.settings_path.to_str(), image.agent_config), (Some("/etc/own.json"), None));
         assert!(!image.asks_registry);
         put(folder.path(), &AGENT_CONFIG[1..], &config.replace("File", "CDROM"));
-        assert!(matches!(Image::of(folder.path()), Err(ImageError::NoSettingsFile)));
+        assert!(matches!(Image::of(folder.path(), false), Err(ImageError::NoSettingsFile)));
         put(folder.path(), &AGENT_CONFIG[1..], "{");
-        assert!(matches!(Image::of(folder.path()), Err(ImageError::Config(_))));
+        assert!(matches!(Image::of(folder.path(), false), Err(ImageError::Config(_))));
     }
 }

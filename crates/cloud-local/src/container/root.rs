@@ -115,6 +115,18 @@ impl Root {
         self.put(path, bytes, Mode::from_raw_mode(0o644))
     }
 
+    /// Puts a link at `path`, unless something is there.
+    pub(crate) fn put_link(&self, path: &Path, target: &Path) -> io::Result<()> {
+        let inside: std::path::PathBuf =
+            path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let name = inside.file_name().ok_or(Errno::ISDIR)?;
+        let folder = self.folder_for(inside.parent().unwrap_or(Path::new("")))?;
+        match rustix::fs::symlinkat(target, folder, name) {
+            Err(Errno::EXIST) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
     fn put(&self, path: &Path, bytes: &[u8], mode: Mode) -> io::Result<()> {
         let inside: std::path::PathBuf =
             path.components().filter(|part| matches!(part, Component::Normal(_))).collect();

@@ -22,6 +22,7 @@ use crate::disks;
 use crate::machine::Machine;
 use crate::network::{NetworkError, wire};
 use crate::state::{ContainerRecord, VmRecord};
+use crate::userland::{self, Userland};
 
 /// The name of the container in its own folder.
 const NAME: &str = "vm";
@@ -133,6 +134,11 @@ fn prepare_root(
         inside
             .put_public(super::boot::AGENT_CONFIG.as_ref(), config.to_string().as_bytes())
             .map_err(io_error("write", super::boot::AGENT_CONFIG))?;
+    }
+    if container.userland == Userland::Host {
+        for (path, target) in userland::links() {
+            inside.put_link(path.as_ref(), &target).map_err(io_error("write", path))?;
+        }
     }
     put_name_servers(container, &inside).map_err(io_error("write", "/etc/resolv.conf"))?;
     handover::put_programs(&inside).map_err(io_error("write the programs of", machine.folder()))?;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::boot::Boot;
+use super::boot::{AGENT, Boot};
 use super::cgroup;
 use super::handover::STORE;
 use super::limits::Limits;
 use crate::machine::{DISKS_IN_VM, Machine};
 use crate::state::{ContainerRecord, VmRecord};
+use crate::userland::{self, Userland};
 
 /// What the programs of a stemcell need to be root for: its agent mounts, changes users and the network. Not among them:
 /// making device files, loading modules, setting the clock, looking into other processes, and the machine's hardware.
@@ -100,7 +101,7 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
             },
             "noNewPrivileges": false,
         },
-        "mounts": mounts(machine, is_systemd, store),
+        "mounts": mounts(container, machine, is_systemd, store),
         "linux": {
             "cgroupsPath": cgroup::path(vm.cid.as_str()),
             "resources": resources(container.limits),
@@ -118,7 +119,7 @@ fn read_only(is_systemd: bool) -> Vec<PathBuf> {
     READ_ONLY.iter().map(PathBuf::from).chain(groups.into_iter().map(|group| group.point)).collect()
 }
 
-fn mounts(machine: &Machine, is_systemd: bool, store: Option<&Path>) -> Value {
+fn mounts(container: &ContainerRecord, machine: &Machine, is_systemd: bool, store: Option<&Path>) -> Value {
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
         json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
@@ -142,11 +143,30 @@ fn mounts(machine: &Machine, is_systemd: bool, store: Option<&Path>) -> Value {
                 "options": ["nosuid", "nodev", "mode=755"]}));
         }
     }
+    if container.userland == Userland::Host {
+        mounts.extend(of_host());
+    }
+    if let Some(agent) = &container.agent {
+        mounts.push(json!({"destination": AGENT, "type": "bind", "source": agent, "options": ["bind", "ro"]}));
+    }
     if let Some(disk) = store {
         // What the VM mounts inside of it stays there.
         mounts.push(json!({"destination": STORE, "type": "bind", "source": disk, "options": ["bind", "rprivate"]}));
     }
     Value::Array(mounts)
+}
+
+/// The programs of this machine, without what was added to it by hand.
+fn of_host() -> Vec<Value> {
+    let options = ["rbind", "rslave", "ro", "nosuid"];
+    let shown = userland::shown().into_iter();
+    let mut mounts: Vec<Value> =
+        shown.map(|path| json!({"destination": path, "type": "bind", "source": path, "options": options})).collect();
+    if Path::new(userland::LOCAL).is_dir() {
+        mounts.push(json!({"destination": userland::LOCAL, "type": "tmpfs", "source": "none",
+            "options": ["nosuid", "nodev", "ro", "mode=755", "size=4k"]}));
+    }
+    mounts
 }
 
 /// The length of the slices that CPU time is counted in, in microseconds.

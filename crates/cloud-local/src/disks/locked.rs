@@ -15,6 +15,7 @@ use super::{copy, copy_tree, folder, freeze, space};
 use crate::cloud::LocalCloud;
 use crate::isolation::Isolation;
 use crate::machine::{DISKS_IN_VM, Machine};
+use crate::own_root::{self, Visibility};
 use crate::state::{Attachment, DiskForm, DiskRecord};
 
 const MIB: u64 = 1024 * 1024;
@@ -99,10 +100,10 @@ impl<'a> LockedDisk<'a> {
         self.show(machine)
     }
 
-    /// Mounts the image of an attached disk in the VM's folder of disks.
+    /// Mounts the image of an attached disk in the VM's folder of disks, and a folder where the VM sees only its own.
     pub(crate) fn show(&self, machine: &Machine) -> Result<(), DiskError> {
         match self.record.form {
-            DiskForm::Directory => Ok(()),
+            DiskForm::Directory => self.set_visibility(machine, Visibility::Shown),
             DiskForm::Image => {
                 folder::open(&machine.disks())?;
                 self.image().mount(&point(machine, &self.record.cid))
@@ -115,11 +116,24 @@ impl<'a> LockedDisk<'a> {
         self.release()?;
         if let Some(vm) = self.record.attached_to.take() {
             if let Some(machine) = self.cloud.vms.path(vm.vm.as_str()).map(Machine::new) {
-                remove_point(&point(&machine, &self.record.cid))?;
+                match self.record.form {
+                    DiskForm::Directory => self.set_visibility(&machine, Visibility::Hidden)?,
+                    DiskForm::Image => remove_point(&point(&machine, &self.record.cid))?,
+                }
             }
             self.save()?;
         }
         Ok(())
+    }
+
+    /// Only a VM that runs in a root of its own sees a difference.
+    fn set_visibility(&self, machine: &Machine, wanted: Visibility) -> Result<(), DiskError> {
+        let windlass = self
+            .cloud
+            .windlass()
+            .map_err(|error| io_error("show or hide", &self.data())(io::Error::other(error.message)))?;
+        own_root::set_visibility(machine, &windlass, &self.record.cid, wanted)
+            .map_err(io_error("show or hide", &self.data()))
     }
 
     fn release(&self) -> Result<(), DiskError> {

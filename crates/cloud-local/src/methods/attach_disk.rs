@@ -29,6 +29,15 @@ pub(crate) fn run(cloud: &LocalCloud, asked: AttachDisk) -> Result<DiskHint, Cpi
             ),
         ));
     }
+    if disk.record.form == DiskForm::Image && vm.own_root.is_some() {
+        return Err(CpiError::new(
+            ErrorType::NotSupported,
+            format!(
+                "the disk '{disk_cid}' is an image, which the VM '{vm_cid}' cannot see, because it is no container and has a \
+                 root file system of its own; attach it to a container and copy its data to a new disk"
+            ),
+        ));
+    }
     let was_attached = disk.holder().is_some();
     match disk.holder() {
         Some(holder) if *holder != vm_cid => {

@@ -15,6 +15,7 @@ use crate::cloud::LocalCloud;
 use crate::oci::{self, OciError, OciImage};
 use crate::state::StemcellRecord;
 use crate::unpack::{UnpackError, unpack, unpacked_size};
+use crate::userland::Userland;
 
 /// What a stemcell's root file system is made from.
 enum Source {
@@ -33,6 +34,7 @@ pub(crate) fn run(cloud: &LocalCloud, call: &Call, stemcell: CreateStemcell) -> 
     }
     let cloud_properties = stemcell.cloud_properties.unwrap_or_default();
     refuse_windows(&cloud_properties)?;
+    Userland::of(&cloud_properties)?;
     let source = source(stemcell.image_path, &cloud_properties)?;
     let needed = match &source {
         Source::Image(image) => unpacked_size(image).unwrap_or_default(),

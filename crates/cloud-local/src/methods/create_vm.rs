@@ -21,9 +21,11 @@ use crate::cloud::LocalCloud;
 use crate::container::boot::{self, Image, ImageError};
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
-use crate::machine::{Machine, StartError};
+use crate::machine::{Machine, SETTINGS_IN_VM, StartError};
 use crate::network::{Plan, bridged, loopback, wire};
+use crate::own_root::OwnRoot;
 use crate::state::{ContainerRecord, VmRecord};
+use crate::userland::{self, Userland};
 
 /// How often another address is tried when the chosen one was claimed by somebody else in between.
 const ADDRESS_TRIES: usize = 8;
@@ -106,15 +108,23 @@ fn build(
         return Err(CpiError::cloud(format!("there is no stemcell '{}'; upload it again", vm.stemcell_cid)));
     };
     let root = cloud.stemcell_root(&stemcell)?;
+    let userland = Userland::of(&stemcell.cloud_properties)?;
+    let in_stemcell = root.join(&boot::AGENT[1..]);
+    // A stemcell that has no programs of its own has no agent, either.
+    let borrowed = match userland {
+        Userland::Host if !in_stemcell.exists() => Some(userland::agent(&cloud.windlass()?)),
+        _ => None,
+    };
     let Plan { networks, addresses, wiring } = plan;
     let mut record = VmRecord {
         cid: cid.clone(),
         isolation,
         agent_id: vm.agent_id.clone(),
         stemcell_cid: vm.stemcell_cid.clone(),
-        agent: root.join(&boot::AGENT[1..]),
+        agent: borrowed.clone().unwrap_or(in_stemcell),
         settings_from: user_data.settings_from(),
         container: None,
+        own_root: None,
         addresses,
         networks,
         cloud_properties: vm.cloud_properties.clone(),
@@ -127,19 +137,33 @@ fn build(
     let mut agent_version = None;
     match isolation {
         Isolation::Process => {
-            check_agent(&record.agent, &root, &vm.stemcell_cid)?;
+            if borrowed.is_none() {
+                check_agent(&record.agent, &root, &vm.stemcell_cid)?;
+            }
             agent_version = boot::agent_version(&root).map_err(|error| unusable(&error))?;
+            if userland == Userland::Host && cloud.own_root_refusal()?.is_none() {
+                record.own_root = Some(OwnRoot { stemcell: root });
+            }
         }
         Isolation::Container => {
             wire::check(&wiring)?;
             let limits = Limits::of(&vm.cloud_properties)?;
             cloud.check_space((limits.ephemeral_disk.unwrap_or_default() + FIRST_WRITES) << 20)?;
-            let image = Image::of(&root).map_err(|error| unusable(&error))?;
+            let image = Image::of(&root, borrowed.is_some()).map_err(|error| unusable(&error))?;
             if record.settings_from == SettingsFrom::Registry && !image.asks_registry {
                 return Err(unusable(&ImageError::NoRegistry));
             }
             let Image { boot, settings_path, agent_config, .. } = image;
-            record.container = Some(ContainerRecord { root, boot, settings_path, agent_config, limits, wiring });
+            record.container = Some(ContainerRecord {
+                root,
+                userland,
+                agent: borrowed,
+                boot,
+                settings_path,
+                agent_config,
+                limits,
+                wiring,
+            });
         }
     }
     settle(&record, user_data);
@@ -177,11 +201,20 @@ fn fill(
         }
         return Ok(());
     }
+    if record.own_root.is_some() {
+        for folder in [hidden.root(), hidden.disks()] {
+            file::create_private_dir(&folder)?;
+        }
+    }
+    let settings_path = match record.own_root {
+        Some(_) => SETTINGS_IN_VM.into(),
+        None => machine.settings(),
+    };
     let from_registry = record.settings_from == SettingsFrom::Registry;
     let mut agent_config = json!({
         "Platform": {"Linux": {}},
         "Infrastructure": {"Settings": {
-            "Sources": [{"Type": "File", "SettingsPath": machine.settings()}],
+            "Sources": [{"Type": "File", "SettingsPath": settings_path}],
             "UseRegistry": from_registry, "UseServerName": from_registry,
         }},
     });

@@ -1,6 +1,8 @@
 //! The agent's process: started, started again, ended with all that it started.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -43,6 +45,10 @@ impl Agent {
     /// The agent of a VM that is a folder.
     pub(super) fn of_process(vm: &VmRecord, machine: &Machine, console: &Console) -> io::Result<Self> {
         let mut command = Command::new(&vm.agent);
+        if vm.agent.file_name() != Some(OsStr::new("bosh-agent")) {
+            // A program that is several is this one by that name.
+            command.arg0("bosh-agent");
+        }
         command
             .args(["-P", "directory", "-C"])
             .arg(machine.agent_config())

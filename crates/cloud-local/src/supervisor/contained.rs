@@ -1,28 +1,29 @@
-//! The container that a supervisor keeps: its first process is a child of the supervisor's.
+//! What a supervisor keeps as a whole: a container, whose first process is its child, or a root file system of the VM's own, whose
+//! keeper is.
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal as Kill, WaitOptions, kill_process, wait};
+use rustix::process::{Pid, Signal as Kill, WaitOptions, wait};
 use tokio::signal::unix::Signal;
 use tokio::time::{Instant, timeout_at};
 use windlass_contract::explain;
-use windlass_durable::process::ProcessIdentity;
 
 use super::agent::describe;
 use super::console::{Console, Notes};
-use super::{Ended, write_record};
-use crate::container::boot::Boot;
+use super::{Ended, Processes, write_record};
 use crate::container::running;
 use crate::machine::{Machine, Started};
+use crate::own_root::start;
 use crate::state::{ContainerRecord, VmRecord};
 
 /// How long a VM has to end its processes in order.
 const GRACE: Duration = Duration::from_secs(8);
 
 pub(super) struct Contained {
-    boot: Boot,
-    init: ProcessIdentity,
-    pid: Option<Pid>,
+    end_signal: Kill,
+    processes: Processes,
+    /// Our child, while it runs.
+    child: Option<Pid>,
 }
 
 impl Contained {
@@ -32,22 +33,38 @@ impl Contained {
         machine: &Machine,
         console: &Console,
     ) -> Result<Self, Started> {
-        let made = |init| write_record(machine, false, Some(init));
+        let made = |init| write_record(machine, false, Processes { init: Some(init), keeper: None });
         let init = running::start(vm, container, machine, console.pipe(), made)
             .map_err(|error| Started::Failed(explain(&error)))?;
-        Ok(Self { boot: container.boot.clone(), init, pid: Pid::from_raw(init.pid.cast_signed()) })
+        Ok(Self {
+            end_signal: container.boot.end_signal(),
+            processes: Processes { init: Some(init), keeper: None },
+            child: Pid::from_raw(init.pid.cast_signed()),
+        })
     }
 
-    pub(super) fn init(&self) -> ProcessIdentity {
-        self.init
+    /// The agent in a root of its own.
+    pub(super) fn start_in_own_root(machine: &Machine, console: &Console) -> Result<Self, Started> {
+        let recorded = |made: start::Processes| Processes { init: Some(made.first), keeper: Some(made.keeper) };
+        let made = |made| write_record(machine, false, recorded(made));
+        let made = start::start(machine, console.pipe(), made).map_err(|error| Started::Failed(explain(&error)))?;
+        Ok(Self {
+            end_signal: Kill::TERM,
+            processes: recorded(made),
+            child: Pid::from_raw(made.keeper.pid.cast_signed()),
+        })
+    }
+
+    pub(super) fn processes(&self) -> Processes {
+        self.processes
     }
 
     /// The VM ends with its first process.
     pub(super) fn reap(&mut self, notes: &mut impl Notes) -> Ended {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if Some(pid) == self.pid {
+            if Some(pid) == self.child {
                 notes.note(&format!("the VM's first process ended with {}", describe(status)));
-                self.pid = None;
+                self.child = None;
                 return Ended::PoweredOff;
             }
         }
@@ -56,9 +73,13 @@ impl Contained {
 
     /// Asks the VM to end its processes, then ends whatever is left: with the first process, the kernel ends all others.
     pub(super) async fn end(mut self, console: &mut Console, child_ended: &mut Signal) {
-        for (signal, patience) in [(self.boot.end_signal(), GRACE), (Kill::KILL, crate::machine::STOP)] {
-            let Some(pid) = self.pid else { return };
-            let _ = kill_process(pid, signal);
+        for (signal, patience) in [(self.end_signal, GRACE), (Kill::KILL, crate::machine::STOP)] {
+            if self.child.is_none() {
+                return;
+            }
+            if let Some(init) = self.processes.init {
+                let _ = init.signal(signal);
+            }
             let deadline = Instant::now() + patience;
             while self.reap(console) != Ended::PoweredOff {
                 let more = async {

@@ -2,8 +2,8 @@
 //!
 //! One per VM, in a session of its own. It holds the VM's lock and addresses, collects what the VM prints, and leaves no
 //! process behind when it is told to end. In process isolation it keeps the agent running itself: it starts it again when it
-//! ends (which agents do to take new settings), and adopts and reaps the agent's orphans. In container isolation the
-//! container's first process does that, and the supervisor keeps the container.
+//! ends (which agents do to take new settings), and adopts and reaps the agent's orphans. In container isolation, and where a
+//! VM has a root of its own, the first process inside does that, and the supervisor keeps the whole.
 
 mod agent;
 mod console;
@@ -48,7 +48,14 @@ enum Ended {
 /// What a supervisor keeps running.
 enum Inside {
     Agent(Agent),
-    Container(Contained),
+    Contained(Contained),
+}
+
+/// What of the VM is on record beside the supervisor.
+#[derive(Debug, Clone, Copy, Default)]
+struct Processes {
+    init: Option<ProcessIdentity>,
+    keeper: Option<ProcessIdentity>,
 }
 
 /// Is the supervisor of the VM in `folder` until it is told to end, or the VM powers itself off (`windlass vm-run DIR`). Says
@@ -79,7 +86,7 @@ fn supervise(folder: &Path) -> Result<(), Started> {
     };
     machine.clean_up_after_supervisor().map_err(|error| failed("processes of its last run remain", &error))?;
     let vm = read_record(folder)?;
-    record(&machine, false, None)?;
+    record(&machine, false, Processes::default())?;
     let supervised = run(&vm, &machine);
     let cleared = match &vm.container {
         Some(container) => {
@@ -96,28 +103,29 @@ fn supervise(folder: &Path) -> Result<(), Started> {
 
 fn run(vm: &VmRecord, machine: &Machine) -> Result<(), Started> {
     let claims = claim(vm, machine.folder())?;
-    // In a container, whatever is started first there keeps the agent's log.
-    let log = vm.container.is_none().then(|| machine.agent_log());
+    // What is started first in a container, or in a root of its own, keeps the agent's log.
+    let log = (vm.container.is_none() && vm.own_root.is_none()).then(|| machine.agent_log());
     let mut console =
         Console::of_vm(machine.console(), log).map_err(|error| failed("cannot open the console", &error))?;
     // A container is a copy of this process, so it comes before anything that has threads or handles signals.
-    let container = match &vm.container {
-        Some(container) => Some(Contained::start(vm, container, machine, &console)?),
-        None => None,
+    let contained = match (&vm.container, &vm.own_root) {
+        (Some(container), _) => Some(Contained::start(vm, container, machine, &console)?),
+        (None, Some(_)) => Some(Contained::start_in_own_root(machine, &console)?),
+        (None, None) => None,
     };
     let cannot = |error: &io::Error| failed("cannot start the supervisor", error);
     let runtime = runtime().map_err(|error| cannot(&error))?;
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| failed("cannot watch signals", &error))?;
-        let mut inside = match container {
-            Some(container) => Inside::Container(container),
+        let mut inside = match contained {
+            Some(contained) => Inside::Contained(contained),
             None => {
                 let mut agent = Agent::of_process(vm, machine, &console).map_err(|error| cannot(&error))?;
                 agent.start().map_err(|error| failed(&format!("cannot run {}", vm.agent.display()), &error))?;
                 Inside::Agent(agent)
             }
         };
-        record(machine, true, inside.init())?;
+        record(machine, true, inside.processes())?;
         say(&Started::Ready);
         for claim in claims {
             let claim = listener(claim).map_err(|error| failed("cannot hold the VM's addresses", &error))?;
@@ -150,24 +158,24 @@ async fn watch(inside: &mut Inside, console: &mut Console, signals: &mut Signals
 }
 
 impl Inside {
-    fn init(&self) -> Option<ProcessIdentity> {
+    fn processes(&self) -> Processes {
         match self {
-            Self::Agent(_) => None,
-            Self::Container(container) => Some(container.init()),
+            Self::Agent(_) => Processes::default(),
+            Self::Contained(contained) => contained.processes(),
         }
     }
 
     fn reap(&mut self, notes: &mut impl Notes) -> Ended {
         match self {
             Self::Agent(agent) => agent.reap(notes),
-            Self::Container(container) => container.reap(notes),
+            Self::Contained(contained) => contained.reap(notes),
         }
     }
 
     async fn due(&self) {
         match self {
             Self::Agent(agent) => agent.due().await,
-            Self::Container(_) => std::future::pending().await,
+            Self::Contained(_) => std::future::pending().await,
         }
     }
 
@@ -180,12 +188,12 @@ impl Inside {
     async fn end(self, console: &mut Console, child_ended: &mut Signal) {
         match self {
             Self::Agent(agent) => console.copy_during(agent.end(child_ended)).await,
-            Self::Container(container) => container.end(console, child_ended).await,
+            Self::Contained(contained) => contained.end(console, child_ended).await,
         }
     }
 }
 
-/// Keeps `command`, an agent, running as the first process of a container, and ends with it. `problems` hears why it cannot be
+/// Keeps `command`, an agent, running as the first process of a VM, and ends with it. `problems` hears why it cannot be
 /// started, and closes once it runs.
 pub(crate) fn keep_running_as_init(mut command: Command, mut problems: PipeWriter) -> ! {
     let program = command.get_program().display().to_string();
@@ -248,13 +256,13 @@ fn read_record(folder: &Path) -> Result<VmRecord, Started> {
     serde_json::from_slice(&bytes).map_err(|error| failed("vm.json is not a record of this cloud", &error.into()))
 }
 
-fn record(machine: &Machine, ready: bool, init: Option<ProcessIdentity>) -> Result<(), Started> {
-    write_record(machine, ready, init).map_err(|error| failed("cannot write supervisor.json", &error))
+fn record(machine: &Machine, ready: bool, processes: Processes) -> Result<(), Started> {
+    write_record(machine, ready, processes).map_err(|error| failed("cannot write supervisor.json", &error))
 }
 
-fn write_record(machine: &Machine, ready: bool, init: Option<ProcessIdentity>) -> io::Result<()> {
+fn write_record(machine: &Machine, ready: bool, Processes { init, keeper }: Processes) -> io::Result<()> {
     let process = ProcessIdentity::of(std::process::id())?;
-    file::write_json(&machine.supervisor(), &SupervisorRecord { process, ready, init }, file::PRIVATE)
+    file::write_json(&machine.supervisor(), &SupervisorRecord { process, ready, init, keeper }, file::PRIVATE)
 }
 
 fn claim(vm: &VmRecord, folder: &Path) -> Result<Vec<UnixListener>, Started> {

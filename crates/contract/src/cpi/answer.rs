@@ -55,17 +55,44 @@ pub struct CpiInfo {
 }
 
 /// What our CPIs can do beyond the contract.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extensions {
     /// A request repeated with the same unique id gets the first answer again instead of a second effect.
     #[serde(default)]
     pub replay: bool,
+    /// Whether jobs of releases run on its VMs; a CPI that says nothing is taken for one whose VMs run them.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub jobs: bool,
+    /// Why they do not, with what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs_reason: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+impl Default for Extensions {
+    fn default() -> Self {
+        Self { replay: false, jobs: true, jobs_reason: None }
+    }
 }
 
 impl CpiInfo {
     /// Whether the CPI remembers requests.
     pub fn replays(&self) -> bool {
-        self.windlass.is_some_and(|extensions| extensions.replay)
+        self.windlass.as_ref().is_some_and(|extensions| extensions.replay)
+    }
+
+    /// Why jobs of releases do not run on VMs of this cloud; none if they do.
+    pub fn jobs_refusal(&self) -> Option<&str> {
+        let extensions = self.windlass.as_ref().filter(|extensions| !extensions.jobs)?;
+        Some(extensions.jobs_reason.as_deref().unwrap_or("its CPI says so"))
     }
 }
 

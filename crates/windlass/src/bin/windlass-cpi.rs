@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         ["local", "--config", _] => windlass_cloud_local::serve(Path::new(&arguments[2])),
         ["sim"] => windlass_cloud_sim::serve(None),
         ["sim", "--config", _] => windlass_cloud_sim::serve(Some(Path::new(&arguments[2]))),
+        ["vm-root", ..] => windlass_cloud_local::vm_root(&arguments[1..]),
         ["vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[1])),
         _ => {
             let _ = writeln!(std::io::stderr(), "usage: windlass-cpi local --config FILE | sim [--config FILE]");

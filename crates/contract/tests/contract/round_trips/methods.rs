@@ -131,7 +131,7 @@ every_request_and_answer_survives! {
         |(stemcell_formats, api_version, replay)| CpiInfo {
             stemcell_formats,
             api_version,
-            windlass: replay.map(|replay| Extensions { replay }),
+            windlass: replay.map(|replay| Extensions { replay, ..Extensions::default() }),
         });
     create_stemcell: CreateStemcell,
         (text(), option::of(object()), option::of(object())).prop_map(|(image, cloud_properties, env)| CreateStemcell {

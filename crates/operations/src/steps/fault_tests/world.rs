@@ -202,7 +202,7 @@ pub(super) struct WayToWorld {
 
 impl WayToWorld {
     pub(super) fn new(world: World, faults: Faults) -> Self {
-        let windlass = Some(Extensions { replay: world.habits.replays });
+        let windlass = Some(Extensions { replay: world.habits.replays, ..Extensions::default() });
         let info = CpiInfo { stemcell_formats: Vec::new(), api_version: Some(ApiVersion(2)), windlass };
         Self { world: Arc::new(Mutex::new(world)), faults, info, env: Object::new() }
     }
