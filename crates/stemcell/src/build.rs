@@ -12,10 +12,11 @@ use crate::archive::{IMAGE, MANIFEST};
 use crate::base::{self, Listing, RootFsError};
 use crate::busybox::Busybox;
 use crate::debian::{Bootstrap, Debian, DebianError};
+use crate::host;
 use crate::meter::Meter;
 use crate::pack::{self, ImagePack, NewStemcell, PutError};
 use crate::program::{self, ProgramError};
-use crate::root_fs::{self, AGENT_FOLDER, Content, Setup};
+use crate::root_fs::{self, AGENT_FOLDER, Content, Entry, Setup};
 use crate::tarball;
 
 /// What to build.
@@ -49,6 +50,19 @@ pub enum Base {
     RootFs(PathBuf),
     /// A Debian system.
     Debian(Debian),
+    /// Nothing: VMs see the programs of the machine that they run on. For development, on the embedded cloud.
+    Host {
+        /// Whether the agent is packed; otherwise it is a program of that machine, too.
+        packs_agent: bool,
+    },
+}
+
+/// Name and operating system of stemcells with the programs of the machine that their VMs run on.
+pub const HOST: &str = "windlass-host";
+
+/// The version of such a stemcell: it changes with the packages of this machine.
+pub fn host_version() -> io::Result<String> {
+    crate::host::version(Path::new("/"))
 }
 
 impl BuildOptions {
@@ -130,14 +144,7 @@ pub fn build(options: &BuildOptions, mut progress: impl FnMut(u64, Option<u64>))
     if options.api_version < ApiVersion::V1 {
         return Err(BuildError::ApiVersion(options.api_version));
     }
-    let setup = Setup {
-        stemcell_version: options.version.clone(),
-        api_version: options.api_version,
-        agent: usable_agent(&options.agent)?,
-        needs: program::needs(&options.agent, Path::new(AGENT_FOLDER))?,
-        runs_jobs: program::is_our_agent(&options.agent)
-            .map_err(|source| BuildError::Agent { path: options.agent.clone(), source })?,
-    };
+    let setup = setup(options)?;
     let meter = Meter::new(&mut progress);
     let unwritable = |source| BuildError::Write { path: options.output.clone(), source };
     let mut image = pack::begin_image(&options.output).map_err(unwritable)?;
@@ -146,18 +153,40 @@ pub fn build(options: &BuildOptions, mut progress: impl FnMut(u64, Option<u64>))
         Base::RootFs(path) => pack_root_fs(path, &setup, &mut image, &meter)
             .map_err(|source| BuildError::RootFs { path: path.display().to_string(), source })?,
         Base::Debian(debian) => pack_debian(debian, &setup, &mut image, &meter)?,
+        Base::Host { packs_agent } => pack_host(options, &setup, *packs_agent, &mut image, &meter)?,
     }
     let (image, sha1) = pack::end_image(image).map_err(unwritable)?;
+    let is_host = matches!(options.base, Base::Host { .. });
     let manifest = StemcellManifest {
         name: options.name.clone(),
         version: options.version.clone(),
         operating_system: Some(options.os.clone()),
         api_version: Some(options.api_version),
         sha1,
-        stemcell_formats: vec!["warden-tar".into()],
-        cloud_properties: Object::new(),
+        stemcell_formats: vec![if is_host { HOST } else { "warden-tar" }.into()],
+        cloud_properties: if is_host { host_properties() } else { Object::new() },
     };
     write_stemcell(&manifest, &image, &options.output).map_err(unwritable)
+}
+
+/// What the embedded cloud must know. What is compiled with the programs of one machine may not run on another.
+fn host_properties() -> Object {
+    Object::from_iter([("userland".into(), "host".into()), ("export_compiled_packages".into(), false.into())])
+}
+
+fn setup(options: &BuildOptions) -> Result<Setup, BuildError> {
+    let (agent, needs, runs_jobs) = match options.base {
+        // That of the machine is ours.
+        Base::Host { packs_agent: false } => (PathBuf::new(), None, true),
+        _ => (
+            usable_agent(&options.agent)?,
+            program::needs(&options.agent, Path::new(AGENT_FOLDER))?,
+            program::is_our_agent(&options.agent)
+                .map_err(|source| BuildError::Agent { path: options.agent.clone(), source })?,
+        ),
+    };
+    let (stemcell_version, api_version) = (options.version.clone(), options.api_version);
+    Ok(Setup { stemcell_version, api_version, agent, needs, runs_jobs })
 }
 
 /// Refuses what can be seen to be no agent.
@@ -184,13 +213,36 @@ fn pack_minimal(
     let Ok(accounts) = Accounts::minimal().with_vcap("/bin/sh") else {
         return Err(unwritable(io::Error::other("the minimal root file system has a user of its own")));
     };
-    let entries = root_fs::minimal(setup, &accounts, busybox.as_ref());
+    pack_entries(options, &root_fs::minimal(setup, &accounts, busybox.as_ref()), image, meter)
+}
+
+fn pack_host(
+    options: &BuildOptions,
+    setup: &Setup,
+    packs_agent: bool,
+    image: &mut ImagePack,
+    meter: &Meter<'_>,
+) -> Result<(), BuildError> {
+    let unwritable = |source| BuildError::Write { path: options.output.clone(), source };
+    let Ok(accounts) = Accounts::minimal().with_vcap(host::shell()) else {
+        return Err(unwritable(io::Error::other("the minimal root file system has a user of its own")));
+    };
+    pack_entries(options, &root_fs::of_host(setup, &accounts, packs_agent), image, meter)
+}
+
+fn pack_entries(
+    options: &BuildOptions,
+    entries: &[Entry],
+    image: &mut ImagePack,
+    meter: &Meter<'_>,
+) -> Result<(), BuildError> {
+    let unwritable = |source| BuildError::Write { path: options.output.clone(), source };
     let sources = entries.iter().filter_map(|entry| match &entry.content {
         Content::File(path) => Some(path),
         _ => None,
     });
     meter.expect(sources.filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum());
-    for entry in &entries {
+    for entry in entries {
         image.put(entry, meter).map_err(|error| match (error, &entry.content) {
             (PutError::Read(source), Content::File(path)) => BuildError::Agent { path: path.clone(), source },
             (PutError::Read(source) | PutError::Write(source), _) => unwritable(source),

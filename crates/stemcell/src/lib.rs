@@ -4,8 +4,8 @@
 //!
 //! - [`inspect()`] says what is inside, and whether the image is the one that the manifest describes.
 //! - [`unpack()`] puts both files into a folder, as `create_stemcell` expects them.
-//! - [`build()`] makes a stemcell around an agent: a minimal one, or from a system ([`Base`]). The same bytes from the same
-//!   input each time.
+//! - [`build()`] makes a stemcell around an agent: a minimal one, or from a system ([`Base`]), or one that has the programs of
+//!   the machine that its VMs run on. The same bytes from the same input each time.
 //! - [`digest::verify`] checks a file against the digest that an operator gave, and `download` (a feature) fetches one by its URL.
 //! - [`repack()`] changes what a stemcell says of itself, or puts another agent into it.
 //!
@@ -23,6 +23,7 @@ pub mod debian;
 pub mod digest;
 #[cfg(feature = "download")]
 pub mod download;
+mod host;
 mod init;
 pub mod inspect;
 mod meter;
@@ -36,7 +37,7 @@ pub mod unpack;
 pub use accounts::AccountTaken;
 pub use archive::ReadError;
 pub use base::RootFsError;
-pub use build::{Base, BuildError, BuildOptions, build};
+pub use build::{Base, BuildError, BuildOptions, HOST, build, host_version};
 pub use busybox::find_busybox;
 pub use debian::{Debian, DebianError};
 pub use digest::DigestCheck;

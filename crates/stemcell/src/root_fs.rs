@@ -77,10 +77,7 @@ pub(crate) fn minimal(setup: &Setup, accounts: &Accounts, busybox: Option<&Busyb
     let mut entries = of_every_system(setup, None);
     entries.push(program(AGENT, setup.agent.clone()));
     entries.extend(accounts_files(accounts));
-    entries.extend([
-        text("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
-        text("etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"),
-    ]);
+    entries.extend(names());
     if let Some(needs) = &setup.needs {
         // The loader inside finds them where the one outside did.
         let loader = (needs.loader.clone(), needs.loader.clone());
@@ -95,6 +92,26 @@ pub(crate) fn minimal(setup: &Setup, accounts: &Accounts, busybox: Option<&Busyb
         entries.extend(companions::without_system());
     }
     with_folders(entries)
+}
+
+/// Every entry of a stemcell whose programs are those of the machine that its VMs run on. `has_agent`: it brings its own agent.
+pub(crate) fn of_host(setup: &Setup, accounts: &Accounts, has_agent: bool) -> Vec<Entry> {
+    let mut entries = of_every_system(setup, None);
+    if has_agent {
+        entries.push(program(AGENT, setup.agent.clone()));
+    }
+    entries.extend(accounts_files(accounts));
+    entries.extend(names());
+    entries.extend(companions::without_system());
+    with_folders(entries)
+}
+
+/// How names are found.
+fn names() -> [Entry; 2] {
+    [
+        text("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        text("etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"),
+    ]
 }
 
 /// What a system gets on top of its own files.

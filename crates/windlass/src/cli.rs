@@ -270,7 +270,8 @@ pub(crate) struct RegistryArgs {
 /// `stemcell …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StemcellVerb {
-    /// Build a stemcell around an agent: a minimal one, or from a root file system or a Debian release
+    /// Build a stemcell around an agent: a minimal one, from a root file system or a Debian release, or, for development, with the
+    /// programs of this machine
     Build(StemcellBuildArgs),
     /// Show what is inside a stemcell, and whether it is whole
     Inspect {
@@ -290,13 +291,13 @@ pub(crate) struct StemcellBuildArgs {
     /// Agent; 'windlass-agent' beside this program, or else this program with the libraries it needs
     #[arg(long, value_name = "FILE")]
     pub(crate) agent: Option<PathBuf>,
-    /// Name of the stemcell [default: windlass-minimal, windlass-rootfs or windlass-debian-SUITE]
+    /// Name of the stemcell [default: windlass-minimal, windlass-rootfs, windlass-debian-SUITE or windlass-host]
     #[arg(long)]
     pub(crate) name: Option<String>,
     // Not `--version`'s usual meaning, but the one that people expect here.
-    /// Version of the stemcell
-    #[arg(long = "version", value_name = "VERSION", default_value = "1")]
-    pub(crate) stemcell_version: String,
+    /// Version of the stemcell [default: 1, or with --userland one that follows from the packages of this machine]
+    #[arg(long = "version", value_name = "VERSION")]
+    pub(crate) stemcell_version: Option<String>,
     /// Operating system that deployments name [default: as the default name, or debian-SUITE]
     #[arg(long)]
     pub(crate) os: Option<String>,
@@ -316,9 +317,20 @@ pub(crate) struct StemcellBuildArgs {
     /// Debian package to install on top of the smallest system; may be repeated
     #[arg(long = "package", value_name = "NAME", requires = "debian")]
     pub(crate) packages: Vec<String>,
+    /// For development, on the embedded cloud: VMs see the programs of the machine that they run on (/usr without /usr/local,
+    /// read-only), and none of its homes, keys and other secrets. Without --agent the agent is that machine's, too
+    #[arg(long, value_name = "WHOSE", conflicts_with_all = ["rootfs", "debian", "busybox"])]
+    pub(crate) userland: Option<Userland>,
     /// Static busybox for a minimal stemcell; the one on the PATH if there is one
     #[arg(long, value_name = "FILE")]
     pub(crate) busybox: Option<PathBuf>,
+}
+
+/// Whose programs the VMs of a stemcell see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Userland {
+    /// Those of the machine that they run on.
+    Host,
 }
 
 /// `stemcell repack`.
