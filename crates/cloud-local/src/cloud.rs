@@ -16,7 +16,7 @@ use windlass_cpi::{Call, Cloud, UserData};
 use crate::config::LocalConfig;
 use crate::isolation::{self, Isolation, IsolationChoice};
 use crate::methods;
-use crate::own_root;
+use crate::own_root::{self, Refusal};
 use crate::state::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
 /// The embedded cloud in one state folder.
@@ -71,9 +71,9 @@ impl LocalCloud {
         }
     }
 
-    /// Why VMs that are no containers have no root file system of their own here.
-    pub(crate) fn own_root_refusal(&self) -> Result<Option<String>, CpiError> {
-        Ok(own_root::trial::refusal(&self.config.state_dir, &self.windlass()?))
+    /// Whether VMs that are processes can have a root file system of their own here.
+    pub(crate) fn own_root(&self) -> Result<Result<(), Refusal>, CpiError> {
+        Ok(own_root::try_own_root(&self.config.state_dir, &self.windlass()?))
     }
 
     /// A stemcell's root file system.
@@ -116,14 +116,15 @@ impl Cloud for LocalCloud {
     }
 
     fn runs_jobs(&self) -> Result<(), String> {
-        let refusal = match self.isolation() {
-            Ok(Isolation::Container) => None,
-            Ok(Isolation::Process) => self.own_root_refusal().unwrap_or_else(|error| Some(error.message)),
-            Err(error) => Some(error.message),
+        let words = |why: &dyn std::fmt::Display| {
+            format!("VMs that are processes cannot have a root file system of their own here: {why}")
         };
-        match refusal {
-            None => Ok(()),
-            Some(why) => Err(format!("VMs that are processes cannot have a root file system of their own here: {why}")),
+        match self.isolation() {
+            Ok(Isolation::Container) => Ok(()),
+            Ok(Isolation::Process) => {
+                self.own_root().map_err(|error| words(&error.message))?.map_err(|refusal| words(&refusal))
+            }
+            Err(error) => Err(error.message),
         }
     }
 

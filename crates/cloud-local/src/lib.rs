@@ -58,7 +58,7 @@ mod userland;
 pub use cloud::LocalCloud;
 pub use config::LocalConfig;
 pub use isolation::{Isolation, IsolationChoice, try_containers};
-pub use own_root::vm_root;
+pub use own_root::{Refusal, try_own_root, vm_root};
 pub use supervisor::vm_run;
 
 /// Serves the one CPI call of this process, with the configuration at `config`.

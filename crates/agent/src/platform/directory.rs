@@ -4,9 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_contract::Network;
+use windlass_contract::settings::AgentSettings;
 use windlass_durable::file;
 
-use super::{Platform, PlatformError, copy, inside, io_error};
+use super::{Platform, PlatformError, copy, inside, io_error, jobs_folders};
 use crate::disks::DiskSettings;
 use crate::layout::{Base, is_name};
 
@@ -26,14 +27,25 @@ impl Directory {
 }
 
 impl Platform for Directory {
+    fn set_up(&self, _: &AgentSettings) -> Result<(), PlatformError> {
+        if self.runs_jobs() { jobs_folders::set_up(&self.base).map_err(io_error(self.base.path())) } else { Ok(()) }
+    }
+
     fn runs_jobs(&self) -> bool {
         super::is_usual(&self.base)
+    }
+
+    fn give_to_jobs(&self, path: &Path) -> Result<(), PlatformError> {
+        if self.runs_jobs() { jobs_folders::give(path).map_err(io_error(path)) } else { Ok(()) }
     }
 
     fn mount_persistent_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError> {
         let path = path_of(disk)?;
         if !path.is_dir() {
             return Err(PlatformError::NoDirectory { cid: disk.id.clone(), path: path.to_owned() });
+        }
+        if self.runs_jobs() {
+            jobs_folders::open(path).map_err(io_error(path))?;
         }
         for mount_point in self.mount_points() {
             match mounted_on(&mount_point)? {

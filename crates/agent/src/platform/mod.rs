@@ -9,6 +9,7 @@
 mod copy;
 mod directory;
 mod dummy;
+mod jobs_folders;
 mod linux;
 
 use std::io;

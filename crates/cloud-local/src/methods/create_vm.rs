@@ -141,7 +141,7 @@ fn build(
                 check_agent(&record.agent, &root, &vm.stemcell_cid)?;
             }
             agent_version = boot::agent_version(&root).map_err(|error| unusable(&error))?;
-            if userland == Userland::Host && cloud.own_root_refusal()?.is_none() {
+            if userland == Userland::Host && cloud.own_root()?.is_ok() {
                 record.own_root = Some(OwnRoot { stemcell: root });
             }
         }

@@ -21,7 +21,7 @@ mod ids;
 mod keeper;
 pub(crate) mod start;
 mod tree;
-pub(crate) mod trial;
+mod trial;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -32,6 +32,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use disks::{Visibility, set_visibility};
+pub use trial::{Refusal, try_own_root};
 
 /// The word by which this program knows that it is one of these processes.
 const VERB: &str = "vm-root";

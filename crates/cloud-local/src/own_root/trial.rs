@@ -18,37 +18,47 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const TAKEN: [&str; 12] =
     ["/usr", "/etc", "/proc", "/sys", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var/vcap"];
 
-/// Why VMs in the state folder `state` cannot have a root of their own, with what to do about it; `program` is ours. What was
-/// possible once is believed until the machine boots again.
-pub(crate) fn refusal(state: &Path, program: &Path) -> Option<String> {
+/// Why VMs that are processes cannot have a root file system of their own, without which jobs of releases do not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was tried, and what came of it.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", self.why, self.remedy)
+    }
+}
+
+/// Tries whether VMs with their state in the folder `state` can have a root of their own; `program` is this one. What was possible
+/// once is believed until the machine boots again.
+pub fn try_own_root(state: &Path, program: &Path) -> Result<(), Refusal> {
     if let Some(taken) = TAKEN.iter().find(|taken| state.starts_with(taken)) {
-        return Some(format!(
-            "the state folder is below {taken}, where VMs have files of their own; move it elsewhere"
-        ));
+        let why = format!("the state folder is below {taken}, where VMs have files of their own");
+        return Err(Refusal { why, remedy: "move it elsewhere".to_owned() });
     }
     let folder = state.join("attempt");
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let user = rustix::process::geteuid().as_raw();
-    let success = format!("{user} {boot}");
+    let success = format!("{} {boot}", rustix::process::geteuid().as_raw());
     let note = folder.join("own_root");
     if fs::read_to_string(&note).is_ok_and(|noted| noted == success) {
-        return None;
+        return Ok(());
     }
     let tried = file::create_private_dir(&folder)
         .and_then(|()| file::create_private_dir(&folder.join("own")))
         .and_then(|()| FileLock::acquire(&folder.join("lock"), PATIENCE));
-    let _alone = match tried {
-        Ok(lock) => lock,
-        Err(error) => return Some(format!("it cannot be tried in {}: {error}", folder.display())),
-    };
-    match start::attempt(program, &folder.join("own")) {
-        Ok(()) => {
-            // A note that is lost costs another trial.
-            let _ = file::write(&note, success.as_bytes(), file::PRIVATE);
-            None
-        }
-        Err(error) => Some(format!("{}; {}", explain(&error), remedy())),
-    }
+    let _alone = tried.map_err(|error| Refusal {
+        why: format!("it cannot be tried in {}: {error}", folder.display()),
+        remedy: "make the folder writable".to_owned(),
+    })?;
+    start::attempt(program, &folder.join("own"))
+        .map_err(|error| Refusal { why: explain(&error), remedy: remedy().to_owned() })?;
+    // A note that is lost costs another trial.
+    let _ = file::write(&note, success.as_bytes(), file::PRIVATE);
+    Ok(())
 }
 
 /// What most likely forbids it here.

@@ -56,7 +56,7 @@ impl Finding {
 
 pub(crate) fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
-    let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers(&state_dir)];
+    let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers(&state_dir), jobs(&state_dir)];
     findings.extend([control_groups(), loop_devices(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(program));
     findings.extend([demos(&demo::of_the_past())]);
@@ -131,6 +131,19 @@ fn containers(state_dir: &Path) -> Finding {
             "give this container more privileges (CAP_SYS_ADMIN and CAP_NET_ADMIN), or use another machine",
         ),
         Err(_) => Finding::limited(CONTAINERS, "not without privileges; VMs are processes", "run the director as root"),
+    }
+}
+
+/// Of VMs that are processes; in containers they always run.
+fn jobs(state_dir: &Path) -> Finding {
+    const WHAT: &str = "jobs in processes";
+    let folder = tempfile::tempdir_in(nearest(state_dir)).or_else(|_| tempfile::tempdir());
+    let tried =
+        folder.and_then(|folder| Ok(windlass_cloud_local::try_own_root(folder.path(), &std::env::current_exe()?)));
+    match tried {
+        Ok(Ok(())) => Finding::good(WHAT, "VMs that are processes can have a root file system of their own"),
+        Ok(Err(refusal)) => Finding::limited(WHAT, refusal.why, refusal.remedy),
+        Err(error) => Finding::limited(WHAT, format!("cannot be tried: {error}"), ""),
     }
 }
 
