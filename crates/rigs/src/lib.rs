@@ -2,6 +2,7 @@
 //!
 //! - [`documented`]: the examples of the contract's documents.
 //! - [`earlier_states`]: what earlier versions stored.
+//! - [`ordinary_user`]: a test run by somebody without privileges.
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
 
@@ -9,5 +10,6 @@
 
 pub mod documented;
 pub mod earlier_states;
+pub mod ordinary_user;
 pub mod own_machine;
 pub mod recording_registry;

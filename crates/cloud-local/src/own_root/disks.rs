@@ -44,6 +44,7 @@ pub(crate) fn set_visibility(machine: &Machine, windlass: &Path, disk: &DiskCid,
     let output = std::process::Command::new(windlass)
         .args([super::VERB, wanted.word(), disk.as_str()])
         .arg(machine.folder())
+        .env_clear()
         .stdin(Stdio::null())
         .output()?;
     kill_point("after a disk is shown or hidden");

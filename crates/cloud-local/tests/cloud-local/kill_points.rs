@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use windlass_rigs::recording_registry::RecordingRegistry;
 
 /// Fewer points than this would mean that the sweep looks at nothing.
-const FEWEST_POINTS: u64 = 3;
+pub(crate) const FEWEST_POINTS: u64 = 3;
 
 /// Kills the CPI at point 1, 2, … of the request that `make` gives, repeats it, and has `check` look at the answer and
 /// the cloud; until the request ends unkilled.
-fn sweep(rig: &Rig, make: impl Fn(&Rig) -> Value, check: impl Fn(&Rig, &Value, &Value)) {
+pub(crate) fn sweep(rig: &Rig, make: impl Fn(&Rig) -> Value, check: impl Fn(&Rig, &Value, &Value)) {
     let mut point = 1;
     loop {
         let asked = make(rig);

@@ -7,4 +7,5 @@ mod container_kills;
 mod containers;
 mod disks;
 mod kill_points;
+mod own_roots;
 mod rig;

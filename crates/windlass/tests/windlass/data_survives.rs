@@ -32,10 +32,6 @@ pub(crate) struct Vm {
 }
 
 impl Site {
-    fn new(isolation: &'static str) -> Self {
-        Self::with(isolation, &[])
-    }
-
     /// One whose stemcell is built with these flags.
     pub(crate) fn with(isolation: &'static str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -44,7 +40,8 @@ impl Site {
         fs::write(folder.path().join("cpi.json"), config.to_string()).unwrap();
         let tarball = folder.path().join("stemcell.tgz");
         let built = Command::new(WINDLASS)
-            .args(["stemcell", "build", "--agent", WINDLASS])
+            .args(["stemcell", "build"])
+            .args(if flags.contains(&"--userland") { &[][..] } else { &["--agent", WINDLASS] })
             .args(flags)
             .arg("--output")
             .arg(&tarball)
@@ -53,17 +50,18 @@ impl Site {
         assert!(built.status.success(), "{built:?}");
         let unpacked = folder.path().join("stemcell");
         fs::create_dir(&unpacked).unwrap();
-        windlass_stemcell::unpack(&tarball, &unpacked).unwrap();
+        let mut properties = windlass_stemcell::unpack(&tarball, &unpacked).unwrap().cloud_properties;
+        properties.insert("name".into(), "test".into());
         let authority = Authority::new().unwrap();
         let agents = AgentClient::new(ClientTls::new(&authority, &authority.new_client().unwrap())).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut site = Self { folder, isolation, stemcell: String::new(), runtime, authority, agents };
         let image = unpacked.join("image");
-        site.stemcell = site.ok("create_stemcell", json!([image, {"name": "test"}])).as_str().unwrap().to_owned();
+        site.stemcell = site.ok("create_stemcell", json!([image, properties])).as_str().unwrap().to_owned();
         site
     }
 
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
@@ -112,7 +110,7 @@ impl Site {
         self.root(vm).join("var/vcap/store")
     }
 
-    /// What a container sees as its root, through its first process.
+    /// What a VM sees as its root, through its first process.
     pub(crate) fn root(&self, vm: &Vm) -> PathBuf {
         let record = self.state().join("vms").join(&vm.cid).join("supervisor.json");
         let supervisor: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
@@ -175,8 +173,8 @@ fn read_tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Snapshot, growth, a move to another VM, the end of the first VM, and a new disk from the snapshot.
-fn survives(isolation: &'static str) {
-    let site = Site::new(isolation);
+fn survives(isolation: &'static str, flags: &[&str]) {
+    let site = Site::with(isolation, flags);
     let (first, second) = (site.vm(), site.vm());
     let disk = site.disk(96, json!({}));
     let store = site.mount(&first, &disk);
@@ -221,12 +219,17 @@ fn survives(isolation: &'static str) {
 
 #[test]
 fn data_written_through_an_agent_survives_everything_in_process_isolation() {
-    survives("process");
+    survives("process", &[]);
+}
+
+#[test]
+fn data_written_through_an_agent_survives_everything_in_a_root_of_its_own() {
+    survives("process", &["--userland", "host"]);
 }
 
 #[test]
 fn data_written_through_an_agent_survives_everything_in_containers() {
     if is_own_machine("data_survives::data_written_through_an_agent_survives_everything_in_containers") {
-        survives("container");
+        survives("container", &[]);
     }
 }
