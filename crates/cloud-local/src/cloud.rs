@@ -119,12 +119,12 @@ impl Cloud for LocalCloud {
         let words = |why: &dyn std::fmt::Display| {
             format!("VMs that are processes cannot have a root file system of their own here: {why}")
         };
-        match self.isolation() {
-            Ok(Isolation::Container) => Ok(()),
-            Ok(Isolation::Process) => {
-                self.own_root().map_err(|error| words(&error.message))?.map_err(|refusal| words(&refusal))
-            }
-            Err(error) => Err(error.message),
+        if self.config.isolation == IsolationChoice::Container {
+            return Ok(());
+        }
+        match self.own_root().map_err(|error| words(&error.message))? {
+            Err(refusal) if !matches!(self.isolation(), Ok(Isolation::Container)) => Err(words(&refusal)),
+            _ => Ok(()),
         }
     }
 

@@ -11,7 +11,10 @@ use windlass_contract::agent::POWERED_OFF;
 fn info_needs_nothing_and_touches_nothing() {
     let rig = Rig::new();
     let info = rig.ok("info", json!([]));
-    assert_eq!(info["stemcell_formats"], json!(["warden-tar", "general-tar", "warden-light", "docker-light"]));
+    assert_eq!(
+        info["stemcell_formats"],
+        json!(["warden-tar", "general-tar", "warden-light", "docker-light", "windlass-host"])
+    );
     assert_eq!((&info["api_version"], &info["windlass"]["replay"]), (&json!(2), &json!(true)));
     assert!(!rig.state().exists());
 }

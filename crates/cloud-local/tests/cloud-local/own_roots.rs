@@ -312,6 +312,9 @@ fn an_agent_that_ends_is_started_again_in_its_root_and_one_that_powers_off_is_no
     let vm = rig.vm(&rig.host_stemcell(agent));
     wait_for(|| (rig.written(&vm, "starts").lines().count() == 3).then_some(()));
     rig.ok("delete_vm", json!([vm]));
+    let ending = rig.vm(&rig.host_stemcell("#!/bin/sh\nexit 86\n"));
+    wait_for(|| (!rig.vm_folder(&ending).join("supervisor.json").exists()).then_some(()));
+    rig.ok("delete_vm", json!([ending]));
     let broken = rig.host_stemcell("#!/bin/missing\n");
     let error = rig.refused("create_vm", rig.vm_arguments(&broken, json!({"default": {"type": "dynamic"}})));
     assert!(error.contains("cannot run /var/vcap/bosh/bin/bosh-agent"), "{error}");

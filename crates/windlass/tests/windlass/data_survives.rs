@@ -35,7 +35,10 @@ impl Site {
     /// One whose stemcell is built with these flags.
     pub(crate) fn with(isolation: &'static str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let local = json!({"state_dir": folder.path().join("state"), "isolation": isolation});
+        // Alone in its folder: an agent that stands beside it may be of another build.
+        let windlass = folder.path().join("windlass");
+        std::os::unix::fs::symlink(WINDLASS, &windlass).unwrap();
+        let local = json!({"state_dir": folder.path().join("state"), "isolation": isolation, "windlass": windlass});
         let config = json!({"cloud": {"plugin": "local", "properties": {"local": local}}});
         fs::write(folder.path().join("cpi.json"), config.to_string()).unwrap();
         let tarball = folder.path().join("stemcell.tgz");
