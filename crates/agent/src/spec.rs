@@ -133,7 +133,7 @@ pub(crate) enum SpecError {
     /// the spec has jobs or packages
     #[error(
         "this VM cannot run jobs, which look for everything below /var/vcap, and the spec asks for {0}; deploy the instance group \
-         without jobs, or in containers"
+         without jobs, or in containers, or with a stemcell that 'windlass stemcell build --userland host' made"
     )]
     HasJobs(String),
     /// a file of the spec cannot be read or written

@@ -230,7 +230,9 @@ async fn versions(stage: &Stage, director: &DirectorClient) -> Result<(ApiVersio
     let line = format!("$ echo '{request}' |\n    windlass cpi local --config $DIR/cpi/local.json");
     say(&format!("\n{}", painted(Ink::Command, &line)));
     let answer = stage.place.call_cpi(&request).await.map_err(|source| DemoError::Spawn { what: "the CPI", source })?;
-    say(&answer["result"].to_string().replacen("],", "],\n ", 1));
+    // In lines that fit a terminal.
+    let answered = answer["result"].to_string().replacen("],", "],\n ", 1).replacen(",\"docker", ",\n \"docker", 1);
+    say(&answered);
     let stemcells: Vec<Stemcell> = director.get("/stemcells").await.map_err(DemoError::Director)?;
     let stemcell = stemcells.first().and_then(|stemcell| stemcell.api_version).map_or(ApiVersion::V1, ApiVersion);
     let cpi = answer["result"]["api_version"].as_u64().and_then(|version| version.try_into().ok());

@@ -171,6 +171,7 @@ if [ -x /usr/bin/gcc ]; then
 fi
 [ ! -x /usr/bin/python3 ] || python3 -c 'print(6 * 7)' > python
 grep vcap /etc/passwd > accounts
+setpriv --reuid vcap --regid vcap --init-groups sh -c 'id -un; cat /var/vcap/jobs/web/config/greeting; echo x > /var/vcap/sys/run/by-vcap' > vcap 2>&1
 echo > tried
 exit 0
 "#;
@@ -187,6 +188,10 @@ fn tries_all_it_can(site: &Site) {
     let homes = read("homes");
     assert!(homes.lines().all(|line| line.is_empty() || line.ends_with(':')), "{homes}");
     assert!(read("accounts").starts_with("vcap:x:"));
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(read("vcap"), "vcap\nhello ", "what is the job's, its user reads");
+        assert_eq!(self::read(site, &vm, "data/sys/run/by-vcap"), "x\n");
+    }
     if Path::new("/usr/bin/gcc").exists() {
         assert_eq!(read("compiled"), "42\n");
     }

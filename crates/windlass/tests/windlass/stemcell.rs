@@ -209,3 +209,42 @@ fn a_debian_release_is_made_by_mmdebstrap_and_its_failures_are_told() {
     assert_eq!(fs::read_to_string(root.join("etc/debian_version")).unwrap(), "12\n");
     assert!(root.join("var/vcap/bosh/agent.json").is_file());
 }
+
+#[test]
+fn a_stemcell_with_the_programs_of_this_machine_is_small_and_holds_nothing_of_it() {
+    let site = Site::new();
+    for output in ["host.tgz", "again.tgz"] {
+        let said = site.ok(&["build", "--userland", "host", "--output", output]);
+        assert!(said.contains("Stemcell 'windlass-host/p"), "{said}");
+    }
+    assert_eq!(fs::read(site.path("host.tgz")).unwrap(), fs::read(site.path("again.tgz")).unwrap());
+    assert!(fs::metadata(site.path("host.tgz")).unwrap().len() < 16 * 1024);
+    let inspection = windlass_stemcell::inspect(&site.path("host.tgz"), |_, _| {}).unwrap();
+    let manifest = inspection.manifest;
+    assert_eq!(
+        (manifest.os(), manifest.stemcell_formats.as_slice()),
+        ("windlass-host", &["windlass-host".to_owned()][..])
+    );
+    assert_eq!(manifest.cloud_properties["userland"], "host");
+    assert_eq!(manifest.cloud_properties["export_compiled_packages"], false);
+    let shown = site.ok(&["inspect", "host.tgz"]);
+    assert!(shown.contains("userland: host") && shown.contains("matches the manifest"), "{shown}");
+    let root = site.root_of("host.tgz");
+    let names = |folder: &str| {
+        let entries = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("etc"), ["group", "hosts", "nsswitch.conf", "passwd", "resolv.conf", "shadow"]);
+    assert!(!root.join("usr").exists() && !root.join("var/vcap/bosh/bin/bosh-agent").exists());
+    let passwd = fs::read_to_string(root.join("etc/passwd")).unwrap();
+    assert_eq!(passwd.lines().map(|line| line.split(':').next().unwrap()).collect::<Vec<_>>(), ["root", "vcap"]);
+
+    fs::write(site.path("agent"), "#!/bin/sh\n").unwrap();
+    let own = ["build", "--userland", "host", "--agent", "agent", "--version", "7", "--output", "own.tgz"];
+    assert!(site.ok(&own).contains("'windlass-host/7'"));
+    let both =
+        site.command(&["build", "--userland", "host", "--debian", "bookworm", "--output", "x.tgz"]).output().unwrap();
+    assert!(!both.status.success() && !site.path("x.tgz").exists());
+}
