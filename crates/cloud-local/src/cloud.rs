@@ -106,13 +106,21 @@ impl LocalCloud {
     }
 }
 
+/// The format and the operating system of stemcells whose VMs see the programs of this machine.
+const HOST_OS: &str = "windlass-host";
+
 impl Cloud for LocalCloud {
     fn stemcell_formats(&self) -> Vec<String> {
-        ["warden-tar", "general-tar", "warden-light", "docker-light", "windlass-host"].map(str::to_owned).to_vec()
+        ["warden-tar", "general-tar", "warden-light", "docker-light", HOST_OS].map(str::to_owned).to_vec()
     }
 
     fn memory(&self) -> Option<&Path> {
         Some(&self.memory)
+    }
+
+    /// Processes have a root of their own only with the programs of this machine.
+    fn jobs_os(&self) -> Option<String> {
+        matches!(self.isolation(), Ok(Isolation::Process)).then(|| HOST_OS.to_owned())
     }
 
     fn runs_jobs(&self) -> Result<(), String> {

@@ -218,6 +218,10 @@ impl Cloud for SimCloud {
         ["warden-tar", "general-tar", "warden-light", "docker-light"].map(str::to_owned).to_vec()
     }
 
+    fn runs_jobs(&self) -> Result<(), String> {
+        Err("they are simulated, and nothing runs on them; use the embedded cloud ('cpi: local')".to_owned())
+    }
+
     fn memory(&self) -> Option<&Path> {
         Some(&self.memory)
     }

@@ -88,7 +88,12 @@ fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
     Ok(CpiInfo {
         stemcell_formats: cloud.stemcell_formats(),
         api_version: Some(config.advertised_version()?),
-        windlass: Some(Extensions { replay: cloud.memory().is_some(), jobs: jobs_reason.is_none(), jobs_reason }),
+        windlass: Some(Extensions {
+            replay: cloud.memory().is_some(),
+            jobs: jobs_reason.is_none(),
+            jobs_reason,
+            jobs_os: cloud.jobs_os(),
+        }),
     })
 }
 

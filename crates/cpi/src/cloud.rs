@@ -40,6 +40,11 @@ pub trait Cloud {
         Ok(())
     }
 
+    /// The only operating system of stemcells whose VMs run jobs; none if all do.
+    fn jobs_os(&self) -> Option<String> {
+        None
+    }
+
     /// The folder in which the SDK keeps what must outlive a call: answered requests, how each VM gets its settings, locks.
     /// None: every request is taken for a new one, and VMs that need a registry are refused.
     /// With a folder, [`Cloud::has_vm`] must be there, too.

@@ -66,6 +66,9 @@ pub struct Extensions {
     /// Why they do not, with what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs_reason: Option<String>,
+    /// The only operating system whose VMs run jobs; none if those of every stemcell do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs_os: Option<String>,
 }
 
 fn yes() -> bool {
@@ -79,7 +82,7 @@ fn is_yes(value: &bool) -> bool {
 
 impl Default for Extensions {
     fn default() -> Self {
-        Self { replay: false, jobs: true, jobs_reason: None }
+        Self { replay: false, jobs: true, jobs_reason: None, jobs_os: None }
     }
 }
 
@@ -89,10 +92,14 @@ impl CpiInfo {
         self.windlass.as_ref().is_some_and(|extensions| extensions.replay)
     }
 
-    /// Why jobs of releases do not run on VMs of this cloud; none if they do.
-    pub fn jobs_refusal(&self) -> Option<&str> {
-        let extensions = self.windlass.as_ref().filter(|extensions| !extensions.jobs)?;
-        Some(extensions.jobs_reason.as_deref().unwrap_or("its CPI says so"))
+    /// Why jobs of releases do not run on VMs of a stemcell with this operating system; none if they do.
+    pub fn jobs_refusal(&self, os: &str) -> Option<String> {
+        let extensions = self.windlass.as_ref()?;
+        if !extensions.jobs {
+            return Some(extensions.jobs_reason.clone().unwrap_or_else(|| "its CPI says so".to_owned()));
+        }
+        let needed = extensions.jobs_os.as_ref().filter(|needed| *needed != os)?;
+        Some(format!("they need a stemcell of the operating system '{needed}', not '{os}'"))
     }
 }
 

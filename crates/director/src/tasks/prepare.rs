@@ -68,6 +68,7 @@ pub(crate) async fn prepare(
     };
     let desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     refuse_unknown_cpis(director, &desired, &mut findings);
+    refuse_jobs_where_they_do_not_run(director, &desired, &mut findings).await;
 
     let mut current = reload(director, deployment).await?;
     current.addresses = director.store.addresses().await?;
@@ -171,6 +172,26 @@ fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Fi
             let az = zone.az.as_deref().unwrap_or_default();
             let message = format!("this director does not drive the CPI '{}' of its az '{az}'", zone.cpi);
             findings.push(group.place.problem(message));
+        }
+    }
+}
+
+/// A cloud that says so cannot run jobs on its VMs, whatever is deployed there.
+async fn refuse_jobs_where_they_do_not_run(director: &Director, desired: &Desired, findings: &mut Findings) {
+    for group in desired.groups.iter().filter(|group| group.software.is_some()) {
+        let mut asked: Vec<&str> = Vec::new();
+        for zone in &group.zones {
+            if asked.contains(&zone.cpi.as_str()) {
+                continue;
+            }
+            asked.push(&zone.cpi);
+            let Ok(cpi) = director.clouds.cpi(&zone.cpi) else { continue };
+            // A CPI that does not answer says so itself, and better, when it is asked for a VM.
+            let Ok(info) = cpi.info().await else { continue };
+            let os = group.stemcells.first().map_or("", |stemcell| &stemcell.os);
+            if let Some(reason) = info.jobs_refusal(os) {
+                findings.push(group.place.problem(format!("its jobs cannot run on VMs of this cloud: {reason}")));
+            }
         }
     }
 }

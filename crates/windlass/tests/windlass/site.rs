@@ -69,6 +69,12 @@ impl Site {
         Self::start_in(network, None, Some(&format!("isolation: container\n{settings}"))).with_stemcell()
     }
 
+    /// The same in processes, whose VMs see the programs of this machine.
+    pub(crate) fn ready_with_own_programs(settings: &str) -> Self {
+        let site = Self::start_with(None, Some(&format!("isolation: process\n{settings}")));
+        site.with_stemcell_of(&["--userland", "host"])
+    }
+
     /// The same with somebody else's agent in a system of its own.
     pub(crate) fn ready_with_containers_of(system: &str, agent: &str, settings: &str) -> Self {
         let network = Network { prefix: "10.93.8".to_owned(), ..Network::claim() };

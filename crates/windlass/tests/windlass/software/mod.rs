@@ -15,14 +15,23 @@ use release::Sources;
 /// A deployment of two groups with the job, of which the first has a disk.
 struct Shop {
     site: Site,
+    /// The operating system of its stemcell.
+    os: &'static str,
 }
 
 impl Shop {
     fn in_containers() -> Self {
-        let shop = Self { site: Site::ready_with_containers("") };
-        shop.configure_cloud(true);
-        shop.upload(&Sources::default());
-        shop
+        Self { site: Site::ready_with_containers(""), os: "windlass-minimal" }.stocked()
+    }
+
+    fn in_processes() -> Self {
+        Self { site: Site::ready_with_own_programs(""), os: "windlass-host" }.stocked()
+    }
+
+    fn stocked(self) -> Self {
+        self.configure_cloud(true);
+        self.upload(&Sources::default());
+        self
     }
 
     fn configure_cloud(&self, reuse: bool) {
@@ -51,9 +60,10 @@ impl Shop {
         };
         let manifest = format!(
             "name: example\nreleases: [{{name: greeter, version: {release}}}]\n\
-             stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+             stemcells: [{{alias: default, os: {}, version: latest}}]\n\
              update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
              instance_groups:\n{}{}",
+            self.os,
             group("front", properties, "  persistent_disk_type: disk\n"),
             group("back", "{greeting: bye}", ""),
         );
@@ -248,13 +258,32 @@ fn a_release_becomes_running_processes_and_leaves_nothing_in_containers() {
 }
 
 #[test]
+fn a_release_becomes_running_processes_and_leaves_nothing_in_processes() {
+    if !is_own_machine("software::a_release_becomes_running_processes_and_leaves_nothing_in_processes") {
+        return;
+    }
+    whole_path(&Shop::in_processes());
+}
+
+#[test]
+fn jobs_are_refused_before_anything_changes_where_vms_cannot_run_them() {
+    let shop = Shop { site: Site::ready_with_settings(""), os: "windlass-minimal" }.stocked();
+    shop.manifest("1", "{}");
+    let said = shop.site.fails(&["-n", "-d", "example", "deploy", &shop.site.manifest()]);
+    let expected = "instance_groups[0]: its jobs cannot run on VMs of this cloud: they need a stemcell of the operating system \
+        'windlass-host', not 'windlass-minimal'";
+    assert!(said.contains(expected), "{said}");
+    assert!(shop.site.in_cloud("vms").is_empty());
+}
+
+#[test]
 fn a_package_that_does_not_compile_fails_the_deploy_with_its_own_words_and_leaves_no_worker() {
     if !is_own_machine(
         "software::a_package_that_does_not_compile_fails_the_deploy_with_its_own_words_and_leaves_no_worker",
     ) {
         return;
     }
-    let shop = Shop { site: Site::ready_with_containers("") };
+    let shop = Shop { site: Site::ready_with_containers(""), os: "windlass-minimal" };
     shop.configure_cloud(false);
     shop.upload(&Sources { packaging: "echo no compiler today >&2\nexit 3\n", ..Sources::default() });
     shop.manifest("1", "{}");
@@ -272,7 +301,7 @@ fn templates_that_cannot_be_rendered_stop_a_deploy_before_anything_changes() {
     if !is_own_machine("software::templates_that_cannot_be_rendered_stop_a_deploy_before_anything_changes") {
         return;
     }
-    let shop = Shop { site: Site::ready_with_containers("") };
+    let shop = Shop { site: Site::ready_with_containers(""), os: "windlass-minimal" };
     shop.configure_cloud(true);
     shop.upload(&Sources { template: "hello\n<%= p('nobody.set.it') %>\n", ..Sources::default() });
     shop.manifest("1", "{}");
