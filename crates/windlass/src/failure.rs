@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Task { doing: String, task: u64, state: String },
     #[error("stopped; nothing was changed")]
     Declined,
+    #[error("nobody answered whether to go on, so nothing was changed; -n goes on without a question")]
+    NoConsent,
     #[error("name a deployment with -d or BOSH_DEPLOYMENT; 'windlass deployments' lists them")]
     NoDeployment,
     #[error("the manifest is for deployment '{manifest}', not '{flag}'; leave out -d or give another manifest")]

@@ -2,11 +2,14 @@
 //!
 //! As with the original, scripts get data only: lines that tell a person where things stand are left out for them.
 
+mod questions;
+
 use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::failure::Failure;
 use crate::formats;
 use crate::table::Table;
 
@@ -74,7 +77,8 @@ impl Screen {
             live: person && terminal,
             colours: person && terminal && !flags.no_color && std::env::var_os("NO_COLOR").is_none(),
             brief: person && flags.brief,
-            asks: person && !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
+            // Whoever reads the output, somebody may answer on the standard input.
+            asks: !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
             confirms_success: true,
             begun: false,
             document: Document::default(),
@@ -216,73 +220,12 @@ impl Screen {
         }
     }
 
-    /// What a person types as an answer; none if there is nobody, or nothing comes.
-    pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
-        if !self.asks {
-            return None;
-        }
-        self.set_off();
-        self.print(&format!("{question}: "));
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).ok()?;
-        Some(answer.trim_end_matches(['\r', '\n']).to_owned()).filter(|answer| !answer.is_empty())
-    }
-
-    /// The same, and what is typed is not shown.
-    pub(crate) fn ask_secretly(&mut self, question: &str) -> Option<String> {
-        let shown = rustix::termios::tcgetattr(io::stdin()).ok();
-        if let Some(mut hidden) = shown.clone() {
-            hidden.local_modes.remove(rustix::termios::LocalModes::ECHO);
-            let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, &hidden);
-        }
-        let answer = self.ask(question);
-        if let Some(shown) = shown {
-            let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, &shown);
-            self.print("\n");
-        }
-        answer
-    }
-
     /// Fails if a table had none of the columns that were asked for.
-    pub(crate) fn check_columns(&self) -> Result<(), crate::failure::Failure> {
+    pub(crate) fn check_columns(&self) -> Result<(), Failure> {
         match self.found_no_column {
-            true => Err(crate::failure::Failure::NoColumn(self.columns.join("', '"))),
+            true => Err(Failure::NoColumn(self.columns.join("', '"))),
             false => Ok(()),
         }
-    }
-
-    /// Whether somebody is there to answer.
-    pub(crate) fn asks(&self) -> bool {
-        self.asks
-    }
-
-    /// Lets a person choose one of several; none if what is typed is no choice.
-    pub(crate) fn choice(&mut self, question: &str, options: &[String]) -> Option<usize> {
-        let listed: Vec<_> =
-            options.iter().enumerate().map(|(index, option)| format!("{}: {option}", index + 1)).collect();
-        self.paragraph(&format!("{question}\n\n{}", listed.join("\n")));
-        self.print("\n? ");
-        let mut answer = String::new();
-        let _ = io::stdin().read_line(&mut answer);
-        let chosen: usize = answer.trim().parse().ok()?;
-        chosen.checked_sub(1).filter(|index| *index < options.len())
-    }
-
-    /// Asks a person whether to go on. Nobody else is asked: scripts say what they mean.
-    pub(crate) fn confirms(&mut self) -> bool {
-        if !self.asks {
-            return true;
-        }
-        self.set_off();
-        self.print("Continue? [yN]: ");
-        let mut answer = String::new();
-        // What cannot be read is no consent.
-        let _ = io::stdin().read_line(&mut answer);
-        if !io::stdin().is_terminal() {
-            // Nobody's typing ended the line.
-            self.print(&format!("{}\n", answer.trim()));
-        }
-        matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
     }
 
     /// Ends the output: all went well, or `error` says what did not.

@@ -79,9 +79,9 @@ impl<'a> Session<'a> {
         Ok(task)
     }
 
-    /// Asks a person before something changes.
+    /// Asks before something changes.
     pub(crate) fn confirm(&mut self) -> Result<(), Failure> {
-        if self.screen.confirms() { Ok(()) } else { Err(Failure::Declined) }
+        self.screen.confirm()
     }
 }
 

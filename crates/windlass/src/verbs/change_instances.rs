@@ -65,8 +65,8 @@ impl Change {
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &ChangeArgs, change: &Change) -> Result<(), Failure> {
     let deployment = session.using_deployment()?;
-    session.confirm()?;
     let call = call(&deployment, arguments, change)?;
+    session.confirm()?;
     session.carry_out(call, &change.doing(&deployment)).await.map(|_| ())
 }
 

@@ -57,13 +57,10 @@ fn wanted(problem: &CloudProblem, given: &[String]) -> Value {
 }
 
 fn ask(session: &mut Session<'_>, problems: &[CloudProblem]) -> Result<Map<String, Value>, Failure> {
-    if !session.screen.asks() {
-        return Err(Failure::NobodyToAsk);
-    }
     let mut chosen = Map::new();
     for problem in problems {
         let plans: Vec<_> = problem.resolutions.iter().map(|way| way.plan.clone()).collect();
-        let index = session.screen.choice(&problem.description, &plans).ok_or(Failure::NoChoice)?;
+        let index = session.screen.choice(&problem.description, &plans)?;
         chosen.insert(problem.id.to_string(), json!(problem.resolutions[index].name));
     }
     Ok(chosen)

@@ -67,9 +67,7 @@ fn gc(screen: &mut Screen, cloud: &LocalCloud) -> Result<(), Failure> {
         return Ok(());
     }
     screen.table(&problems(&garbage));
-    if !screen.confirms() {
-        return Err(Failure::Declined);
-    }
+    screen.confirm()?;
     let failures: Vec<CpiError> = garbage.iter().filter_map(|problem| cloud.collect(problem).err()).collect();
     match failures.first() {
         Some(first) => {

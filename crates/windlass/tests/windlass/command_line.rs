@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -214,14 +214,56 @@ fn lose_vm(site: &Site, vm: &str) {
     assert!(answer["error"].is_null(), "{answer}");
 }
 
-/// Types answers to the questions of a verb, and gives what was printed.
-fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
-    let mut verb = site.verb(&[&["--tty", "--no-color"], &words(line)[..]].concat());
+/// Types answers to the questions of a verb.
+fn answered(site: &Site, words: &[&str], answers: &str) -> Output {
+    let mut verb = site.verb(words);
     let mut verb = verb.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    verb.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
-    let ended = verb.wait_with_output().unwrap();
+    // A verb that asks nothing may have ended by now.
+    let _ = verb.stdin.take().unwrap().write_all(answers.as_bytes());
+    verb.wait_with_output().unwrap()
+}
+
+/// The same on a terminal, with what was printed.
+fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
+    let ended = answered(site, &[&["--tty", "--no-color"], &words(line)[..]].concat(), answers);
     let printed = [ended.stdout, ended.stderr].concat();
     (ended.status.success(), String::from_utf8(printed).unwrap())
+}
+
+/// Disks with their data would go although somebody said no, only because the output is kept in a file.
+#[test]
+fn nothing_is_destroyed_without_consent_whoever_reads_the_output() {
+    let site = Site::ready_to_deploy();
+    for instances in [2, 1] {
+        site.write_documents(instances);
+        site.deploy();
+    }
+    let state = || {
+        let instances = site.rows(&words("-d example instances -i"));
+        let started = instances.iter().filter(|row| row["state"] == "started").count();
+        (site.rows(&words("disks --orphaned")).len(), started)
+    };
+    assert_eq!(state(), (1, 1));
+    for line in ["clean-up --all", "-d example stop", "-d example delete-deployment"] {
+        for (answers, said) in [("n\n", "nothing was changed"), ("\n", "nothing was changed"), ("", "-n goes on")] {
+            for form in ["--no-color", "--json"] {
+                let ended = answered(&site, &[&[form], &words(line)[..]].concat(), answers);
+                let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+                assert_eq!(ended.status.code(), Some(1), "{line} {form} {answers:?}: {stdout}{stderr}");
+                assert!(stderr.contains("Continue? [yN]: ") && !stdout.contains("Continue?"), "{stdout}{stderr}");
+                assert!(format!("{stdout}{stderr}").contains(said), "{line} {answers:?}: {stdout}{stderr}");
+                assert!(form != "--json" || serde_json::from_str::<Value>(&stdout).is_ok(), "no JSON: {stdout}");
+            }
+        }
+    }
+    assert_eq!(state(), (1, 1), "something was done");
+    let agreed = |line: &str| assert!(answered(&site, &words(line), "y\n").status.success(), "{line}");
+    agreed("clean-up --all");
+    assert_eq!(state(), (0, 1));
+    agreed("-d example stop");
+    assert_eq!(state(), (0, 0));
+    agreed("-d example delete-deployment");
+    assert!(site.rows(&["deployments"]).is_empty());
 }
 
 /// Somebody who repairs a deployment by hand would get something else than they chose.
