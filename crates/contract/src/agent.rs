@@ -107,6 +107,19 @@ pub struct DiskAssociation {
     pub cid: String,
 }
 
+/// The public key that an agent says its machine has, as `TYPE BASE64` without a comment; none if it is anything else, such as
+/// two lines, of which the second would vouch for another machine.
+pub fn host_key(told: &str) -> Option<String> {
+    let told = told.trim_end_matches(['\r', '\n']);
+    let mut words = told.split([' ', '\t']).filter(|word| !word.is_empty());
+    let (kind, key) = (words.next()?, words.next()?);
+    let is_kind = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '@');
+    let is_key = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '/' | '=');
+    let is_whole = !told.contains(char::is_control) && kind.chars().all(is_kind) && key.chars().all(is_key);
+    let is_known = ["ssh-", "ecdsa-", "sk-", "rsa-"].iter().any(|beginning| kind.starts_with(beginning));
+    (is_whole && is_known).then(|| format!("{kind} {key}"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -126,5 +139,22 @@ mod tests {
         assert!(matches!(reply, Reply::Exception { exception } if exception.is_unknown_message()));
         let reply: Reply = serde_json::from_value(json!({"value": null})).unwrap();
         assert_eq!(reply, Reply::value(Value::Null));
+    }
+
+    #[test]
+    fn a_host_key_is_one_line_and_vouches_for_nobody_else() {
+        assert_eq!(host_key("ssh-ed25519 AAAA+/= root@db\n").as_deref(), Some("ssh-ed25519 AAAA+/="));
+        assert_eq!(host_key("ecdsa-sha2-nistp256  AAAA").as_deref(), Some("ecdsa-sha2-nistp256 AAAA"));
+        let hostile = [
+            "ssh-ed25519 AAAA\n* ssh-ed25519 ATTACKER",
+            "ssh-rsa AAAA\r* x",
+            "* ssh-rsa AAAA",
+            "ssh-rsa",
+            "",
+            "ssh-rsa A,B",
+        ];
+        for told in hostile {
+            assert_eq!(host_key(told), None, "{told:?}");
+        }
     }
 }

@@ -9,12 +9,12 @@ pub(crate) fn show(screen: &mut Screen, diff: &[DiffLine]) {
         return;
     }
     let lines = diff.iter().map(|line| match line.1.as_deref() {
-        Some("added") => screen.paint(Paint::Green, &marked(line)),
-        Some("removed") => screen.paint(Paint::Red, &marked(line)),
-        _ if line.0.is_empty() => String::new(),
-        _ => marked(line),
+        Some("added") => (Some(Paint::Green), marked(line)),
+        Some("removed") => (Some(Paint::Red), marked(line)),
+        _ if line.0.is_empty() => (None, String::new()),
+        _ => (None, marked(line)),
     });
-    screen.line(&lines.collect::<Vec<_>>().join("\n"));
+    screen.painted_lines(&lines.collect::<Vec<_>>());
 }
 
 /// The same as text.

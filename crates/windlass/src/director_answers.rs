@@ -303,21 +303,19 @@ pub(crate) struct CompiledPackage {
     pub(crate) stemcell_version: String,
 }
 
-/// An instance that lets a user in.
+/// An instance that lets a user in. A VM may have written it: how one comes there is not its to say.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SshHost {
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) status: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) ip: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) host_public_key: String,
+    #[serde(default)]
+    pub(crate) ip: Option<String>,
+    #[serde(default)]
+    pub(crate) host_public_key: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) id: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) job: String,
-    pub(crate) gateway_host: Option<String>,
-    pub(crate) gateway_user: Option<String>,
 }
 
 /// What a deploy would do, in words.

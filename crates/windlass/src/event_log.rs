@@ -77,6 +77,24 @@ impl Event {
         }
     }
 
+    /// The same, and none of its texts steers a terminal or begins a line that nobody wrote.
+    pub(crate) fn plain(&self) -> Self {
+        let several = |text: &Option<String>| text.as_deref().map(formats::plain);
+        let data = self
+            .data
+            .as_ref()
+            .map(|data| Data { status: data.status.as_deref().map(formats::plain_line), error: several(&data.error) });
+        Self {
+            stage: formats::plain_line(&self.stage),
+            tags: self.tags.as_ref().map(|tags| tags.iter().map(|tag| formats::plain_line(tag)).collect()),
+            task: formats::plain_line(&self.task),
+            data,
+            message: several(&self.message),
+            error: self.error.as_ref().map(|error| TaskError { message: formats::plain(&error.message) }),
+            ..self.clone()
+        }
+    }
+
     /// What the task is doing now.
     pub(crate) fn status(&self) -> Option<&str> {
         self.data.as_ref()?.status.as_deref().filter(|status| !status.is_empty())

@@ -1,4 +1,4 @@
-//! Times and sizes as the original prints them, and ids as the demo does.
+//! Times and sizes as the original prints them, ids as the demo does, and texts of others so that they cannot steer a terminal.
 
 use time::format_description::BorrowedFormatItem;
 use time::format_description::well_known::Rfc3339;
@@ -10,6 +10,41 @@ const UNIX_DATE: &[BorrowedFormatItem<'_>] = format_description!(
 );
 const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[second]");
 const DIRECTOR: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+
+/// A text of somebody else without what steers a terminal: control characters and what turns the direction of writing are shown
+/// as `\u{1b}`. Lines stay lines.
+pub(crate) fn plain(text: &str) -> String {
+    let mut rest = text.chars().peekable();
+    let mut shown = String::with_capacity(text.len());
+    while let Some(letter) = rest.next() {
+        match letter {
+            '\n' | '\t' => shown.push(letter),
+            // The end of a line in HTTP.
+            '\r' if rest.peek() == Some(&'\n') => shown.push(letter),
+            _ if steers(letter) => shown.extend(letter.escape_unicode()),
+            _ => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// The same for what stands in one line: a line break would begin a line that nobody wrote.
+pub(crate) fn plain_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if steers(letter) { shown.extend(letter.escape_unicode()) } else { shown.push(letter) }
+    }
+    shown
+}
+
+fn steers(letter: char) -> bool {
+    letter.is_control() || turns(letter)
+}
+
+/// What turns the direction of writing, or breaks lines without being a line break.
+pub(crate) fn turns(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
 
 /// A text whose UUIDs are shortened to their beginnings: `vm-83e68947…`.
 pub(crate) fn short_ids(text: &str) -> String {
@@ -118,6 +153,14 @@ mod tests {
     fn lines_are_folded_between_words() {
         assert_eq!(folded("  a bc def ghij", 8, 4), "  a bc\n    def\n    ghij");
         assert_eq!(folded("endless-word and more", 6, 0), "endless-word\nand\nmore");
+    }
+
+    #[test]
+    fn what_a_vm_says_does_not_steer_the_terminal() {
+        let hostile = "\u{1b}]0;OWNED\u{7}\u{1b}[2J\u{9b}31mHACK\r\nfake\tline \u{202e}\u{7f}\rä";
+        let shown = r"\u{1b}]0;OWNED\u{7}\u{1b}[2J\u{9b}31mHACK";
+        assert_eq!(plain(hostile), format!("{shown}\r\nfake\tline {}", r"\u{202e}\u{7f}\u{d}ä"));
+        assert_eq!(plain_line(hostile), format!("{shown}{}", r"\u{d}\u{a}fake\u{9}line \u{202e}\u{7f}\u{d}ä"));
     }
 
     #[test]

@@ -35,6 +35,8 @@ impl LiveTree {
 
     /// Takes in one event.
     pub(crate) fn show(&mut self, event: &Event) {
+        // What VMs, CPIs and manifests say is in it.
+        let event = &event.plain();
         if let Some(error) = &event.error {
             return self.keep(&format!("✗ {}", error.message));
         }
@@ -135,6 +137,15 @@ mod tests {
             r#"{{"time":1,"stage":"Creating missing vms","tags":[],"total":2,"task":"db/{task}","index":1,"state":"{state}"}}"#
         );
         serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn what_others_say_does_not_steer_the_terminal() {
+        let hostile =
+            r#"{"time":1,"stage":"a\u001b[2J","task":"b\nc","state":"in_progress","data":{"status":"\u009b1A\u202e"}}"#;
+        let event = serde_json::from_str::<Event>(hostile).unwrap().plain();
+        assert_eq!((event.stage_title().as_str(), event.task.as_str()), (r"a\u{1b}[2J", r"b\u{a}c"));
+        assert_eq!(event.status(), Some(r"\u{9b}1A\u{202e}"));
     }
 
     #[test]

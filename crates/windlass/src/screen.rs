@@ -115,7 +115,7 @@ impl Screen {
     }
 
     /// In a colour, where there are colours.
-    pub(crate) fn paint(&self, paint: Paint, text: &str) -> String {
+    fn paint(&self, paint: Paint, text: &str) -> String {
         if !self.colours {
             return text.to_owned();
         }
@@ -130,9 +130,26 @@ impl Screen {
     /// Tells a person where things stand.
     pub(crate) fn line(&mut self, text: &str) {
         match self.reader {
-            Reader::Person => self.paragraph(text),
+            Reader::Person => self.paragraph(&formats::plain(text)),
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// The same in lines that have colours, where there are colours.
+    pub(crate) fn painted_lines(&mut self, lines: &[(Option<Paint>, String)]) {
+        let join = |lines: Vec<String>| lines.join("\n");
+        match self.reader {
+            Reader::Person => {
+                let paint = |(paint, line): &(Option<Paint>, String)| match paint {
+                    Some(paint) => self.paint(*paint, &formats::plain(line)),
+                    None => formats::plain(line),
+                };
+                let text = join(lines.iter().map(paint).collect());
+                self.paragraph(&text);
+            }
+            Reader::Script => {}
+            Reader::Json => self.document.lines.push(join(lines.iter().map(|(_, line)| line.clone()).collect())),
         }
     }
 
@@ -146,7 +163,7 @@ impl Screen {
     /// Tells a person more about what stands above. JSON gets it as it is, people without the line breaks around it.
     pub(crate) fn continue_line(&mut self, text: &str) {
         match self.reader {
-            Reader::Person => self.print(&format!("{}\n", text.trim_matches('\n'))),
+            Reader::Person => self.print(&format!("{}\n", formats::plain(text.trim_matches('\n')))),
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
         }
@@ -157,17 +174,17 @@ impl Screen {
         match self.reader {
             Reader::Person => {
                 self.set_off();
-                self.print(text);
+                self.print(&formats::plain(text));
             }
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
         }
     }
 
-    /// What was asked for: everybody gets it.
+    /// What was asked for: everybody gets it. It is a document, so what is no terminal gets it as it is.
     pub(crate) fn block(&mut self, text: &str) {
         match self.reader {
-            Reader::Person => self.paragraph(text.trim_end_matches('\n')),
+            Reader::Person => self.paragraph(&formats::plain(text.trim_end_matches('\n'))),
             Reader::Script => self.print(text),
             Reader::Json => self.document.blocks.push(text.to_owned()),
         }
@@ -176,7 +193,7 @@ impl Screen {
     /// A piece of what was asked for, without line breaks of its own.
     pub(crate) fn piece(&mut self, text: &str) {
         match self.reader {
-            Reader::Person | Reader::Script => self.print(text),
+            Reader::Person | Reader::Script => self.print(&formats::plain(text)),
             Reader::Json => self.document.blocks.push(text.to_owned()),
         }
     }
@@ -191,7 +208,7 @@ impl Screen {
     /// Tells a person what events came to. JSON gets it as it is.
     pub(crate) fn end_events(&mut self, text: &str) {
         match self.reader {
-            Reader::Person => self.paragraph(text.trim_matches('\n')),
+            Reader::Person => self.paragraph(&formats::plain(text.trim_matches('\n'))),
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
         }
@@ -207,13 +224,14 @@ impl Screen {
         let table = chosen.as_ref().unwrap_or(table);
         match self.reader {
             Reader::Person => {
+                let table = table.plain();
                 let brief = self.brief.then(|| table.brief(formats::short_ids));
-                let text = brief.as_ref().unwrap_or(table).for_people(|header| self.paint(Paint::Bold, header));
+                let text = brief.as_ref().unwrap_or(&table).for_people(|header| self.paint(Paint::Bold, header));
                 self.paragraph(text.trim_end_matches('\n'));
             }
             Reader::Script => {
                 let gap = if self.tabled { "\n" } else { "" };
-                self.print(&format!("{gap}{}", table.for_scripts()));
+                self.print(&format!("{gap}{}", table.plain().for_scripts()));
                 self.tabled = true;
             }
             Reader::Json => self.document.tables.push(table.to_json()),
@@ -244,7 +262,7 @@ impl Screen {
                 let colours = self.colours && stderr.is_terminal();
                 let gap = if self.begun && self.reader == Reader::Person { "\n" } else { "" };
                 let (on, off) = if colours { ("\u{1b}[31m", "\u{1b}[0m") } else { ("", "") };
-                writeln!(stderr, "{gap}{on}{error}{off}")?;
+                writeln!(stderr, "{gap}{on}{}{off}", formats::plain(error))?;
             }
         }
         match self.broken {
@@ -293,8 +311,16 @@ impl Document {
         // A document of strings and maps with string keys has a JSON form, and memory takes every write.
         let _ = serde::Serialize::serialize(&document, &mut serializer);
         let text = String::from_utf8_lossy(&text);
-        // As the original escapes them; they stand in strings only.
-        text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e") + "\n"
+        // The first three as the original escapes them, the rest so that it steers no terminal; they stand in strings only.
+        let mut escaped = String::with_capacity(text.len() + 1);
+        for letter in text.chars() {
+            match letter {
+                '&' | '<' | '>' | '\u{7f}'..='\u{9f}' => escaped.push_str(&format!("\\u{:04x}", u32::from(letter))),
+                _ if formats::turns(letter) => escaped.push_str(&format!("\\u{:04x}", u32::from(letter))),
+                _ => escaped.push(letter),
+            }
+        }
+        escaped + "\n"
     }
 }
 
@@ -306,13 +332,13 @@ mod tests {
     fn json_has_the_original_form() {
         let document = Document {
             tables: Vec::new(),
-            blocks: vec!["a <b>".into()],
+            blocks: vec!["a <b>\u{9b}2J\u{202e}".into()],
             lines: vec!["Using environment 'https://127.0.0.1:61010' as client 'test'".into(), "Succeeded".into()],
         };
         let expected = r#"{
     "Tables": null,
     "Blocks": [
-        "a \u003cb\u003e"
+        "a \u003cb\u003e\u009b2J\u202e"
     ],
     "Lines": [
         "Using environment 'https://127.0.0.1:61010' as client 'test'",

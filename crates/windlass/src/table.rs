@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::formats;
+
 /// A table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
@@ -22,7 +24,51 @@ pub(crate) struct Table {
     pub(crate) counted: Option<usize>,
 }
 
+/// The columns whose cells may have several lines. A line break in another is somebody's attempt to make up a row.
+const SEVERAL_LINES: [&str; 26] = [
+    "Cloud Properties",
+    "Config(s)",
+    "Content",
+    "Context",
+    "Description",
+    "Details",
+    "Diff",
+    "Disk CIDs",
+    "Error",
+    "Features",
+    "Formats",
+    "Found",
+    "Found, and what to do",
+    "Hint",
+    "IPs",
+    "Metadata",
+    "Problem",
+    "Reason",
+    "Release(s)",
+    "Remedy",
+    "Result",
+    "Stderr",
+    "Stdout",
+    "Stemcell(s)",
+    "Team(s)",
+    "Why",
+];
+
 impl Table {
+    /// The same table, and what others wrote into its cells cannot steer a terminal.
+    pub(crate) fn plain(&self) -> Self {
+        let cell = |(index, cell): (usize, &String)| match self.header.get(index) {
+            Some(name) if SEVERAL_LINES.contains(name) => formats::plain(cell),
+            _ => formats::plain_line(cell),
+        };
+        let row = |row: &Vec<String>| row.iter().enumerate().map(cell).collect();
+        Self {
+            title: self.title.as_deref().map(formats::plain),
+            rows: self.rows.iter().map(row).collect(),
+            ..self.clone()
+        }
+    }
+
     /// The same table with only these columns, by the keys that they have in JSON or by their titles.
     pub(crate) fn with_columns(&self, columns: &[String]) -> Self {
         let shown: Vec<usize> = columns
@@ -188,6 +234,17 @@ mod tests {
         let table = Table { rows: vec![row(&["smoke/04", ""]), row(&["web/32987", "running"])], ..Table::default() };
         assert_eq!(table.for_scripts(), "smoke/04 \t-\t\nweb/32987\trunning\t\n");
         assert!(!stemcells().for_scripts().contains('~'));
+    }
+
+    /// A VM could make up a row, and turn a column of another one red.
+    #[test]
+    fn a_cell_neither_makes_up_a_row_nor_steers_the_terminal() {
+        let rows =
+            vec![row(&["db/1", "\u{1b}]0;OWNED\u{7}\u{1b}[2J\u{1b}[31mHACK\r\nfake line", "10.0.0.2\n10.0.0.3"])];
+        let table = Table { header: vec!["Instance", "Process State", "IPs"], rows, ..Table::default() };
+        let state = r"\u{1b}]0;OWNED\u{7}\u{1b}[2J\u{1b}[31mHACK\u{d}\u{a}fake line";
+        let gap = " ".repeat(state.len());
+        assert_eq!(table.plain().for_scripts(), format!("db/1\t{state}\t10.0.0.2\t\n    \t{gap}\t10.0.0.3\t\n"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Asks agents to let a person in, and to forget them again.
 
+use std::net::IpAddr;
+
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass_contract::{Object, explain};
-use windlass_planning::records::InstanceRecord;
+use windlass_operations::agents;
+use windlass_planning::records::{InstanceRecord, VmRecord};
 
 use super::prepare::reload;
 use super::{OutputKind, TaskError, TaskLog};
@@ -89,7 +92,8 @@ pub(super) async fn run(
             };
             let error = answer.get("error").and_then(Value::as_str);
             director.store.end_event(event, error).await?;
-            Ok(complete(answer, record))
+            let ip = instance.vm.as_ref().and_then(|vm| agents::addresses(&vm.networks).first().copied());
+            Ok(complete(request, &answer, record, ip))
         }));
     }
     let answers: Vec<_> = stream::iter(asking).buffered(AT_ONCE).collect().await;
@@ -99,7 +103,7 @@ pub(super) async fn run(
 }
 
 /// An agent that fails does not keep the others: clients look at each answer's status.
-async fn ask(director: &Director, vm: &windlass_planning::records::VmRecord, request: &SshRequest) -> Value {
+async fn ask(director: &Director, vm: &VmRecord, request: &SshRequest) -> Value {
     let arguments = vec![json!(request.command), Value::Object(request.params.clone())];
     match director.agents.of(vm).call("ssh", arguments).await {
         Ok(answer) => answer,
@@ -107,13 +111,59 @@ async fn ask(director: &Director, vm: &windlass_planning::records::VmRecord, req
     }
 }
 
-fn complete(answer: Value, record: &InstanceRecord) -> Value {
-    let mut answer = match answer {
-        Value::Object(answer) => answer,
-        other => Object::from_iter([("status".to_owned(), other)]),
-    };
-    answer.insert("id".into(), json!(record.id));
-    answer.insert("index".into(), json!(record.index));
-    answer.insert("job".into(), json!(record.group));
-    answer.into()
+/// What a client is told of an answer. The VM says whether it let the user in and which key it has; where it is, and how one
+/// comes there, is not its to say.
+fn complete(request: &SshRequest, answer: &Value, instance: &InstanceRecord, ip: Option<IpAddr>) -> Value {
+    let text = |key: &str| answer.get(key).and_then(Value::as_str);
+    let key = text("host_public_key").and_then(windlass_contract::agent::host_key);
+    let mut told = Object::new();
+    let mut tell = |key: &str, value: Option<Value>| told.extend(value.map(|value| (key.to_owned(), value)));
+    tell("command", Some(json!(request.command)));
+    tell("status", text("status").or(answer.as_str()).map(|status| json!(status)));
+    tell("error", text("error").map(|error| json!(error)));
+    if request.command == "setup" {
+        tell("ip", ip.map(|ip| json!(ip)));
+        tell("host_public_key", key.map(|key| json!(key)));
+    }
+    tell("id", Some(json!(instance.id)));
+    tell("index", Some(json!(instance.index)));
+    tell("job", Some(json!(instance.group)));
+    told.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_planning::records::InstanceState;
+
+    use super::*;
+
+    fn told(answer: Value) -> Value {
+        let request = SshRequest { command: "setup".into(), target: SshTarget::default(), params: Object::new() };
+        let instance = InstanceRecord {
+            id: "1f".into(),
+            deployment: "d".into(),
+            group: "db".into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: InstanceState::Started,
+            spec: None,
+            converged: true,
+            ignored: false,
+        };
+        complete(&request, &answer, &instance, Some([127, 78, 0, 2].into()))
+    }
+
+    /// A VM could send the operator's ssh anywhere, and vouch for other VMs.
+    #[test]
+    fn a_vm_says_neither_where_it_is_nor_how_to_come_there_nor_which_keys_others_have() {
+        let hostile = json!({"command": "setup", "status": "success", "ip": "127.0.0.66", "gateway_host": "127.0.0.66",
+            "gateway_user": "root", "id": "other", "host_public_key": "ssh-ed25519 AAAA\n* ssh-ed25519 ATTACKER"});
+        let expected =
+            json!({"command": "setup", "status": "success", "ip": "127.78.0.2", "id": "1f", "index": 0, "job": "db"});
+        assert_eq!(told(hostile), expected);
+        let honest = json!({"command": "setup", "status": "success", "host_public_key": "ssh-ed25519 AAAA root@db\n"});
+        assert_eq!(told(honest)["host_public_key"], "ssh-ed25519 AAAA");
+        assert_eq!(told(json!("no"))["status"], "no");
+    }
 }

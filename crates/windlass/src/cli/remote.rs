@@ -601,18 +601,38 @@ pub(crate) struct LogsArgs {
 /// `ssh`.
 #[derive(Debug, Args)]
 pub(crate) struct SshArgs {
-    /// GROUP or GROUP/ID; everything if absent
+    /// GROUP or GROUP/ID; everything if absent. With --private-key also an address
     #[arg(value_name = "GROUP[/ID]")]
     pub(crate) instances: Option<Selection>,
-    /// Run this instead of a shell
+    /// Run this instead of a shell; several are one command line
     #[arg(short, long, value_name = "COMMAND")]
-    pub(crate) command: Option<String>,
+    pub(crate) command: Vec<String>,
     /// Options for the ssh program, separated by spaces
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub(crate) opts: Option<String>,
     /// Collect what commands print into a table
     #[arg(short, long, requires = "command")]
     pub(crate) results: bool,
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+}
+
+/// Who visits instances over ssh, if not a user that is there only for that.
+#[derive(Debug, Default, Args)]
+pub(crate) struct KeyArgs {
+    /// Go there with this key, which the VM knows, instead of as a user that the director lets in; its own key is not checked
+    #[arg(short = 'i', long, value_name = "FILE")]
+    pub(crate) private_key: Option<PathBuf>,
+    /// With --private-key: as this user
+    #[arg(short = 'l', long, value_name = "NAME", default_value = "vcap")]
+    pub(crate) username: String,
+}
+
+/// How one comes to instances over ssh.
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
     /// Jump host [env: BOSH_GW_HOST]
     #[arg(long, env = "BOSH_GW_HOST", hide_env = true, value_name = "HOST")]
     pub(crate) gw_host: Option<String>,
@@ -622,9 +642,12 @@ pub(crate) struct SshArgs {
     /// Key for the jump host [env: BOSH_GW_PRIVATE_KEY]
     #[arg(long, env = "BOSH_GW_PRIVATE_KEY", hide_env = true, value_name = "FILE")]
     pub(crate) gw_private_key: Option<PathBuf>,
-    /// Use no jump host, even if one is named
-    #[arg(long)]
+    /// Use no jump host, even if one is named [env: BOSH_GW_DISABLE]
+    #[arg(long, env = "BOSH_GW_DISABLE", hide_env = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub(crate) gw_disable: bool,
+    /// SOCKS5 proxy, as socks5://HOST:PORT [env: BOSH_ALL_PROXY]
+    #[arg(long, env = "BOSH_ALL_PROXY", hide_env = true, value_name = "URL")]
+    pub(crate) gw_socks5: Option<String>,
 }
 
 /// `tasks`.

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use super::Screen;
 use crate::failure::Failure;
+use crate::formats;
 
 impl Screen {
     /// What is typed as an answer; none if nobody may be asked, or nothing comes.
@@ -62,7 +63,7 @@ impl Screen {
         if self.begun {
             self.print_question("\n");
         }
-        self.print_question(question);
+        self.print_question(&formats::plain(question));
     }
 
     fn print_question(&mut self, text: &str) {

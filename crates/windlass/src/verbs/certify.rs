@@ -16,6 +16,7 @@ use windlass_registry::Credentials;
 
 use crate::cli::{CertifyArgs, CertifyFormat, Global};
 use crate::failure::Failure;
+use crate::formats;
 use crate::verbs::read_file;
 use crate::verbs::stemcell_build::default_agent;
 
@@ -58,9 +59,9 @@ pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Fa
     .await?;
     let report = report.map_err(CertifyFailure::from)?;
     let text = match format {
-        CertifyFormat::Table if io::stdout().is_terminal() => report.to_table(),
+        CertifyFormat::Table if io::stdout().is_terminal() => formats::plain(&report.to_table()),
         // The rows were printed as they came.
-        CertifyFormat::Table => format!("\n{}", report.conclusion()),
+        CertifyFormat::Table => formats::plain(&format!("\n{}", report.conclusion())),
         CertifyFormat::Json => format!("{:#}\n", report.to_json()),
         CertifyFormat::Junit => report.to_junit(),
     };
@@ -89,7 +90,7 @@ async fn matrix(flags: &Global, arguments: &CertifyArgs) -> Result<(), Failure> 
     let report = report.map_err(CertifyFailure::from)?;
     print(&match format {
         CertifyFormat::Json => format!("{:#}\n", report.to_json()),
-        _ => report.to_table(),
+        _ => formats::plain(&report.to_table()),
     })?;
     match (report.is_right(), report.interrupted) {
         (true, _) => Ok(()),
@@ -221,7 +222,7 @@ impl View {
                     bar.set_position(*number as u64 - 1);
                     bar.set_message(check.id);
                 }
-                Progress::Ended(row) if !row.is_satisfied() => bar.println(row.line()),
+                Progress::Ended(row) if !row.is_satisfied() => bar.println(formats::plain(&row.line())),
                 Progress::Ended(_) => {}
                 Progress::CleaningUp => bar.set_message("removing what was made"),
             }
@@ -229,9 +230,9 @@ impl View {
         if let Progress::Ended(row) = progress {
             // Nobody reads on when stdout is closed; the run still cleans up.
             if self.lines_to_stdout {
-                let _ = writeln!(io::stdout(), "{}", row.line());
+                let _ = writeln!(io::stdout(), "{}", formats::plain(&row.line()));
             } else if self.bar.is_none() {
-                let _ = writeln!(io::stderr(), "{}", row.line());
+                let _ = writeln!(io::stderr(), "{}", formats::plain(&row.line()));
             }
         }
     }
@@ -243,9 +244,11 @@ impl View {
                 bar.set_position(*number as u64 - 1);
                 bar.set_message(format!("row {}, {}", case.number, case.client.as_str()));
             }
-            (Some(bar), MatrixProgress::Ended(lived)) if !lived.is_right() => bar.println(lived.line()),
+            (Some(bar), MatrixProgress::Ended(lived)) if !lived.is_right() => {
+                bar.println(formats::plain(&lived.line()))
+            }
             (None, MatrixProgress::Ended(lived)) => {
-                let _ = writeln!(io::stderr(), "{}", lived.line());
+                let _ = writeln!(io::stderr(), "{}", formats::plain(&lived.line()));
             }
             _ => {}
         }

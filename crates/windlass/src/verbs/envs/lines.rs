@@ -8,6 +8,7 @@ use std::time::Duration;
 use windlass_create_env::{End, Screen};
 
 use crate::cli::Global;
+use crate::formats::{plain, plain_line};
 
 /// Where lines go.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Lines {
 impl Screen for Lines {
     fn line(&self, text: &str) {
         let mut state = self.state();
-        let step = state.step.clone();
+        let (text, step) = (plain(text), state.step.clone());
         match step {
             // In the middle of a step, whose line goes on below.
             Some(step) if self.live => self.print(&format!("\r\u{1b}[K{text}\n{step}...")),
@@ -60,7 +61,7 @@ impl Screen for Lines {
 
     fn begin_stage(&self, name: &str) {
         *self.state() = State { in_stage: true, ..State::default() };
-        self.print(&format!("\nStarted {name}\n"));
+        self.print(&format!("\nStarted {}\n", plain_line(name)));
     }
 
     fn begin_step(&self, name: &str) {
@@ -68,7 +69,7 @@ impl Screen for Lines {
         let indent = if state.in_stage { "  " } else { "" };
         let gap = if state.after_stage { "\n" } else { "" };
         state.after_stage = false;
-        let step = format!("{indent}{name}");
+        let step = format!("{indent}{}", plain_line(name));
         self.print(&format!("{gap}{step}..."));
         state.step = Some(step);
     }
@@ -77,7 +78,7 @@ impl Screen for Lines {
         if self.live
             && let Some(step) = &self.state().step
         {
-            self.print(&format!("\r\u{1b}[K{step}... ({status})"));
+            self.print(&format!("\r\u{1b}[K{step}... ({})", plain_line(status)));
         }
     }
 
@@ -86,7 +87,7 @@ impl Screen for Lines {
         let begin = if self.live { format!("\r\u{1b}[K{step}...") } else { String::new() };
         let word = match end {
             End::Finished => "Finished".to_owned(),
-            End::Skipped(why) => format!("Skipped [{why}]"),
+            End::Skipped(why) => format!("Skipped [{}]", plain_line(why)),
             End::Failed => "Failed".to_owned(),
         };
         self.print(&format!("{begin} {word} ({})\n", clock(time)));
@@ -94,7 +95,7 @@ impl Screen for Lines {
 
     fn end_stage(&self, name: &str, succeeded: bool, time: Duration) {
         let word = if succeeded { "Finished" } else { "Failed" };
-        self.print(&format!("{word} {name} ({})\n", clock(time)));
+        self.print(&format!("{word} {} ({})\n", plain_line(name), clock(time)));
         *self.state() = State { after_stage: true, ..State::default() };
     }
 }
