@@ -76,6 +76,17 @@ const RUN: [&str; 9] = [
     "crates/cloud-sim/README.md",
 ];
 
+/// Somebody would run what they do not trust in a container, and it would become root of the machine.
+#[test]
+fn who_chooses_an_isolation_reads_what_it_does_not_protect_from() {
+    for page in ["README.md", "docs/configuration.md"] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        for words in ["a hostile root in", "director's user"] {
+            assert!(text.contains(words), "{page} does not say '{words}'");
+        }
+    }
+}
+
 /// A command that nobody runs is one that stops working unnoticed.
 #[test]
 fn every_block_is_run_or_says_what_it_is() {
