@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use windlass_contract::cpi::methods::Info;
 use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, MethodName, Redactor, Request, redact};
-use windlass_contract::{ApiVersion, Object, RequestId};
+use windlass_contract::{ApiVersion, Object, RequestId, explain};
 use windlass_durable::process::ProcessIdentity;
 
 use crate::call_log::{CallLog, dropped};
@@ -43,6 +43,9 @@ pub trait CallObserver: Sync {
     /// A line that the CPI wrote to stderr, as it comes, then the lines of its answer's `log`; without credentials. After some
     /// megabytes of one call, one line says how much was left out.
     fn stderr_line(&self, line: &str);
+
+    /// What is asked, and later what came back after how long: a line each, without credentials.
+    fn told(&self, _line: &str) {}
 }
 
 /// Somebody who measures all calls to a CPI.
@@ -227,7 +230,9 @@ impl Cpi {
         observer: &impl CallObserver,
     ) -> Result<Box<RawValue>, CallError> {
         let begun = Instant::now();
+        observer.told(&shortened(&format!("asking the CPI: {}", redact(request))));
         let result = self.run(request, longest_answer, observer).await;
+        observer.told(&shortened(&outcome(request, &result, begun.elapsed())));
         if let Some(meter) = &self.meter {
             meter.called(&request.method, begun.elapsed(), result.is_ok());
         }
@@ -308,6 +313,18 @@ const EXCERPT: usize = 300;
 
 /// How much of the message that a CPI answered is kept: it goes into events and tasks.
 const LONGEST_MESSAGE: usize = 16 * 1024;
+
+/// What came back, for a log.
+fn outcome(request: &Request, result: &Result<Box<RawValue>, CallError>, took: Duration) -> String {
+    let (method, took) = (&request.method, took.as_secs_f64());
+    match result {
+        Ok(answer) => {
+            let answer = Redactor::of(request).message(answer.get()).replace(['\r', '\n'], " ");
+            format!("'{method}' was answered after {took:.3} s: {answer}")
+        }
+        Err(error) => format!("'{method}' failed after {took:.3} s: {}", explain(error).replace(['\r', '\n'], " ")),
+    }
+}
 
 fn decoded(result: &RawValue) -> Result<Value, String> {
     serde_json::from_str(result.get()).map_err(|error| error.to_string())

@@ -241,6 +241,10 @@ impl CallWatcher for Observer<'_> {
     fn log_line(&self, line: &str) {
         (self.who.log)(line);
     }
+
+    fn told(&self, line: &str) {
+        (self.who.log)(line);
+    }
 }
 
 #[cfg(test)]

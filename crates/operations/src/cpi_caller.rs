@@ -45,6 +45,26 @@ pub trait CallWatcher: Send + Sync {
     async fn spawned(&self, child: ProcessIdentity) -> io::Result<()>;
     /// A line of the CPI's log.
     fn log_line(&self, line: &str);
+    /// What is asked, and later what came back after how long.
+    fn told(&self, _line: &str) {}
+}
+
+/// Writes down what is asked, answered and logged in a call that needs no record.
+struct Logged<'a>(&'a (dyn Fn(&str) + Send + Sync));
+
+#[async_trait]
+impl CallWatcher for Logged<'_> {
+    async fn spawned(&self, _: ProcessIdentity) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn log_line(&self, line: &str) {
+        (self.0)(line);
+    }
+
+    fn told(&self, line: &str) {
+        (self.0)(line);
+    }
 }
 
 /// Nobody watches.
@@ -76,6 +96,16 @@ impl dyn CpiCaller + '_ {
         let name = MethodName::named(M::NAME).ok_or_else(|| unanswered::<M>(&id))?;
         self.ask(CpiCall { method: name, arguments, stemcell_version, request_id, watcher, read: &mut read }).await?;
         answer.ok_or_else(|| unanswered::<M>(&id))
+    }
+
+    /// Asks something that needs no record, and writes down what came of it.
+    pub async fn call_logged<M: Method<Answer: Send> + Sync>(
+        &self,
+        method: &M,
+        stemcell_version: Option<ApiVersion>,
+        log: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<M::Answer, CallError> {
+        self.send(method, stemcell_version, RequestId::random(), &Logged(log)).await
     }
 
     /// Asks something that needs no record.
@@ -119,5 +149,9 @@ impl CallObserver for Watched<'_> {
 
     fn stderr_line(&self, line: &str) {
         self.0.log_line(line);
+    }
+
+    fn told(&self, line: &str) {
+        self.0.told(line);
     }
 }

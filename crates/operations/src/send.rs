@@ -115,6 +115,11 @@ impl Call<'_> {
         self.cpi.send(&method, self.stemcell_version, self.id.clone(), self.watcher).await
     }
 
+    /// Another question, which is only logged: the record is of the first.
+    async fn has<M: Method<Answer = bool> + Sync>(&self, has: &M) -> Result<bool, CallError> {
+        self.cpi.call_logged(has, self.stemcell_version, &|line| self.watcher.log_line(line)).await
+    }
+
     /// What the cloud failed to remove and does not have was removed before the failure.
     async fn unless_gone<M: Method<Answer = bool> + Sync>(
         &self,
@@ -122,7 +127,7 @@ impl Call<'_> {
         has: M,
     ) -> Result<(), CallError> {
         match answer {
-            Err(error) if error.cpi_error().is_some() => match self.cpi.call(&has, self.stemcell_version).await {
+            Err(error) if error.cpi_error().is_some() => match self.has(&has).await {
                 Ok(false) => Ok(()),
                 _ => Err(error),
             },

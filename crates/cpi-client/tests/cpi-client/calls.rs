@@ -229,6 +229,29 @@ async fn an_error_answer_keeps_its_type_and_loses_its_secrets() {
     assert_eq!(*watcher.lines.lock().unwrap(), ["tried <redacted>"]);
 }
 
+/// Operators would not find out what their CPI was asked, or would find a password there.
+#[tokio::test]
+async fn a_call_is_told_with_request_answer_and_duration_and_without_secrets() {
+    for (answer, end) in [
+        (r#"{"result":["vm-1",{"echo":"hunter22"}],"error":null,"log":""}"#, r#"s: ["vm-1",{"echo":"<redacted>"}]"#),
+        (
+            r#"{"result":null,"error":{"type":"Bosh::Clouds::CloudError","message":"no hunter22","ok_to_retry":false},"log":""}"#,
+            "s: the CPI answered 'create_vm' with an error (request r-1): Bosh::Clouds::CloudError: no <redacted>",
+        ),
+    ] {
+        let scripted = ScriptedCpi::new(&format!("echo '{answer}'"));
+        let watcher = Watcher::default();
+        let call = create_vm(json!({"bosh": {"password": "hunter22"}}));
+        let prepared = scripted.cpi.prepare(&call, None, RequestId::new("r-1").unwrap()).await.unwrap();
+        let _ = scripted.cpi.send(prepared, &watcher).await;
+        let told = watcher.told.lock().unwrap().clone();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("asking the CPI: {\"method\":\"create_vm\",\"arguments\":["), "{told:?}");
+        assert!(told[1].starts_with("'create_vm' ") && told[1].contains(" after 0."), "{told:?}");
+        assert!(told[1].contains(end) && !told.concat().contains("hunter22"), "{told:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_excerpt_of_garbage_shows_no_secret() {
     let scripted = ScriptedCpi::new("echo oops; cat \"$dir/request\"");
@@ -404,6 +427,7 @@ async fn a_long_message_of_a_cpi_is_cut_and_says_so() {
 struct Watcher {
     child: Mutex<Option<ProcessIdentity>>,
     lines: Mutex<Vec<String>>,
+    told: Mutex<Vec<String>>,
     /// A file that must not exist yet when the process is announced.
     request: Option<PathBuf>,
     refuses: bool,
@@ -419,6 +443,10 @@ impl CallObserver for Watcher {
 
     fn stderr_line(&self, line: &str) {
         self.lines.lock().unwrap().push(line.to_owned());
+    }
+
+    fn told(&self, line: &str) {
+        self.told.lock().unwrap().push(line.to_owned());
     }
 }
 

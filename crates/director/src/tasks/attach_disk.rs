@@ -11,7 +11,7 @@ use windlass_planning::records::{DiskRecord, InstanceState};
 use super::execute::{Execution, Failures};
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
-use super::{TaskError, TaskLog, lock_deployment};
+use super::{OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
 
 const REFUSED: u32 = 520003;
@@ -35,7 +35,7 @@ pub(super) async fn run(
         return Err(TaskError::refused(REFUSED, reason));
     }
     let old: Vec<_> = present.disks.iter().filter(|old| old.name.is_empty() && old.cid != *disk).cloned().collect();
-    let new = adoptable(director, &present, disk, old.iter().find(|old| old.active && copy_properties)).await?;
+    let new = adoptable(director, log, &present, disk, old.iter().find(|old| old.active && copy_properties)).await?;
 
     let stage = log.stage("Attaching disk", &[], 1);
     let part = stage.part(&format!("{disk} to {name}"));
@@ -83,6 +83,7 @@ fn text(word: &Option<String>) -> &str {
 /// deploy migrates it to one of the size that is wanted.
 async fn adoptable(
     director: &Director,
+    log: &TaskLog,
     present: &CurrentInstance,
     cid: &DiskCid,
     like: Option<&DiskRecord>,
@@ -98,7 +99,7 @@ async fn adoptable(
             }
             None => {
                 let cpi = present.record.spec.as_ref().map(|spec| spec.cpi.clone()).unwrap_or_default();
-                if !exists(director, &cpi, cid).await? {
+                if !exists(director, log, &cpi, cid).await? {
                     return Err(TaskError::refused(REFUSED, format!("Disk '{cid}' does not exist in the cloud")));
                 }
                 let (size, cloud_properties) =
@@ -122,8 +123,9 @@ async fn adoptable(
 }
 
 /// A CPI that cannot say is believed.
-async fn exists(director: &Director, cpi: &str, cid: &DiskCid) -> Result<bool, TaskError> {
-    match director.clouds.cpi(cpi)?.call(&HasDisk { disk_cid: cid.clone() }, None).await {
+async fn exists(director: &Director, log: &TaskLog, cpi: &str, cid: &DiskCid) -> Result<bool, TaskError> {
+    let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));
+    match director.clouds.cpi(cpi)?.call_logged(&HasDisk { disk_cid: cid.clone() }, None, &cpi_log).await {
         Err(error) if error.cpi_error().is_some_and(|error| error.is_not_implemented()) => Ok(true),
         other => other.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) }),
     }

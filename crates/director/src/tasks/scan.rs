@@ -20,7 +20,7 @@ use windlass_planning::problems::Problem;
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
 use super::prepare::reload;
-use super::{TaskError, TaskLog, lock_deployment_at_once};
+use super::{OutputKind, TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
 
 /// How long an agent may take; it is asked once.
@@ -176,7 +176,8 @@ impl<'a> Scan<'a> {
 
     /// Asks a cloud; none where it cannot say.
     async fn ask<M: Method<Answer: Send> + Send + Sync>(&self, cpi: &str, question: &M) -> Option<M::Answer> {
-        match self.director.clouds.cpi(cpi).ok()?.call(question, None).await {
+        let cpi_log = |line: &str| self.log.write(OutputKind::Cpi, &format!("{line}\n"));
+        match self.director.clouds.cpi(cpi).ok()?.call_logged(question, None, &cpi_log).await {
             Ok(answer) => Some(answer),
             Err(error) => {
                 self.log.debug(&format!("{}: {}", M::NAME, explain(&error)));

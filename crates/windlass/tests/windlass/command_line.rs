@@ -48,12 +48,12 @@ const LISTS: &[&str] = &[
     "clean-up --all --dry-run",
 ];
 
-fn words(line: &str) -> Vec<&str> {
+pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
 /// The first row's cell.
-fn cell(site: &Site, line: &str, column: &str) -> String {
+pub(crate) fn cell(site: &Site, line: &str, column: &str) -> String {
     site.rows(&words(line))[0][column].as_str().unwrap_or_else(|| panic!("{line}: no {column}")).to_owned()
 }
 
@@ -202,8 +202,25 @@ fn breaking_off_the_waiting_does_not_end_the_task() {
     site.ok(&["task", &task]);
 }
 
+/// Operators who look for the cause of a failure would not find out what their CPI was asked, or others would read passwords.
+#[test]
+fn the_cpi_log_of_a_task_shows_every_call_and_no_secret() {
+    let site = Site::ready_to_deploy();
+    site.deploy();
+    let tasks = site.rows(&words("tasks --recent"));
+    let task = tasks.iter().find(|row| row["description"] == "create deployment").unwrap()["id"].as_str().unwrap();
+    let log = site.ok(&["task", task, "--cpi"]);
+    for method in ["create_vm", "set_vm_metadata", "create_disk", "attach_disk", "set_disk_metadata"] {
+        assert!(log.contains(&format!("asking the CPI: {{\"method\":\"{method}\"")), "no {method} in\n{log}");
+        assert!(log.contains(&format!("'{method}' was answered after 0.")), "no answer to {method} in\n{log}");
+    }
+    let settings = site.settings(&site.in_cloud("vms")[0]);
+    let password = settings["env"]["bosh"]["mbus"]["urls"][0].as_str().unwrap().split([':', '@']).nth(2).unwrap().to_owned();
+    assert!(password.len() > 8 && !log.contains(&password), "the agent's password is in\n{log}");
+}
+
 /// Takes a VM away behind the director's back.
-fn lose_vm(site: &Site, vm: &str) {
+pub(crate) fn lose_vm(site: &Site, vm: &str) {
     let mut cpi = Command::new(env!("CARGO_BIN_EXE_windlass"));
     cpi.args(["cpi", "local", "--config"]).arg(site.state_dir().join("cpi/local.json"));
     let mut cpi = cpi.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -224,7 +241,7 @@ fn answered(site: &Site, words: &[&str], answers: &str) -> Output {
 }
 
 /// The same on a terminal, with what was printed.
-fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
+pub(crate) fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
     let ended = answered(site, &[&["--tty", "--no-color"], &words(line)[..]].concat(), answers);
     let printed = [ended.stdout, ended.stderr].concat();
     (ended.status.success(), String::from_utf8(printed).unwrap())
