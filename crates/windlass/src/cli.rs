@@ -4,6 +4,7 @@ mod bench;
 mod envs;
 mod remote;
 mod slug;
+mod visits;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use envs::ENV_HELP;
 pub(crate) use envs::{CreateEnvArgs, EnvArgs, StopEnvArgs};
 pub(crate) use remote::*;
 pub(crate) use slug::{Instance, Selection, Slug, selected_path};
+pub(crate) use visits::*;
 
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
@@ -110,6 +112,14 @@ pub(crate) enum Verb {
     /// Build, inspect and repack stemcells
     #[command(subcommand)]
     Stemcell(StemcellVerb),
+
+    /// Show what a stemcell says of itself
+    InspectLocalStemcell {
+        /// Tarball
+        file: PathBuf,
+    },
+    /// Change what a stemcell says of itself, or its agent
+    RepackStemcell(StemcellRepackArgs),
 
     #[command(flatten)]
     Remote(RemoteVerb),

@@ -183,10 +183,8 @@ pub(crate) struct Variable {
 pub(crate) struct Snapshot {
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) job: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) index: u64,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) uuid: String,
+    #[serde(default)]
+    pub(crate) index: Option<u64>,
     pub(crate) snapshot_cid: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) created_at: String,
@@ -255,6 +253,9 @@ pub(crate) struct CloudProblem {
     pub(crate) kind: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) description: String,
+    /// Empty of directors older than recovery plans.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) instance_group: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) resolutions: Vec<Resolution>,
 }

@@ -117,7 +117,8 @@ fn normalise(text: &str) -> Result<String, EnvironmentError> {
     }
 }
 
-fn read_ca(text: String) -> Result<String, EnvironmentError> {
+/// A file with certificates, or their PEM text.
+pub(crate) fn read_ca(text: String) -> Result<String, EnvironmentError> {
     if text.contains("-----BEGIN") {
         return Ok(text);
     }

@@ -56,7 +56,7 @@ pub(crate) enum Failure {
     Problems(usize),
     #[error("that is none of the choices; nothing was changed")]
     NoChoice,
-    #[error("there is nobody to ask for a resolution: give --auto, --resolution or --report")]
+    #[error("there is nobody to ask for a resolution: 'windlass cloud-check' takes --auto, --resolution or --report")]
     NobodyToAsk,
     #[error("only orphaned networks can be listed: give --orphaned")]
     OnlyOrphanedNetworks,
@@ -70,6 +70,26 @@ pub(crate) enum Failure {
     Header(String),
     #[error("the director answered {0}")]
     CurlStatus(reqwest::StatusCode),
+    #[error("no path names an instance; write it as GROUP/ID:PATH, GROUP:PATH or :PATH")]
+    ScpNoRemote,
+    #[error("'{first}' and '{other}' are different instances, and one copy goes to the same ones; use two")]
+    ScpSeveral { first: String, other: String },
+    #[error("'{text}' names no instance: {why}")]
+    ScpInstances { text: String, why: String },
+    #[error("the director does not say which group problems belong to; use 'windlass cloud-check'")]
+    NoGroupsOfProblems,
+    #[error("the plan repairs '{kind}' of '{group}' by '{resolution}', which is not offered; there are {known}")]
+    UnfitRecoveryPlan { group: String, kind: String, resolution: String, known: String },
+    #[error("give --agent-endpoint https://USER:PASSWORD@HOST:PORT and --agent-certificate")]
+    AgentEndpoint,
+    #[error("the agent of the VM that create-env made cannot be asked")]
+    Agent(#[source] Box<dyn Error + Send + Sync>),
+    #[error("the logs that came are not those that the agent packed; try again")]
+    LogsDigest,
+    #[error("'{0}' is no name of a network interface")]
+    PcapInterface(String),
+    #[error("not everything was captured: {0}")]
+    Pcap(String),
     #[error("no instance could be prepared for ssh: {0}")]
     SshSetup(String),
     #[error("a shell needs one instance, but {0} match; name one as GROUP/ID, or give a command with -c")]

@@ -7,7 +7,7 @@
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
 //! - [`environment`], [`known_environments`], [`director_client`], [`session`]: which director, and the conversation with it.
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
-//! - [`visit`]: being on instances over ssh, for as long as it takes.
+//! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
 //! - [`scratch_cloud`], [`scratch_director`], [`loopback_net`], [`own_machine`], [`load`], [`figures`]: what measurements have in common.
@@ -31,6 +31,7 @@ mod load;
 mod loopback_net;
 mod own_cpi;
 mod own_machine;
+mod packets;
 mod programs;
 mod scratch_cloud;
 mod scratch_director;

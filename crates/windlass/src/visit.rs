@@ -2,6 +2,9 @@
 //!
 //! A VM's answer is believed only about its key. Where it is, the director knows; how one comes there, the user says.
 
+pub(crate) mod env_agent;
+pub(crate) mod programs;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +18,7 @@ use crate::cli::{GatewayArgs, KeyArgs, Selection};
 use crate::director_answers::SshHost;
 use crate::director_client::{ClientError, escape};
 use crate::failure::Failure;
+use crate::screen::Screen;
 use crate::session::{Call, Session, While};
 use crate::task_view;
 
@@ -52,7 +56,7 @@ pub(crate) async fn during(
     gateway: &GatewayArgs,
     key: &KeyArgs,
     selected: &[Option<&Selection>],
-    work: impl FnOnce(&mut Session<'_>, &Visit<'_>, &[Host]) -> Result<(), Failure>,
+    work: impl FnOnce(&mut Screen, &Visit<'_>, &[Host]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::SshKey(error.into()))?;
     // Ctrl-C is for the programs that it starts: what they ended is cleaned up after.
@@ -60,13 +64,13 @@ pub(crate) async fn during(
     if let Some(identity) = key.private_key.clone() {
         let host = known_host(session, &key.username, selected.first().copied().flatten()).await?;
         let visit = Visit { gateway, identity, folder, is_strict: false };
-        return work(session, &visit, &[host]);
+        return work(session.screen, &visit, &[host]);
     }
     let guest = Guest::new(session.using_deployment()?, folder.path())?;
     let visit = Visit { gateway, identity: folder.path().join("key"), folder, is_strict: true };
     let mut visited = Vec::new();
     let went = match guest.enter(session, selected, &mut visited).await {
-        Ok(answers) => visit.hosts(&guest.user, answers).and_then(|hosts| work(session, &visit, &hosts)),
+        Ok(answers) => visit.hosts(&guest.user, answers).and_then(|hosts| work(session.screen, &visit, &hosts)),
         Err(failure) => Err(failure),
     };
     let mut cleaned = Ok(());
@@ -251,7 +255,7 @@ fn jump(gateway: &GatewayArgs, address: IpAddr) -> Option<String> {
 }
 
 /// For a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 

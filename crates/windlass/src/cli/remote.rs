@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use windlass_manifest::interpolate::Strictness;
 
 use super::slug::{Instance, Selection, Slug};
+use super::visits::{LogsArgs, PcapArgs, SCP_HELP, ScpArgs, SshArgs};
 use crate::interpolation::InterpolationArgs;
 
 /// What to ask of a director.
@@ -155,6 +156,16 @@ pub(crate) enum RemoteVerb {
     /// Find what is wrong with a deployment, and repair it
     #[command(aliases = ["cck", "cloudcheck"])]
     CloudCheck(CloudCheckArgs),
+    /// Choose how to repair what is wrong with a deployment, and write that down
+    CreateRecoveryPlan {
+        /// File to write
+        path: PathBuf,
+    },
+    /// Repair what is wrong with a deployment as it was written down
+    Recover {
+        /// File that create-recovery-plan wrote
+        path: PathBuf,
+    },
     /// Leave an instance alone from now on
     Ignore {
         /// GROUP/ID
@@ -182,6 +193,11 @@ pub(crate) enum RemoteVerb {
     Logs(LogsArgs),
     /// Open a shell on an instance, or run a command on instances
     Ssh(SshArgs),
+    /// Copy files to instances or from them
+    #[command(after_help = SCP_HELP)]
+    Scp(ScpArgs),
+    /// Capture the network traffic of instances, with tcpdump on them
+    Pcap(PcapArgs),
     /// List errands
     #[command(alias = "es")]
     Errands,
@@ -218,8 +234,17 @@ pub(crate) enum RemoteVerb {
         #[arg(short, long)]
         orphaned: bool,
     },
+    /// Delete an orphaned network
+    DeleteNetwork {
+        /// Network
+        name: String,
+    },
     /// List snapshots
-    Snapshots,
+    Snapshots {
+        /// GROUP/ID, which changes nothing: all are listed, as by BOSH
+        #[arg(hide = true)]
+        instance: Option<Instance>,
+    },
     /// Take snapshots of the disks of an instance, or of all
     TakeSnapshot {
         /// GROUP/ID; all instances if absent
@@ -573,81 +598,6 @@ pub(crate) struct CloudCheckArgs {
     /// Only list what is wrong
     #[arg(short, long, conflicts_with = "resolutions")]
     pub(crate) report: bool,
-}
-
-/// `logs`.
-#[derive(Debug, Args)]
-pub(crate) struct LogsArgs {
-    /// GROUP or GROUP/ID; everything if absent
-    #[arg(value_name = "GROUP[/ID]")]
-    pub(crate) instances: Option<Selection>,
-    /// Folder to write to
-    #[arg(long, default_value = ".")]
-    pub(crate) dir: PathBuf,
-    /// Only of these jobs, separated by commas
-    #[arg(long = "only", value_name = "FILTER")]
-    pub(crate) filters: Vec<String>,
-    /// Only the agent's
-    #[arg(long, group = "kind_of_logs")]
-    pub(crate) agent: bool,
-    /// Only the system's
-    #[arg(long, group = "kind_of_logs")]
-    pub(crate) system: bool,
-    /// The agent's, the system's and those of jobs
-    #[arg(long, group = "kind_of_logs")]
-    pub(crate) all_logs: bool,
-}
-
-/// `ssh`.
-#[derive(Debug, Args)]
-pub(crate) struct SshArgs {
-    /// GROUP or GROUP/ID; everything if absent. With --private-key also an address
-    #[arg(value_name = "GROUP[/ID]")]
-    pub(crate) instances: Option<Selection>,
-    /// Run this instead of a shell; several are one command line
-    #[arg(short, long, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
-    /// Options for the ssh program, separated by spaces
-    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
-    pub(crate) opts: Option<String>,
-    /// Collect what commands print into a table
-    #[arg(short, long, requires = "command")]
-    pub(crate) results: bool,
-    #[command(flatten)]
-    pub(crate) key: KeyArgs,
-    #[command(flatten)]
-    pub(crate) gateway: GatewayArgs,
-}
-
-/// Who visits instances over ssh, if not a user that is there only for that.
-#[derive(Debug, Default, Args)]
-pub(crate) struct KeyArgs {
-    /// Go there with this key, which the VM knows, instead of as a user that the director lets in; its own key is not checked
-    #[arg(short = 'i', long, value_name = "FILE")]
-    pub(crate) private_key: Option<PathBuf>,
-    /// With --private-key: as this user
-    #[arg(short = 'l', long, value_name = "NAME", default_value = "vcap")]
-    pub(crate) username: String,
-}
-
-/// How one comes to instances over ssh.
-#[derive(Debug, Args)]
-pub(crate) struct GatewayArgs {
-    /// Jump host [env: BOSH_GW_HOST]
-    #[arg(long, env = "BOSH_GW_HOST", hide_env = true, value_name = "HOST")]
-    pub(crate) gw_host: Option<String>,
-    /// User on the jump host [env: BOSH_GW_USER]
-    #[arg(long, env = "BOSH_GW_USER", hide_env = true, value_name = "NAME")]
-    pub(crate) gw_user: Option<String>,
-    /// Key for the jump host [env: BOSH_GW_PRIVATE_KEY]
-    #[arg(long, env = "BOSH_GW_PRIVATE_KEY", hide_env = true, value_name = "FILE")]
-    pub(crate) gw_private_key: Option<PathBuf>,
-    /// Use no jump host, even if one is named [env: BOSH_GW_DISABLE]
-    #[arg(long, env = "BOSH_GW_DISABLE", hide_env = true, value_parser = clap::builder::FalseyValueParser::new())]
-    pub(crate) gw_disable: bool,
-    /// SOCKS5 proxy, as socks5://HOST:PORT [env: BOSH_ALL_PROXY]
-    #[arg(long, env = "BOSH_ALL_PROXY", hide_env = true, value_name = "URL")]
-    pub(crate) gw_socks5: Option<String>,
 }
 
 /// `tasks`.

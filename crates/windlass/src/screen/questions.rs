@@ -58,6 +58,12 @@ impl Screen {
         }
     }
 
+    /// Asks something that is not done unless somebody wants it.
+    pub(crate) fn agrees(&mut self, question: &str) -> bool {
+        let answer = self.ask(&format!("{question} [yN]"));
+        matches!(answer.as_deref().map(str::trim), Some("y" | "Y" | "yes" | "Yes"))
+    }
+
     /// Puts a question: for people among the output, otherwise where it does not become a part of that.
     fn put(&mut self, question: &str) {
         if self.begun {

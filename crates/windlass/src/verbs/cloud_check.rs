@@ -11,14 +11,11 @@ use crate::session::{Call, Session, While};
 use crate::table::Table;
 
 /// Leaves a problem as it is.
-const SKIP: &str = "ignore";
+pub(super) const SKIP: &str = "ignore";
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &CloudCheckArgs) -> Result<(), Failure> {
     let deployment = session.using_deployment()?;
-    let path = format!("/deployments/{}", escape(&deployment));
-    let doing = format!("looking for problems of deployment '{deployment}'");
-    session.carry_out(Call::new(Method::POST, format!("{path}/scans")).with_json(json!({})), &doing).await?;
-    let problems: Vec<CloudProblem> = session.director.get(&format!("{path}/problems")).await.while_(&doing)?;
+    let problems = scan(session, &deployment).await?;
     session.screen.table(&table(&problems));
     if problems.is_empty() {
         return Ok(());
@@ -36,8 +33,16 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &CloudCheckArgs) -
     };
     session.confirm()?;
     let doing = format!("repairing deployment '{deployment}'");
-    let call = Call::new(Method::PUT, format!("{path}/problems"));
+    let call = Call::new(Method::PUT, format!("/deployments/{}/problems", escape(&deployment)));
     session.carry_out(call.with_json(json!({"resolutions": resolutions})), &doing).await.map(|_| ())
+}
+
+/// What is wrong with a deployment now.
+pub(super) async fn scan(session: &mut Session<'_>, deployment: &str) -> Result<Vec<CloudProblem>, Failure> {
+    let path = format!("/deployments/{}", escape(deployment));
+    let doing = format!("looking for problems of deployment '{deployment}'");
+    session.carry_out(Call::new(Method::POST, format!("{path}/scans")).with_json(json!({})), &doing).await?;
+    session.director.get(&format!("{path}/problems")).await.while_(&doing)
 }
 
 fn table(problems: &[CloudProblem]) -> Table {

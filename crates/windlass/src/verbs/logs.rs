@@ -10,8 +10,12 @@ use crate::director_answers::Task;
 use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
+use crate::verbs::follow_logs;
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &LogsArgs) -> Result<(), Failure> {
+    if follows(arguments) {
+        return follow_logs::run(session, arguments).await;
+    }
     let deployment = session.using_deployment()?;
     let doing = format!("fetching logs of deployment '{deployment}'");
     let selected = match &arguments.instances {
@@ -35,7 +39,12 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &LogsArgs) -> Resu
     download(session, &ended.result, &arguments.dir, &name).await
 }
 
-fn kinds(arguments: &LogsArgs) -> &'static str {
+/// Whether it shows ends of files over ssh.
+pub(super) fn follows(arguments: &LogsArgs) -> bool {
+    arguments.follow || arguments.num > 0
+}
+
+pub(super) fn kinds(arguments: &LogsArgs) -> &'static str {
     match (arguments.all_logs, arguments.agent, arguments.system) {
         (true, _, _) => "agent,job,system",
         (_, true, _) => "agent",

@@ -32,12 +32,15 @@ mod director;
 mod disks;
 mod doctor;
 mod env;
+mod env_visits;
 mod environments;
 mod envs;
 mod errands;
 mod events;
 mod explain;
+mod follow_logs;
 mod ignore;
+mod inspect_local_stemcell;
 mod instance_table;
 mod instances;
 mod interpolate;
@@ -49,10 +52,13 @@ mod man_pages;
 mod manifest;
 mod networks;
 mod orphaned_vms;
+mod pcap;
 mod plan;
+mod recovery;
 mod registry;
 mod releases;
 mod remote;
+mod scp;
 mod sim;
 mod snapshots;
 mod ssh;
@@ -75,7 +81,7 @@ use std::process::ExitCode;
 
 use windlass_manifest::interpolate::Strictness;
 
-use crate::cli::{BenchVerb, Cli, CpiVerb, DemoArgs, Global, SimArgs, StemcellVerb, Verb};
+use crate::cli::{BenchVerb, Cli, CpiVerb, DemoArgs, Global, RemoteVerb, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain};
 use crate::interpolation::{self, InterpolationArgs};
@@ -174,6 +180,13 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Local(verb) => local::run(screen, flags, verb),
         Verb::Sim(SimArgs { verb: Some(verb), .. }) => sim::look(screen, verb),
         Verb::Bench(verb) => bench::run(screen, verb).await,
+        Verb::InspectLocalStemcell { file } => inspect_local_stemcell::run(screen, &file),
+        Verb::RepackStemcell(arguments) => stemcell_repack::run(screen, arguments),
+        Verb::Remote(RemoteVerb::Ssh(arguments)) if arguments.env.director => env_visits::ssh(screen, &arguments).await,
+        Verb::Remote(RemoteVerb::Scp(arguments)) if arguments.env.director => env_visits::scp(screen, &arguments).await,
+        Verb::Remote(RemoteVerb::Logs(arguments)) if arguments.env.director => {
+            env_visits::logs(screen, &arguments).await
+        }
         Verb::Remote(verb) => {
             remote::run(&mut Session::open(flags, screen)?, flags, verb).await?;
             screen.check_columns()

@@ -8,8 +8,8 @@ use crate::verbs::config_kinds::{self, Kind};
 use crate::verbs::{
     attach_disk, cancel_task, clean_up, cloud_check, config, configs, curl, delete_deployment, delete_disk,
     delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, explain,
-    ignore, instances, leaks, locks, logs, manifest, networks, orphaned_vms, plan, releases, snapshots, ssh, stemcells,
-    task, tasks, update_resurrection, upload_release, upload_stemcell, variables, vms,
+    ignore, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap, plan, recovery, releases, scp,
+    snapshots, ssh, stemcells, task, tasks, update_resurrection, upload_release, upload_stemcell, variables, vms,
 };
 
 pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteVerb) -> Result<(), Failure> {
@@ -59,6 +59,8 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
             change_instances::run(session, &arguments.change, &Change::recreate(&arguments)).await
         }
         RemoteVerb::CloudCheck(arguments) => cloud_check::run(session, &arguments).await,
+        RemoteVerb::CreateRecoveryPlan { path } => recovery::create_plan(session, &path).await,
+        RemoteVerb::Recover { path } => recovery::recover(session, &path).await,
         RemoteVerb::Ignore { instance } => ignore::run(session, &instance, true).await,
         RemoteVerb::Unignore { instance } => ignore::run(session, &instance, false).await,
         RemoteVerb::UpdateResurrection { enabled } => update_resurrection::run(session, enabled).await,
@@ -66,6 +68,8 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::OrphanedVms => orphaned_vms::run(session).await,
         RemoteVerb::Logs(arguments) => logs::run(session, &arguments).await,
         RemoteVerb::Ssh(arguments) => ssh::run(session, &arguments).await,
+        RemoteVerb::Scp(arguments) => scp::run(session, &arguments).await,
+        RemoteVerb::Pcap(arguments) => pcap::run(session, &arguments).await,
         RemoteVerb::Errands => errands::run(session).await,
         RemoteVerb::Disks { orphaned: true } => disks::run_orphaned(session).await,
         RemoteVerb::Disks { orphaned: false } => disks::run(session).await,
@@ -75,7 +79,8 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::OrphanDisk { cid } => delete_disk::orphan(session, &cid).await,
         RemoteVerb::DeleteDisk { cid } => delete_disk::run(session, &cid).await,
         RemoteVerb::Networks { orphaned } => networks::run(session, orphaned).await,
-        RemoteVerb::Snapshots => snapshots::list(session).await,
+        RemoteVerb::DeleteNetwork { name } => networks::delete(session, &name).await,
+        RemoteVerb::Snapshots { .. } => snapshots::list(session).await,
         RemoteVerb::TakeSnapshot { instance } => snapshots::take(session, instance.as_ref()).await,
         RemoteVerb::DeleteSnapshot { cid } => snapshots::delete(session, &cid).await,
         RemoteVerb::DeleteSnapshots => snapshots::delete_all(session).await,

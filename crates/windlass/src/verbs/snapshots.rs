@@ -12,18 +12,19 @@ use crate::table::Table;
 
 pub(super) async fn list(session: &mut Session<'_>) -> Result<(), Failure> {
     let deployment = session.using_deployment()?;
-    let path = format!("/deployments/{}/snapshots", escape(&deployment));
-    let snapshots = session.director.get(&path).await.while_("listing snapshots")?;
+    let snapshots = all(session, &deployment).await?;
     session.screen.table(&table(snapshots));
     Ok(())
 }
 
+async fn all(session: &Session<'_>, deployment: &str) -> Result<Vec<Snapshot>, Failure> {
+    session.director.get(&format!("/deployments/{}/snapshots", escape(deployment))).await.while_("listing snapshots")
+}
+
 fn table(snapshots: Vec<Snapshot>) -> Table {
     let row = |snapshot: Snapshot| {
-        let instance = match snapshot.uuid.as_str() {
-            "" => format!("{}/{}", snapshot.job, snapshot.index),
-            uuid => format!("{}/{uuid}", snapshot.job),
-        };
+        let job = if snapshot.job.is_empty() { "?" } else { &snapshot.job };
+        let instance = format!("{job}/{}", snapshot.index.map_or("?".to_owned(), |index| index.to_string()));
         let taken = formats::date_of_director(&snapshot.created_at);
         vec![instance, snapshot.snapshot_cid, taken, snapshot.clean.to_string()]
     };
@@ -50,7 +51,13 @@ pub(super) async fn delete(session: &mut Session<'_>, cid: &str) -> Result<(), F
     let deployment = session.using_deployment()?;
     session.confirm()?;
     let path = format!("/deployments/{}/snapshots/{}", escape(&deployment), escape(cid));
-    session.carry_out(Call::new(Method::DELETE, path), &format!("deleting snapshot '{cid}'")).await.map(|_| ())
+    let deleted = session.carry_out(Call::new(Method::DELETE, path), &format!("deleting snapshot '{cid}'")).await;
+    let Err(failure) = deleted else { return Ok(()) };
+    // One that is not there is not there afterwards either.
+    match all(session, &deployment).await {
+        Ok(snapshots) if snapshots.iter().all(|snapshot| snapshot.snapshot_cid != cid) => Ok(()),
+        _ => Err(failure),
+    }
 }
 
 pub(super) async fn delete_all(session: &mut Session<'_>) -> Result<(), Failure> {

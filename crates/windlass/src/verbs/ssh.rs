@@ -6,20 +6,37 @@ use windlass_durable::kill_point;
 
 use crate::cli::SshArgs;
 use crate::failure::Failure;
+use crate::screen::Screen;
 use crate::session::Session;
 use crate::table::Table;
-use crate::visit::{self, Host, Visit};
+use crate::visit::{self, Host, Visit, programs};
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &SshArgs) -> Result<(), Failure> {
     let selected = [arguments.instances.as_ref()];
-    visit::during(session, &arguments.gateway, &arguments.key, &selected, |session, visit, hosts| {
-        match (arguments.command.join(" "), hosts) {
-            (command, [host]) if command.is_empty() => shell(visit, arguments, host),
-            (command, several) if command.is_empty() => Err(Failure::SshSeveral(several.len())),
-            (command, hosts) => on_all(session, visit, arguments, hosts, &command),
-        }
+    visit::during(session, &arguments.gateway, &arguments.key, &selected, |screen, visit, hosts| {
+        on(screen, visit, arguments, hosts)
     })
     .await
+}
+
+/// On hosts that let the user in.
+pub(super) fn on(screen: &mut Screen, visit: &Visit<'_>, arguments: &SshArgs, hosts: &[Host]) -> Result<(), Failure> {
+    let command = if arguments.command.is_empty() { &arguments.words } else { &arguments.command };
+    match (command.join(" "), hosts) {
+        (command, [host]) if command.is_empty() => shell(visit, arguments, host),
+        (command, several) if command.is_empty() => Err(Failure::SshSeveral(several.len())),
+        (command, hosts) if arguments.results => results(screen, visit, arguments, hosts, &command),
+        (command, hosts) => {
+            let program = |host: &Host| (host.name(), program(visit, arguments, host, &command));
+            programs::run(screen, hosts.iter().map(program).collect())
+        }
+    }
+}
+
+fn program(visit: &Visit<'_>, arguments: &SshArgs, host: &Host, command: &str) -> Command {
+    let mut ssh = Command::new("ssh");
+    ssh.args(words(visit, arguments, host)).arg(command);
+    ssh
 }
 
 fn shell(visit: &Visit<'_>, arguments: &SshArgs, host: &Host) -> Result<(), Failure> {
@@ -30,8 +47,9 @@ fn shell(visit: &Visit<'_>, arguments: &SshArgs, host: &Host) -> Result<(), Fail
     if ended.success() { Ok(()) } else { Err(Failure::SshCommand { failed: 1, all: 1 }) }
 }
 
-fn on_all(
-    session: &mut Session<'_>,
+/// What commands print, in a table.
+fn results(
+    screen: &mut Screen,
     visit: &Visit<'_>,
     arguments: &SshArgs,
     hosts: &[Host],
@@ -39,29 +57,18 @@ fn on_all(
 ) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for host in hosts {
-        let mut ssh = Command::new("ssh");
-        ssh.args(words(visit, arguments, host)).arg(command).stdin(Stdio::null());
         kill_point("before ssh is started");
-        let ran = ssh.output().map_err(|error| Failure::Process("cannot start ssh", error))?;
-        let instance = host.name();
+        let ran = program(visit, arguments, host, command).stdin(Stdio::null()).output();
+        let ran = ran.map_err(|error| Failure::Process("cannot start ssh", error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = ran.status.code().unwrap_or(-1);
-        if !arguments.results {
-            for (kind, bytes) in [("stdout", &ran.stdout), ("stderr", &ran.stderr)] {
-                for line in text(bytes).lines() {
-                    session.screen.piece(&format!("{instance}: {kind} | {line}\n"));
-                }
-            }
-        }
-        rows.push(vec![instance, text(&ran.stdout), text(&ran.stderr), code.to_string(), String::new()]);
+        rows.push(vec![host.name(), text(&ran.stdout), text(&ran.stderr), code.to_string(), String::new()]);
     }
     let failed = rows.iter().filter(|row| row[3] != "0").count();
     rows.sort();
     let all = rows.len();
-    if arguments.results {
-        let header = vec!["Instance", "Stdout", "Stderr", "Exit Code", "Error"];
-        session.screen.table(&Table { content: "results", header, rows, transpose: true, ..Table::default() });
-    }
+    let header = vec!["Instance", "Stdout", "Stderr", "Exit Code", "Error"];
+    screen.table(&Table { content: "results", header, rows, transpose: true, ..Table::default() });
     if failed == 0 { Ok(()) } else { Err(Failure::SshCommand { failed, all }) }
 }
 

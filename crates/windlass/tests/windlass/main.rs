@@ -5,6 +5,7 @@
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
+//! - `visits`: the verbs that go to instances; `recovery`: repairs that were decided before.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `software`: a release becomes processes that run.
 //! - `earlier_states`: what earlier versions stored is still opened.
@@ -31,6 +32,7 @@ mod jobs;
 mod keeping;
 mod local;
 mod matrix;
+mod recovery;
 mod registry;
 mod replay;
 mod sim;
@@ -39,3 +41,4 @@ mod site;
 mod slice;
 mod software;
 mod stemcell;
+mod visits;

@@ -1,0 +1,163 @@
+//! Flags of the verbs that go to instances.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use windlass_contract::Secret;
+
+use super::Selection;
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// GROUP or GROUP/ID; everything if absent
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Option<Selection>,
+    /// Folder to write to
+    #[arg(long, default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// Show what is written from now on, over ssh, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Show the last N lines of each file over ssh
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) num: u32,
+    /// With --follow or --num: do not name the files
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// With --follow or --num: only of this job; may be repeated
+    #[arg(long = "job", value_name = "JOB")]
+    pub(crate) jobs: Vec<String>,
+    /// Only of these jobs, separated by commas
+    #[arg(long = "only", value_name = "FILTER")]
+    pub(crate) filters: Vec<String>,
+    /// Only the agent's
+    #[arg(long, group = "kind_of_logs")]
+    pub(crate) agent: bool,
+    /// Only the system's
+    #[arg(long, group = "kind_of_logs")]
+    pub(crate) system: bool,
+    /// The agent's, the system's and those of jobs
+    #[arg(long, group = "kind_of_logs")]
+    pub(crate) all_logs: bool,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    #[command(flatten)]
+    pub(crate) env: EnvAgentArgs,
+}
+
+/// `ssh`.
+#[derive(Debug, Args)]
+pub(crate) struct SshArgs {
+    /// GROUP or GROUP/ID; everything if absent. With --private-key also an address
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Option<Selection>,
+    /// Run this instead of a shell; several are one command line
+    #[arg(short, long, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+    /// Options for the ssh program, separated by spaces
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) opts: Option<String>,
+    /// Collect what commands print into a table
+    #[arg(short, long)]
+    pub(crate) results: bool,
+    /// The command, if none is given by -c
+    #[arg(value_name = "COMMAND")]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    #[command(flatten)]
+    pub(crate) env: EnvAgentArgs,
+}
+
+pub(super) const SCP_HELP: &str = "A path with a colon is one on instances: GROUP/ID:PATH, GROUP:PATH or :PATH for all of them. \
+'((instance_id))' in a path stands for the id of each, for example: 'windlass scp db:/var/log/syslog syslog.((instance_id))'";
+
+/// `scp`.
+#[derive(Debug, Args)]
+pub(crate) struct ScpArgs {
+    /// Where from, and last where to
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub(crate) paths: Vec<String>,
+    /// Folders with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    #[command(flatten)]
+    pub(crate) env: EnvAgentArgs,
+}
+
+/// `pcap`.
+#[derive(Debug, Args)]
+pub(crate) struct PcapArgs {
+    /// GROUP or GROUP/ID; everything if absent
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Vec<Selection>,
+    /// Network interface
+    #[arg(short, long, value_name = "NAME", default_value = "eth0")]
+    pub(crate) interface: String,
+    /// Only what this expression of tcpdump matches
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// At most so many bytes of each packet
+    #[arg(short, long, value_name = "BYTES", default_value_t = 65535)]
+    pub(crate) snaplen: u32,
+    /// File to write the packets of all to
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// BOSH's client waits so long for the rest; here packets are written as they come
+    #[arg(long, value_name = "TIME", hide = true)]
+    pub(crate) stop_timeout: Option<String>,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+}
+
+/// The VM that create-env made, instead of instances of a deployment.
+#[derive(Debug, Args)]
+pub(crate) struct EnvAgentArgs {
+    /// Go to the VM that create-env made
+    #[arg(long, requires = "agent_endpoint", requires = "agent_certificate")]
+    pub(crate) director: bool,
+    /// With --director: its agent, as https://USER:PASSWORD@HOST:PORT [env: BOSH_AGENT_ENDPOINT]
+    #[arg(long, value_name = "URL", env = "BOSH_AGENT_ENDPOINT", hide_env = true, value_parser = super::secret)]
+    pub(crate) agent_endpoint: Option<Secret>,
+    /// With --director: the CA of its agent, a file or the PEM text [env: BOSH_AGENT_CERTIFICATE]
+    #[arg(long, value_name = "FILE", env = "BOSH_AGENT_CERTIFICATE", hide_env = true)]
+    pub(crate) agent_certificate: Option<String>,
+}
+
+/// Who visits instances over ssh, if not a user that is there only for that.
+#[derive(Debug, Default, Args)]
+pub(crate) struct KeyArgs {
+    /// Go there with this key, which the VM knows, instead of as a user that the director lets in; its own key is not checked
+    #[arg(short = 'i', long, value_name = "FILE")]
+    pub(crate) private_key: Option<PathBuf>,
+    /// With --private-key: as this user
+    #[arg(short = 'l', long, value_name = "NAME", default_value = "vcap")]
+    pub(crate) username: String,
+}
+
+/// How one comes to instances over ssh.
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
+    /// Jump host [env: BOSH_GW_HOST]
+    #[arg(long, env = "BOSH_GW_HOST", hide_env = true, value_name = "HOST")]
+    pub(crate) gw_host: Option<String>,
+    /// User on the jump host [env: BOSH_GW_USER]
+    #[arg(long, env = "BOSH_GW_USER", hide_env = true, value_name = "NAME")]
+    pub(crate) gw_user: Option<String>,
+    /// Key for the jump host [env: BOSH_GW_PRIVATE_KEY]
+    #[arg(long, env = "BOSH_GW_PRIVATE_KEY", hide_env = true, value_name = "FILE")]
+    pub(crate) gw_private_key: Option<PathBuf>,
+    /// Use no jump host, even if one is named [env: BOSH_GW_DISABLE]
+    #[arg(long, env = "BOSH_GW_DISABLE", hide_env = true, value_parser = clap::builder::FalseyValueParser::new())]
+    pub(crate) gw_disable: bool,
+    /// SOCKS5 proxy, as socks5://HOST:PORT [env: BOSH_ALL_PROXY]
+    #[arg(long, env = "BOSH_ALL_PROXY", hide_env = true, value_name = "URL")]
+    pub(crate) gw_socks5: Option<String>,
+}

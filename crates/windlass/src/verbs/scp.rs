@@ -1,0 +1,97 @@
+//! `windlass scp`: copies files to instances or from them.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::cli::{ScpArgs, Selection};
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::session::Session;
+use crate::visit::{self, Host, Visit, programs};
+
+/// Stands for the id of each instance in a path, so that files of several do not overwrite each other.
+const INSTANCE_ID: &str = "((instance_id))";
+
+pub(super) async fn run(session: &mut Session<'_>, arguments: &ScpArgs) -> Result<(), Failure> {
+    let selection = selected(&arguments.paths)?;
+    visit::during(session, &arguments.gateway, &arguments.key, &[selection.as_ref()], |screen, visit, hosts| {
+        on(screen, visit, arguments, hosts)
+    })
+    .await
+}
+
+/// On hosts that let the user in.
+pub(super) fn on(screen: &mut Screen, visit: &Visit<'_>, arguments: &ScpArgs, hosts: &[Host]) -> Result<(), Failure> {
+    let program = |host: &Host| (host.name(), program(visit, &arguments.paths, arguments.recursive, host));
+    programs::run(screen, hosts.iter().map(program).collect())
+}
+
+/// Fetches one file of one host.
+pub(super) fn copy(
+    screen: &mut Screen,
+    visit: &Visit<'_>,
+    host: &Host,
+    remote: &str,
+    local: &Path,
+) -> Result<(), Failure> {
+    let paths = [format!(":{remote}"), local.display().to_string()];
+    programs::run(screen, vec![(host.name(), program(visit, &paths, false, host))])
+}
+
+fn program(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Command {
+    let mut scp = Command::new("scp");
+    scp.args(words(visit, paths, recursive, host));
+    scp
+}
+
+/// The instances that remote paths name; none for all of them.
+fn selected(paths: &[String]) -> Result<Option<Selection>, Failure> {
+    let mut named = paths.iter().filter_map(|path| path.split_once(':')).map(|(instances, _)| instances);
+    let first = named.next().ok_or(Failure::ScpNoRemote)?;
+    if let Some(other) = named.find(|other| *other != first) {
+        return Err(Failure::ScpSeveral { first: first.to_owned(), other: other.to_owned() });
+    }
+    match first {
+        "" => Ok(None),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|why: &str| Failure::ScpInstances { text: text.to_owned(), why: why.to_owned() }),
+    }
+}
+
+/// What the scp program is started with.
+fn words(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Vec<String> {
+    let mut words = visit.options(host);
+    words.extend(recursive.then(|| "-r".to_owned()));
+    words.push("--".to_owned());
+    let address = if host.address.is_ipv6() { format!("[{}]", host.address) } else { host.address.to_string() };
+    words.extend(paths.iter().map(|path| {
+        let path = path.replace(INSTANCE_ID, &host.id);
+        match path.split_once(':') {
+            Some((_, remote)) => format!("{}@{address}:{remote}", host.user),
+            None => path,
+        }
+    }));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(paths: &[&str]) -> Result<Option<Selection>, String> {
+        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        selected(&paths).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn remote_paths_name_the_instances() {
+        assert_eq!(named(&["db/1:/x", "."]).unwrap(), Some("db/1".parse().unwrap()));
+        assert_eq!(named(&["a", "db:/x"]).unwrap(), Some("db".parse().unwrap()));
+        assert_eq!(named(&["a", ":/x"]).unwrap(), None);
+        assert!(named(&["a", "b"]).unwrap_err().contains("GROUP/ID:PATH"));
+        assert!(named(&["db/1:/x", "web:/y"]).unwrap_err().contains("'db/1' and 'web'"));
+        assert!(named(&["db/:/x", "y"]).unwrap_err().contains("db/"));
+    }
+}

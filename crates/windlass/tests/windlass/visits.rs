@@ -1,0 +1,118 @@
+//! The verbs that go to instances, against a real director and real agents. What stands for `ssh` and `scp` writes down what it
+//! was started with.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Output;
+
+use crate::site::Site;
+
+const SSH: &str = r#"#!/bin/sh
+{
+    echo "${0##*/} $*"
+    for word; do case $word in UserKnownHostsFile=*) cat "${word#*=}" ;; esac; done
+} >> "$RECORD"
+case "$*" in *tcpdump*) cat "$CAPTURE"; exit 0 ;; esac
+printf 'up 1 day \033]0;OWNED\007\n'
+echo careful >&2
+case "$*" in *fail*) exit 3 ;; esac
+"#;
+
+struct Visits {
+    site: Site,
+    id: String,
+}
+
+impl Visits {
+    fn new() -> Self {
+        let site = Site::ready_to_deploy();
+        site.deploy();
+        let programs = site.file("programs");
+        fs::create_dir(&programs).unwrap();
+        for name in ["ssh", "scp"] {
+            fs::write(programs.join(name), SSH).unwrap();
+            fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let instance = site.rows(&["-d", "example", "instances"])[0]["instance"].as_str().unwrap().to_owned();
+        let id = instance.strip_prefix("db/").unwrap().to_owned();
+        Self { site, id }
+    }
+
+    fn capture(&self) -> PathBuf {
+        self.site.file("capture")
+    }
+
+    /// What a verb came to, what it printed, and how the programs were started.
+    fn go(&self, words: &[&str]) -> (Output, String, String) {
+        let record = self.site.file("record");
+        let _ = fs::remove_file(&record);
+        let path = format!("{}:{}", self.site.file("programs").display(), std::env::var("PATH").unwrap());
+        let mut verb = self.site.verb(&[&["-n", "-d", "example"], words].concat());
+        let output = verb.env("PATH", path).env("RECORD", &record).env("CAPTURE", self.capture()).output().unwrap();
+        let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output, printed, fs::read_to_string(&record).unwrap_or_default())
+    }
+
+    fn ok(&self, words: &[&str]) -> (String, String) {
+        let (output, printed, record) = self.go(words);
+        assert!(output.status.success(), "{words:?}: {printed}\n{record}");
+        (printed, record)
+    }
+}
+
+/// Operators could not look into their VMs, or would leave users behind there.
+#[test]
+fn instances_are_visited_and_left_as_they_were() {
+    let visits = Visits::new();
+    let (id, prefix) = (visits.id.clone(), visits.site.prefix().to_owned());
+    let instance = format!("db/{id}");
+
+    let (printed, record) = visits.ok(&["ssh", "db", "-c", "uptime"]);
+    assert!(printed.contains(&format!("{instance}: stdout | up 1 day \\u{{1b}}]0;OWNED\\u{{7}}\n")), "{printed}");
+    assert!(printed.contains(&format!("{instance}: stderr | careful\n")), "{printed}");
+    assert!(record.contains(&format!("-- {prefix}.")) && record.contains("StrictHostKeyChecking=yes"), "{record}");
+    assert!(record.contains(" -l bosh_") && record.trim_end().ends_with(" uptime"), "{record}");
+    let (output, printed, _) = visits.go(&["ssh", "db", "-r", "-c", "fail"]);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("the command failed on 1 of 1 instances") && printed.contains('3'), "{printed}");
+
+    let (_, record) = visits.ok(&["scp", "-r", &format!("{instance}:/var/log"), "logs.((instance_id))"]);
+    let line = record.lines().find(|line| line.starts_with("scp ")).unwrap();
+    assert!(line.contains(" -r -- bosh_") && line.ends_with(&format!(":/var/log logs.{id}")), "{line}");
+    assert!(line.contains(&format!("@{prefix}.")), "{line}");
+
+    let (_, record) = visits.ok(&["logs", "db", "--num", "3", "--agent"]);
+    assert!(record.contains("sudo bash -c 'exec tail -n 3 /var/vcap/bosh/log/current'"), "{record}");
+
+    let (_, record) = visits.ok(&["ssh", &format!("db/{id}"), "-i", "/my/key", "-l", "me", "-c", "true"]);
+    assert!(record.contains("IdentityFile=/my/key") && record.contains(&format!("-l me -- {prefix}.")), "{record}");
+
+    let events = |action: &str| visits.site.rows(&["events", "--action", action]).len();
+    assert_eq!(events("setup ssh"), events("cleanup ssh"), "everybody who came has gone");
+    assert!(events("setup ssh") >= 8, "begin and end of four visits");
+}
+
+/// A capture of several machines would be lost, or be no capture.
+#[test]
+fn the_traffic_of_instances_is_captured_into_one_file() {
+    let visits = Visits::new();
+    let word = |number: u32| number.to_le_bytes();
+    let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, 1].map(word);
+    let packet = [7, 5, 3, 60].map(word);
+    let capture = [head.as_flattened(), packet.as_flattened(), b"abc", packet.as_flattened(), b"cut"].concat();
+    fs::write(visits.capture(), &capture[..capture.len() - 1]).unwrap();
+    let output = visits.site.file("all.pcap");
+    let (_, record) = visits.ok(&["pcap", "db", "-o", output.to_str().unwrap(), "-f", "port 53", "-s", "100"]);
+    assert!(
+        record.contains(r#"sudo tcpdump -U -w - -i 'eth0' -s 100 "not (host $1 and port $2)" and '(port 53)'"#),
+        "{record}"
+    );
+    let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 100, 1].map(word);
+    assert_eq!(fs::read(&output).unwrap(), [head.as_flattened(), packet.as_flattened(), b"abc"].concat());
+
+    fs::write(visits.capture(), "sudo: tcpdump: command not found").unwrap();
+    let (ended, printed, _) = visits.go(&["pcap", "-o", output.to_str().unwrap()]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(printed.contains("not everything was captured") && printed.contains("is no capture"), "{printed}");
+}
