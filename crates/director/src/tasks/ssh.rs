@@ -123,7 +123,8 @@ fn complete(request: &SshRequest, answer: &Value, instance: &InstanceRecord, ip:
     tell("error", text("error").map(|error| json!(error)));
     if request.command == "setup" {
         tell("ip", ip.map(|ip| json!(ip)));
-        tell("host_public_key", key.map(|key| json!(key)));
+        // Clients expect one, also where there is none to be told.
+        tell("host_public_key", Some(json!(key.unwrap_or_default())));
     }
     tell("id", Some(json!(instance.id)));
     tell("index", Some(json!(instance.index)));
@@ -159,8 +160,8 @@ mod tests {
     fn a_vm_says_neither_where_it_is_nor_how_to_come_there_nor_which_keys_others_have() {
         let hostile = json!({"command": "setup", "status": "success", "ip": "127.0.0.66", "gateway_host": "127.0.0.66",
             "gateway_user": "root", "id": "other", "host_public_key": "ssh-ed25519 AAAA\n* ssh-ed25519 ATTACKER"});
-        let expected =
-            json!({"command": "setup", "status": "success", "ip": "127.78.0.2", "id": "1f", "index": 0, "job": "db"});
+        let expected = json!({"command": "setup", "status": "success", "ip": "127.78.0.2",
+            "host_public_key": "", "id": "1f", "index": 0, "job": "db"});
         assert_eq!(told(hostile), expected);
         let honest = json!({"command": "setup", "status": "success", "host_public_key": "ssh-ed25519 AAAA root@db\n"});
         assert_eq!(told(honest)["host_public_key"], "ssh-ed25519 AAAA");
