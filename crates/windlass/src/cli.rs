@@ -23,12 +23,37 @@ pub(crate) use visits::*;
 
 /// BOSH without a registry: director, CPI, agent and command line.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, max_term_width = 100, after_help = FIRST_STEPS)]
+#[command(name = "windlass", version, disable_version_flag = true, max_term_width = 100, after_help = FIRST_STEPS)]
 pub(crate) struct Cli {
+    /// Print version
+    #[arg(short = 'v', long, short_alias = 'V', action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    // Some verbs have a flag of this name, so it stands before the verb.
+    /// Before the verb: file with the names of directors [env: BOSH_CONFIG] [default: ~/.bosh/config]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) verb: Verb,
+}
+
+impl Cli {
+    /// With what stands before the verb among the global flags.
+    pub(crate) fn complete(mut self) -> Self {
+        self.global.names_file = self.config.take();
+        self
+    }
+}
+
+impl Global {
+    /// A variable, or the flag that stands for it.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        match (&self.names_file, name) {
+            (Some(file), "BOSH_CONFIG") => Some(file.display().to_string()),
+            _ => std::env::var(name).ok().filter(|value| !value.is_empty()),
+        }
+    }
 }
 
 const FIRST_STEPS: &str = "First steps:
@@ -42,7 +67,7 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, value_name = "URL", help_heading = GLOBAL)]
     pub(crate) environment: Option<String>,
     /// The director's CA: a file or the PEM text [env: BOSH_CA_CERT]
-    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL, allow_hyphen_values = true)]
     pub(crate) ca_cert: Option<String>,
     /// User [env: BOSH_CLIENT]
     #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
@@ -74,6 +99,12 @@ pub(crate) struct Global {
     /// Show only this column of tables; may be repeated
     #[arg(long = "column", global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) columns: Vec<String>,
+    /// BOSH's client makes releases with SHA-256 then; no effect on other verbs
+    #[arg(long, global = true, hide = true)]
+    pub(crate) sha2: bool,
+    /// The file with the names of directors.
+    #[arg(skip)]
+    pub(crate) names_file: Option<PathBuf>,
     /// Deployments to ask at once
     #[arg(long, global = true, value_name = "N", default_value_t = 5, help_heading = GLOBAL, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) parallel: u16,
@@ -612,6 +643,40 @@ mod tests {
         for cli in [before, after] {
             assert_eq!(cli.global.deployment.as_deref(), Some("shop"));
             assert!(cli.global.non_interactive);
+        }
+    }
+
+    #[test]
+    fn the_flags_of_the_original_are_understood() {
+        let lines = [
+            "--config x env",
+            "--sha2 env",
+            "--ca-cert -----BEGIN env",
+            "deploy m.yml --fix-releases --skip-upload-releases --force-latest-variables -v a=b",
+            "update-runtime-config r.yml --fix-releases",
+            "create-env e.yml --package-dir p",
+            "delete-env e.yml --package-dir p",
+            "logs db -f --num 3 -q --job a --gw-host h --gw-user u --gw-private-key k --gw-socks5 s --gw-disable",
+            "logs --director --agent-endpoint https://u:p@h:6868 --agent-certificate c",
+            "ssh db/1 -i k -l me --gw-socks5 s -r -c ls -c x",
+            "ssh db/1 uptime",
+            "ssh --director --agent-endpoint https://u:p@h:6868 --agent-certificate c",
+            "scp -r db/1:/x y -i k -l me",
+            "pcap db web/1 -i eth1 -f x -s 1 -o f --stop-timeout 5s",
+            "snapshots db/1",
+            "delete-network n",
+            "inspect-local-stemcell s.tgz",
+            "repack-stemcell a.tgz b.tgz --name n --cloud-properties {} --empty-image --format f --version 2",
+            "create-recovery-plan p.yml",
+            "recover p.yml",
+        ];
+        for line in lines {
+            let words = ["windlass"].into_iter().chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+        for flag in ["-v", "-V", "--version"] {
+            let shown = Cli::try_parse_from(["windlass", flag]).unwrap_err();
+            assert_eq!(shown.kind(), clap::error::ErrorKind::DisplayVersion, "{flag}");
         }
     }
 

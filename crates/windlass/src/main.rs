@@ -63,7 +63,21 @@ fn main() -> ExitCode {
         [_, "vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[2])),
         [_, "vm-root", ..] => windlass_cloud_local::vm_root(&arguments[2..]),
         [_, "sim-host", _] => verbs::sim_host(Path::new(&arguments[2])),
-        _ => verbs::run(cli::Cli::parse()),
+        _ => match cli::Cli::try_parse_from(&arguments) {
+            Ok(cli) => verbs::run(cli.complete()),
+            Err(error) => explain_usage(&error, called_as == Some("bosh")),
+        },
+    }
+}
+
+/// Help, or what is wrong with the command line. Scripts that call us by the name of BOSH's client know its exit codes.
+fn explain_usage(error: &clap::Error, is_bosh: bool) -> ExitCode {
+    // Nobody reads it: there is nothing else to say.
+    let _ = error.print();
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_bosh => ExitCode::FAILURE,
+        code => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Finds the director and says which it is.
     pub(crate) fn open(flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {
-        let variable = |name: &str| std::env::var(name).ok();
+        let variable = |name: &str| flags.variable(name);
         let environment = environment::resolve(flags, variable)?;
         let director = DirectorClient::new(&environment).while_("connecting to the director")?;
         let user = match &environment.client {

@@ -30,6 +30,9 @@ pub(crate) struct StopEnvArgs {
     /// Stop without draining
     #[arg(long)]
     pub(crate) skip_drain: bool,
+    /// Where BOSH's client keeps compiled packages; none are kept here
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) package_dir: Option<PathBuf>,
 }
 
 /// `create-env`.

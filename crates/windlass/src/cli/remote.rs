@@ -65,6 +65,9 @@ pub(crate) enum RemoteVerb {
         /// Show secrets in the difference
         #[arg(long)]
         no_redact: bool,
+        /// Upload the releases of the config again that have a URL, and replace what is broken of them
+        #[arg(long)]
+        fix_releases: bool,
     },
     /// Print the runtime config
     #[command(alias = "rc")]
@@ -442,6 +445,15 @@ pub(crate) struct DeployArgs {
     /// Show secrets in the difference
     #[arg(long)]
     pub(crate) no_redact: bool,
+    /// Upload the releases of the manifest again that have a URL, and replace what is broken of them
+    #[arg(long)]
+    pub(crate) fix_releases: bool,
+    /// Upload no release, although the manifest has URLs
+    #[arg(long)]
+    pub(crate) skip_upload_releases: bool,
+    /// Take the latest values of variables, whatever their update mode
+    #[arg(long)]
+    pub(crate) force_latest_variables: bool,
     /// Do not drain, on all instances or only on those of a group; may be repeated
     #[arg(long, value_name = "GROUP[/ID]", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) skip_drain: Vec<String>,

@@ -127,7 +127,7 @@ pub(crate) struct EnvAgentArgs {
     #[arg(long, value_name = "URL", env = "BOSH_AGENT_ENDPOINT", hide_env = true, value_parser = super::secret)]
     pub(crate) agent_endpoint: Option<Secret>,
     /// With --director: the CA of its agent, a file or the PEM text [env: BOSH_AGENT_CERTIFICATE]
-    #[arg(long, value_name = "FILE", env = "BOSH_AGENT_CERTIFICATE", hide_env = true)]
+    #[arg(long, value_name = "FILE", env = "BOSH_AGENT_CERTIFICATE", hide_env = true, allow_hyphen_values = true)]
     pub(crate) agent_certificate: Option<String>,
 }
 

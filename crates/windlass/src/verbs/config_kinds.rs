@@ -8,7 +8,7 @@ use crate::director_answers::{CloudConfig, Diff};
 use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
-use crate::verbs::read_yaml;
+use crate::verbs::{read_yaml, releases_of_document};
 
 /// The configs that have verbs of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +53,12 @@ pub(super) async fn update(
     document: &DocumentArgs,
     name: &str,
     no_redact: bool,
+    fix_releases: bool,
 ) -> Result<(), Failure> {
-    let (text, _) = read_yaml(&document.file, &document.changes, Strictness::default())?;
+    let (text, parsed) = read_yaml(&document.file, &document.changes, Strictness::default())?;
+    if kind == Kind::Runtime {
+        releases_of_document::upload(session, &parsed, fix_releases).await?;
+    }
     let mut asked = kind.query(name);
     asked.extend(no_redact.then(|| ("redact", "false".to_owned())));
     let path = format!("/{}_configs/diff{}", kind.name(), query(asked));

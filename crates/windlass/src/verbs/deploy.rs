@@ -9,9 +9,13 @@ use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::verbs::plan::{self, Manifest};
+use crate::verbs::releases_of_document;
 
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Result<(), Failure> {
     let manifest = Manifest::read(session, &arguments.plan)?;
+    if !arguments.skip_upload_releases {
+        releases_of_document::upload(session, &manifest.document, arguments.fix_releases).await?;
+    }
     let name = &manifest.deployment;
     let path = format!("/deployments/{}/diff?redact={}", escape(name), !arguments.no_redact);
     let diff = session.director.post_yaml::<Diff>(&path, &manifest.text).await;
@@ -36,6 +40,7 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
     // As it is in the file, so that problems are told with their lines.
     asked.extend(manifest.verbatim.then(|| ("verbatim", "true".to_owned())));
     asked.extend((!arguments.skip_drain.is_empty()).then(|| ("skip_drain", arguments.skip_drain.join(","))));
+    asked.extend(arguments.force_latest_variables.then(|| ("force_latest_variables", "true".to_owned())));
     asked.extend(diff.context.map(|context| ("context", context.to_string())));
     let path = format!("/deployments{}", query(asked));
     session.carry_out(Call::new(Method::POST, path).with_yaml(&manifest.text), &doing).await.map(|_| ())

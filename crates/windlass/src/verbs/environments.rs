@@ -13,13 +13,12 @@ use crate::session::While;
 use crate::table::Table;
 use crate::verbs::env;
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-pub(super) fn list(screen: &mut Screen) -> Result<(), Failure> {
-    let mut rows: Vec<_> =
-        KnownEnvironments::open(variable)?.all().into_iter().map(|known| vec![known.url, known.alias]).collect();
+pub(super) fn list(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
+    let mut rows: Vec<_> = KnownEnvironments::open(|name| flags.variable(name))?
+        .all()
+        .into_iter()
+        .map(|known| vec![known.url, known.alias])
+        .collect();
     rows.sort();
     screen.table(&Table { content: "environments", header: vec!["URL", "Alias"], rows, ..Table::default() });
     Ok(())
@@ -27,9 +26,9 @@ pub(super) fn list(screen: &mut Screen) -> Result<(), Failure> {
 
 /// The director is asked who it is first: a name for a mistyped address helps nobody.
 pub(super) async fn alias(screen: &mut Screen, flags: &Global, alias: &str) -> Result<(), Failure> {
-    let environment = environment::resolve(flags, variable)?;
+    let environment = environment::resolve(flags, |name| flags.variable(name))?;
     let info = who(&environment).await?;
-    let mut known = KnownEnvironments::open(variable)?;
+    let mut known = KnownEnvironments::open(|name| flags.variable(name))?;
     known.set_alias(&environment.url, alias, environment.ca.as_deref());
     known.save()?;
     screen.line(&format!("Using environment '{}'", environment.url));
@@ -37,16 +36,16 @@ pub(super) async fn alias(screen: &mut Screen, flags: &Global, alias: &str) -> R
     Ok(())
 }
 
-pub(super) fn unalias(alias: &str) -> Result<(), Failure> {
-    let mut known = KnownEnvironments::open(variable)?;
+pub(super) fn unalias(flags: &Global, alias: &str) -> Result<(), Failure> {
+    let mut known = KnownEnvironments::open(|name| flags.variable(name))?;
     known.remove_alias(alias)?;
     Ok(known.save()?)
 }
 
 pub(super) async fn log_in(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
-    let mut environment = environment::resolve(flags, variable)?;
+    let mut environment = environment::resolve(flags, |name| flags.variable(name))?;
     screen.line(&format!("Using environment '{}'", environment.url));
-    let given = flags.client.clone().or_else(|| variable("BOSH_CLIENT"));
+    let given = flags.client.clone().or_else(|| flags.variable("BOSH_CLIENT"));
     if given.is_none() {
         environment.client = screen.ask("User");
         environment.client_secret = screen.ask_secretly("Password").map(Secret::new);
@@ -57,7 +56,7 @@ pub(super) async fn log_in(screen: &mut Screen, flags: &Global) -> Result<(), Fa
     if who(&environment).await?.user.is_empty() {
         return Err(Failure::WrongCredentials { url: environment.url });
     }
-    let mut known = KnownEnvironments::open(variable)?;
+    let mut known = KnownEnvironments::open(|name| flags.variable(name))?;
     known.set_credentials(&environment.url, Some((&client, &secret)));
     known.save()?;
     screen.line(&format!("Logged in to '{}'", environment.url));
@@ -65,8 +64,8 @@ pub(super) async fn log_in(screen: &mut Screen, flags: &Global) -> Result<(), Fa
 }
 
 pub(super) fn log_out(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
-    let environment = environment::resolve(flags, variable)?;
-    let mut known = KnownEnvironments::open(variable)?;
+    let environment = environment::resolve(flags, |name| flags.variable(name))?;
+    let mut known = KnownEnvironments::open(|name| flags.variable(name))?;
     known.set_credentials(&environment.url, None);
     known.save()?;
     screen.line(&format!("Logged out from '{}'", environment.url));

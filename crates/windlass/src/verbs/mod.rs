@@ -57,6 +57,7 @@ mod plan;
 mod recovery;
 mod registry;
 mod releases;
+mod releases_of_document;
 mod remote;
 mod scp;
 mod sim;
@@ -165,8 +166,8 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::StopEnv(arguments) => envs::stop(flags, arguments).await,
         Verb::StartEnv(arguments) => envs::start(flags, arguments).await,
         Verb::AliasEnv { alias } => environments::alias(screen, flags, &alias).await,
-        Verb::UnaliasEnv { alias } => environments::unalias(&alias),
-        Verb::Environments => environments::list(screen),
+        Verb::UnaliasEnv { alias } => environments::unalias(flags, &alias),
+        Verb::Environments => environments::list(screen, flags),
         Verb::LogIn => environments::log_in(screen, flags).await,
         Verb::LogOut => environments::log_out(screen, flags),
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),

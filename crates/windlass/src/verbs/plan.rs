@@ -21,6 +21,7 @@ pub(super) struct Manifest {
     pub(super) text: String,
     /// Whether it is as it is in the file.
     pub(super) verbatim: bool,
+    pub(super) document: windlass_manifest::Document,
 }
 
 impl Manifest {
@@ -35,7 +36,7 @@ impl Manifest {
         }
         session.screen.context(&format!("Using deployment '{name}'"));
         let verbatim = arguments.changes.is_empty() && !arguments.var_errs;
-        Ok(Self { deployment: name, text, verbatim })
+        Ok(Self { deployment: name, text, verbatim, document })
     }
 }
 

@@ -22,15 +22,16 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::DeleteRelease { release, force } => delete_release::run(session, &release, force).await,
         RemoteVerb::Releases => releases::run(session).await,
         RemoteVerb::UpdateCloudConfig(config) => {
-            config_kinds::update(session, Kind::Cloud, &config.document, &config.name.name, false).await
+            config_kinds::update(session, Kind::Cloud, &config.document, &config.name.name, false, false).await
         }
         RemoteVerb::CloudConfig(name) => config_kinds::show(session, Kind::Cloud, &name.name).await,
-        RemoteVerb::UpdateRuntimeConfig { config, no_redact } => {
-            config_kinds::update(session, Kind::Runtime, &config.document, &config.name.name, no_redact).await
+        RemoteVerb::UpdateRuntimeConfig { config, no_redact, fix_releases } => {
+            config_kinds::update(session, Kind::Runtime, &config.document, &config.name.name, no_redact, fix_releases)
+                .await
         }
         RemoteVerb::RuntimeConfig(name) => config_kinds::show(session, Kind::Runtime, &name.name).await,
         RemoteVerb::UpdateCpiConfig { config, no_redact } => {
-            config_kinds::update(session, Kind::Cpi, &config, "", no_redact).await
+            config_kinds::update(session, Kind::Cpi, &config, "", no_redact, false).await
         }
         RemoteVerb::CpiConfig => config_kinds::show(session, Kind::Cpi, "").await,
         RemoteVerb::Configs(arguments) => configs::run(session, &arguments).await,

@@ -215,7 +215,8 @@ fn the_cpi_log_of_a_task_shows_every_call_and_no_secret() {
         assert!(log.contains(&format!("'{method}' was answered after 0.")), "no answer to {method} in\n{log}");
     }
     let settings = site.settings(&site.in_cloud("vms")[0]);
-    let password = settings["env"]["bosh"]["mbus"]["urls"][0].as_str().unwrap().split([':', '@']).nth(2).unwrap().to_owned();
+    let password =
+        settings["env"]["bosh"]["mbus"]["urls"][0].as_str().unwrap().split([':', '@']).nth(2).unwrap().to_owned();
     assert!(password.len() > 8 && !log.contains(&password), "the agent's password is in\n{log}");
 }
 
@@ -336,6 +337,8 @@ fn a_director_can_have_a_name() {
     assert!(!run(ours, "-e https://127.0.0.1:1 alias-env wrong").0);
     must(ours, &format!("-e {url} --ca-cert {ca} alias-env mine"));
     assert!(must(ours, "environments").contains(&format!("{url}\tmine\t")));
+    let nobody = must(ours, &format!("--config {} environments", site.file("nothing").display()));
+    assert!(!nobody.contains("mine"), "the flag wins over the variable: {nobody}");
     assert!(must(ours, "-e mine env").contains("(not logged in)"));
     let (went, said) = run(ours, "-n -e mine --client admin --client-secret wrong log-in");
     assert!(!went && said.contains("does not know this user"), "{said}");
@@ -353,6 +356,25 @@ fn a_director_can_have_a_name() {
     assert!(must(ours, "-e mine env").contains("(not logged in)"));
     must(ours, "unalias-env mine");
     assert!(!run(ours, "unalias-env mine").0);
+}
+
+/// Scripts that were written for BOSH's client look at exit codes.
+#[test]
+fn a_link_named_bosh_has_the_exit_codes_of_bosh() {
+    let folder = tempfile::tempdir().unwrap();
+    let bosh = folder.path().join("bosh");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_windlass"), &bosh).unwrap();
+    let code = |program: &Path, line: &str| {
+        let output = Command::new(program).args(words(line)).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    for line in ["nope", "vms --nope", "stop --canaries", "delete-disk"] {
+        assert_eq!(code(&bosh, line).0, Some(1), "{line}");
+        assert_eq!(code(Path::new(env!("CARGO_BIN_EXE_windlass")), line).0, Some(2), "{line}");
+    }
+    assert_eq!(Command::new(&bosh).output().unwrap().status.code(), Some(1), "no verb at all");
+    let (code, help) = code(&bosh, "--help");
+    assert!(code == Some(0) && help.contains("Usage: bosh"), "{help}");
 }
 
 /// A shell that completes words is what an operator types with all day.

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::{self, is_own_machine};
 
+use crate::visits::visit_env;
+
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
 /// A folder with a manifest, its stemcells and its state.
@@ -325,6 +327,9 @@ fn a_wrong_password_and_a_certificate_of_another_ca_are_named() {
     let made = run("create-env");
     assert!(made.status.success(), "{}", said(&made));
     site.write();
+    let ca = Command::new(WINDLASS).arg("int").arg(site.path("store.yml")).args(["--path", "/ca/certificate"]).output();
+    let ca = String::from_utf8(ca.unwrap().stdout).unwrap();
+    visit_env(&site.path(""), &format!("https://mbus:right@{}.9:6868", site.subnet), &ca);
 
     write(&mbus("wrong"));
     let wrong = said(&run("stop-env"));

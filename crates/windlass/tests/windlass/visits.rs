@@ -3,8 +3,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::Output;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use crate::site::Site;
 
@@ -13,11 +13,47 @@ const SSH: &str = r#"#!/bin/sh
     echo "${0##*/} $*"
     for word; do case $word in UserKnownHostsFile=*) cat "${word#*=}" ;; esac; done
 } >> "$RECORD"
+for word; do from=$to to=$word; done
+case "$0" in */scp) [ ! -f "${from#*:}" ] || exec cp "${from#*:}" "$to" ;; esac
 case "$*" in *tcpdump*) cat "$CAPTURE"; exit 0 ;; esac
 printf 'up 1 day \033]0;OWNED\007\n'
 echo careful >&2
 case "$*" in *fail*) exit 3 ;; esac
 "#;
+
+fn make_programs(folder: &Path) {
+    fs::create_dir(folder).unwrap();
+    for name in ["ssh", "scp"] {
+        fs::write(folder.join(name), SSH).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// Goes to the VM that create-env made.
+pub(crate) fn visit_env(folder: &Path, endpoint: &str, ca: &str) {
+    let (programs, record) = (folder.join("programs"), folder.join("record"));
+    make_programs(&programs);
+    let go = |words: &[&str]| {
+        let mut verb = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        verb.args(words).args(["--director", "--agent-endpoint", endpoint, "--agent-certificate", ca]);
+        verb.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap())).env("RECORD", &record);
+        let output = verb.stdin(Stdio::null()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    let (went, said) = go(&["ssh", "-c", "uptime"]);
+    assert!(went && said.contains("create-env-vm/0: stdout | up 1 day"), "{said}");
+    let started = fs::read_to_string(&record).unwrap();
+    assert!(started.contains("StrictHostKeyChecking=yes") && started.contains(" -l bosh_"), "{started}");
+    let logs = folder.join("logs");
+    fs::create_dir(&logs).unwrap();
+    let (went, said) = go(&["logs", "--agent", "--dir", logs.to_str().unwrap()]);
+    assert!(went, "{said}");
+    let fetched: Vec<_> = fs::read_dir(&logs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [tarball] = fetched.as_slice() else { panic!("{fetched:?}") };
+    let listed = Command::new("tar").arg("-tzf").arg(tarball).output().unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("current"), "{listed:?}");
+}
 
 struct Visits {
     site: Site,
@@ -28,12 +64,7 @@ impl Visits {
     fn new() -> Self {
         let site = Site::ready_to_deploy();
         site.deploy();
-        let programs = site.file("programs");
-        fs::create_dir(&programs).unwrap();
-        for name in ["ssh", "scp"] {
-            fs::write(programs.join(name), SSH).unwrap();
-            fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        make_programs(&site.file("programs"));
         let instance = site.rows(&["-d", "example", "instances"])[0]["instance"].as_str().unwrap().to_owned();
         let id = instance.strip_prefix("db/").unwrap().to_owned();
         Self { site, id }
