@@ -235,6 +235,9 @@ impl Visit<'_> {
 fn jump(gateway: &GatewayArgs, address: IpAddr) -> Option<String> {
     let target = if address.is_ipv6() { "[%h]:%p" } else { "%h:%p" };
     if let Some(proxy) = gateway.gw_socks5.as_deref().filter(|proxy| !proxy.is_empty()) {
+        if let Some(tunnel) = proxy.strip_prefix("ssh+") {
+            return through_tunnel(tunnel, target);
+        }
         let place = proxy.split_once("://").map_or(proxy, |(_, place)| place).trim_end_matches('/');
         return Some(format!("nc -X 5 -x {} %h %p", quoted(place)));
     }
@@ -251,6 +254,21 @@ fn jump(gateway: &GatewayArgs, address: IpAddr) -> Option<String> {
         "ssh -tt -W {target} -l {} {} -o ServerAliveInterval=30 -o ForwardAgent=no {unchecked}{identity}",
         quoted(user),
         quoted(host)
+    ))
+}
+
+/// What BOSH's client does with a SOCKS proxy inside of an ssh connection, ssh does by itself.
+fn through_tunnel(url: &str, target: &str) -> Option<String> {
+    let url = reqwest::Url::parse(url).ok()?;
+    let host = quoted(url.host_str()?.trim_matches(['[', ']']));
+    let user = percent_encoding::percent_decode_str(url.username()).decode_utf8_lossy().into_owned();
+    let key = url.query_pairs().find(|(name, _)| name == "private-key");
+    let key =
+        key.map(|(_, path)| format!(" -o IdentitiesOnly=yes -o IdentityFile={}", quoted(&path))).unwrap_or_default();
+    let (user, port) = (quoted(&user), url.port().unwrap_or(22));
+    let unchecked = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null";
+    Some(format!(
+        "ssh -W {target} -p {port} -l {user} {host} -o ServerAliveInterval=30 -o ForwardAgent=no {unchecked}{key}"
     ))
 }
 
@@ -308,5 +326,9 @@ mod tests {
         assert!(options.contains(r"ProxyCommand=ssh -tt -W %h:%p -l 'o'\''n' 'jump; rm x' "), "{options}");
         let (_, options) = visited(&["windlass", "ssh", "--gw-socks5", "socks5://127.0.0.1:9; x"], HONEST).unwrap();
         assert!(options.contains("ProxyCommand=nc -X 5 -x '127.0.0.1:9; x' %h %p"), "{options}");
+        let tunnel = "ssh+socks5://jumpbox@10.0.0.5:2222?private-key=/my%20key";
+        let (_, options) = visited(&["windlass", "ssh", "--gw-socks5", tunnel], HONEST).unwrap();
+        assert!(options.contains("ProxyCommand=ssh -W %h:%p -p 2222 -l 'jumpbox' '10.0.0.5' "), "{options}");
+        assert!(options.ends_with("IdentityFile='/my key'"), "{options}");
     }
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, ClientTls};
 use windlass_contract::{AgentId, Secret};
 
@@ -50,6 +51,8 @@ pub(crate) async fn during<T>(
     work: impl FnOnce(&mut Screen, &Visit<'_>, &Host, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::SshKey(error.into()))?;
+    // Ctrl-C is for the programs that it starts.
+    let _interrupts = signal(SignalKind::interrupt());
     let guest = Guest::new(String::new(), folder.path())?;
     let visit = Visit { gateway, identity: folder.path().join("key"), folder, is_strict: true };
     let entrance = json!({"user": guest.user, "public_key": guest.public_key});

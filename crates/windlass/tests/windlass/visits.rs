@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -15,6 +16,7 @@ const SSH: &str = r#"#!/bin/sh
 } >> "$RECORD"
 for word; do from=$to to=$word; done
 case "$0" in */scp) [ ! -f "${from#*:}" ] || exec cp "${from#*:}" "$to" ;; esac
+case "$*" in *endless*) exec sleep 60 ;; esac
 case "$*" in *tcpdump*) cat "$CAPTURE"; exit 0 ;; esac
 printf 'up 1 day \033]0;OWNED\007\n'
 echo careful >&2
@@ -74,13 +76,19 @@ impl Visits {
         self.site.file("capture")
     }
 
-    /// What a verb came to, what it printed, and how the programs were started.
-    fn go(&self, words: &[&str]) -> (Output, String, String) {
+    fn verb(&self, words: &[&str]) -> Command {
         let record = self.site.file("record");
         let _ = fs::remove_file(&record);
         let path = format!("{}:{}", self.site.file("programs").display(), std::env::var("PATH").unwrap());
         let mut verb = self.site.verb(&[&["-n", "-d", "example"], words].concat());
-        let output = verb.env("PATH", path).env("RECORD", &record).env("CAPTURE", self.capture()).output().unwrap();
+        verb.env("PATH", path).env("RECORD", &record).env("CAPTURE", self.capture());
+        verb
+    }
+
+    /// What a verb came to, what it printed, and how the programs were started.
+    fn go(&self, words: &[&str]) -> (Output, String, String) {
+        let output = self.verb(words).output().unwrap();
+        let record = self.site.file("record");
         let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         (output, printed, fs::read_to_string(&record).unwrap_or_default())
     }
@@ -119,9 +127,18 @@ fn instances_are_visited_and_left_as_they_were() {
     let (_, record) = visits.ok(&["ssh", &format!("db/{id}"), "-i", "/my/key", "-l", "me", "-c", "true"]);
     assert!(record.contains("IdentityFile=/my/key") && record.contains(&format!("-l me -- {prefix}.")), "{record}");
 
+    let mut endless = visits.verb(&["logs", "db", "-f", "--job", "endless"]);
+    let mut endless = endless.stdout(Stdio::null()).process_group(0).spawn().unwrap();
+    let record = visits.site.file("record");
+    let mut visits = visits;
+    visits.site.wait_until("following", |_| fs::read_to_string(&record).is_ok_and(|text| text.contains("endless")));
+    let group = format!("-{}", endless.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    assert!(!endless.wait().unwrap().success(), "it was broken off");
+
     let events = |action: &str| visits.site.rows(&["events", "--action", action]).len();
     assert_eq!(events("setup ssh"), events("cleanup ssh"), "everybody who came has gone");
-    assert!(events("setup ssh") >= 8, "begin and end of four visits");
+    assert!(events("setup ssh") >= 10, "begin and end of five visits");
 }
 
 /// A capture of several machines would be lost, or be no capture.
