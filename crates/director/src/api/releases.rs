@@ -13,10 +13,13 @@ use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
 use windlass_release::{ReleaseError, ReleaseManifest, Version};
 
 use super::deployments::must_exist;
-use super::input::Parameters;
+use super::input::{Parameters, TextBody};
 use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
 use crate::tasks::Job;
+
+/// Ten times the packages of the largest releases.
+const MOST_PACKAGES: usize = 2000;
 
 /// All releases, each with its versions in their order.
 pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiError> {
@@ -77,10 +80,18 @@ pub(super) async fn show(
 }
 
 /// The fingerprints of those packages of a manifest that need not be sent again.
-pub(super) async fn matches(State(director): Shared, manifest: String) -> Result<Json<Value>, ApiError> {
-    let manifest = ReleaseManifest::parse(&manifest).map_err(|error| refused(&error))?;
+pub(super) async fn matches(
+    State(director): Shared,
+    TextBody(manifest): TextBody,
+) -> Result<Json<Value>, ApiError> {
+    let read = director.limits.heavily(|| ReleaseManifest::parse(&manifest)).await;
+    let manifest = read.map_err(|error| refused(&error))?;
     if manifest.packages.is_empty() {
         return Err(ApiError::bad_request(440001, "Manifest doesn't have a usable packages section"));
+    }
+    if manifest.packages.len() > MOST_PACKAGES {
+        let reason = format!("the manifest has {} packages; {MOST_PACKAGES} are the most", manifest.packages.len());
+        return Err(ApiError::bad_request(440001, reason));
     }
     let wanted: HashSet<String> = manifest.packages.into_iter().map(|package| package.fingerprint).collect();
     let found = director.store.packages_like(&wanted).await?;

@@ -411,3 +411,20 @@ async fn a_document_larger_than_any_is_refused() {
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_manifest_of_more_packages_than_any_release_has_is_refused() {
+    let bench = TestDirector::new().await;
+    let package = |number: usize| {
+        format!("- {{name: p{number}, version: v{number}, fingerprint: f{number}, sha1: s, dependencies: []}}\n")
+    };
+    let manifest = |count: usize| {
+        let packages: String = (0..count).map(package).collect();
+        format!("name: r\nversion: '1'\ncommit_hash: c\nuncommitted_changes: false\njobs: []\npackages:\n{packages}")
+    };
+    let (status, answer) = bench.send(Some("reader"), Method::POST, "/packages/matches", manifest(20_000)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    assert!(answer.contains("the manifest has 20000 packages; 2000 are the most"), "{answer}");
+    let (status, answer) = bench.send(Some("reader"), Method::POST, "/packages/matches", manifest(1200)).await;
+    assert_eq!((status, answer.as_str()), (StatusCode::OK, "[]"));
+}

@@ -9,6 +9,9 @@ use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
 
 use super::{Store, StoreError, from_json, to_json};
 
+/// How many things one query looks for; databases have a limit of their own.
+const AT_ONCE: usize = 500;
+
 fn job(row: &AnyRow) -> Result<JobRecord, StoreError> {
     Ok(JobRecord {
         id: row.try_get("id")?,
@@ -94,13 +97,18 @@ impl Store {
 
     /// Packages of any release by their fingerprints, whose blobs can be had without being sent again.
     pub(crate) async fn packages_like(&self, fingerprints: &HashSet<String>) -> Result<Vec<PackageRecord>, StoreError> {
+        let fingerprints: Vec<&String> = fingerprints.iter().collect();
         let mut found = Vec::new();
-        for fingerprint in fingerprints {
-            let rows = sqlx::query("SELECT * FROM release_packages WHERE fingerprint = $1 ORDER BY id")
-                .bind(fingerprint)
-                .fetch_all(self.database.pool())
-                .await?;
-            for row in &rows {
+        for some in fingerprints.chunks(AT_ONCE) {
+            let places: Vec<String> = (1..=some.len()).map(|place| format!("${place}")).collect();
+            let wanted =
+                format!("SELECT * FROM release_packages WHERE fingerprint IN ({}) ORDER BY id", places.join(", "));
+            // Only the number of places is put together here; what is looked for is bound.
+            let mut query = sqlx::query(sqlx::AssertSqlSafe(wanted));
+            for fingerprint in some {
+                query = query.bind(fingerprint.as_str());
+            }
+            for row in &query.fetch_all(self.database.pool()).await? {
                 found.push(package(row)?);
             }
         }
