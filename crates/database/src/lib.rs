@@ -98,6 +98,12 @@ pub enum OpenError {
 /// How long a connection waits for a lock of SQLite.
 const BUSY: Duration = Duration::from_secs(30);
 
+/// SQLite's codes for a full disk and for a full disk of the write-ahead log's index, and PostgreSQL's.
+const FULL: [&str; 3] = ["13", "4874", "53100"];
+
+/// PostgreSQL's codes of a server that stops or starts.
+const GOING_DOWN: [&str; 3] = ["57P01", "57P02", "57P03"];
+
 /// Where applied migrations are noted, unless something else is said.
 const LEDGER: &str = "schema_migrations";
 
@@ -131,9 +137,8 @@ impl Database {
         let mut first = AnyConnection::connect_with(&options).await.map_err(failed)?;
         set_up(&mut first, dialect).await.map_err(failed)?;
         first.close().await.map_err(failed)?;
-        let pool = AnyPoolOptions::new()
+        let pool = options_of_pools()
             .max_connections(connections)
-            .acquire_timeout(BUSY)
             .after_connect(move |connection, _| Box::pin(set_up(connection, dialect)))
             .connect_with(options.clone())
             .await
@@ -141,9 +146,8 @@ impl Database {
         let unflushed = match dialect {
             Dialect::Postgres => None,
             Dialect::Sqlite => Some(
-                AnyPoolOptions::new()
+                options_of_pools()
                     .max_connections(1)
-                    .acquire_timeout(BUSY)
                     .after_connect(move |connection, _| {
                         Box::pin(async move {
                             set_up(connection, dialect).await?;
@@ -212,11 +216,38 @@ impl Database {
     }
 }
 
+/// What a pool gives out is not within a transaction. SQLite takes a transaction back by itself when the disk is full; the
+/// connection then believes for ever to be within it, and would refuse to begin another one.
+fn options_of_pools() -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .acquire_timeout(BUSY)
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+}
+
+/// Whether there is no space left for what was to be written.
+pub fn is_full(error: &sqlx::Error) -> bool {
+    let code = |error: &sqlx::Error| error.as_database_error()?.code().map(std::borrow::Cow::into_owned);
+    code(error).is_some_and(|code| FULL.contains(&code.as_str()))
+}
+
+/// Whether the database cannot be reached at present.
+pub fn is_away(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| GOING_DOWN.contains(&code.as_ref())),
+        _ => false,
+    }
+}
+
 async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
     if dialect == Dialect::Sqlite {
         // First, because the next one waits for whoever else opens the file.
         connection.execute("PRAGMA busy_timeout = 30000").await?;
-        connection.execute("PRAGMA journal_mode = WAL").await?;
+        // A database that is in this mode stays in it; setting it again could fail where the disk is full.
+        let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await?;
+        if !mode.eq_ignore_ascii_case("wal") {
+            connection.execute("PRAGMA journal_mode = WAL").await?;
+        }
         connection.execute("PRAGMA synchronous = FULL").await?;
         connection.execute("PRAGMA foreign_keys = ON").await?;
     }
@@ -366,6 +397,45 @@ mod tests {
         }
         let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM things").fetch_one(database.pool()).await.unwrap();
         assert_eq!(count, 20);
+    }
+
+    async fn add(mut transaction: Transaction, name: &str) -> Result<(), sqlx::Error> {
+        let large = "x".repeat(100_000);
+        let insert = sqlx::query("INSERT INTO things (name, good, note) VALUES ($1, 1, $2)").bind(name).bind(large);
+        insert.execute(transaction.connection()).await?;
+        transaction.commit().await
+    }
+
+    /// SQLite's own limit stands for a disk that is full: the same code, and the same end of the transaction.
+    #[tokio::test]
+    async fn a_database_that_was_full_is_written_again_once_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&url(&folder), FIRST).await.unwrap();
+        let pools = [database.pool.clone(), database.unflushed.clone().unwrap()];
+        let limit = async |pages: &'static str| {
+            for pool in &pools {
+                let mut held = Vec::new();
+                for _ in 0..pool.options().get_max_connections() {
+                    let mut connection = pool.acquire().await.unwrap();
+                    connection.execute(pages).await.unwrap();
+                    held.push(connection);
+                }
+            }
+        };
+        limit("PRAGMA max_page_count = 10").await;
+        for number in 0..6 {
+            let failed = add(database.begin().await.unwrap(), &format!("flushed {number}")).await.unwrap_err();
+            assert!(is_full(&failed), "{failed}");
+            limit("PRAGMA max_page_count = 10").await;
+            let failed = add(database.begin_unflushed().await.unwrap(), &format!("quick {number}")).await.unwrap_err();
+            assert!(is_full(&failed), "{failed}");
+            limit("PRAGMA max_page_count = 10").await;
+        }
+        limit("PRAGMA max_page_count = 1000000").await;
+        for number in 0..6 {
+            add(database.begin().await.unwrap(), &format!("flushed {number}")).await.unwrap();
+            add(database.begin_unflushed().await.unwrap(), &format!("quick {number}")).await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// How many documents are worked on at once.
 const DOCUMENTS: usize = 2;
@@ -16,6 +17,8 @@ const DOCUMENTS: usize = 2;
 const DOCUMENTS_OF_A_USER: usize = 4;
 /// How many lists are made at once. Each waits for the database most of the time, which has fewer connections.
 const LISTS: usize = 8;
+/// How long what was found of the director's health counts.
+const HEALTH: Duration = Duration::from_secs(1);
 
 /// How many unfinished tasks one user may have.
 pub(crate) const TASKS_OF_A_USER: i64 = 500;
@@ -27,11 +30,28 @@ pub struct Limits {
     lists: Semaphore,
     /// By user. Only those who showed the right password have an entry.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// When it was last looked whether the director is well, and what was found: strangers may ask.
+    health: AsyncMutex<Option<(Instant, Health)>>,
+}
+
+/// How the director is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    Well,
+    /// Its disk, or that of its database.
+    Full,
+    /// The database neither takes nor refuses what is written.
+    Silent,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { documents: Semaphore::new(DOCUMENTS), lists: Semaphore::new(LISTS), users: Mutex::default() }
+        Self {
+            documents: Semaphore::new(DOCUMENTS),
+            lists: Semaphore::new(LISTS),
+            users: Mutex::default(),
+            health: AsyncMutex::default(),
+        }
     }
 }
 
@@ -43,6 +63,19 @@ impl Limits {
         match Handle::current().runtime_flavor() {
             RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
             _ => work(),
+        }
+    }
+
+    /// How the director is, as `look` finds, or as it was found less than a second ago.
+    pub(crate) async fn health(&self, look: impl Future<Output = Health>) -> Health {
+        let mut last = self.health.lock().await;
+        match *last {
+            Some((at, health)) if at.elapsed() < HEALTH => health,
+            _ => {
+                let health = look.await;
+                *last = Some((Instant::now(), health));
+                health
+            }
         }
     }
 
@@ -64,8 +97,6 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test]

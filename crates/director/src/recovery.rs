@@ -30,12 +30,11 @@ pub(crate) async fn recover(director: &Director) -> Result<(), RecoveryError> {
         if let Ok(log) = TaskLog::open(&director.folders.tasks(), task.id) {
             log.error(100, message);
         }
-        director.store.release_locks(task.id).await?;
         director.store.end_events_of(task.id, message).await?;
         director.store.finish_task(task.id, TaskState::Error, message).await?;
         tracing::warn!(task = task.id, description = task.description, "this task was interrupted");
     }
-    Ok(())
+    Ok(director.store.forget_ended_locks().await?)
 }
 
 #[cfg(test)]

@@ -167,8 +167,8 @@ impl Keychain {
         make: impl FnOnce() -> Result<Identity, PkiError>,
     ) -> Result<Identity, PkiError> {
         let (certificate, purpose) = (format!("{name}.pem"), format!("{name}.names"));
-        let is_for_something_else =
-            std::fs::read_to_string(self.path(&purpose)).is_ok_and(|earlier| earlier != made_for);
+        let earlier = std::fs::read_to_string(self.path(&purpose)).ok();
+        let is_for_something_else = earlier.as_ref().is_some_and(|earlier| earlier != made_for);
         let is_due = match std::fs::read_to_string(self.path(&certificate)) {
             Ok(pem) => is_due(&pem, now)?,
             Err(_) => false,
@@ -178,7 +178,10 @@ impl Keychain {
             self.remove(&certificate)?;
         }
         let identity = stored(&self.folder, name, make)?;
-        self.write(&purpose, made_for)?;
+        // Where nothing changed, nothing is written: a start needs no space then.
+        if earlier.as_deref() != Some(made_for) {
+            self.write(&purpose, made_for)?;
+        }
         Ok(identity)
     }
 }

@@ -152,15 +152,18 @@ impl Authority {
     pub fn director_server(&self, folder: &Path, names: &[String]) -> Result<Identity, PkiError> {
         let names_path = folder.join("server.names");
         let wanted = names.join("\n");
-        if std::fs::read_to_string(&names_path).is_ok_and(|names| names != wanted) {
+        let earlier = std::fs::read_to_string(&names_path).ok();
+        if earlier.as_ref().is_some_and(|names| *names != wanted) {
             for name in ["server.pem", "server.key"] {
                 let path = folder.join(name);
                 file::remove_file(&path).map_err(|source| PkiError::File { path, source })?;
             }
         }
         let identity = stored(folder, "server", || self.new_server(names, OffsetDateTime::now_utc()))?;
-        file::write(&names_path, wanted.as_bytes(), file::PRIVATE)
-            .map_err(|source| PkiError::File { path: names_path, source })?;
+        if earlier.as_ref() != Some(&wanted) {
+            file::write(&names_path, wanted.as_bytes(), file::PRIVATE)
+                .map_err(|source| PkiError::File { path: names_path, source })?;
+        }
         Ok(identity)
     }
 

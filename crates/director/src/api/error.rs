@@ -1,5 +1,7 @@
 //! Errors of the API: a status, a code of the original's, and words.
 
+use std::io::ErrorKind;
+
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use windlass_contract::explain;
@@ -31,6 +33,13 @@ impl ApiError {
         Self { status, code, description: description.into() }
     }
 
+    /// There is no room; clients are told, because nobody but an operator can help.
+    fn full(error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = explain(error), "the disk is full");
+        let description = "the director's disk is full, and nothing was changed; make room and try again".to_owned();
+        Self { status: StatusCode::INSUFFICIENT_STORAGE, code: 100, description }
+    }
+
     /// The director's own fault: the cause goes to its log, not to the client.
     pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = explain(error), "a request failed");
@@ -41,7 +50,19 @@ impl ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        Self::internal(&error)
+        match error.is_full() {
+            true => Self::full(&error),
+            false => Self::internal(&error),
+        }
+    }
+}
+
+impl From<std::io::Error> for ApiError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::full(&error),
+            _ => Self::internal(&error),
+        }
     }
 }
 

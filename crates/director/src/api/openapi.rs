@@ -107,6 +107,7 @@ const ROUTES: &[Route] = &[
     Route("post", "/events", JsonBody, Status, "Add an event"),
     Route("get", "/events/{id}", Nothing, AnyJson, "An event"),
     Route("get", "/locks", Nothing, AnyJson, "Locks that are held"),
+    Route("delete", "/windlass/locks/{name}", Nothing, Status, "Remove a lock whose task does not run"),
     Route("get", "/disks", Nothing, AnyJson, "Orphaned disks"),
     Route("delete", "/disks/{cid}", Nothing, Task, "Delete an orphaned disk, or orphan one"),
     Route("put", "/disks/{cid}/attachments", Nothing, Task, "Give a disk to an instance"),

@@ -80,10 +80,7 @@ pub(super) async fn show(
 }
 
 /// The fingerprints of those packages of a manifest that need not be sent again.
-pub(super) async fn matches(
-    State(director): Shared,
-    TextBody(manifest): TextBody,
-) -> Result<Json<Value>, ApiError> {
+pub(super) async fn matches(State(director): Shared, TextBody(manifest): TextBody) -> Result<Json<Value>, ApiError> {
     let read = director.limits.heavily(|| ReleaseManifest::parse(&manifest)).await;
     let manifest = read.map_err(|error| refused(&error))?;
     if manifest.packages.is_empty() {

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use windlass_operations::clock;
 use windlass_operations::ledger::Ledger;
 
 use super::{ApiError, Shared, User, queue};
-use crate::store::{Known, OrphanedVm};
+use crate::store::{Known, OrphanedVm, TaskState};
 use crate::tasks::Job;
 
 /// Strings where one would expect numbers: clients insist.
@@ -31,6 +31,27 @@ pub(super) async fn locks(State(director): Shared) -> Result<Json<Value>, ApiErr
             })
             .collect(),
     ))
+}
+
+/// Removes a lock that nobody will give back. One whose task runs is left alone: two would change the same things.
+pub(super) async fn unlock(State(director): Shared, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+    let Some(task) = director.store.holder(&name).await? else {
+        let reason = format!("there is no lock '{name}'; 'windlass locks' lists them as TYPE:RESOURCE");
+        return Err(ApiError::not_found(100, reason));
+    };
+    if director.workers.is_running(task) {
+        let reason = format!("task {task} runs and holds the lock '{name}'; wait for it, or cancel it");
+        return Err(ApiError::with_status(StatusCode::CONFLICT, 100, reason));
+    }
+    let record = director.store.task(task).await?;
+    match record.is_some_and(|task| task.finished_at.is_none()) {
+        // Nobody works on it, so nobody will write its end either.
+        true => {
+            director.store.finish_task(task, TaskState::Error, "nobody worked on it, and its lock was removed").await?
+        }
+        false => director.store.unlock(&name, task).await?,
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// A blob that a task made. Its name is a UUID, so no other file is ever served.

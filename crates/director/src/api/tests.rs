@@ -422,9 +422,46 @@ async fn a_manifest_of_more_packages_than_any_release_has_is_refused() {
         let packages: String = (0..count).map(package).collect();
         format!("name: r\nversion: '1'\ncommit_hash: c\nuncommitted_changes: false\njobs: []\npackages:\n{packages}")
     };
-    let (status, answer) = bench.send(Some("reader"), Method::POST, "/packages/matches", manifest(20_000)).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-    assert!(answer.contains("the manifest has 20000 packages; 2000 are the most"), "{answer}");
+    for (count, said) in [(5_000, "the manifest has 5000 packages; 2000 are the most"), (20_000, "values")] {
+        let (status, answer) = bench.send(Some("reader"), Method::POST, "/packages/matches", manifest(count)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert!(answer.contains(said), "{answer}");
+    }
     let (status, answer) = bench.send(Some("reader"), Method::POST, "/packages/matches", manifest(1200)).await;
     assert_eq!((status, answer.as_str()), (StatusCode::OK, "[]"));
+}
+
+#[tokio::test]
+async fn a_lock_is_removed_unless_its_task_runs() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    let path = "/windlass/locks/deployment%3Aa";
+    let (status, answer) = bench.ask(Method::DELETE, path, "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(answer["description"].as_str().unwrap().contains("there is no lock 'deployment:a'"), "{answer}");
+    store.add_deployment("a").await.unwrap();
+    location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
+    let task = store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap().record.id;
+    store.take_lock("deployment:a", task, "me").await.unwrap();
+    bench.director.workers.pretend_to_run(task, &bench.director.folders.tasks());
+    let (status, answer) = bench.ask(Method::DELETE, path, "").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert!(answer["description"].as_str().unwrap().contains(&format!("task {task} runs")), "{answer}");
+    assert_eq!(store.holder("deployment:a").await.unwrap(), Some(task));
+    bench.director.workers.pretend_to_end(task);
+    assert_eq!(bench.send(Some("reader"), Method::DELETE, path, "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(bench.ask(Method::DELETE, path, "").await.0, StatusCode::NO_CONTENT);
+    assert_eq!(store.holder("deployment:a").await.unwrap(), None);
+    assert_eq!(store.task(task).await.unwrap().unwrap().state, crate::store::TaskState::Error, "nobody would end it");
+}
+
+#[tokio::test]
+async fn health_is_told_by_writing_and_at_most_once_a_second() {
+    let bench = TestDirector::new().await;
+    let ask = || bench.send(None, Method::GET, "/health", "");
+    assert_eq!(ask().await, (StatusCode::OK, "ok\n".to_owned()));
+    bench.director.store.tamper("DROP TABLE attributes").await;
+    assert_eq!(ask().await.0, StatusCode::OK, "strangers do not make the director write");
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    assert_eq!(ask().await, (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n".to_owned()));
 }

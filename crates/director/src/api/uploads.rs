@@ -53,13 +53,14 @@ pub(super) async fn take(director: &Director, request: Request, what: &str) -> R
 async fn receive(director: &Director, request: Request) -> Result<PathBuf, ApiError> {
     let path = director.folders.temporary().join(format!("upload-{}", uuid::Uuid::new_v4()));
     let result = async {
-        let mut file = tokio::fs::File::create_new(&path).await.map_err(|error| ApiError::internal(&error))?;
+        let mut file = tokio::fs::File::create_new(&path).await?;
         let mut body = request.into_body().into_data_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|_| ApiError::bad_request(50000, "the upload broke off"))?;
-            file.write_all(&chunk).await.map_err(|error| ApiError::internal(&error))?;
+            file.write_all(&chunk).await?;
         }
-        file.sync_all().await.map_err(|error| ApiError::internal(&error))
+        // What is written last is refused here.
+        Ok(file.sync_all().await?)
     }
     .await;
     if result.is_err() {

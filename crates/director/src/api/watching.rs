@@ -1,7 +1,7 @@
 //! What machines ask that watch the director: whether it is well, and what it counted.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -10,12 +10,26 @@ use axum::response::{IntoResponse, Response};
 
 use super::{ApiError, Shared};
 use crate::Director;
+use crate::limits::Health;
+use crate::store::Store;
+
+/// How long the database may take to write a line before it counts as silent.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Without credentials, and without saying anything but whether.
 pub(super) async fn health(State(director): Shared) -> Response {
-    match director.store.answers().await {
-        true => (StatusCode::OK, "ok\n").into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response(),
+    match director.limits.health(look(&director.store)).await {
+        Health::Well => (StatusCode::OK, "ok\n").into_response(),
+        Health::Full => (StatusCode::INSUFFICIENT_STORAGE, "the director's disk is full\n").into_response(),
+        Health::Silent => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response(),
+    }
+}
+
+async fn look(store: &Store) -> Health {
+    match tokio::time::timeout(PATIENCE, store.try_writing()).await {
+        Ok(Ok(())) => Health::Well,
+        Ok(Err(error)) if error.is_full() => Health::Full,
+        _ => Health::Silent,
     }
 }
 

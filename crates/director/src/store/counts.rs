@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_database::sqlx::{self, Row};
+use windlass_operations::clock;
 
 use super::{Store, StoreError};
 
@@ -47,8 +48,14 @@ impl Store {
         Ok(counts)
     }
 
-    /// Whether the database answers.
-    pub async fn answers(&self) -> bool {
-        sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM attributes").fetch_one(self.database.pool()).await.is_ok()
+    /// Whether the database takes what is written: one that is full still answers.
+    pub async fn try_writing(&self) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin_unflushed().await?;
+        sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
+            .bind("health_written_at")
+            .bind(clock::now().to_string())
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
     }
 }

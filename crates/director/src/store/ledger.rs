@@ -1,5 +1,7 @@
 //! The database as a [`Ledger`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use windlass_contract::RequestId;
 use windlass_database::Transaction;
@@ -9,6 +11,7 @@ use windlass_operations::clock;
 use windlass_operations::ledger::{Fact, Intent, IntentEnd, IntentOutcome, Ledger, LedgerError};
 use windlass_planning::records::DiskRecord;
 
+use super::insist::insist;
 use super::{Store, StoreError, events, intents, resources, to_json};
 
 fn failed(what: &'static str) -> impl FnOnce(StoreError) -> LedgerError {
@@ -32,13 +35,29 @@ impl Ledger for Store {
     }
 
     async fn end_intent(&self, end: IntentEnd<'_>) -> Result<(), LedgerError> {
-        match end.outcome() {
-            IntentOutcome::Settled(fact) => self.apply(Some(end.id()), fact).await.map_err(failed("settle an intent")),
-            IntentOutcome::Abandoned(why) => {
-                self.delete_intent(end.id(), why).await.map_err(failed("abandon an intent"))
+        let did = match end.outcome() {
+            IntentOutcome::Settled(_) => "settle an intent",
+            IntentOutcome::Abandoned(_) => "abandon an intent",
+            IntentOutcome::Doubtful(_) => "note a doubt",
+        };
+        let failed_before = AtomicBool::new(false);
+        let write = || async {
+            let written = match end.outcome() {
+                IntentOutcome::Settled(fact) => self.apply(Some(end.id()), fact).await,
+                IntentOutcome::Abandoned(why) => self.delete_intent(end.id(), why).await,
+                IntentOutcome::Doubtful(why) => self.set_intent_doubt(end.id(), why).await,
+            };
+            match written {
+                // It was written the first time, and only the answer of the database was lost.
+                Err(StoreError::Intent(_)) if failed_before.load(Ordering::SeqCst) => Ok(()),
+                Err(error) => {
+                    failed_before.store(true, Ordering::SeqCst);
+                    Err(error)
+                }
+                Ok(()) => Ok(()),
             }
-            IntentOutcome::Doubtful(why) => self.set_intent_doubt(end.id(), why).await.map_err(failed("note a doubt")),
-        }
+        };
+        insist("the end of an intent", write).await.map_err(failed(did))
     }
 
     async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {

@@ -1,5 +1,6 @@
-//! Locks between tasks, with a lease that their holder renews, so that a director that died does not hold them for ever.
+//! Locks between tasks. A lock is held by its task alone: one that ended, however its end was written, holds nothing.
 
+use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
 
@@ -42,7 +43,9 @@ impl Store {
         let mut transaction = self.database.begin().await.map_err(StoreError::from)?;
         let taken = sqlx::query(
             "INSERT INTO locks (name, task, owner, expires_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (name) DO UPDATE SET task = $2, owner = $3, expires_at = $4 WHERE locks.expires_at < $5",
+             ON CONFLICT (name) DO UPDATE SET task = $2, owner = $3, expires_at = $4
+             WHERE locks.expires_at < $5 OR NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = locks.task
+                AND tasks.state IN ('queued', 'processing', 'cancelling'))",
         )
         .bind(name)
         .bind(task)
@@ -66,30 +69,65 @@ impl Store {
         Err(LockError::Held { name: name.to_owned(), task: holder })
     }
 
-    /// Renews all locks of this director.
+    /// Renews all locks of this director whose tasks have not ended.
     pub async fn renew_locks(&self, owner: &str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE locks SET expires_at = $1 WHERE owner = $2")
-            .bind(clock::now() + LEASE)
-            .bind(owner)
-            .execute(self.database.pool())
-            .await?;
+        sqlx::query(
+            "UPDATE locks SET expires_at = $1 WHERE owner = $2 AND EXISTS (SELECT 1 FROM tasks
+                WHERE tasks.id = locks.task AND tasks.state IN ('queued', 'processing', 'cancelling'))",
+        )
+        .bind(clock::now() + LEASE)
+        .bind(owner)
+        .execute(self.database.pool())
+        .await?;
         Ok(())
     }
 
     /// Releases all locks of a task.
+    #[cfg(test)]
     pub async fn release_locks(&self, task: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
-        events::locks_change(&mut transaction, "release", task, None).await?;
-        sqlx::query("DELETE FROM locks WHERE task = $1").bind(task).execute(transaction.connection()).await?;
+        release(&mut transaction, task).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Removes locks whose tasks have ended.
+    pub async fn forget_ended_locks(&self) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(
+            "DELETE FROM locks WHERE NOT EXISTS (SELECT 1 FROM tasks
+                WHERE tasks.id = locks.task AND tasks.state IN ('queued', 'processing', 'cancelling'))",
+        )
+        .execute(transaction.connection())
+        .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// The task that a lock is on record for, whether or not it has ended.
+    pub async fn holder(&self, lock: &str) -> Result<Option<i64>, StoreError> {
+        let holder = sqlx::query_scalar("SELECT task FROM locks WHERE name = $1").bind(lock);
+        Ok(holder.fetch_optional(self.database.pool()).await?)
+    }
+
+    /// Removes a lock of a task.
+    pub async fn unlock(&self, lock: &str, task: i64) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        events::locks_change(&mut transaction, "release", task, Some(lock)).await?;
+        sqlx::query("DELETE FROM locks WHERE name = $1 AND task = $2")
+            .bind(lock)
+            .bind(task)
+            .execute(transaction.connection())
+            .await?;
         Ok(transaction.commit().await?)
     }
 
     /// Locks that are held.
     pub async fn locks(&self) -> Result<Vec<LockRecord>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM locks WHERE expires_at >= $1 ORDER BY name")
-            .bind(clock::now())
-            .fetch_all(self.database.pool())
-            .await?;
+        let rows = sqlx::query(
+            "SELECT locks.* FROM locks JOIN tasks ON tasks.id = locks.task
+             WHERE tasks.state IN ('queued', 'processing', 'cancelling') ORDER BY locks.name",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
         rows.iter()
             .map(|row| {
                 Ok(LockRecord {
@@ -99,5 +137,65 @@ impl Store {
                 })
             })
             .collect()
+    }
+}
+
+/// Releases all locks of a task.
+pub(super) async fn release(transaction: &mut Transaction, task: i64) -> Result<(), StoreError> {
+    events::locks_change(transaction, "release", task, None).await?;
+    sqlx::query("DELETE FROM locks WHERE task = $1").bind(task).execute(transaction.connection()).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Lane, NewTask};
+    use crate::tasks::Job;
+    use crate::testing::TestDirector;
+
+    async fn task(store: &Store) -> i64 {
+        let job = Job::DeleteOrphanedVms;
+        let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
+        store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
+        task
+    }
+
+    /// Its end may have been written while its locks could not be removed.
+    #[tokio::test]
+    async fn the_lock_of_a_task_that_ended_is_neither_renewed_nor_in_the_way() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        let (first, second) = (task(store).await, task(store).await);
+        store.take_lock("deployment:d", first, "me").await.unwrap();
+        let refused = store.take_lock("deployment:d", second, "me").await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!("task {first} holds the lock 'deployment:d': wait for it, or cancel it")
+        );
+        store.tamper("UPDATE tasks SET state = 'done' WHERE id = 1").await;
+        let before: i64 =
+            sqlx::query_scalar("SELECT expires_at FROM locks").fetch_one(store.database.pool()).await.unwrap();
+        store.tamper("UPDATE locks SET expires_at = expires_at - 5").await;
+        store.renew_locks("me").await.unwrap();
+        let after: i64 =
+            sqlx::query_scalar("SELECT expires_at FROM locks").fetch_one(store.database.pool()).await.unwrap();
+        assert_eq!(after, before - 5);
+        assert_eq!(store.locks().await.unwrap(), []);
+        store.take_lock("deployment:d", second, "me").await.unwrap();
+        assert_eq!(store.locks().await.unwrap()[0].task, second);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_task_and_of_its_locks_are_one() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        let first = task(store).await;
+        store.take_lock("deployment:d", first, "me").await.unwrap();
+        store.finish_task(first, crate::store::TaskState::Error, "it broke").await.unwrap();
+        assert_eq!(store.holder("deployment:d").await.unwrap(), None);
+        store.tamper("INSERT INTO locks (name, task, owner, expires_at) VALUES ('x', 1, 'me', 9999999999)").await;
+        store.forget_ended_locks().await.unwrap();
+        assert_eq!(store.holder("x").await.unwrap(), None);
     }
 }

@@ -7,6 +7,7 @@ mod configs;
 mod counts;
 mod deployments;
 mod events;
+mod insist;
 mod instances;
 mod intents;
 mod known;
@@ -71,6 +72,13 @@ pub enum StoreError {
         /// Where in it.
         byte: usize,
     },
+}
+
+impl StoreError {
+    /// Whether there is no space left for what was to be written.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Database(error) if windlass_database::is_full(error))
+    }
 }
 
 impl Store {

@@ -7,7 +7,8 @@ use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
 use windlass_planning::plan::Plan;
 
-use super::{LOOK_UP, Lane, Store, StoreError, from_json, to_json};
+use super::insist::insist;
+use super::{LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
 
 /// A task.
 #[derive(Debug, Clone)]
@@ -177,9 +178,14 @@ impl Store {
         row.as_ref().map(claimed).transpose()
     }
 
-    /// How a task ended.
+    /// How a task ended, and with it the end of its locks. Returns once it is written, however long the disk is full.
     pub async fn finish_task(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
+        insist("the end of a task", || self.write_end(id, state, result)).await
+    }
+
+    async fn write_end(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
+        locks::release(&mut transaction, id).await?;
         sqlx::query("UPDATE tasks SET state = $1, result = $2, finished_at = $3, owner = NULL WHERE id = $4")
             .bind(state.as_str())
             .bind(result)

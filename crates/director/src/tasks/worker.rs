@@ -56,6 +56,21 @@ impl Workers {
         self.running().values().for_each(TaskLog::cancel);
     }
 
+    /// Whether somebody works on a task.
+    pub fn is_running(&self, task: i64) -> bool {
+        self.running().contains_key(&task)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pretend_to_run(&self, task: i64, tasks: &std::path::Path) {
+        self.running().insert(task, TaskLog::open(tasks, task).unwrap());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pretend_to_end(&self, task: i64) {
+        self.running().remove(&task);
+    }
+
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<i64, TaskLog>> {
         self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -134,9 +149,6 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
         Err(source) => (None, Err(TaskError::Unreadable(source))),
     };
     director.workers.running().remove(&id);
-    if let Err(error) = director.store.release_locks(id).await {
-        tracing::error!(task = id, error = explain(&error), "cannot release locks");
-    }
     match result {
         Ok(result) => {
             if let Some(event) = event {

@@ -292,6 +292,11 @@ pub(crate) enum RemoteVerb {
     },
     /// List locks
     Locks,
+    /// Remove a lock that no running task holds
+    Unlock {
+        /// Name of a deployment, or TYPE:RESOURCE as locks lists them
+        name: String,
+    },
     /// Remove what nothing uses
     CleanUp(CleanUpArgs),
     /// List what the clouds may hold that nothing owns

@@ -1,6 +1,7 @@
-//! `windlass locks`: what is being changed, and by which task.
+//! `windlass locks`: what is being changed, and by which task. `unlock` removes what no task gives back.
 
 use crate::director_answers::Lock;
+use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Session, While};
@@ -10,6 +11,14 @@ pub(crate) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
     let locks = session.director.get("/locks").await.while_("listing locks")?;
     session.screen.table(&table(locks));
     Ok(())
+}
+
+/// A name alone is that of a deployment.
+pub(crate) async fn unlock(session: &mut Session<'_>, name: &str) -> Result<(), Failure> {
+    session.confirm()?;
+    let lock = if name.contains(':') { name.to_owned() } else { format!("deployment:{name}") };
+    let path = format!("/windlass/locks/{}", escape(&lock));
+    session.director.delete(&path).await.while_(format!("removing the lock '{lock}'"))
 }
 
 fn table(locks: Vec<Lock>) -> Table {

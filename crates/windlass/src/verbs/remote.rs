@@ -92,6 +92,7 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::Events(arguments) => events::list(session, &arguments).await,
         RemoteVerb::Event { id } => events::show(session, &id).await,
         RemoteVerb::Locks => locks::run(session).await,
+        RemoteVerb::Unlock { name } => locks::unlock(session, &name).await,
         RemoteVerb::CleanUp(arguments) => clean_up::run(session, &arguments).await,
         RemoteVerb::Leaks => leaks::run(session, flags).await,
         RemoteVerb::Curl(arguments) => curl::run(session, &arguments).await,

@@ -30,9 +30,15 @@ pub(crate) const GROUP: &str = "{name: db, instances: 1, azs: [z1], vm_type: sma
 impl Site {
     /// A director whose cloud is as `properties` of `cpi.json` say, with what its `director.yml` says.
     pub(crate) fn start(properties: Value, settings: &str) -> Self {
+        Self::start_in(properties, settings, |_| {})
+    }
+
+    /// The same with a state directory that is prepared before anything is in it.
+    pub(crate) fn start_in(properties: Value, settings: &str, prepare: impl FnOnce(&Path)) -> Self {
         let (prefix, claim) = claim();
         let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, prefix, _claim: claim };
         fs::create_dir(site.state_dir()).unwrap();
+        prepare(&site.state_dir());
         fs::write(site.state_dir().join("director.yml"), settings).unwrap();
         site.change_cpi(&site.file("cpi.json"), properties);
         site.start_director();
