@@ -1,4 +1,6 @@
-//! Locks between tasks. A lock is held by its task alone: one that ended, however its end was written, holds nothing.
+//! Locks between tasks. A lock is held by its task alone, and as long as that has not ended: one that ended, however its end was
+//! written, holds nothing, and a clock that jumps takes nothing from one that runs. What a director that died held goes with its
+//! tasks, which its next start ends.
 
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
@@ -6,8 +8,8 @@ use windlass_operations::clock;
 
 use super::{Store, StoreError, events};
 
-/// How long a lock lives without being renewed, in seconds.
-pub(crate) const LEASE: i64 = 60;
+/// Until when a lock is said to live, in seconds from now. Clients show it; nothing is decided by it.
+const LEASE: i64 = 60;
 
 /// A lock that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,19 +41,17 @@ pub enum LockError {
 impl Store {
     /// Takes a lock for a task of this director.
     pub async fn take_lock(&self, name: &str, task: i64, owner: &str) -> Result<(), LockError> {
-        let now = clock::now();
         let mut transaction = self.database.begin().await.map_err(StoreError::from)?;
         let taken = sqlx::query(
             "INSERT INTO locks (name, task, owner, expires_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (name) DO UPDATE SET task = $2, owner = $3, expires_at = $4
-             WHERE locks.expires_at < $5 OR NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = locks.task
+             WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = locks.task
                 AND tasks.state IN ('queued', 'processing', 'cancelling'))",
         )
         .bind(name)
         .bind(task)
         .bind(owner)
-        .bind(now + LEASE)
-        .bind(now)
+        .bind(clock::now() + LEASE)
         .execute(transaction.connection())
         .await
         .map_err(StoreError::from)?
@@ -184,6 +184,20 @@ mod tests {
         assert_eq!(store.locks().await.unwrap(), []);
         store.take_lock("deployment:d", second, "me").await.unwrap();
         assert_eq!(store.locks().await.unwrap()[0].task, second);
+    }
+
+    /// A clock that jumps, or a machine that slept, would let two deploys of one deployment run side by side.
+    #[tokio::test]
+    async fn a_lock_is_held_as_long_as_its_task_runs_whatever_the_clock_says() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        let (first, second) = (task(store).await, task(store).await);
+        store.take_lock("deployment:d", first, "me").await.unwrap();
+        store.tamper("UPDATE locks SET expires_at = 0").await;
+        assert!(
+            matches!(store.take_lock("deployment:d", second, "me").await, Err(LockError::Held { task, .. }) if task == first)
+        );
+        assert_eq!(store.locks().await.unwrap()[0].task, first, "and it is shown");
     }
 
     #[tokio::test]
