@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// How many documents are worked on at once.
 const DOCUMENTS: usize = 2;
@@ -30,6 +30,8 @@ pub struct Limits {
     lists: Semaphore,
     /// By user. Only those who showed the right password have an entry.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// Held while addresses are reserved.
+    addresses: AsyncMutex<()>,
     /// When it was last looked whether the director is well, and what was found: strangers may ask.
     health: AsyncMutex<Option<(Instant, Health)>>,
 }
@@ -50,6 +52,7 @@ impl Default for Limits {
             documents: Semaphore::new(DOCUMENTS),
             lists: Semaphore::new(LISTS),
             users: Mutex::default(),
+            addresses: AsyncMutex::default(),
             health: AsyncMutex::default(),
         }
     }
@@ -77,6 +80,11 @@ impl Limits {
                 health
             }
         }
+    }
+
+    /// The turn to reserve addresses. Whoever plans while they have it is not overtaken.
+    pub(crate) async fn addresses(&self) -> MutexGuard<'_, ()> {
+        self.addresses.lock().await
     }
 
     /// A turn to make a list.

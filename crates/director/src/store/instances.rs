@@ -52,6 +52,14 @@ fn digest(instance: &InstanceRecord) -> Option<&str> {
     instance.spec.as_ref()?.software.as_ref().map(|software| software.digest.as_str())
 }
 
+/// Another deployment may have reserved the address since the plan was made.
+fn taken(error: sqlx::Error, address: IpAddr) -> StoreError {
+    match error.as_database_error().is_some_and(|error| error.is_unique_violation()) {
+        true => StoreError::AddressTaken(address),
+        false => error.into(),
+    }
+}
+
 impl Store {
     /// One instance.
     pub async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
@@ -155,7 +163,8 @@ impl Store {
                     .bind(instance.id.as_str())
                     .bind(network)
                     .execute(transaction.connection())
-                    .await?;
+                    .await
+                    .map_err(|error| taken(error, address))?;
             }
         }
         Ok(transaction.commit().await?)

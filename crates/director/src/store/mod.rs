@@ -61,6 +61,9 @@ pub enum StoreError {
     /// the database failed
     #[error("the director's database failed")]
     Database(#[from] sqlx::Error),
+    /// two deployments want the same address
+    #[error("another deployment took the address {0} while this one was planned; deploy again")]
+    AddressTaken(std::net::IpAddr),
     /// an intent is not there, or not any more
     #[error(transparent)]
     Intent(#[from] NotOneIntent),

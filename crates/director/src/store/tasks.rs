@@ -280,7 +280,10 @@ impl Store {
     /// Keeps the plan that a task carries out.
     pub async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
-        sqlx::query("INSERT INTO plans (task, deployment, plan) VALUES ($1, $2, $3)")
+        // A task may plan again before it begins.
+        let save =
+            "INSERT INTO plans (task, deployment, plan) VALUES ($1, $2, $3) ON CONFLICT (task) DO UPDATE SET plan = $3";
+        sqlx::query(save)
             .bind(task)
             .bind(plan.deployment.as_str())
             .bind(to_json("plans.plan", plan)?)

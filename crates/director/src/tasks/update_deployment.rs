@@ -13,9 +13,10 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{prepare, reload, reload_one};
+use super::prepare::{Prepared, prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment};
 use crate::Director;
+use crate::store::StoreError;
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -27,16 +28,12 @@ pub(super) async fn run(
     lock_deployment(director, log, deployment).await?;
     let stage = log.stage("Preparing deployment", &[], 1);
     let preparing = stage.part("Preparing deployment");
-    let prepared = preparing.run(prepare(director, deployment, manifest, options)).await?;
-    director.store.save_plan(log.task(), &prepared.plan).await?;
+    let prepared = preparing.run(prepare_and_reserve(director, log, deployment, manifest, options)).await?;
     prepared.plan.warnings.iter().for_each(|warning| log.warning(warning));
     log.write(OutputKind::Debug, &prepared.plan.describe());
     if options.dry_run {
         return Ok(format!("/deployments/{deployment}"));
     }
-    director.store.use_stemcells(deployment, &prepared.stemcells).await?;
-    director.store.use_releases(deployment, &prepared.releases).await?;
-    director.store.begin_instances(&instance_records(&prepared.plan), &prepared.software).await?;
     if !prepared.software.is_empty() {
         let stage = log.stage("Preparing package compilation", &[], 1);
         stage.part("Finding packages to compile").run(async { Ok::<_, TaskError>(()) }).await?;
@@ -55,6 +52,44 @@ pub(super) async fn run(
     run.post_deploy(&prepared.plan).await?;
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
     Ok(format!("/deployments/{deployment}"))
+}
+
+/// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. Deployments are planned side by side; one that
+/// finds its addresses taken by another plans once more while nobody else reserves any.
+async fn prepare_and_reserve(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    manifest: &str,
+    options: &DeployOptions,
+) -> Result<Prepared, TaskError> {
+    let prepared = prepare(director, deployment, manifest, options).await?;
+    let turn = director.limits.addresses().await;
+    match reserve(director, log, &prepared, options).await {
+        Err(StoreError::AddressTaken(address)) => {
+            log.debug(&format!("another deployment took {address}; planning once more"));
+            let prepared = prepare(director, deployment, manifest, options).await?;
+            reserve(director, log, &prepared, options).await?;
+            drop(turn);
+            Ok(prepared)
+        }
+        reserved => Ok(reserved.map(|()| prepared)?),
+    }
+}
+
+async fn reserve(
+    director: &Director,
+    log: &TaskLog,
+    prepared: &Prepared,
+    options: &DeployOptions,
+) -> Result<(), StoreError> {
+    director.store.save_plan(log.task(), &prepared.plan).await?;
+    if options.dry_run {
+        return Ok(());
+    }
+    director.store.use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
+    director.store.use_releases(&prepared.plan.deployment, &prepared.releases).await?;
+    director.store.begin_instances(&instance_records(&prepared.plan), &prepared.software).await
 }
 
 /// What the instances are brought to; those to which nothing is done are there already.

@@ -5,8 +5,9 @@ mod resolutions;
 mod site;
 mod versions;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -41,6 +42,28 @@ fn a_disk_grows_in_place_or_by_copy_and_a_cloud_that_only_says_so_is_found_out()
         assert!(site.rows(&["disks", "--orphaned"]).iter().any(|row| row["disk_cid"] == before.as_str()));
     }
     assert!(site.ok(&["plan", &site.manifest(&[&with_disk("persistent_disk_type: huge")])]).contains("nothing to do"));
+}
+
+/// Each of them plans while the others do, and there is one network.
+#[test]
+fn many_deployments_that_come_at_once_get_addresses_of_their_own() {
+    let site = Site::ready(json!({"sim": {}}));
+    let manifest = fs::read_to_string(site.manifest(&[GROUP])).unwrap();
+    let deploys: Vec<_> = (0..20)
+        .map(|number| {
+            let name = format!("d{number}");
+            let path = site.write(&format!("{name}.yml"), &manifest.replace("name: example", &format!("name: {name}")));
+            let mut deploy = site.verb(&["-n", "-d", &name, "deploy", &path]);
+            deploy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for deploy in deploys {
+        let output = deploy.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}\n{}", site.log());
+    }
+    let address = |number| site.rows(&["-d", &format!("d{number}"), "vms"])[0]["ips"].to_string();
+    let addresses: BTreeSet<String> = (0..20).map(address).collect();
+    assert_eq!(addresses.len(), 20, "{addresses:?}");
 }
 
 /// What jobs find by name is the disk that was meant.
