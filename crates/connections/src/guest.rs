@@ -18,7 +18,8 @@ pub struct Guest {
 pub struct Working<'a>(&'a AtomicUsize);
 
 impl Guest {
-    pub(crate) fn new(address: SocketAddr) -> Self {
+    /// Somebody at an address who has shown nothing yet.
+    pub fn new(address: SocketAddr) -> Self {
         Self { address, trusted: Arc::default(), work: Arc::default() }
     }
 

@@ -8,6 +8,7 @@
 //! - `tasks`: what the API queues and workers carry out.
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
+//! - `guesses`: what slows down who tries passwords.
 //! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
@@ -17,6 +18,7 @@ mod api;
 mod built_in;
 mod certificates;
 mod driven_cpis;
+mod guesses;
 mod limits;
 mod metrics;
 mod recovery;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::guesses::Guesses;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -30,6 +31,8 @@ pub struct Limits {
     lists: Semaphore,
     /// By user. Only those who showed the right password have an entry.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// Wrong credentials.
+    pub(crate) guesses: Guesses,
     /// Held while addresses are reserved.
     addresses: AsyncMutex<()>,
     /// When it was last looked whether the director is well, and what was found: strangers may ask.
@@ -52,6 +55,7 @@ impl Default for Limits {
             documents: Semaphore::new(DOCUMENTS),
             lists: Semaphore::new(LISTS),
             users: Mutex::default(),
+            guesses: Guesses::default(),
             addresses: AsyncMutex::default(),
             health: AsyncMutex::default(),
         }

@@ -1,6 +1,7 @@
 //! The state directory: where a director on one machine keeps everything.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_durable::file;
@@ -16,6 +17,7 @@ impl StateDir {
     pub fn open(root: &Path) -> io::Result<Self> {
         file::create_private_dir(root)?;
         let dir = Self { root: root.canonicalize()? };
+        must_be_ours(&dir.root)?;
         let cpi = dir.root.join("cpi");
         for folder in [dir.tasks(), dir.blobs(), dir.releases(), dir.temporary(), dir.pki(), dir.cloud(), cpi] {
             file::create_private_dir(&folder)?;
@@ -81,5 +83,49 @@ impl StateDir {
     /// The state of the embedded cloud.
     pub fn cloud(&self) -> PathBuf {
         self.root.join("cloud")
+    }
+}
+
+const WRITTEN_BY_OTHERS: u32 = 0o002;
+
+/// Keys and credentials are kept in it: whoever can put files of their own in their place is the director.
+fn must_be_ours(root: &Path) -> io::Result<()> {
+    let found = std::fs::metadata(root)?;
+    let us = rustix::process::geteuid().as_raw();
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if found.uid() != us {
+        return refuse(format!(
+            "it belongs to the user {}, not to {us}; use chown, or another --state-dir",
+            found.uid()
+        ));
+    }
+    if found.mode() & WRITTEN_BY_OTHERS != 0 {
+        return refuse("everybody may write to it; use chmod o-w, or another --state-dir".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("state");
+        std::fs::create_dir(&root).unwrap();
+        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = StateDir::open(&root).unwrap_err().to_string();
+        assert!(refused.contains("everybody may write to it"), "{refused}");
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0, "nothing was put there");
+        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).unwrap();
+        StateDir::open(&root).unwrap();
+        // Only root can give a folder away.
+        if chown(&root, Some(65534), None).is_ok() {
+            let refused = StateDir::open(&root).unwrap_err().to_string();
+            assert!(refused.contains("belongs to the user 65534"), "{refused}");
+        }
     }
 }

@@ -19,6 +19,7 @@
 //! - [`emit`]: [`to_yaml`], whose output every reader reads back to the same value.
 //! - [`original`]: the same, but exactly as the original's command line reads and writes it.
 //! - [`patch`]: operations files (`-o`), and the paths in them.
+//! - [`names`]: what may name something new.
 //! - [`mod@interpolate`]: values in the places of `((variables))`.
 
 pub mod cursor;
@@ -27,6 +28,7 @@ pub mod emit;
 pub mod fields;
 pub mod findings;
 pub mod interpolate;
+pub mod names;
 pub mod node;
 pub mod original;
 pub mod parse;

@@ -26,6 +26,17 @@ pub(crate) fn log_to_stderr(format: LogFormat) {
     };
 }
 
+/// Shells allow few open files, and systems many: a connection is one. Where it cannot be raised, fewer are served at once.
+pub(crate) fn raise_descriptor_limit(most: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(u64::MAX).min(most);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = if wanted == u64::MAX { None } else { Some(wanted) };
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
+    }
+}
+
 /// Ctrl-C, or the signal with which services are stopped.
 #[derive(Debug)]
 pub(crate) struct Stop {

@@ -6,7 +6,7 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_contract::explain;
-use windlass_manifest::Document;
+use windlass_manifest::{Document, names};
 use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
@@ -165,6 +165,17 @@ fn read_name(manifest: &str) -> Result<String, ApiError> {
     Ok(name.to_owned())
 }
 
+/// What is deployed already keeps its name, whatever it is.
+async fn must_have_a_name(director: &Director, deployment: &str) -> Result<(), ApiError> {
+    match names::check(deployment) {
+        Err(error) if director.store.deployment(deployment).await?.is_none() => {
+            let reason = format!("the manifest cannot be used: name: {error}");
+            Err(ApiError::bad_request(440001, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) async fn deploy(
     State(director): Shared,
     Extension(user): Extension<User>,
@@ -172,6 +183,7 @@ pub(super) async fn deploy(
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
+    must_have_a_name(&director, &deployment).await?;
     let options = deploy_options(&query)?;
     for id in options.configs.iter().flatten() {
         if director.store.config(*id).await?.is_none() {

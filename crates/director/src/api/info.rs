@@ -1,21 +1,24 @@
 //! `/info`: who this is. The only answer about the director without credentials. Beside it, until when it is that.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use windlass_connections::Guest;
 use windlass_operations::clock;
 use windlass_pki::Keychain;
 
 use super::{ApiError, Shared, auth};
 
-pub(super) async fn info(State(director): Shared, headers: HeaderMap) -> Json<Value> {
+pub(super) async fn info(State(director): Shared, guest: Option<Extension<Guest>>, headers: HeaderMap) -> Json<Value> {
+    let guest = guest.map(|Extension(guest)| guest);
+    let user = auth::identify(&director, guest.as_ref(), &headers).await;
     Json(json!({
         "name": director.name,
         "uuid": director.uuid,
         "version": concat!(env!("CARGO_PKG_VERSION"), " (windlass)"),
-        "user": auth::user(&director.users, &headers).map(|(name, _)| name),
+        "user": user.map(|(name, _)| name),
         "cpi": "windlass",
         "stemcell_os": "-",
         "stemcell_version": "-",

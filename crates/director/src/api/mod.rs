@@ -70,6 +70,7 @@ pub(crate) fn router(director: Arc<Director>) -> Router {
         .route("/health", get(watching::health))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(axum::middleware::from_fn(auth::refuse_other_sites))
         .layer(axum::middleware::from_fn_with_state(director.clone(), watching::count))
         .with_state(director)
 }
@@ -193,7 +194,19 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
     let tally = director.metrics.connections.clone();
-    connections::serve(Reception::new(listener, Limits::default(), tally), tls, router(director), stop).await;
+    let limits = Limits::default();
+    let limits = Limits { connections: most_connections(limits.connections, open_files()), ..limits };
+    connections::serve(Reception::new(listener, limits, tally), tls, router(director), stop).await;
+}
+
+/// How many files this process may open.
+fn open_files() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Connections take no more than half of the files that may be open; the rest is for the database, logs and CPIs.
+fn most_connections(wanted: usize, open_files: u64) -> usize {
+    usize::try_from(open_files / 2).unwrap_or(usize::MAX).clamp(1, wanted)
 }
 
 /// An answer whose JSON was written already, because it may be large.

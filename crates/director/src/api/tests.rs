@@ -465,3 +465,73 @@ async fn health_is_told_by_writing_and_at_most_once_a_second() {
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     assert_eq!(ask().await, (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n".to_owned()));
 }
+
+/// A browser adds the password that it remembers to what any page lets it send.
+#[tokio::test]
+async fn what_pages_of_others_let_a_browser_send_is_refused() {
+    let bench = TestDirector::new().await;
+    let send = async |method: Method, path: &str, headers: &[(&str, &str)]| {
+        let pair = base64::engine::general_purpose::STANDARD.encode("admin:admin-password");
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        bench.answer(request.body("cpis: []\n".to_owned().into()).unwrap()).await.0
+    };
+    for headers in [
+        &[("origin", "https://evil.example"), ("content-type", "text/plain")][..],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+        &[("origin", "null")],
+    ] {
+        for path in ["/cpi_configs", "/deployments?dry_run=true", "/configs", "/tasks/cancel"] {
+            assert_eq!(send(Method::POST, path, headers).await, StatusCode::FORBIDDEN, "{path} {headers:?}");
+        }
+    }
+    assert_eq!(send(Method::GET, "/tasks", &[("sec-fetch-site", "cross-site")]).await, StatusCode::FORBIDDEN);
+    assert_eq!(send(Method::GET, "/tasks", &[("sec-fetch-site", "none")]).await, StatusCode::OK);
+    assert_eq!(send(Method::POST, "/cpi_configs", &[]).await, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn who_tries_passwords_is_answered_slowly_and_who_knows_one_is_not() {
+    let bench = TestDirector::new().await;
+    let eve = windlass_connections::Guest::new(([192, 0, 2, 1], 7).into());
+    let send = async |path: &str, pair: &str| {
+        let pair = base64::engine::general_purpose::STANDARD.encode(pair);
+        let request = Request::builder().uri(path).header(header::AUTHORIZATION, format!("Basic {pair}"));
+        let begun = std::time::Instant::now();
+        let (status, _) = bench.answer(request.extension(eve.clone()).body("".into()).unwrap()).await;
+        (status, begun.elapsed().as_millis())
+    };
+    for path in ["/tasks", "/info", "/tasks", "/info"] {
+        send(path, "admin:guess").await;
+    }
+    for path in ["/tasks", "/info"] {
+        assert!(send(path, "admin:guess").await.1 >= 500, "{path}");
+    }
+    let (status, took) = send("/tasks", "admin:admin-password").await;
+    assert!(status == StatusCode::OK && took < 500, "{status} after {took} ms");
+}
+
+#[test]
+fn connections_leave_files_for_everything_else() {
+    assert_eq!(most_connections(512, 64), 32);
+    assert_eq!(most_connections(512, 1024), 512);
+    assert_eq!(most_connections(512, u64::MAX), 512);
+}
+
+#[tokio::test]
+async fn nothing_new_gets_a_name_that_deceives_and_what_has_one_keeps_it() {
+    let bench = TestDirector::new().await;
+    let odd = ["\"n\\0ul\"", "\"a\\nb\"", "\"\\u202eabc\"", "..", &"a".repeat(5000)];
+    for name in odd {
+        let (status, answer) = bench.ask(Method::POST, "/deployments", format!("name: {name}\n")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{name}: {answer}");
+    }
+    assert_eq!(bench.ask(Method::GET, "/deployments", "").await.1, json!([]));
+    bench.director.store.add_deployment("a\nb").await.unwrap();
+    let (status, answer) = bench.ask(Method::POST, "/deployments", "name: \"a\\nb\"\n").await;
+    assert_eq!(status, StatusCode::FOUND, "{answer}");
+}

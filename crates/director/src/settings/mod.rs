@@ -26,6 +26,7 @@ mod read;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -255,8 +256,21 @@ impl Settings {
         let wrong = |problems| SettingsError::Wrong { path: path.to_owned(), problems };
         // Paths in the file start where the file is.
         let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
-        read::settings(&text, &folder.unwrap_or_default()).map_err(wrong)
+        let settings = read::settings(&text, &folder.unwrap_or_default()).map_err(wrong)?;
+        if settings.has_secrets() && is_read_by_others(path) {
+            tracing::warn!(file = %path.display(), "everybody on this machine can read the passwords in it; use chmod o-r");
+        }
+        Ok(settings)
     }
+
+    fn has_secrets(&self) -> bool {
+        !self.users.is_empty() || self.db.is_some()
+    }
+}
+
+fn is_read_by_others(path: &Path) -> bool {
+    const READ_BY_OTHERS: u32 = 0o004;
+    std::fs::metadata(path).is_ok_and(|found| found.mode() & READ_BY_OTHERS != 0)
 }
 
 /// why the settings cannot be used
@@ -279,4 +293,24 @@ pub enum SettingsError {
         /// One per line, with path and line.
         problems: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_passwords_that_others_can_read_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("director.yml");
+        std::fs::write(&path, "users: [{name: eve, password: secret, role: read-only}]\n").unwrap();
+        for (mode, expected) in [(0o644, true), (0o640, false), (0o600, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_read_by_others(&path), expected, "{mode:o}");
+        }
+        assert!(Settings::load(None, folder.path()).unwrap().has_secrets());
+        assert!(!Settings::default().has_secrets());
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
-use windlass_manifest::Document;
+use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
 };
@@ -71,6 +71,7 @@ pub(crate) async fn prepare(
     refuse_jobs_where_they_do_not_run(director, &desired, &mut findings).await;
 
     let mut current = reload(director, deployment).await?;
+    refuse_odd_names(&desired, &current, &mut findings);
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
     current.software = director.store.software_of(deployment).await?;
@@ -164,6 +165,16 @@ async fn calculate(director: &Director, desired: &Desired, findings: &mut Findin
         }
     }
     calculated
+}
+
+/// Groups that are there already keep their names, whatever they are.
+fn refuse_odd_names(desired: &Desired, current: &Current, findings: &mut Findings) {
+    let is_known = |name: &str| current.instances.iter().any(|instance| instance.record.group == name);
+    for group in desired.groups.iter().filter(|group| !is_known(&group.name)) {
+        if let Err(error) = names::check(&group.name) {
+            findings.push(group.place.problem(format!("its name: {error}")));
+        }
+    }
 }
 
 fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Findings) {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_contract::StemcellCid;
 use windlass_contract::stemcell::StemcellManifest;
+use windlass_manifest::names;
 use windlass_operations::clouds::OnBehalfOf;
 use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::steps::Progress;
@@ -142,6 +143,7 @@ async fn fits(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Re
 fn verify(manifest: &StemcellManifest) -> Result<(), TaskError> {
     let plain = |text: &str| !text.is_empty() && !text.contains(['/', '\n', ' ']);
     for (what, text) in [("name", &manifest.name), ("version", &manifest.version)] {
+        names::check(text).map_err(|error| TaskError::Input(format!("the stemcell's {what}: {error}")))?;
         if !plain(text) {
             return Err(TaskError::Input(format!("the stemcell's {what} '{text}' is empty or has blanks or slashes")));
         }

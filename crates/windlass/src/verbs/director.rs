@@ -8,8 +8,11 @@ use windlass_director::settings::{CpiChoice, Settings};
 
 use crate::cli::{DirectorArgs, Global};
 use crate::failure::Failure;
-use crate::foreground::{Stop, log_to_stderr, say};
+use crate::foreground::{Stop, log_to_stderr, raise_descriptor_limit, say};
 use crate::own_cpi;
+
+/// Enough for all connections, the database and many CPIs at once. CPIs inherit it, and some look at every number up to it.
+const OPEN_FILES: u64 = 8192;
 
 pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), Failure> {
     log_to_stderr(arguments.log_format);
@@ -18,6 +21,7 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
         own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let own_cpi = CpiCommand { executable, arguments: arguments_before, environment: Environment::Director };
     let settings = settings(&state_dir, arguments)?;
+    raise_descriptor_limit(OPEN_FILES);
     let mut stop = Stop::listen()?;
     let options = DirectorOptions { state_dir: state_dir.clone(), settings, own_cpi };
     let running = windlass_director::start(options).await.map_err(Failure::DirectorStart)?;

@@ -11,7 +11,7 @@ use windlass_registry::server::{Config, Identity, Registry};
 use super::read_file;
 use crate::cli::{Global, LogFormat, RegistryArgs};
 use crate::failure::Failure;
-use crate::foreground::{Stop, log_to_stderr, say};
+use crate::foreground::{Stop, log_to_stderr, raise_descriptor_limit, say};
 
 /// Who may write, instead of a file.
 pub(super) const CREDENTIALS: &str = "WINDLASS_REGISTRY_CREDENTIALS";
@@ -22,7 +22,7 @@ const USER: &str = "registry";
 
 pub(crate) async fn run(flags: &Global, arguments: RegistryArgs) -> Result<(), Failure> {
     log_to_stderr(LogFormat::Text);
-    raise_descriptor_limit();
+    raise_descriptor_limit(u64::MAX);
     let mut stop = Stop::listen()?;
     let home = Home::new(flags);
     let (writers, place) = writers(&home, arguments.credentials.as_deref())?;
@@ -118,14 +118,6 @@ fn parse(text: &str, place: &str) -> Result<Vec<Credentials>, Failure> {
         })
         .collect::<Result<Vec<_>, _>>()?;
     if credentials.is_empty() { Err(unusable()) } else { Ok(credentials) }
-}
-
-/// Shells allow few open files, and systems many: a connection is one.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, the registry serves fewer connections at once.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 #[cfg(test)]
