@@ -9,6 +9,7 @@
 //!
 //! [`PrivatePostgres`] (feature `private-postgres`) is a throw-away server for tests and measurements.
 
+mod exclusive;
 pub mod migration;
 #[cfg(feature = "private-postgres")]
 mod private_postgres;
@@ -23,6 +24,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub use exclusive::Exclusive;
 pub use migration::Migration;
 #[cfg(feature = "private-postgres")]
 pub use private_postgres::PrivatePostgres;

@@ -8,6 +8,7 @@ use windlass_durable::file;
 use windlass_pki::{Keychain, Keys};
 
 use crate::Director;
+use crate::leadership::note_authorities;
 use crate::schedules;
 use crate::server_tls::LiveCertificate;
 use crate::store::StoreError;
@@ -63,7 +64,9 @@ async fn renew(director: &Director, keychain: &Keychain, server: &LiveCertificat
     let chain = keychain.clone();
     let refresh = move || chain.refresh(OffsetDateTime::now_utc(), all_trust_successor);
     let keys = tokio::task::spawn_blocking(refresh).await.map_err(std::io::Error::other)??;
+    let authorities = keys.authority.digests();
     use_keys(director, server, keys)?;
+    note_authorities(&director.store, &authorities).await?;
     for deployment in deployments {
         let vms = director.store.vms(&deployment.name).await?;
         if vms.iter().any(|vm| vm.ready && director.agents.is_renewal_due(vm)) {

@@ -9,6 +9,7 @@
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
 //! - `guesses`: what slows down who tries passwords.
+//! - `leadership`: one director per database.
 //! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
@@ -19,6 +20,7 @@ mod built_in;
 mod certificates;
 mod driven_cpis;
 mod guesses;
+mod leadership;
 mod limits;
 mod metrics;
 mod recovery;
@@ -37,6 +39,7 @@ mod users;
 
 use std::sync::Arc;
 
+pub use leadership::LeadershipError;
 pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::driven_cpis::Drivers;

@@ -19,6 +19,7 @@ use windlass_pki::{Keychain, PkiError};
 
 use crate::built_in::BuiltInError;
 use crate::driven_cpis::Drivers;
+use crate::leadership::{self, Leadership, LeadershipError};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::recovery::{RecoveryError, recover};
@@ -68,6 +69,9 @@ pub enum StartError {
     /// the database cannot be opened
     #[error("cannot open the director's database")]
     Database(#[from] windlass_database::OpenError),
+    /// another director may use the database
+    #[error(transparent)]
+    Leadership(#[from] LeadershipError),
     /// the records cannot be read
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -110,6 +114,7 @@ pub struct Running {
     stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
     director: Arc<Director>,
+    leadership: Leadership,
     _lock: FileLock,
 }
 
@@ -117,6 +122,11 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Resolves when another director took over the database; this one should end at once then.
+    pub fn is_deposed(&self) -> impl Future<Output = ()> + use<> {
+        self.leadership.lost()
     }
 
     /// How to connect, for a shell.
@@ -157,7 +167,9 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         .ok_or_else(|| StartError::InUse { path: options.state_dir.clone() })?;
     let settings = options.settings;
     let embedded = || Secret::new(format!("sqlite:{}", folders.database().display()));
-    let store = Store::open(settings.db.clone().unwrap_or_else(embedded).reveal()).await?;
+    let database = settings.db.clone().unwrap_or_else(embedded);
+    let leadership = Leadership::take(database.reveal()).await?;
+    let store = Store::open(database.reveal()).await?;
     let uuid = store.attribute("uuid", || uuid::Uuid::new_v4().to_string()).await?;
     let password = store.attribute("admin_password", || uuid::Uuid::new_v4().simple().to_string()).await?;
     let admin = Credentials { user: ADMIN.to_owned(), password: Secret::new(password) };
@@ -165,6 +177,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let keychain = Keychain::new(&folders.pki(), server_names(&settings), settings.certificates);
     // Agents are asked only once the director runs, so nobody was heard yet.
     let keys = keychain.refresh(OffsetDateTime::now_utc(), false)?;
+    leadership::must_be_trusted(&store, &keys.authority, &folders.pki()).await?;
     file::write(&folders.ca_certificate(), keys.authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
     let live = Arc::new(LiveCertificate::new(&keys.server).map_err(|error| StartError::Tls(error.into()))?);
     let tls = server_tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
@@ -227,6 +240,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         stop_server,
         server,
         director,
+        leadership,
         _lock: lock,
     })
 }

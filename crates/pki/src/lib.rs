@@ -134,12 +134,19 @@ impl Authority {
 
     /// What stands for the certificates that are trusted, in whatever order they are.
     pub fn trust(&self) -> String {
-        const END: &str = "-----END CERTIFICATE-----";
-        let each = self.certificates.split_inclusive(END).map(str::trim).filter(|it| !it.is_empty());
-        let mut each: Vec<&str> = each.collect();
+        let mut each: Vec<&str> = self.each().collect();
         each.sort_unstable();
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, each.concat().as_bytes());
-        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        digest(&each.concat())
+    }
+
+    /// What stands for each of the certificates that are trusted.
+    pub fn digests(&self) -> Vec<String> {
+        self.each().map(digest).collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = &str> {
+        const END: &str = "-----END CERTIFICATE-----";
+        self.certificates.split_inclusive(END).map(str::trim).filter(|it| !it.is_empty())
     }
 
     /// When a certificate ends that is issued at this time: no later than the CA's own.
@@ -269,6 +276,11 @@ fn stored(folder: &Path, name: &str, make: impl FnOnce() -> Result<Identity, Pki
         file::write(&path, text.as_bytes(), file::PRIVATE).map_err(|source| PkiError::File { path, source })?;
     }
     Ok(identity)
+}
+
+fn digest(text: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -126,6 +126,8 @@ pub(crate) enum Failure {
     DirectorSettings(windlass_director::settings::SettingsError),
     #[error("the director cannot start")]
     DirectorStart(#[source] windlass_director::StartError),
+    #[error("another director took over the database, so this one ended; its tasks are for the other one to settle")]
+    Deposed,
     #[error("cannot use '{}'", path.display())]
     StateDir { path: PathBuf, source: io::Error },
     #[error("{place} holds no credentials; it must have a line USER:PASSWORD")]

@@ -1,7 +1,7 @@
 //! The director's memory: one database, one file per kind of record.
 //!
 //! [`Store`] implements [`Ledger`](windlass_operations::ledger::Ledger), which is all that the steps see of it. Tasks, locks and
-//! intents live here as well, so that several directors can share one database.
+//! intents live here as well. One director at a time uses a database (see `leadership`).
 
 mod configs;
 mod counts;
@@ -94,6 +94,13 @@ impl Store {
     #[cfg(test)]
     pub(crate) async fn tamper(&self, statement: &'static str) {
         sqlx::query(statement).execute(self.database.pool()).await.unwrap();
+    }
+
+    /// Whether a director holds the lock of PostgreSQL.
+    #[cfg(test)]
+    pub(crate) async fn is_led(&self) -> bool {
+        let held = sqlx::query_scalar("SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory'");
+        held.fetch_one(self.database.pool()).await.is_ok_and(|held: i64| held > 0)
     }
 
     /// Closes all connections.

@@ -15,7 +15,7 @@ use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
 
-/// How often a worker looks for tasks that another director queued.
+/// How often a worker looks for tasks, should it not have been told of one.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How many tasks that only look are carried out at once, beside those that work.
 const LOOK_UPS: usize = 4;

@@ -34,7 +34,10 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
          Ctrl-C stops it; deployments keep running.",
         running.address(),
     ));
-    stop.wanted().await;
+    tokio::select! {
+        () = stop.wanted() => {}
+        () = running.is_deposed() => return Err(Failure::Deposed),
+    }
     say("Stopping: running tasks are finished first. Ctrl-C once more stops them after the step that they are at.");
     running.stop(stop.wanted()).await;
     Ok(())

@@ -50,7 +50,8 @@ fn a_director_whose_disk_was_full_goes_on_when_there_is_room_again() {
         return;
     }
     let mut site = Site::start_in(json!({"sim": {}}), "{}\n", |state_dir| {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs"]).arg(state_dir).status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs"]).arg(state_dir).status();
         assert!(mounted.unwrap().success());
     });
     site.upload_stemcell("2");
