@@ -139,7 +139,7 @@ impl Database {
         let mut first = AnyConnection::connect_with(&options).await.map_err(failed)?;
         set_up(&mut first, dialect).await.map_err(failed)?;
         first.close().await.map_err(failed)?;
-        let pool = options_of_pools()
+        let pool = options_of_pools(dialect)
             .max_connections(connections)
             .after_connect(move |connection, _| Box::pin(set_up(connection, dialect)))
             .connect_with(options.clone())
@@ -148,7 +148,7 @@ impl Database {
         let unflushed = match dialect {
             Dialect::Postgres => None,
             Dialect::Sqlite => Some(
-                options_of_pools()
+                options_of_pools(dialect)
                     .max_connections(1)
                     .after_connect(move |connection, _| {
                         Box::pin(async move {
@@ -220,9 +220,11 @@ impl Database {
 
 /// What a pool gives out is not within a transaction. SQLite takes a transaction back by itself when the disk is full; the
 /// connection then believes for ever to be within it, and would refuse to begin another one.
-fn options_of_pools() -> AnyPoolOptions {
+fn options_of_pools(dialect: Dialect) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .acquire_timeout(BUSY)
+        // A server may be gone, a file is not: asking first would double what a short query costs.
+        .test_before_acquire(dialect == Dialect::Postgres)
         .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }
 
@@ -250,6 +252,8 @@ async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), 
         if !mode.eq_ignore_ascii_case("wal") {
             connection.execute("PRAGMA journal_mode = WAL").await?;
         }
+        // What a large transaction made of the log is given back.
+        connection.execute("PRAGMA journal_size_limit = 16777216").await?;
         connection.execute("PRAGMA synchronous = FULL").await?;
         connection.execute("PRAGMA foreign_keys = ON").await?;
     }
@@ -363,6 +367,35 @@ mod tests {
             error.to_string(),
             "the database has migration 2, this version knows 1: use a version that is at least as new"
         );
+    }
+
+    /// A version may get one with a lower number than the highest that is applied.
+    #[tokio::test]
+    async fn every_migration_that_is_not_there_is_applied() {
+        const THIRD: Migration = Migration { number: 3, name: "late", sql: "CREATE TABLE late (a BIGINT)" };
+        let folder = tempfile::tempdir().unwrap();
+        Database::open(&url(&folder), &[FIRST[0], THIRD]).await.unwrap().close().await;
+        let all = Database::open(&url(&folder), &[SECOND[0], SECOND[1], THIRD]).await.unwrap();
+        sqlx::query("SELECT a FROM more").fetch_all(all.pool()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_write_ahead_log_is_cut_after_a_large_transaction() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&url(&folder), FIRST).await.unwrap();
+        let log = folder.path().join("test.db-wal");
+        let mut large = database.begin().await.unwrap();
+        for number in 0..400 {
+            let insert = sqlx::query("INSERT INTO things (name, good, note) VALUES ($1, 1, $2)");
+            let insert = insert.bind(number.to_string()).bind("x".repeat(100_000));
+            insert.execute(large.connection()).await.unwrap();
+        }
+        large.commit().await.unwrap();
+        assert!(log.metadata().unwrap().len() > 32 << 20);
+        for number in 0..3 {
+            add(database.begin().await.unwrap(), &format!("more {number}")).await.unwrap();
+        }
+        assert!(log.metadata().unwrap().len() <= 16 << 20, "{}", log.metadata().unwrap().len());
     }
 
     #[tokio::test]

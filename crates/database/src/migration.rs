@@ -1,5 +1,7 @@
 //! Numbered migrations. They are never edited once released; a change is a new number.
 
+use std::collections::BTreeSet;
+
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::{Database, Dialect, OpenError};
@@ -32,16 +34,15 @@ pub(crate) async fn apply(
     let failed = |source| OpenError::Connect { dialect: database.dialect(), source };
     let create = format!("CREATE TABLE IF NOT EXISTS {ledger} (number BIGINT PRIMARY KEY, name TEXT NOT NULL)");
     sqlx::query(AssertSqlSafe(create)).execute(database.pool()).await.map_err(failed)?;
-    let found = sqlx::query(AssertSqlSafe(format!("SELECT COALESCE(MAX(number), 0) AS number FROM {ledger}")))
-        .fetch_one(database.pool())
-        .await
-        .map_err(failed)?
-        .get::<i64, _>("number");
+    let applied = sqlx::query(AssertSqlSafe(format!("SELECT number FROM {ledger}")));
+    let applied = applied.fetch_all(database.pool()).await.map_err(failed)?;
+    let applied: BTreeSet<i64> = applied.iter().map(|row| row.get("number")).collect();
+    let found = applied.last().copied().unwrap_or(0);
     let known = migrations.iter().map(|migration| migration.number).max().unwrap_or(0);
     if found > known {
         return Err(OpenError::TooNew { found, known });
     }
-    for migration in migrations.iter().filter(|migration| migration.number > found) {
+    for migration in migrations.iter().filter(|migration| !applied.contains(&migration.number)) {
         one(database, ledger, migration).await.map_err(|source| OpenError::Migrate {
             number: migration.number,
             name: migration.name,

@@ -22,6 +22,8 @@ const DISKS: Duration = Duration::from_secs(30 * 60);
 const RECORDS: Duration = Duration::from_secs(60 * 60);
 /// How many events are kept.
 const EVENTS: i64 = 10_000;
+/// How many versions of each config are kept, beside those in use.
+const CONFIGS: i64 = 100;
 /// When the last scheduled snapshots were taken: a restart neither forgets nor repeats them.
 const SNAPSHOTS_TAKEN_AT: &str = "snapshots_taken_at";
 
@@ -56,6 +58,8 @@ pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>)
     let turns = [Some(&vms), disks.as_ref(), snapshots.as_ref(), Some(&records)];
     let shortest = turns.into_iter().flatten().map(|turn| turn.every).min().unwrap_or(RECORDS);
     tokio::pin!(stop);
+    // One that is restarted often would never come to it otherwise.
+    report("old records", thin_out(&director).await);
     loop {
         tokio::select! {
             () = &mut stop => return,
@@ -130,7 +134,7 @@ async fn take_snapshots(director: &Director) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Keeps the newest tasks of each type and the newest events.
+/// Keeps the newest tasks of each type, versions of each config, and events.
 async fn thin_out(director: &Director) -> Result<(), StoreError> {
     let keep = i64::try_from(director.settings.schedules.keep_tasks).unwrap_or(i64::MAX);
     for task in director.store.forget_tasks(keep).await? {
@@ -141,6 +145,7 @@ async fn thin_out(director: &Director) -> Result<(), StoreError> {
             tracing::warn!(folder = %folder.display(), %error, "the logs of a task cannot be removed");
         }
     }
+    director.store.forget_configs(CONFIGS).await?;
     director.store.forget_events(EVENTS).await
 }
 
@@ -196,6 +201,24 @@ mod tests {
             assert_eq!(director.store.task(id).await.unwrap().is_some(), stays, "task {id}");
             assert_eq!(director.folders.tasks().join(id.to_string()).exists(), stays, "logs of task {id}");
         }
+    }
+
+    #[tokio::test]
+    async fn old_versions_of_configs_go_and_those_in_use_stay() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        for number in 0..130 {
+            store.add_config("cloud", "default", &format!("a: {number}"), None).await.unwrap();
+        }
+        store.add_config("cloud", "other", "a: 1", None).await.unwrap();
+        store.add_deployment("d").await.unwrap();
+        store.finish_deployment("d", "name: d", &[3]).await.unwrap();
+        thin_out(&bench.director).await.unwrap();
+        let kept = store.configs(Some("cloud"), Some("default"), 1000).await.unwrap();
+        let kept: Vec<i64> = kept.iter().map(|config| config.id).rev().collect();
+        assert_eq!(kept[0], 3, "a deployment uses it");
+        assert_eq!(kept[1..], (31..=130).collect::<Vec<i64>>());
+        assert!(store.current_config("cloud", "other").await.unwrap().is_some());
     }
 
     #[tokio::test]

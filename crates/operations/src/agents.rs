@@ -23,6 +23,8 @@ pub struct Agents {
 
 /// How many agents are talked to at the same time, at most; with more, connections are made anew.
 const RECENT: usize = 128;
+/// How many agents are remembered for not understanding hints.
+const MOST_OLDER: usize = 10_000;
 
 /// How agents get their certificates and passwords.
 #[derive(Debug)]
@@ -143,7 +145,12 @@ impl Agents {
 
     /// Notes that an agent does not understand hints, so that it is not asked again.
     pub fn note_older_than_hints(&self, agent_id: &AgentId) {
-        self.older_than_hints.lock().unwrap_or_else(PoisonError::into_inner).insert(agent_id.clone());
+        let mut known = self.older_than_hints.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_OLDER {
+            // Most of them are gone by now; whoever is not is asked once more.
+            known.clear();
+        }
+        known.insert(agent_id.clone());
     }
 
     /// The agent of a VM.

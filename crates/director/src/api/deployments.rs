@@ -11,13 +11,14 @@ use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
-use windlass_planning::plan::{CurrentInstance, Plan, Selection, SkipDrain, StateChange, Wish};
+use windlass_planning::plan::{Plan, Selection, SkipDrain, StateChange, Wish};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::input::{Parameters, TextBody, Words};
 use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
-use crate::tasks::{DeployOptions, Job, prepare, reload};
+use crate::store::BriefInstance;
+use crate::tasks::{DeployOptions, Job, prepare};
 
 fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
@@ -47,20 +48,16 @@ pub(super) async fn must_include(
 }
 
 pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
-    let stemcells = director.store.stemcells().await?;
-    let locks = director.store.locks().await?;
     let releases = director.store.releases_in_use().await?;
-    let current_cloud = director.store.current_configs("cloud").await?;
+    let (deployments, current_cloud) = director.store.deployment_list().await?;
     let mut listed = Vec::new();
-    for deployment in director.store.deployments().await? {
-        let name = deployment.name;
+    for (name, deployment) in deployments {
         let mut shown = serde_json::Map::new();
         shown.insert("name".into(), json!(name));
         shown.insert("teams".into(), json!([]));
         if !query.is_set("exclude_configs") {
-            let used = director.store.configs_of(&name).await?;
-            let latest = current_cloud.iter().all(|config| used.contains(&config.id));
-            let state = if used.is_empty() {
+            let latest = current_cloud.iter().all(|config| deployment.configs.contains(config));
+            let state = if deployment.configs.is_empty() {
                 "none"
             } else if latest {
                 "latest"
@@ -70,12 +67,8 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
             shown.insert("cloud_config".into(), json!(state));
         }
         if !query.is_set("exclude_stemcells") {
-            let used: Vec<_> = stemcells
-                .iter()
-                .filter(|stemcell| stemcell.deployments.contains(&name))
-                .map(|stemcell| json!({"name": stemcell.name, "version": stemcell.version}))
-                .collect();
-            shown.insert("stemcells".into(), used.into());
+            let used = deployment.stemcells.iter().map(|(name, version)| json!({"name": name, "version": version}));
+            shown.insert("stemcells".into(), used.collect());
         }
         if !query.is_set("exclude_releases") {
             let used = releases.get(&name).into_iter().flatten();
@@ -83,8 +76,7 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
             shown.insert("releases".into(), used.into());
         }
         if !query.is_set("exclude_lock") {
-            let locked = locks.iter().any(|lock| lock.name == format!("deployment:{name}"));
-            shown.insert("locked".into(), json!(locked));
+            shown.insert("locked".into(), json!(deployment.locked));
         }
         listed.push(Value::Object(shown));
     }
@@ -297,14 +289,14 @@ async fn stats(
     if query.get("format") == Some("full") {
         return queue(director, user, Job::VmStats { deployment, instances }).await;
     }
-    let current = reload(director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
-    let asked = current.instances.iter().filter(|instance| instances || instance.vm.is_some());
+    let all = director.store.brief_instances(&deployment).await?;
+    let asked = all.iter().filter(|instance| instances || instance.vm.is_some());
     let listed: Vec<_> = asked.map(|instance| brief(instance, instances)).collect();
     Ok(Json(listed).into_response())
 }
 
-fn brief(instance: &CurrentInstance, is_instance: bool) -> Value {
-    let (record, vm) = (&instance.record, instance.vm.as_ref());
+fn brief(record: &BriefInstance, is_instance: bool) -> Value {
+    let vm = record.vm.as_ref();
     let mut brief = json!({
         "agent_id": vm.map(|vm| &vm.agent_id), "cid": vm.map(|vm| &vm.cid), "job": record.group,
         "index": record.index, "id": record.id, "az": record.az,

@@ -18,11 +18,12 @@ use serde_json::json;
 use windlass_agent_client::Deadlines;
 
 use crate::Director;
-use crate::store::{Event, NewTask, StoreError, StoredJob};
-use crate::tasks::{Job, Suspects, instances_with_vms};
+use crate::store::{DeploymentRecord, Event, NewTask, StoreError, StoredJob, Watched};
+use crate::tasks::{Job, Suspects, errands_of};
 use pulse::{Pulses, Seen, Verdict};
 use rules::Rules;
 use windlass_contract::explain;
+use windlass_planning::records::{InstanceState, VmRecord};
 
 /// Who asks for its tasks.
 const NAME: &str = "resurrector";
@@ -79,16 +80,11 @@ async fn round(director: &Director, pulses: &mut BTreeMap<String, Pulses>) -> Re
     let acts = director.settings.resurrector.enabled && !director.store.resurrection_is_paused().await?;
     let rules = Rules::of(&director.store.current_configs("resurrection").await?);
     let mut health = BTreeMap::new();
-    let deployments: Vec<String> = director.store.deployments().await?.into_iter().map(|it| it.name).collect();
-    pulses.retain(|name, _| deployments.contains(name));
-    for deployment in deployments {
-        let seen = match ask(director, &deployment).await {
-            Ok(seen) => seen,
-            Err(error) => {
-                tracing::warn!(deployment, error, "the resurrector cannot look at this deployment");
-                continue;
-            }
-        };
+    let seen = ask(director, watched(director).await?).await;
+    // Whoever works on one now may have begun while its agents were asked.
+    let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
+    pulses.retain(|name, _| seen.contains_key(name));
+    for (deployment, seen) in seen {
         let healthy = seen.iter().filter(|seen| seen.answered).count();
         health.insert(deployment.clone(), Health { healthy, unhealthy: seen.len() - healthy });
         let pulses = pulses.entry(deployment.clone()).or_default();
@@ -119,21 +115,62 @@ async fn round(director: &Director, pulses: &mut BTreeMap<String, Pulses>) -> Re
     Ok(())
 }
 
-/// Asks every agent of a deployment that should answer.
-async fn ask(director: &Director, deployment: &str) -> Result<Vec<Seen>, String> {
-    let instances = instances_with_vms(director, deployment).await.map_err(|error| explain(&error))?;
+/// An instance whose agent should answer.
+struct Asked {
+    deployment: String,
+    group: String,
+    id: String,
+    vm: Option<VmRecord>,
+}
+
+/// The instances of each deployment whose agents should answer.
+async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, StoreError> {
+    let mut deployments = BTreeMap::new();
+    let mut errands = BTreeMap::new();
+    for DeploymentRecord { name, manifest } in director.store.deployments().await? {
+        errands.insert(name.clone(), errands_of(manifest.as_deref().unwrap_or_default()));
+        deployments.insert(name, Vec::new());
+    }
+    for Watched { deployment, group, id, state, ignored, vm } in director.store.watched().await? {
+        let is_errand = errands.get(&deployment).is_none_or(|errands| errands.contains(&group));
+        if ignored || is_errand || state == InstanceState::Detached {
+            continue;
+        }
+        match vm {
+            Ok(vm) => {
+                if let Some(instances) = deployments.get_mut(&deployment) {
+                    instances.push(Asked { deployment, group, id, vm });
+                }
+            }
+            Err(error) => {
+                let error = explain(&error);
+                tracing::warn!(deployment, error, "the resurrector cannot look at this deployment");
+                deployments.remove(&deployment);
+            }
+        }
+    }
+    Ok(deployments)
+}
+
+/// Asks the agents of all deployments together: many silent ones of one do not hold up the others.
+async fn ask(director: &Director, deployments: BTreeMap<String, Vec<Asked>>) -> BTreeMap<String, Vec<Seen>> {
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
+    let mut seen: BTreeMap<String, Vec<Seen>> = deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
     // Made when its turn comes: a conversation takes far more room than an instance.
-    let asking = instances.into_iter().map(|instance| -> BoxFuture<'_, Seen> {
+    let asking = deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (String, Seen)> {
         Box::pin(async move {
             let answered = match &instance.vm {
                 Some(vm) => director.agents.afresh(vm).with_deadlines(deadlines).ping().await.is_ok(),
                 None => false,
             };
-            Seen { id: instance.record.id, group: instance.record.group, answered }
+            (instance.deployment, Seen { id: instance.id, group: instance.group, answered })
         })
     });
-    Ok(stream::iter(asking).buffer_unordered(AT_ONCE).collect().await)
+    let mut answers = stream::iter(asking).buffer_unordered(AT_ONCE);
+    while let Some((deployment, answer)) = answers.next().await {
+        seen.entry(deployment).or_default().push(answer);
+    }
+    seen
 }
 
 /// One task at a time: the next round looks again.
@@ -170,5 +207,63 @@ async fn alert(director: &Director, deployment: &str, message: &str) {
     event.context.insert("message".into(), json!(message));
     if let Err(error) = director.store.add_event(&event).await {
         tracing::error!(error = explain(&error), "cannot write an event");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use windlass_agent_client::AGENT_PORT;
+    use windlass_contract::VmCid;
+    use windlass_operations::ledger::{Fact, Ledger};
+    use windlass_operations::testing::new_vm_record;
+    use windlass_planning::records::InstanceRecord;
+
+    use super::*;
+    use crate::testing::TestDirector;
+
+    /// On an address of its own in the machine, where somebody takes connections and says nothing.
+    fn silence() -> (Ipv4Addr, TcpListener) {
+        for last in 1..=254 {
+            let address = Ipv4Addr::new(127, 61, 7, last);
+            if let Ok(listener) = TcpListener::bind((address, AGENT_PORT)) {
+                return (address, listener);
+            }
+        }
+        panic!("no free loopback address");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn silent_agents_of_many_deployments_are_waited_for_together() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        let (address, _listener) = silence();
+        for number in 0..20 {
+            let (deployment, id) = (format!("d{number}"), format!("i{number}"));
+            store.add_deployment(&deployment).await.unwrap();
+            let instance = InstanceRecord {
+                id: id.clone(),
+                deployment,
+                group: "g".into(),
+                index: 0,
+                az: None,
+                bootstrap: true,
+                state: InstanceState::Started,
+                spec: None,
+                converged: true,
+                ignored: false,
+            };
+            store.begin_instances(&[instance]).await.unwrap();
+            let mut vm = new_vm_record(VmCid::new(format!("vm-{number}")).unwrap(), &id, false);
+            vm.networks = serde_json::from_value(json!({"n": {"type": "manual", "ip": address}})).unwrap();
+            store.record(&Fact::VmCreated { vm: vm.into() }).await.unwrap();
+        }
+        let begun = Instant::now();
+        round(&bench.director, &mut BTreeMap::new()).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        let health = bench.director.health.all();
+        assert_eq!(health.len(), 20);
+        assert!(health.values().all(|health| *health == Health { healthy: 0, unhealthy: 1 }), "{health:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Configs: every version is kept; the latest of a type and name that is not deleted is the current one.
+//! Configs: many versions are kept; the latest of a type and name that is not deleted is the current one.
 
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
@@ -143,6 +143,21 @@ impl Store {
             .execute(self.database.pool())
             .await?;
         Ok(deleted.rows_affected() > 0)
+    }
+
+    /// Forgets all but the newest versions of each type and name, and those that deployments use.
+    pub async fn forget_configs(&self, keep: i64) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(
+            "DELETE FROM configs WHERE id IN (
+                SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type, name ORDER BY deleted, id DESC) AS place
+                    FROM configs) AS versions WHERE place > $1)
+             AND id NOT IN (SELECT config FROM deployment_configs)",
+        )
+        .bind(keep)
+        .execute(transaction.connection())
+        .await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Deletes one version; says whether it was there.

@@ -14,6 +14,8 @@ pub struct DeploymentRecord {
     pub manifest: Option<String>,
 }
 
+pub(super) const DEPLOYMENT: &str = "SELECT name, manifest FROM deployments WHERE name = $1";
+
 impl Store {
     /// All deployments by name.
     pub async fn deployments(&self) -> Result<Vec<DeploymentRecord>, StoreError> {
@@ -26,7 +28,9 @@ impl Store {
 
     /// One deployment.
     pub async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {
-        Ok(self.deployments().await?.into_iter().find(|deployment| deployment.name == name))
+        let row = sqlx::query(DEPLOYMENT).bind(name).fetch_optional(self.database.pool()).await?;
+        row.map(|row| Ok(DeploymentRecord { name: row.try_get("name")?, manifest: row.try_get("manifest")? }))
+            .transpose()
     }
 
     /// Makes a deployment, if there is none of that name.

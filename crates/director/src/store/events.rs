@@ -118,6 +118,12 @@ fn read(row: &AnyRow) -> Result<EventRecord, StoreError> {
     })
 }
 
+pub(super) const END_EVENTS_OF: &str =
+    "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
+     SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'
+     FROM events WHERE task = $1 AND parent IS NULL AND object_type IN ('deployment', 'instance')
+        AND id NOT IN (SELECT parent FROM events WHERE task = $1 AND parent IS NOT NULL) ORDER BY id DESC";
+
 impl Store {
     /// Notes that something happens, and gives its id.
     pub async fn add_event(&self, event: &Event) -> Result<i64, StoreError> {
@@ -174,17 +180,7 @@ impl Store {
     /// ends with its intents.
     pub async fn end_events_of(&self, task: i64, error: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
-        sqlx::query(
-            "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
-             SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'
-             FROM events WHERE task = $1 AND parent IS NULL AND object_type IN ('deployment', 'instance')
-                AND id NOT IN (SELECT parent FROM events WHERE task = $1 AND parent IS NOT NULL) ORDER BY id DESC",
-        )
-        .bind(task)
-        .bind(clock::now())
-        .bind(error)
-        .execute(transaction.connection())
-        .await?;
+        sqlx::query(END_EVENTS_OF).bind(task).bind(clock::now()).bind(error).execute(transaction.connection()).await?;
         Ok(transaction.commit().await?)
     }
 

@@ -14,6 +14,8 @@ use windlass_planning::records::DiskRecord;
 use super::insist::insist;
 use super::{Store, StoreError, events, intents, resources, to_json};
 
+pub(super) const DISKS_LEAVE_VM: &str = "UPDATE disks SET vm = NULL, mounted = 0, hint = NULL WHERE vm = $1";
+
 fn failed(what: &'static str) -> impl FnOnce(StoreError) -> LedgerError {
     move |error| {
         let source = match error {
@@ -158,10 +160,7 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
             for statement in ["DELETE FROM vms WHERE cid = $1", "DELETE FROM orphaned_vms WHERE cid = $1"] {
                 sqlx::query(statement).bind(cid.as_str()).execute(&mut *connection).await?;
             }
-            sqlx::query("UPDATE disks SET vm = NULL, mounted = 0, hint = NULL WHERE vm = $1")
-                .bind(cid.as_str())
-                .execute(connection)
-                .await?;
+            sqlx::query(DISKS_LEAVE_VM).bind(cid.as_str()).execute(connection).await?;
         }
         Fact::DiskCreated { disk } => add_disk(connection, disk, false).await?,
         Fact::DiskAttached { disk, vm, hint } => {

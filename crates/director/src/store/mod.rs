@@ -12,6 +12,7 @@ mod instances;
 mod intents;
 mod known;
 mod ledger;
+mod lists;
 mod locks;
 mod problems;
 mod queue;
@@ -31,8 +32,10 @@ use windlass_operations::ledger::NotOneIntent;
 
 pub(crate) use configs::AddConfig;
 pub(crate) use counts::Counts;
+pub(crate) use deployments::DeploymentRecord;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
+pub(crate) use lists::{BriefInstance, Watched};
 pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
@@ -47,6 +50,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 6, name: "snapshots", sql: include_str!("0006_snapshots.sql") },
     Migration { number: 9, name: "releases", sql: include_str!("0009_releases.sql") },
     Migration { number: 10, name: "software", sql: include_str!("0010_software.sql") },
+    Migration { number: 20, name: "indexes", sql: include_str!("0020_indexes.sql") },
 ];
 
 /// The director's records.

@@ -72,6 +72,25 @@ fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
     })
 }
 
+fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
+    let properties: String = row.try_get("cloud_properties")?;
+    Ok(OrphanDisk {
+        cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
+        cpi: row.try_get("cpi")?,
+        size: row.try_get::<i64, _>("size")? as u64,
+        cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
+        az: row.try_get("az")?,
+        deployment: row.try_get("deployment")?,
+        instance: row.try_get("instance")?,
+        orphaned_at: row.try_get("orphaned_at")?,
+    })
+}
+
+pub(super) const ORPHAN_DISK: &str = "SELECT * FROM orphan_disks WHERE cid = $1";
+pub(super) const DISKS_OF_DEPLOYMENT: &str =
+    "SELECT d.* FROM disks d JOIN instances i ON i.id = d.instance WHERE i.deployment = $1
+     ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid";
+
 impl Store {
     /// The VMs of a deployment.
     pub async fn vms(&self, deployment: &str) -> Result<Vec<VmRecord>, StoreError> {
@@ -144,40 +163,27 @@ impl Store {
 
     /// A disk that belongs to no instance.
     pub async fn orphan_disk(&self, cid: &DiskCid) -> Result<Option<OrphanDisk>, StoreError> {
-        Ok(self.orphan_disks().await?.into_iter().find(|disk| disk.cid == *cid))
+        let row = sqlx::query(ORPHAN_DISK).bind(cid.as_str()).fetch_optional(self.database.pool()).await?;
+        row.as_ref().map(orphan_disk).transpose()
     }
 
     /// The disks of a deployment, or of all.
     pub async fn disks(&self, deployment: Option<&str>) -> Result<Vec<DiskRecord>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT d.* FROM disks d JOIN instances i ON i.id = d.instance WHERE $1 = '' OR i.deployment = $1
-             ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid",
-        )
-        .bind(deployment.unwrap_or_default())
-        .fetch_all(self.database.pool())
-        .await?;
-        rows.iter().map(disk).collect()
+        let query = match deployment {
+            Some(deployment) => sqlx::query(DISKS_OF_DEPLOYMENT).bind(deployment),
+            None => sqlx::query(
+                "SELECT d.* FROM disks d JOIN instances i ON i.id = d.instance
+                 ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid",
+            ),
+        };
+        query.fetch_all(self.database.pool()).await?.iter().map(disk).collect()
     }
 
     /// Disks that belong to no instance.
     pub async fn orphan_disks(&self) -> Result<Vec<OrphanDisk>, StoreError> {
         let rows =
             sqlx::query("SELECT * FROM orphan_disks ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
-        rows.iter()
-            .map(|row| {
-                let properties: String = row.try_get("cloud_properties")?;
-                Ok(OrphanDisk {
-                    cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
-                    cpi: row.try_get("cpi")?,
-                    size: row.try_get::<i64, _>("size")? as u64,
-                    cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
-                    az: row.try_get("az")?,
-                    deployment: row.try_get("deployment")?,
-                    instance: row.try_get("instance")?,
-                    orphaned_at: row.try_get("orphaned_at")?,
-                })
-            })
-            .collect()
+        rows.iter().map(orphan_disk).collect()
     }
 
     /// Notes what the agent of a VM shows and trusts now.

@@ -31,6 +31,9 @@ fn read(row: &AnyRow) -> Result<SnapshotRecord, StoreError> {
     })
 }
 
+pub(super) const OF_ORPHAN: &str = "SELECT s.*, o.cpi FROM snapshots s JOIN orphan_disks o ON o.cid = s.disk \
+     WHERE s.disk = $1 ORDER BY s.created_at, s.cid";
+
 impl Store {
     /// The snapshots of all disks of a deployment, by instance and age.
     pub async fn snapshots(&self, deployment: &str) -> Result<Vec<InstanceSnapshot>, StoreError> {
@@ -55,13 +58,7 @@ impl Store {
 
     /// The snapshots of an orphaned disk.
     pub async fn snapshots_of_orphan(&self, disk: &DiskCid) -> Result<Vec<SnapshotRecord>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT s.*, o.cpi FROM snapshots s JOIN orphan_disks o ON o.cid = s.disk WHERE s.disk = $1
-             ORDER BY s.created_at, s.cid",
-        )
-        .bind(disk.as_str())
-        .fetch_all(self.database.pool())
-        .await?;
+        let rows = sqlx::query(OF_ORPHAN).bind(disk.as_str()).fetch_all(self.database.pool()).await?;
         rows.iter().map(read).collect()
     }
 }

@@ -277,9 +277,13 @@ impl Store {
         Ok(old)
     }
 
-    /// Keeps the plan that a task carries out.
+    /// Keeps the plan that a task carries out, unless nothing is to be done: plans are most of what a database holds.
     pub async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
+        if plan.is_empty() {
+            sqlx::query("DELETE FROM plans WHERE task = $1").bind(task).execute(transaction.connection()).await?;
+            return Ok(transaction.commit().await?);
+        }
         // A task may plan again before it begins.
         let save =
             "INSERT INTO plans (task, deployment, plan) VALUES ($1, $2, $3) ON CONFLICT (task) DO UPDATE SET plan = $3";

@@ -42,7 +42,7 @@ pub(crate) use error::TaskError;
 pub(crate) use job::{DeployOptions, Job};
 pub(crate) use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use prepare::{prepare, reload, reload_one};
-pub(crate) use scan::instances_with_vms;
+pub(crate) use scan::errands_of;
 pub(crate) use scan_and_fix::Suspects;
 pub(crate) use ssh::SshRequest;
 pub(crate) use worker::{Finished, Workers};

@@ -202,14 +202,12 @@ async fn left_alone(director: &Director, deployment: &str, current: &Current) ->
     Ok(current.instances.iter().filter(is_left_alone).map(|instance| instance.record.id.clone()).collect())
 }
 
-/// Instances that should have a VM with an agent that answers.
-pub(crate) async fn instances_with_vms(
-    director: &Director,
-    deployment: &str,
-) -> Result<Vec<CurrentInstance>, TaskError> {
-    let current = reload(director, deployment).await?;
-    let left_alone = left_alone(director, deployment, &current).await?;
-    Ok(current.instances.into_iter().filter(|instance| !left_alone.contains(&instance.record.id)).collect())
+/// The groups of a manifest that have VMs only while they run. A manifest without the word need not be read.
+pub(crate) fn errands_of(manifest: &str) -> BTreeSet<String> {
+    let document = manifest.contains("errand").then(|| Document::parse(manifest).ok()).flatten();
+    let groups = document.map(|document| DeploymentManifest::read(&document, &mut Findings::new()).groups);
+    let errands = groups.unwrap_or_default().into_iter().filter(|group| group.lifecycle == Lifecycle::Errand);
+    errands.map(|group| group.name).collect()
 }
 
 /// The groups of the manifest that was deployed last.

@@ -1,0 +1,183 @@
+//! What is asked for often and of everything: as few queries as possible, each with what is shown and no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use windlass_contract::Networks;
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, Row};
+use windlass_planning::records::{InstanceState, VmRecord};
+
+use super::{Store, StoreError, from_json, resources};
+
+/// A deployment in a list of all.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListedDeployment {
+    /// The configs that its last deploy used.
+    pub(crate) configs: BTreeSet<i64>,
+    /// Names and versions.
+    pub(crate) stemcells: Vec<(String, String)>,
+    pub(crate) locked: bool,
+}
+
+/// An instance in a list of a deployment's, without what its agent knows.
+#[derive(Debug)]
+pub(crate) struct BriefInstance {
+    pub(crate) id: String,
+    pub(crate) group: String,
+    pub(crate) index: i64,
+    pub(crate) az: Option<String>,
+    pub(crate) state: InstanceState,
+    pub(crate) vm: Option<BriefVm>,
+}
+
+/// The VM of an instance in a list.
+#[derive(Debug)]
+pub(crate) struct BriefVm {
+    pub(crate) cid: String,
+    pub(crate) agent_id: String,
+    pub(crate) networks: Networks,
+    pub(crate) created_at: i64,
+}
+
+/// An instance that is looked after.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) deployment: String,
+    pub(crate) group: String,
+    pub(crate) id: String,
+    pub(crate) state: InstanceState,
+    pub(crate) ignored: bool,
+    /// An error if the record is damaged.
+    pub(crate) vm: Result<Option<VmRecord>, StoreError>,
+}
+
+pub(super) const BRIEF: &str =
+    "SELECT i.id, i.instance_group, i.position, i.az, i.state, v.cid, v.agent_id, v.record, v.created_at
+     FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0 WHERE i.deployment = $1
+     ORDER BY i.instance_group, i.position, v.created_at, v.cid";
+
+fn state(row: &AnyRow) -> Result<InstanceState, StoreError> {
+    let state: String = row.try_get("state")?;
+    from_json("state", &format!("\"{state}\""))
+}
+
+fn brief(row: &AnyRow) -> Result<BriefInstance, StoreError> {
+    #[derive(Deserialize)]
+    struct Networked {
+        networks: Networks,
+    }
+    let vm = match row.try_get::<Option<String>, _>("cid")? {
+        None => None,
+        Some(cid) => {
+            let Networked { networks } = from_json("vms.record", &row.try_get::<String, _>("record")?)?;
+            Some(BriefVm { cid, agent_id: row.try_get("agent_id")?, networks, created_at: row.try_get("created_at")? })
+        }
+    };
+    Ok(BriefInstance {
+        id: row.try_get("id")?,
+        group: row.try_get("instance_group")?,
+        index: row.try_get("position")?,
+        az: row.try_get("az")?,
+        state: state(row)?,
+        vm,
+    })
+}
+
+impl Store {
+    /// All deployments by name, with what a list shows of them, and the ids of the current cloud configs.
+    pub(crate) async fn deployment_list(&self) -> Result<(BTreeMap<String, ListedDeployment>, Vec<i64>), StoreError> {
+        let mut connection = self.database.pool().acquire().await?;
+        let mut listed: BTreeMap<String, ListedDeployment> = BTreeMap::new();
+        for name in sqlx::query_scalar("SELECT name FROM deployments").fetch_all(&mut *connection).await? {
+            listed.insert(name, ListedDeployment::default());
+        }
+        let used = sqlx::query("SELECT deployment, config FROM deployment_configs").fetch_all(&mut *connection).await?;
+        for row in used {
+            if let Some(deployment) = listed.get_mut(&row.try_get::<String, _>("deployment")?) {
+                deployment.configs.insert(row.try_get("config")?);
+            }
+        }
+        let stemcells = "SELECT u.deployment, s.name, s.version FROM deployment_stemcells u JOIN stemcells s ON s.id = u.stemcell \
+             ORDER BY s.name, s.id";
+        for row in sqlx::query(stemcells).fetch_all(&mut *connection).await? {
+            if let Some(deployment) = listed.get_mut(&row.try_get::<String, _>("deployment")?) {
+                deployment.stemcells.push((row.try_get("name")?, row.try_get("version")?));
+            }
+        }
+        let locks = "SELECT locks.name FROM locks JOIN tasks ON tasks.id = locks.task \
+             WHERE tasks.state IN ('queued', 'processing', 'cancelling')";
+        for lock in sqlx::query_scalar::<_, String>(locks).fetch_all(&mut *connection).await? {
+            if let Some(deployment) = lock.strip_prefix("deployment:").and_then(|name| listed.get_mut(name)) {
+                deployment.locked = true;
+            }
+        }
+        let current = "SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = 'cloud' GROUP BY name";
+        let current = sqlx::query_scalar(current).fetch_all(&mut *connection).await?;
+        Ok((listed, current))
+    }
+
+    /// The instances of a deployment, each with its VM.
+    pub(crate) async fn brief_instances(&self, deployment: &str) -> Result<Vec<BriefInstance>, StoreError> {
+        let rows = sqlx::query(BRIEF).bind(deployment).fetch_all(self.database.pool()).await?;
+        let mut instances = rows.iter().map(brief).collect::<Result<Vec<_>, _>>()?;
+        // One that is being replaced may have two VMs for a moment; the older one counts.
+        instances.dedup_by(|next, kept| next.id == kept.id);
+        Ok(instances)
+    }
+
+    /// All instances of all deployments, each with its VM.
+    pub(crate) async fn watched(&self) -> Result<Vec<Watched>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT i.deployment, i.instance_group, i.id, i.state, i.ignored, v.cid, v.record, v.ready, v.spare
+             FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0
+             ORDER BY i.deployment, i.instance_group, i.position, v.created_at, v.cid",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
+        let watched = |row: &AnyRow| {
+            let has_vm = row.try_get::<Option<String>, _>("cid")?.is_some();
+            Ok::<_, StoreError>(Watched {
+                deployment: row.try_get("deployment")?,
+                group: row.try_get("instance_group")?,
+                id: row.try_get("id")?,
+                state: state(row)?,
+                ignored: row.try_get::<i64, _>("ignored")? != 0,
+                vm: has_vm.then(|| resources::vm(row)).transpose(),
+            })
+        };
+        let mut watched = rows.iter().map(watched).collect::<Result<Vec<_>, _>>()?;
+        watched.dedup_by(|next, kept| next.id == kept.id);
+        Ok(watched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_database::sqlx::AssertSqlSafe;
+
+    use super::*;
+    use crate::store::{deployments, events, ledger, snapshots};
+    use crate::testing::TestDirector;
+
+    /// With many deployments, a query that reads a whole table to find one row makes everything slow.
+    #[tokio::test]
+    async fn what_is_looked_for_is_found_without_reading_a_whole_table() {
+        let bench = TestDirector::new().await;
+        for statement in [
+            deployments::DEPLOYMENT,
+            resources::ORPHAN_DISK,
+            resources::DISKS_OF_DEPLOYMENT,
+            BRIEF,
+            ledger::DISKS_LEAVE_VM,
+            snapshots::OF_ORPHAN,
+            events::END_EVENTS_OF,
+        ] {
+            let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+            let rows = sqlx::query(explain).fetch_all(bench.director.store.database.pool()).await.unwrap();
+            let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
+            assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{statement}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.starts_with("SCAN")), "{statement}: {steps:?}");
+        }
+    }
+}
