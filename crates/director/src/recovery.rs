@@ -1,11 +1,19 @@
-//! What happens at the start: every intent that an earlier run left open is settled, repeated, or kept in sight.
+//! What happens at the start: every intent that an earlier run left open is settled, repeated, or kept in sight. The director serves
+//! meanwhile; only the tasks that an open intent belongs to wait for it, and hold their locks.
 
-use windlass_operations::ledger::LedgerError;
-use windlass_operations::settle::settle_intents;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::{StreamExt, stream};
+use windlass_contract::{RequestId, explain};
+use windlass_durable::file;
+use windlass_operations::ledger::{Ledger, LedgerError};
+use windlass_operations::settle::settle;
 
 use crate::Director;
-use crate::store::{StoreError, TaskState};
-use crate::tasks::TaskLog;
+use crate::store::{StoreError, TaskRecord, TaskState};
+use crate::tasks::{Job, TaskLog};
 
 /// why an earlier run's work cannot be looked at
 #[derive(Debug, thiserror::Error)]
@@ -18,23 +26,116 @@ pub enum RecoveryError {
     Store(#[from] StoreError),
 }
 
-/// Settles what an earlier run left open. Tasks begin only after this.
-pub(crate) async fn recover(director: &Director) -> Result<(), RecoveryError> {
-    settle_intents(&director.clouds, &director.store).await?;
+/// How many intents are settled at once.
+const AT_ONCE: usize = 16;
+
+/// What an earlier run left open, as it was before anything new began.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOpen {
+    /// Intents with the tasks that they belong to. Those about one thing are settled one after the other, oldest first.
+    intents: BTreeMap<String, Vec<(RequestId, Option<i64>)>>,
+    /// Tasks that end with the last of their intents. Until then they hold their locks.
+    tasks: BTreeMap<i64, TaskRecord>,
+    /// Uploads and unpacked archives; some intents need theirs.
+    files: Vec<PathBuf>,
+}
+
+/// Looks at what an earlier run left open, before any task begins. Tasks that wait for nothing are ended.
+pub(crate) async fn look(director: &Director) -> Result<LeftOpen, RecoveryError> {
+    let mut left = LeftOpen { files: director.folders.left_over().unwrap_or_default(), ..LeftOpen::default() };
+    let ledger: &dyn Ledger = &director.store;
+    let mut concerned = BTreeSet::new();
+    for open in ledger.open_intents().await? {
+        concerned.extend(open.task);
+        left.intents.entry(open.change.subject()).or_default().push((open.id.clone(), open.task));
+    }
     for unreadable in director.store.unreadable_intents().await? {
         tracing::error!(request = unreadable.id, why = unreadable.why, "nobody can tell what this change is");
     }
     for task in director.store.interrupted_tasks().await? {
-        let message = "the director was stopped while it worked on this task; what it had begun in the clouds was \
-                       settled at its start. Run the command again to finish.";
-        if let Ok(log) = TaskLog::open(&director.folders.tasks(), task.id) {
-            log.error(100, message);
+        if concerned.contains(&task.id) {
+            director.workers.begin_settling(task.id);
+            left.tasks.insert(task.id, task);
+        } else {
+            end(director, &task).await?;
         }
-        director.store.end_events_of(task.id, message).await?;
-        director.store.finish_task(task.id, TaskState::Error, message).await?;
-        tracing::warn!(task = task.id, description = task.description, "this task was interrupted");
     }
-    Ok(director.store.forget_ended_locks().await?)
+    director.store.forget_ended_locks().await?;
+    Ok(left)
+}
+
+/// Settles it, beside whatever else the director does.
+pub(crate) async fn settle_left_open(director: &Director, left: LeftOpen) {
+    let LeftOpen { intents, tasks, files } = left;
+    let mut waiting: BTreeMap<i64, usize> = BTreeMap::new();
+    for task in intents.values().flatten().filter_map(|(_, task)| *task) {
+        *waiting.entry(task).or_default() += 1;
+    }
+    let waiting = Mutex::new(waiting);
+    // Each ends its task itself: one that was waited for here would hold up the others, with what they hold of the database.
+    let settling = intents.into_values().map(|about_one_thing| async {
+        for (id, task) in about_one_thing {
+            settle_one(director, &id).await;
+            if let Some(task) = task.filter(|task| is_last(&waiting, *task)).and_then(|task| tasks.get(&task)) {
+                if let Err(error) = end(director, task).await {
+                    tracing::error!(task = task.id, error = explain(&error), "cannot record the end of a task");
+                }
+                director.workers.end_settling(task.id);
+            }
+        }
+    });
+    stream::iter(settling).buffer_unordered(AT_ONCE).collect::<()>().await;
+    remove(director, files).await;
+    tracing::debug!("all that an earlier run left open is settled");
+}
+
+/// Whether this was the last intent that a task waited for.
+fn is_last(waiting: &Mutex<BTreeMap<i64, usize>>, task: i64) -> bool {
+    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = waiting.entry(task).or_default();
+    *left = left.saturating_sub(1);
+    *left == 0
+}
+
+async fn settle_one(director: &Director, id: &RequestId) {
+    let ledger: &dyn Ledger = &director.store;
+    match ledger.open_intents().await {
+        Ok(open) => {
+            if let Some(open) = open.into_iter().find(|open| open.id == *id) {
+                settle(&director.clouds, ledger, open).await;
+            }
+        }
+        Err(error) => tracing::error!(request = %id, error = explain(&error), "cannot read the intents"),
+    }
+}
+
+async fn end(director: &Director, task: &TaskRecord) -> Result<(), StoreError> {
+    let message = "the director was stopped while it worked on this task; what it had begun in the clouds was \
+                   settled at its start. Run the command again to finish.";
+    if let Ok(log) = TaskLog::open(&director.folders.tasks(), task.id) {
+        log.error(100, message);
+    }
+    director.store.end_events_of(task.id, message).await?;
+    director.store.finish_task(task.id, TaskState::Error, message).await?;
+    tracing::warn!(task = task.id, description = task.description, "this task was interrupted");
+    Ok(())
+}
+
+/// Removes files of an earlier run, but for tarballs of tasks that have not begun.
+async fn remove(director: &Director, files: Vec<PathBuf>) {
+    let needed = match director.store.queued_jobs::<Job>().await {
+        Ok(jobs) => jobs.iter().filter_map(Job::tarball).map(Path::to_owned).collect::<Vec<_>>(),
+        Err(error) => {
+            tracing::error!(error = explain(&error), "files of an earlier run are not removed");
+            return;
+        }
+    };
+    for path in files.into_iter().filter(|path| !needed.iter().any(|needed| needed.starts_with(path))) {
+        let removed = if path.is_dir() { file::remove_tree(&path) } else { file::remove_file(&path) };
+        if let Err(error) = removed {
+            tracing::warn!(path = %path.display(), %error, "a file of an earlier run cannot be removed");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -42,12 +143,12 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use windlass_contract::{RequestId, VmCid};
-    use windlass_operations::ledger::{Change, Intent, Ledger};
+    use windlass_contract::VmCid;
+    use windlass_operations::ledger::{Change, Intent};
 
     use super::*;
     use crate::store::{Event, EventFilter, Lane, NewTask};
-    use crate::tasks::{Job, Workers};
+    use crate::tasks::Workers;
     use crate::testing::TestDirector;
 
     async fn queue(director: &Director, job: Job) -> i64 {
@@ -74,7 +175,8 @@ mod tests {
         store.write_intent(&intent).await.unwrap();
         store.tamper("UPDATE intents SET change_json = '{'").await;
 
-        recover(&director).await.unwrap();
+        let left = look(&director).await.unwrap();
+        settle_left_open(&director, left).await;
         let unreadable = store.unreadable_intents().await.unwrap();
         assert_eq!(unreadable.iter().map(|intent| intent.id.as_str()).collect::<Vec<_>>(), [intent.id.as_str()]);
         let task = store.task(interrupted).await.unwrap().unwrap();
@@ -99,5 +201,49 @@ mod tests {
         assert_eq!(task.state, TaskState::Error);
         let result = task.result.unwrap();
         assert!(result.contains("tasks.job") && result.contains("run the command again"), "{result}");
+    }
+
+    /// An upload that was queued is not lost by a restart.
+    #[tokio::test]
+    async fn files_of_an_earlier_run_go_but_for_those_of_tasks_that_have_not_begun() {
+        let bench = TestDirector::new().await;
+        let director = &bench.director;
+        let tmp = director.folders.temporary().parent().unwrap().to_owned();
+        std::fs::create_dir_all(tmp.join("earlier/half")).unwrap();
+        std::fs::create_dir_all(tmp.join("waiting")).unwrap();
+        std::fs::write(tmp.join("waiting/upload"), "tarball").unwrap();
+        queue(director, Job::UpdateRelease { tarball: tmp.join("waiting/upload"), fix: false }).await;
+        let new = director.folders.temporary().join("upload-new");
+        let left = look(director).await.unwrap();
+        std::fs::write(&new, "sent meanwhile").unwrap();
+        settle_left_open(director, left).await;
+        assert!(!tmp.join("earlier").exists() && tmp.join("waiting/upload").exists() && new.exists());
+    }
+
+    #[tokio::test]
+    async fn a_task_holds_its_locks_until_its_intents_are_settled_and_others_do_not_wait() {
+        let bench = TestDirector::new().await;
+        let (director, store) = (&bench.director, &bench.director.store);
+        let mut tasks = Vec::new();
+        for deployment in ["a", "b"] {
+            store.add_deployment(deployment).await.unwrap();
+            let task = queue(director, Job::DeleteDeployment { deployment: deployment.into(), force: false }).await;
+            store.claim_task::<Job>("an earlier run", Lane::Work).await.unwrap().unwrap();
+            store.take_lock(&format!("deployment:{deployment}"), task, "an earlier run").await.unwrap();
+            tasks.push(task);
+        }
+        let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
+        let (id, cpi, task) = (RequestId::random(), String::new(), Some(tasks[0]));
+        let intent = Intent { id, task, cpi, stemcell_version: None, change, child: None, doubt: None };
+        store.write_intent(&intent).await.unwrap();
+
+        let left = look(director).await.unwrap();
+        let locks: Vec<String> = store.locks().await.unwrap().into_iter().map(|lock| lock.name).collect();
+        assert_eq!(locks, ["deployment:a"], "what nobody has to settle is free at once");
+        assert!(director.workers.is_running(tasks[0]), "its lock is not removed by hand either");
+        settle_left_open(director, left).await;
+        assert_eq!(store.locks().await.unwrap(), []);
+        assert_eq!(store.task(tasks[0]).await.unwrap().unwrap().state, TaskState::Error);
+        assert!(!director.workers.is_running(tasks[0]));
     }
 }

@@ -22,7 +22,7 @@ use crate::driven_cpis::Drivers;
 use crate::leadership::{self, Leadership, LeadershipError};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::recovery::{RecoveryError, recover};
+use crate::recovery::{self, RecoveryError};
 use crate::resurrector::{self, HealthRecord};
 use crate::server_tls::{self, LiveCertificate};
 use crate::settings::Settings;
@@ -46,6 +46,8 @@ pub struct DirectorOptions {
 
 /// Clients ask twice a second how their task is; after its end they ask for its output and its result.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a start waits for what an earlier run left open, before it says how to connect.
+const SOON_SETTLED: Duration = Duration::from_secs(10);
 const ADMIN: &str = "admin";
 
 /// why a director does not start
@@ -113,6 +115,7 @@ pub struct Running {
     schedules: JoinHandle<()>,
     stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
+    settling: JoinHandle<()>,
     director: Arc<Director>,
     leadership: Leadership,
     _lock: FileLock,
@@ -138,6 +141,8 @@ impl Running {
     /// resolves, tasks stop after the step that they are at; what is left of them is for the next try.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         let _ = self.stop_workers.send(true);
+        // What is not settled yet is for the next start.
+        self.settling.abort();
         for watching in [self.resurrector, self.renewal, self.schedules] {
             let _ = watching.await;
         }
@@ -158,7 +163,7 @@ impl Running {
     }
 }
 
-/// Starts a director: settles what an earlier run left open, then serves.
+/// Starts a director: serves, and settles beside it what an earlier run left open.
 pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let unusable = |source| StartError::StateDir { path: options.state_dir.clone(), source };
     let folders = StateDir::open(&options.state_dir).map_err(unusable)?;
@@ -213,9 +218,8 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         release_files: Default::default(),
     });
     director.refresh_clouds().await?;
-    recover(&director).await?;
+    let left_open = recovery::look(&director).await?;
     director.store.add_event(&Event::director_starts(&director.name)).await?;
-    empty(&folders.temporary()).map_err(unusable)?;
 
     let listening = |source| StartError::Listen { address: listen, source };
     let listener = tokio::net::TcpListener::bind(listen).await.map_err(listening)?;
@@ -228,6 +232,12 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let renewal = tokio::spawn(renewal);
     let schedules = tokio::spawn(schedules::run(director.clone(), until(stop_workers.subscribe())));
     let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
+    let mut settling = tokio::spawn({
+        let director = director.clone();
+        async move { recovery::settle_left_open(&director, left_open).await }
+    });
+    // Most of it takes a moment. Whoever waits for the file finds everything settled then; others are served already.
+    let _ = tokio::time::timeout(SOON_SETTLED, &mut settling).await;
     write_env_sh(&director, address).map_err(unusable)?;
     Ok(Running {
         address,
@@ -239,6 +249,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         schedules,
         stop_server,
         server,
+        settling,
         director,
         leadership,
         _lock: lock,
@@ -247,12 +258,6 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
 
 async fn until(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
-}
-
-/// Uploads of an earlier run; their tasks have ended.
-fn empty(folder: &std::path::Path) -> io::Result<()> {
-    std::fs::remove_dir_all(folder)?;
-    file::create_private_dir(folder)
 }
 
 /// Under which names clients reach the director.

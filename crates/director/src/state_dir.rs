@@ -10,13 +10,15 @@ use windlass_durable::file;
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,
+    /// The name of this run's folder of temporary files.
+    run: String,
 }
 
 impl StateDir {
     /// Makes the directory if it is not there.
     pub fn open(root: &Path) -> io::Result<Self> {
         file::create_private_dir(root)?;
-        let dir = Self { root: root.canonicalize()? };
+        let dir = Self { root: root.canonicalize()?, run: uuid::Uuid::new_v4().simple().to_string() };
         must_be_ours(&dir.root)?;
         let cpi = dir.root.join("cpi");
         for folder in [dir.tasks(), dir.blobs(), dir.releases(), dir.temporary(), dir.pki(), dir.cloud(), cpi] {
@@ -50,9 +52,17 @@ impl StateDir {
         self.root.join("releases")
     }
 
-    /// Uploads and unpacked archives; emptied at each start.
+    /// Uploads and unpacked archives of this run.
     pub fn temporary(&self) -> PathBuf {
-        self.root.join("tmp")
+        self.root.join("tmp").join(&self.run)
+    }
+
+    /// Uploads and unpacked archives of earlier runs.
+    pub fn left_over(&self) -> io::Result<Vec<PathBuf>> {
+        let ours = self.temporary();
+        let entries = std::fs::read_dir(self.root.join("tmp"))?.map(|entry| Ok(entry?.path()));
+        let entries: io::Result<Vec<PathBuf>> = entries.collect();
+        Ok(entries?.into_iter().filter(|path| *path != ours).collect())
     }
 
     /// Keys and certificates.

@@ -244,6 +244,13 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// What tasks are to do that have not begun; those that cannot be read are left out.
+    pub async fn queued_jobs<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
+        let jobs: Vec<String> =
+            sqlx::query_scalar("SELECT job FROM tasks WHERE state = 'queued'").fetch_all(self.database.pool()).await?;
+        Ok(jobs.iter().filter_map(|job| from_json("tasks.job", job).ok()).collect())
+    }
+
     /// Whether a task of this type, about this deployment, waits or runs.
     pub async fn has_unfinished_task(&self, kind: &str, deployment: Option<&str>) -> Result<bool, StoreError> {
         let count: i64 = sqlx::query_scalar(

@@ -320,6 +320,14 @@ impl StoredJob for Job {
 }
 
 impl Job {
+    /// The file that somebody sent for it.
+    pub(crate) fn tarball(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::UpdateStemcell { tarball, .. } | Self::UpdateRelease { tarball, .. } => Some(tarball),
+            _ => None,
+        }
+    }
+
     /// What it does to which thing as a whole, for the list of events.
     pub(super) fn event(&self, is_new: bool) -> Option<(&'static str, &'static str, &str)> {
         match self {

@@ -70,7 +70,10 @@ async fn lock(director: &Director, log: &TaskLog, name: &str) -> Result<(), Task
     loop {
         match director.store.take_lock(name, log.task(), &director.uuid).await {
             Err(LockError::Held { .. }) if log.is_cancelled() => return Err(TaskError::Cancelled),
-            Err(LockError::Held { .. }) if tokio::time::Instant::now() < deadline => {
+            // What an earlier run left is settled without anybody's help, however long that takes.
+            Err(LockError::Held { task, .. })
+                if director.workers.is_settling(task) || tokio::time::Instant::now() < deadline =>
+            {
                 tokio::time::sleep(LOCK_LOOK_AGAIN).await;
             }
             taken => return Ok(taken?),

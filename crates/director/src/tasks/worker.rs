@@ -1,6 +1,6 @@
 //! Workers claim tasks and carry them out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub enum Finished {
 pub struct Workers {
     queued: Notify,
     running: Mutex<BTreeMap<i64, TaskLog>>,
+    /// Tasks of an earlier run that wait for the last of their intents.
+    settling: Mutex<BTreeSet<i64>>,
 }
 
 impl Workers {
@@ -56,9 +58,28 @@ impl Workers {
         self.running().values().for_each(TaskLog::cancel);
     }
 
-    /// Whether somebody works on a task.
+    /// Whether somebody works on a task, or on what is left of it.
     pub fn is_running(&self, task: i64) -> bool {
-        self.running().contains_key(&task)
+        self.running().contains_key(&task) || self.is_settling(task)
+    }
+
+    /// What an earlier run began for a task is being settled.
+    pub(crate) fn begin_settling(&self, task: i64) {
+        self.settling().insert(task);
+    }
+
+    /// What an earlier run began for a task is settled.
+    pub(crate) fn end_settling(&self, task: i64) {
+        self.settling().remove(&task);
+    }
+
+    /// Whether what an earlier run began for a task is being settled.
+    pub(crate) fn is_settling(&self, task: i64) -> bool {
+        self.settling().contains(&task)
+    }
+
+    fn settling(&self) -> std::sync::MutexGuard<'_, BTreeSet<i64>> {
+        self.settling.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The director acting on the simulated cloud, which lies, fails and refuses as configured: real director, CPI and agents.
 
 mod full_disk;
+mod hung_calls;
 mod resolutions;
 mod site;
 mod versions;

@@ -53,34 +53,39 @@ impl Site {
         site
     }
 
-    /// Ends the director as a power cut would, and starts it again.
-    pub(crate) fn restart_director(&mut self) {
+    /// Ends the director as a power cut would.
+    pub(crate) fn kill_director(&mut self) {
         if let Some(mut director) = self.director.take() {
             let _ = director.kill();
             let _ = director.wait();
         }
+    }
+
+    /// Ends the director as a power cut would, and starts it again.
+    pub(crate) fn restart_director(&mut self) {
+        self.kill_director();
         fs::remove_file(self.state_dir().join("env.sh")).unwrap();
         self.start_director();
     }
 
     fn start_director(&mut self) {
-        let log = fs::File::create(self.file("director.log")).unwrap();
-        let mut command = Command::new(WINDLASS);
-        command.arg("director").arg("--state-dir").arg(self.state_dir()).args([
-            "--listen",
-            "127.0.0.1:0",
-            "--cpi",
-            "sim",
-        ]);
-        command.arg("--cpi-config").arg(self.file("cpi.json"));
-        command.env("RUST_LOG", "info,windlass_cpi_client=debug");
-        self.director =
-            Some(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+        self.spawn_director("127.0.0.1:0");
         let deadline = Instant::now() + PATIENCE;
         while !self.state_dir().join("env.sh").exists() {
             assert!(Instant::now() < deadline, "the director does not start:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Starts the director, and waits for nothing.
+    pub(crate) fn spawn_director(&mut self, listen: &str) {
+        let log = fs::File::create(self.file("director.log")).unwrap();
+        let mut command = Command::new(WINDLASS);
+        command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", listen, "--cpi", "sim"]);
+        command.arg("--cpi-config").arg(self.file("cpi.json"));
+        command.env("RUST_LOG", "info,windlass_cpi_client=debug");
+        self.director =
+            Some(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }
 
     fn change_cpi(&self, path: &Path, mut properties: Value) {
@@ -269,10 +274,7 @@ fn claim() -> (String, UnixListener) {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        if let Some(mut director) = self.director.take() {
-            let _ = director.kill();
-            let _ = director.wait();
-        }
+        self.kill_director();
         end_host(&self.cloud());
     }
 }
