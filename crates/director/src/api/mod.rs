@@ -12,6 +12,8 @@ mod disks;
 mod error;
 mod events;
 mod explain;
+#[cfg(test)]
+mod guard_tests;
 mod info;
 mod input;
 mod instances;
