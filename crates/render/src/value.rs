@@ -33,6 +33,7 @@ pub(crate) enum Value {
     Class(&'static str),
     Pattern(Rc<Pattern>),
     Match(Rc<Captures>),
+    Address(std::net::IpAddr),
 }
 
 /// A string.
@@ -197,6 +198,7 @@ impl Value {
             Self::Class(_) => "Class",
             Self::Pattern(_) => "Regexp",
             Self::Match(_) => "MatchData",
+            Self::Address(_) => "IPAddr",
         }
     }
 

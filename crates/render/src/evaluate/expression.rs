@@ -309,7 +309,11 @@ impl Evaluator<'_> {
 /// Whether errors of one class are of another.
 pub(crate) fn is_a(class: &str, other: &str) -> bool {
     let parents: &[&str] = match class {
-        "RuntimeError" | "ArgumentError" | "UnknownProperty" | "UnknownLink" => &["StandardError", "Exception"],
+        "RuntimeError" | "ArgumentError" | "TypeError" | "NameError" | "IndexError" | "RangeError"
+        | "ZeroDivisionError" | "IOError" | "UnknownProperty" | "UnknownLink" => &["StandardError", "Exception"],
+        "NoMethodError" => &["NameError", "StandardError", "Exception"],
+        "KeyError" => &["IndexError", "StandardError", "Exception"],
+        "NotImplementedError" | "SystemExit" => &["Exception"],
         "StandardError" => &["Exception"],
         _ => &[],
     };

@@ -36,6 +36,7 @@ pub(crate) const NAMES: &[&str] = &[
     "to_a",
     "to_ary",
     "entries",
+    "intersect?",
     "union",
     "difference",
     "intersection",
@@ -212,6 +213,10 @@ impl Evaluator<'_> {
                     }
                 }
                 Value::Nil
+            }
+            ("intersect?", [Value::Array(other)]) => {
+                let others = self.keys(&other.items.borrow().clone())?;
+                Value::Bool(self.keys(items)?.iter().any(|key| others.contains(key)))
             }
             ("to_a" | "to_ary" | "entries", []) => Value::Array(Rc::clone(list)),
             _ => return Ok(None),

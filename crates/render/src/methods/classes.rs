@@ -30,13 +30,29 @@ const CONSTANTS: &[&str] = &[
     "Comparable",
     "OpenStruct",
     "JSON",
+    "YAML",
+    "File",
+    "Shellwords",
+    "Base64",
+    "IPAddr",
+    "Exception",
     "StandardError",
     "RuntimeError",
     "ArgumentError",
-    "Exception",
+    "TypeError",
+    "NameError",
+    "NoMethodError",
+    "KeyError",
+    "IndexError",
+    "RangeError",
+    "ZeroDivisionError",
+    "IOError",
+    "NotImplementedError",
     "UnknownProperty",
     "UnknownLink",
 ];
+/// Those that only have functions.
+const MODULES: &[&str] = &["JSON", "YAML", "File", "Shellwords", "Base64", "IPAddr"];
 
 /// The constant of this name.
 pub(crate) fn constant(name: &str) -> Option<&'static str> {
@@ -78,6 +94,10 @@ impl Evaluator<'_> {
                     _ => self.refuse("'JSON.parse' with these options"),
                 }
             }
+            ("YAML", "dump", [value]) => {
+                let yaml = self.yaml_text(value)?;
+                self.text(yaml)
+            }
             ("Hash", "new", []) => {
                 let map = self.heap.map(IndexMap::new());
                 if let Some(block) = block {
@@ -109,11 +129,14 @@ impl Evaluator<'_> {
                 let error = self.new_error(class, Some(message))?;
                 Ok(Value::Error(Rc::new(error)))
             }
-            (_, "==" | "!=" | "===" | "nil?" | "to_s" | "!", _) if class != "JSON" => {
+            (_, "==" | "!=" | "===" | "nil?" | "to_s" | "!", _) if !MODULES.contains(&class) => {
                 self.common_method(&Value::Class(class), name, arguments, block)
             }
-            (_, "name", []) if !class.starts_with("Unknown") => self.text(class),
-            _ => self.refuse(format!("'{class}.{name}' with these arguments")),
+            (_, "name", []) if !MODULES.contains(&class) && !class.starts_with("Unknown") => self.text(class),
+            _ => match self.library(class, name, &arguments.values)? {
+                Some(value) => Ok(value),
+                None => self.refuse(format!("'{class}.{name}' with these arguments")),
+            },
         }
     }
 }

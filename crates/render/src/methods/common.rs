@@ -27,6 +27,7 @@ pub(crate) const NAMES: &[&str] = &[
     "dup",
     "clone",
     "to_json",
+    "to_yaml",
     "blank?",
     "present?",
     "presence",
@@ -90,6 +91,13 @@ impl Evaluator<'_> {
                 let json = self.json_text(receiver, Layout::Compact)?;
                 self.text(json)
             }
+            ("to_yaml", []) => {
+                let yaml = self.yaml_text(receiver)?;
+                self.text(yaml)
+            }
+            ("ipv4?", []) if matches!(receiver, Value::Address(std::net::IpAddr::V4(_))) => Ok(Value::Bool(true)),
+            ("ipv6?", []) if matches!(receiver, Value::Address(std::net::IpAddr::V6(_))) => Ok(Value::Bool(true)),
+            ("ipv4?" | "ipv6?", []) if matches!(receiver, Value::Address(_)) => Ok(Value::Bool(false)),
             ("blank?", []) => self.is_blank(receiver).map(Value::Bool),
             ("present?", []) => self.is_blank(receiver).map(|blank| Value::Bool(!blank)),
             ("presence", []) => self.is_blank(receiver).map(|blank| if blank { Value::Nil } else { receiver.clone() }),

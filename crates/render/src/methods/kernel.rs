@@ -5,8 +5,20 @@ use std::rc::Rc;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator, Flow, is_a};
 use crate::value::{Failure, Value};
 
-pub(crate) const NAMES: &[&str] =
-    &["raise", "require", "format", "sprintf", "Integer", "Float", "String", "Array", "Hash", "loop", "block_given?"];
+pub(crate) const NAMES: &[&str] = &[
+    "raise",
+    "abort",
+    "require",
+    "format",
+    "sprintf",
+    "Integer",
+    "Float",
+    "String",
+    "Array",
+    "Hash",
+    "loop",
+    "block_given?",
+];
 
 /// What BOSH's director has loaded.
 const LIBRARIES: &[&str] = &[
@@ -39,6 +51,7 @@ impl Evaluator<'_> {
     pub(crate) fn kernel(&mut self, name: &str, arguments: Arguments, block: Option<Rc<Closure>>) -> Answer {
         match (name, arguments.values.as_slice()) {
             ("raise", values) => self.raised(values),
+            ("abort", [Value::Str(message)]) => self.raise("SystemExit", message.get()),
             ("require", [library]) => match library.as_text() {
                 Some(library) if LIBRARIES.contains(&library.as_str()) => Ok(Value::Bool(false)),
                 library => self.refuse(format!("the library '{}'", library.unwrap_or_default())),

@@ -11,6 +11,7 @@ pub(crate) mod enumerable;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod kernel;
+pub(crate) mod libraries;
 pub(crate) mod maps;
 pub(crate) mod numbers;
 pub(crate) mod objects;
@@ -19,6 +20,7 @@ pub(crate) mod show;
 pub(crate) mod text;
 pub(crate) mod text_changes;
 pub(crate) mod text_patterns;
+pub(crate) mod yaml;
 
 /// All names of methods.
 pub(crate) fn is_known(name: &str) -> bool {
@@ -28,6 +30,7 @@ pub(crate) fn is_known(name: &str) -> bool {
         classes::NAMES,
         common::NAMES,
         enumerable::NAMES,
+        libraries::NAMES,
         maps::NAMES,
         numbers::NAMES,
         objects::NAMES,

@@ -160,6 +160,10 @@ impl Evaluator<'_> {
             ("ljust" | "rjust" | "center", [Value::Int(width), Value::Str(pad)]) => {
                 self.justified(content, name, *width, &pad.get())?
             }
+            ("shellescape", []) => match super::libraries::shell_word(content) {
+                Some(word) => word,
+                None => return self.refuse("'shellescape' of this string"),
+            },
             ("tr", [Value::Str(from), Value::Str(to)]) => self.translated(content, &from.get(), &to.get())?,
             ("delete", [Value::Str(letters)]) => {
                 let letters = self.letters(&letters.get())?;

@@ -9,6 +9,29 @@ require 'base64'
 require 'uri'
 require 'ipaddr'
 
+# JSON before 2.8 puts line feeds into empty arrays and maps; the one that BOSH has does not.
+module Laid
+  def pretty_generate(value, *)
+    laid(value, '')
+  end
+
+  def laid(value, indent)
+    inner = "#{indent}  "
+    case value
+    when Hash
+      return '{}' if value.empty?
+
+      "{\n#{value.map { |k, v| "#{inner}#{JSON.generate(k.to_s)}: #{laid(v, inner)}" }.join(",\n")}\n#{indent}}"
+    when Array
+      return '[]' if value.empty?
+
+      "[\n#{value.map { |v| inner + laid(v, inner) }.join(",\n")}\n#{indent}]"
+    else JSON.generate(value)
+    end
+  end
+end
+JSON.singleton_class.prepend(Laid) if Gem::Version.new(JSON::VERSION) < Gem::Version.new('2.8')
+
 class Object
   def blank?
     respond_to?(:empty?) ? !!empty? : !self

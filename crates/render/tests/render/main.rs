@@ -4,6 +4,7 @@
 
 mod bosh;
 mod cases;
+mod corpus;
 mod errors;
 mod hostile;
 mod ruby;
