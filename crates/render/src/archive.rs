@@ -30,7 +30,21 @@ fn append(builder: &mut tar::Builder<impl io::Write>, path: &str, content: &str)
     header.set_size(content.len() as u64);
     header.set_mode(0o644);
     header.set_mtime(MODIFIED);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_entry_type(tar::EntryType::Regular);
     header.set_username("wheel")?;
     header.set_groupname("wheel")?;
-    builder.append_data(&mut header, path, content.as_bytes())
+    header.set_device_major(0)?;
+    header.set_device_minor(0)?;
+    if header.set_path(path).is_err() {
+        // Longer than BOSH itself can send.
+        return builder.append_data(&mut header, path, content.as_bytes());
+    }
+    header.set_cksum();
+    let sum = header.cksum()?;
+    if let Some(header) = header.as_ustar_mut() {
+        header.cksum.copy_from_slice(format!("{sum:06o}\0 ").as_bytes().get(..8).unwrap_or(b"0000000\0"));
+    }
+    builder.append(&header, content.as_bytes())
 }
