@@ -34,6 +34,7 @@ pub(crate) enum Value {
     Pattern(Rc<Pattern>),
     Match(Rc<Captures>),
     Address(std::net::IpAddr),
+    Enumerator(Rc<Enumerator>),
 }
 
 /// A string.
@@ -103,6 +104,15 @@ pub(crate) struct Link {
     pub(crate) instances: Value,
     pub(crate) properties: Value,
     pub(crate) address: LinkAddress,
+}
+
+/// What a method gives that was called without the block that it needs.
+#[derive(Debug)]
+pub(crate) struct Enumerator {
+    pub(crate) items: Vec<Value>,
+    /// What the block's answers would have become.
+    pub(crate) of: &'static str,
+    pub(crate) origin: Value,
 }
 
 /// What `link.address` gives.
@@ -199,6 +209,7 @@ impl Value {
             Self::Pattern(_) => "Regexp",
             Self::Match(_) => "MatchData",
             Self::Address(_) => "IPAddr",
+            Self::Enumerator(_) => "Enumerator",
         }
     }
 

@@ -53,6 +53,7 @@ impl Evaluator<'_> {
             Value::Error(error) => self.error_method(error, name, &arguments)?,
             Value::Pattern(pattern) => self.pattern_method(pattern, name, &arguments)?,
             Value::Match(found) => self.match_method(found, name, &arguments)?,
+            Value::Enumerator(enumerator) => self.enumerator_method(enumerator, name, &arguments, block.as_ref())?,
             Value::Nil => self.nil_method(name, &arguments)?,
             _ => None,
         };

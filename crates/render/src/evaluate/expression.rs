@@ -122,6 +122,13 @@ impl Evaluator<'_> {
             Kind::Range { from, to, exclusive } => {
                 let from = from.as_ref().map_or(Ok(Value::Nil), |end| self.expression(end))?;
                 let to = to.as_ref().map_or(Ok(Value::Nil), |end| self.expression(end))?;
+                // Others would hold each other without the heap's knowledge.
+                let number = |end: &Value| matches!(end, Value::Nil | Value::Int(_) | Value::Float(_));
+                let text = |end: &Value| matches!(end, Value::Nil | Value::Str(_));
+                if !(number(&from) && number(&to) || text(&from) && text(&to)) {
+                    return self.refuse("a range of such values");
+                }
+                self.take(96)?;
                 Ok(Value::Range(Rc::new(Span { from, to, exclusive: *exclusive })))
             }
             Kind::Constant(name) => self.constant(name),

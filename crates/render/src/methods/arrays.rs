@@ -67,6 +67,11 @@ impl Evaluator<'_> {
             list.busy.set(list.busy.get() - 1);
             return Ok(done?.then(|| Value::Array(Rc::clone(list))));
         }
+        if block.is_none()
+            && let Some(value) = self.enumerator(&Value::Array(Rc::clone(list)), &items, name, values)?
+        {
+            return Ok(Some(value));
+        }
         list.busy.set(list.busy.get() + 1);
         let answer = self.enumerable(items, name, arguments, block);
         list.busy.set(list.busy.get() - 1);

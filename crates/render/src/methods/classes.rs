@@ -8,7 +8,7 @@ use super::json::Layout;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
 use crate::value::{Fallback, Key, Value};
 
-pub(crate) const NAMES: &[&str] = &["new", "dump", "generate", "pretty_generate", "parse", "escape", "quote"];
+pub(crate) const NAMES: &[&str] = &["new", "dump", "generate", "pretty_generate", "parse", "escape"];
 
 /// Classes and modules, each with the name that its values have.
 const CONSTANTS: &[&str] = &[

@@ -43,7 +43,6 @@ pub(crate) const NAMES: &[&str] = &[
     "call",
     "&",
     "|",
-    "full_message",
     "respond_to?",
 ];
 

@@ -57,11 +57,6 @@ pub(crate) const NAMES: &[&str] = &[
     "with_index",
     "each_cons",
     "find_index",
-    "cycle",
-    "to_set",
-    "lazy",
-    "chunk_while",
-    "minmax",
 ];
 
 impl Evaluator<'_> {
@@ -328,10 +323,10 @@ impl Evaluator<'_> {
                 }
                 self.map(counts.into_iter().map(|(key, count)| (key, Value::Int(count))).collect())?
             }
-            ("grep", [pattern]) => {
+            ("grep" | "grep_v", [pattern]) => {
                 let mut kept = Vec::new();
                 for item in items {
-                    if self.case_equal(pattern, &item)? {
+                    if self.case_equal(pattern, &item)? == (name == "grep") {
                         kept.push(item);
                     }
                 }

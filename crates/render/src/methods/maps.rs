@@ -60,18 +60,10 @@ pub(crate) const NAMES: &[&str] = &[
     "any?",
     "find",
     "first",
-    "replace",
-    "default",
-    "fetch_values",
     "filter_map",
     "sum",
     "group_by",
     "partition",
-    "deep_merge",
-    "recursive_merge",
-    "compare_by_identity",
-    "symbolize_keys",
-    "stringify_keys",
 ];
 
 impl Evaluator<'_> {
@@ -230,6 +222,11 @@ impl Evaluator<'_> {
                 let name = if name == "each_pair" { "each" } else { name };
                 return Ok(self.each(pairs, name, &[], block)?.then(|| Value::Hash(Rc::clone(map))));
             }
+            ("each" | "each_pair" | "each_with_index", [], None) => {
+                let pairs = self.pairs(map)?;
+                let name = if name == "each_pair" { "each" } else { name };
+                return self.enumerator(&Value::Hash(Rc::clone(map)), &pairs, name, &[]);
+            }
             ("each_key" | "each_value", [], Some(block)) => {
                 for (key, value) in entries {
                     let given = if name == "each_key" { self.heap.value(&key) } else { value };
@@ -282,6 +279,12 @@ impl Evaluator<'_> {
                 _,
             ) => {
                 let pairs = self.pairs(map)?;
+                if block.is_none()
+                    && let Some(value) =
+                        self.enumerator(&Value::Hash(Rc::clone(map)), &pairs, name, &arguments.values)?
+                {
+                    return Ok(Some(value));
+                }
                 return self.enumerable(pairs, name, arguments, block);
             }
             _ => return Ok(None),

@@ -8,6 +8,7 @@ pub(crate) mod classes;
 pub(crate) mod common;
 pub(crate) mod compare;
 pub(crate) mod enumerable;
+pub(crate) mod enumerators;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod kernel;
@@ -30,6 +31,7 @@ pub(crate) fn is_known(name: &str) -> bool {
         classes::NAMES,
         common::NAMES,
         enumerable::NAMES,
+        enumerators::NAMES,
         libraries::NAMES,
         maps::NAMES,
         numbers::NAMES,

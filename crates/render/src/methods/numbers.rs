@@ -26,7 +26,6 @@ pub(crate) const NAMES: &[&str] = &[
     "times",
     "upto",
     "downto",
-    "step",
     "even?",
     "odd?",
     "zero?",
@@ -47,19 +46,12 @@ pub(crate) const NAMES: &[&str] = &[
     "clamp",
     "between?",
     "integer?",
-    "nan?",
-    "infinite?",
-    "finite?",
     "&",
     "|",
     "^",
     "<<",
     ">>",
     "pow",
-    "digits",
-    "chr",
-    "gcd",
-    "lcm",
     "fdiv",
 ];
 
@@ -109,6 +101,13 @@ impl Evaluator<'_> {
             ("between?", [Value::Int(low), Value::Int(high)]) => Some(Value::Bool((low..=high).contains(&&int))),
             ("clamp", [Value::Int(low), Value::Int(high)]) if low <= high => Some(Value::Int(int.clamp(*low, *high))),
             ("to_s", [Value::Int(radix @ (2 | 8 | 16))]) => Some(self.text(in_radix(int, *radix))?),
+            ("divmod", [Value::Int(other)]) if *other != 0 => {
+                let quotient = floor_div(int, *other);
+                match quotient.and_then(|quotient| Some((quotient, int.checked_sub(quotient.checked_mul(*other)?)?))) {
+                    Some((quotient, rest)) => Some(self.list(vec![Value::Int(quotient), Value::Int(rest)])?),
+                    None => None,
+                }
+            }
             ("times" | "upto" | "downto", _) => return self.counted(int, name, arguments, block),
             _ => None,
         };
@@ -129,7 +128,8 @@ impl Evaluator<'_> {
             _ => return Ok(None),
         };
         let Some(block) = block else {
-            return self.refuse("an enumerator");
+            let numbers = self.numbers(from, to, step)?;
+            return self.enumerator(&Value::Int(int), &numbers, "each", &[]);
         };
         let mut at = from;
         while (step > 0 && at <= to) || (step < 0 && at >= to) {

@@ -19,7 +19,6 @@ pub(crate) const NAMES: &[&str] = &[
     "cover?",
     "member?",
     "each",
-    "step",
     "exclude_end?",
 ];
 
@@ -46,14 +45,22 @@ impl Evaluator<'_> {
                 Value::Bool(self.covers(range, value)?)
             }
             ("each" | "each_with_index" | "reverse_each" | "each_slice", values) => {
-                let Some(block) = block else { return self.refuse("an enumerator") };
                 let elements = self.elements(range)?;
+                let Some(block) = block else {
+                    return self.enumerator(&Value::Range(Rc::clone(range)), &elements, name, values);
+                };
                 let done = self.each(elements, name, values, block)?;
                 return Ok(done.then(|| Value::Range(Rc::clone(range))));
             }
             ("to_s" | "==" | "!=" | "nil?" | "inspect", _) => return Ok(None),
             _ => {
                 let elements = self.elements(range)?;
+                if block.is_none()
+                    && let Some(value) =
+                        self.enumerator(&Value::Range(Rc::clone(range)), &elements, name, &arguments.values)?
+                {
+                    return Ok(Some(value));
+                }
                 return self.enumerable(elements, name, arguments, block);
             }
         };

@@ -30,7 +30,6 @@ pub(crate) const NAMES: &[&str] = &[
     "to_i",
     "to_f",
     "chars",
-    "bytes",
     "lines",
     "each_line",
     "each_char",
@@ -39,12 +38,7 @@ pub(crate) const NAMES: &[&str] = &[
     "hex",
     "casecmp?",
     "between?",
-    "encoding",
-    "unicode_normalize",
-    "valid_encoding?",
     "to_proc",
-    "count",
-    "hash",
 ];
 
 impl Evaluator<'_> {

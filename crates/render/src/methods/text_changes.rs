@@ -47,13 +47,6 @@ pub(crate) const NAMES: &[&str] = &[
     "partition",
     "rpartition",
     "+@",
-    "-@",
-    "force_encoding",
-    "encode",
-    "unpack1",
-    "dump",
-    "succ",
-    "next",
 ];
 
 impl Evaluator<'_> {

@@ -15,7 +15,6 @@ pub(crate) const NAMES: &[&str] = &[
     "match?",
     "scan",
     "captures",
-    "named_captures",
     "pre_match",
     "post_match",
     "source",
@@ -139,6 +138,9 @@ impl Evaluator<'_> {
         block: Option<&Rc<Closure>>,
         all: bool,
     ) -> Answer<Option<(String, usize)>> {
+        if !matches!((rest, block), ([Value::Str(_) | Value::Hash(_)], _) | ([], Some(_))) {
+            return Ok(None);
+        }
         let pattern = match pattern {
             Value::Pattern(pattern) => Rc::clone(pattern),
             Value::Str(text) => match Pattern::literal(&text.content.borrow()) {

@@ -194,7 +194,7 @@ impl Lower<'_> {
     fn control(&mut self, node: &Node, line: usize) -> Result<Kind, Refusal> {
         Ok(match node {
             Node::If(found) => Kind::If {
-                condition: self.boxed(&found.cond)?,
+                condition: self.condition(&found.cond)?,
                 then: Box::new(self.optional(found.if_true.as_deref(), line)?),
                 otherwise: Box::new(self.optional(found.if_false.as_deref(), line)?),
             },
@@ -202,10 +202,10 @@ impl Lower<'_> {
                 // The body comes first and decides what is a variable in the condition.
                 let then = Box::new(self.optional(found.if_true.as_deref(), line)?);
                 let otherwise = Box::new(self.optional(found.if_false.as_deref(), line)?);
-                Kind::If { condition: self.boxed(&found.cond)?, then, otherwise }
+                Kind::If { condition: self.condition(&found.cond)?, then, otherwise }
             }
             Node::IfTernary(found) => Kind::If {
-                condition: self.boxed(&found.cond)?,
+                condition: self.condition(&found.cond)?,
                 then: self.boxed(&found.if_true)?,
                 otherwise: self.boxed(&found.if_false)?,
             },
@@ -214,6 +214,14 @@ impl Lower<'_> {
             Node::Until(found) => self.repeat(node, &found.cond, found.body.as_deref(), true)?,
             _ => return self.refuse(node, format!("'{}'", node.str_type())),
         })
+    }
+
+    /// Ranges and regular expressions mean something else in conditions.
+    fn condition(&mut self, node: &Node) -> Result<Box<Expression>, Refusal> {
+        if has_literal(node) {
+            return self.refuse(node, "a condition that is a range or a regular expression");
+        }
+        self.boxed(node)
     }
 
     fn case(&mut self, case: &nodes::Case, line: usize) -> Result<Kind, Refusal> {
@@ -231,7 +239,7 @@ impl Lower<'_> {
         if body.is_some_and(|body| body.expression().begin < condition.expression().begin) {
             return self.refuse(node, "a loop with its condition behind");
         }
-        let condition = self.boxed(condition)?;
+        let condition = self.condition(condition)?;
         let around = std::mem::replace(&mut self.in_loop, true);
         let body = self.optional(body, self.line(node));
         self.in_loop = around;
@@ -276,4 +284,20 @@ impl Lower<'_> {
             Some(scope) => Ok(format!("{}::{}", self.constant(scope)?, constant.name).into()),
         }
     }
+}
+
+/// Whether a condition is made of a range or a regular expression. What is nested without an end is refused elsewhere.
+fn has_literal(node: &Node) -> bool {
+    let mut left = vec![node];
+    while let Some(node) = left.pop() {
+        match node {
+            Node::Irange(_) | Node::Erange(_) | Node::Regexp(_) | Node::MatchCurrentLine(_) => return true,
+            Node::Begin(begin) => left.extend(begin.statements.last()),
+            Node::And(and) => left.extend([&*and.lhs, &*and.rhs]),
+            Node::Or(or) => left.extend([&*or.lhs, &*or.rhs]),
+            Node::Send(send) if send.method_name == "!" => left.extend(send.recv.as_deref()),
+            _ => {}
+        }
+    }
+    false
 }

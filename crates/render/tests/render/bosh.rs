@@ -46,7 +46,8 @@ fn a_recorded_job_has_the_files_hashes_and_archive_of_bosh() {
     let mut rendered = Native.render(&job, &spec).unwrap();
     // What the job provides is added by the director.
     let links = rendered.files.last_mut().unwrap();
-    links.content = "[\n  {\n    \"name\": \"dbweb\",\n    \"type\": \"http\",\n    \"group\": \"7\"\n  }\n]\n".to_owned();
+    links.content =
+        "[\n  {\n    \"name\": \"dbweb\",\n    \"type\": \"http\",\n    \"group\": \"7\"\n  }\n]\n".to_owned();
     assert_eq!(rendered.template_hash(), "27f75d77db45742d5dfa49277dbf4706467b97a2");
     assert_eq!(configuration_hash(&[("web", &rendered)]), "add4f6df9ddfdedfa7a5ac64cff01a8e66593005");
     let packed = archive(&[("web", &rendered)]).unwrap();

@@ -47,6 +47,11 @@ fn a_template_that_takes_all_memory_is_stopped() {
         "<% while true %>some text that is written without an end<% end %>",
         "<% s = 'a' * 1000000; while true; s.gsub('a', 'b'); end %>",
         "<% x = 2; while true; x = x * x; end %>",
+        "<% x = 1; while true; x = (x..x); end %>",
+        "<% x = [1].each; while true; x = [x].each; end %>",
+        "<% g = lambda { |f| lambda { f } }; x = nil; while true; x = g.call(x); end %>",
+        "<% h = {}; while true; h = { 'a' => h }; end %>",
+        "<% h = {}; while true; h = Hash.new(h); end %>",
         "<% a = []; a << a %><%= a.to_json %>",
         "<% a = []; a << a %><%= a == a %>",
     ] {

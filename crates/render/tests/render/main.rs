@@ -7,6 +7,7 @@ mod cases;
 mod corpus;
 mod errors;
 mod hostile;
+mod programs;
 mod ruby;
 
 use std::collections::BTreeMap;

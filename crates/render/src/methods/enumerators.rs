@@ -1,0 +1,95 @@
+//! Methods without their block: `each_with_index.map`, `map.with_index`, `times.map`.
+
+use std::rc::Rc;
+
+use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
+use crate::value::{Enumerator, Value};
+
+pub(crate) const NAMES: &[&str] = &["with_index", "each_with_index", "with_object", "each_slice", "each_cons"];
+
+impl Evaluator<'_> {
+    /// The enumerator that a method of a collection gives without a block.
+    pub(crate) fn enumerator(
+        &mut self,
+        origin: &Value,
+        items: &[Value],
+        name: &str,
+        values: &[Value],
+    ) -> Answer<Option<Value>> {
+        let (of, items) = match (name, values) {
+            ("each" | "each_entry", []) => ("each", items.to_vec()),
+            ("map" | "collect", []) => ("map", items.to_vec()),
+            ("select" | "filter", []) if matches!(origin, Value::Array(_)) => ("select", items.to_vec()),
+            ("each_with_index", []) => {
+                let mut pairs = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    pairs.push(self.list(vec![item.clone(), Value::Int(index as i128)])?);
+                }
+                ("each", pairs)
+            }
+            ("each_slice" | "each_cons", [Value::Int(size @ 1..)]) => {
+                let size = usize::try_from(*size).unwrap_or(usize::MAX);
+                let mut parts = Vec::new();
+                let slices: Vec<&[Value]> =
+                    if name == "each_slice" { items.chunks(size).collect() } else { items.windows(size).collect() };
+                for slice in slices {
+                    parts.push(self.list(slice.to_vec())?);
+                }
+                ("each", parts)
+            }
+            _ => return Ok(None),
+        };
+        if items.iter().any(|item| matches!(item, Value::Enumerator(_))) {
+            return self.refuse("an enumerator of enumerators");
+        }
+        self.take(items.len() * 32 + 64)?;
+        Ok(Some(Value::Enumerator(Rc::new(Enumerator { items, of, origin: origin.clone() }))))
+    }
+
+    pub(crate) fn enumerator_method(
+        &mut self,
+        enumerator: &Rc<Enumerator>,
+        name: &str,
+        arguments: &Arguments,
+        block: Option<&Rc<Closure>>,
+    ) -> Answer<Option<Value>> {
+        let items = &enumerator.items;
+        let from = match (name, arguments.values.as_slice()) {
+            ("with_index" | "each_with_index", []) => Some(0),
+            ("with_index", [Value::Int(from)]) => Some(*from),
+            _ => None,
+        };
+        match (from, enumerator.of, block) {
+            (Some(from), of, Some(block)) => {
+                let mut answers = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    let answer = self.invoke(block, vec![item.clone(), Value::Int(from + index as i128)])?;
+                    match of {
+                        "map" => answers.push(answer),
+                        "select" if answer.is_true() => answers.push(item.clone()),
+                        _ => {}
+                    }
+                }
+                if of == "each" { Ok(Some(enumerator.origin.clone())) } else { self.list(answers).map(Some) }
+            }
+            (Some(from), "each", None) => {
+                let mut pairs = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    pairs.push(self.list(vec![item.clone(), Value::Int(from + index as i128)])?);
+                }
+                let origin = enumerator.origin.clone();
+                Ok(Some(Value::Enumerator(Rc::new(Enumerator { items: pairs, of: "each", origin }))))
+            }
+            (None, "each", Some(block)) if name == "each" => {
+                for item in items {
+                    self.invoke(block, vec![item.clone()])?;
+                }
+                Ok(Some(enumerator.origin.clone()))
+            }
+            (None, "each", _) if !matches!(name, "size" | "inspect" | "to_s" | "==" | "to_json") => {
+                self.enumerable(items.clone(), name, arguments, block)
+            }
+            _ => Ok(None),
+        }
+    }
+}
