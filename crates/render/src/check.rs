@@ -123,11 +123,26 @@ const RUBYS_OWN: &[&str] = &[
     "_erbout",
 ];
 
+/// Which parts of the spec a program asks for: what it does not ask for is not made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Uses {
+    pub(crate) spec: bool,
+    pub(crate) structs: bool,
+    pub(crate) links: bool,
+}
+
 /// Looks through a program; answers the first thing that needs Ruby.
-pub(crate) fn check(program: &Parsed) -> Result<(), Refusal> {
+pub(crate) fn check(program: &Parsed) -> Result<Uses, Refusal> {
     let mut found = Found::default();
     found.expression(&program.body);
     let Found { calls, defined, .. } = found;
+    let asks = |name: &str| calls.iter().any(|call| call.receiver == Root::None && *call.name == *name);
+    let links = ["link", "if_link", "else_if_link"];
+    let uses = Uses {
+        spec: asks("spec"),
+        structs: asks("properties"),
+        links: calls.iter().any(|call| links.contains(&&*call.name)),
+    };
     let has_structs = calls.iter().any(|call| call.receiver == Root::Struct);
     let refuse = |line: usize, construct: String| Err(Refusal { line, construct });
     for (name, line) in &defined {
@@ -152,7 +167,7 @@ pub(crate) fn check(program: &Parsed) -> Result<(), Refusal> {
     }
     match found.constants.into_iter().find(|(name, _)| classes::constant(name).is_none()) {
         Some((name, line)) => refuse(line, format!("the constant '{name}'")),
-        None => Ok(()),
+        None => Ok(uses),
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use windlass_release::Job;
 
+use crate::check::Uses;
 use crate::erb::{self, Program};
 use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
 use crate::evaluate::{self, Flow};
@@ -113,10 +114,10 @@ impl Template<'_> {
         self.parsed(&program).map(drop)
     }
 
-    fn parsed(&self, program: &Program) -> Result<Parsed, Unsupported> {
+    fn parsed(&self, program: &Program) -> Result<(Parsed, Uses), Unsupported> {
         let parsed = parse::parse(program).map_err(|refusal| self.unsupported(refusal))?;
-        check::check(&parsed).map_err(|refusal| self.unsupported(refusal))?;
-        Ok(parsed)
+        let uses = check::check(&parsed).map_err(|refusal| self.unsupported(refusal))?;
+        Ok((parsed, uses))
     }
 
     fn render(&self, spec: &Value) -> Result<String, Failed> {
@@ -124,9 +125,9 @@ impl Template<'_> {
         if !program.has_code {
             return Ok(program.texts.concat());
         }
-        let parsed = self.parsed(&program).map_err(Failed::NeedsRuby)?;
+        let (parsed, uses) = self.parsed(&program).map_err(Failed::NeedsRuby)?;
         let error = |line, message| Failed::Template(TemplateError { template: self.source.to_owned(), line, message });
-        evaluate::run(&parsed, &program.texts, spec).map_err(|flow| match *flow {
+        evaluate::run(&parsed, uses, &program.texts, spec).map_err(|flow| match *flow {
             Flow::NeedsRuby(refusal) => Failed::NeedsRuby(self.unsupported(refusal)),
             Flow::Raise(failure) => error(failure.line, failure.message),
             Flow::Stopped(refusal) => error(refusal.line, refusal.construct),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::blocks::Arguments;
 use super::scope::Closure;
 use super::{Answer, Evaluator, Flow};
+use crate::check::Uses;
 use crate::value::{ElseBlock, Failure, Heap, Key, Value};
 
 /// The values that are there before a template starts.
@@ -19,21 +20,22 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    pub(super) fn new(heap: &Heap, spec: &serde_json::Value) -> Self {
-        let raw = heap.loaded(spec);
+    pub(super) fn new(heap: &Heap, spec: &serde_json::Value, uses: Uses) -> Self {
+        // Strings are shared between all that is made of the spec, so that it is either loaded as a whole or by parts.
+        let raw = if uses.spec { heap.loaded(spec) } else { Value::Nil };
         let member = |name: &str| match &raw {
             Value::Hash(map) => map.entries.borrow().get(&Key::Str(name.into())).cloned().unwrap_or(Value::Nil),
-            _ => Value::Nil,
+            _ => spec.get(name).map_or(Value::Nil, |part| heap.loaded(part)),
         };
         let map_of = |value: Value| if value.is_true() { value } else { heap.hash(indexmap::IndexMap::new()) };
         let raw_properties = map_of(member("properties"));
         Self {
-            spec: heap.structs(&raw, true),
-            properties: heap.structs(&raw_properties, false),
+            spec: if uses.spec { heap.structs(&raw, true) } else { Value::Nil },
+            properties: if uses.structs { heap.structs(&raw_properties, false) } else { Value::Nil },
             raw_properties,
             name: member("name"),
             index: member("index"),
-            links: map_of(member("links")),
+            links: map_of(if uses.links { member("links") } else { Value::Nil }),
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) use blocks::Arguments;
 pub(crate) use expression::is_a;
 pub(crate) use scope::{Closure, Scope};
 
+use crate::check::Uses;
 use crate::parse::{Parsed, Refusal};
 use crate::tree::Method;
 use crate::value::{Failure, Heap, Value};
@@ -79,9 +80,9 @@ pub(crate) struct Evaluator<'a> {
 }
 
 /// Runs a template's program with its spec.
-pub(crate) fn run(program: &Parsed, texts: &[String], spec: &serde_json::Value) -> Answer<String> {
+pub(crate) fn run(program: &Parsed, uses: Uses, texts: &[String], spec: &serde_json::Value) -> Answer<String> {
     let heap = Heap::default();
-    let binding = binding::Binding::new(&heap, spec);
+    let binding = binding::Binding::new(&heap, spec, uses);
     let scope = Scope::top(program.slots);
     let mut evaluator = Evaluator {
         heap,
