@@ -1,7 +1,7 @@
 //! Whether a program is native, before any value is known: every method and constant must be listed.
 
 use std::collections::HashSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::evaluate::BOUND;
 use crate::methods::{self, classes, kernel};
@@ -183,7 +183,7 @@ enum Root {
 
 struct FoundCall {
     receiver: Root,
-    name: Rc<str>,
+    name: Arc<str>,
     line: usize,
     /// Without arguments and block, as members are read.
     is_plain: bool,
@@ -193,8 +193,8 @@ struct FoundCall {
 #[derive(Default)]
 struct Found {
     calls: Vec<FoundCall>,
-    constants: Vec<(Rc<str>, usize)>,
-    defined: Vec<(Rc<str>, usize)>,
+    constants: Vec<(Arc<str>, usize)>,
+    defined: Vec<(Arc<str>, usize)>,
 }
 
 impl Found {
@@ -279,7 +279,7 @@ impl Found {
         }
     }
 
-    fn operator(&mut self, name: &Rc<str>, line: usize) {
+    fn operator(&mut self, name: &Arc<str>, line: usize) {
         self.calls.push(FoundCall { receiver: Root::Other, name: name.clone(), line, is_plain: false });
     }
 

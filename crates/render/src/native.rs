@@ -1,5 +1,8 @@
 //! The native backend: a job's templates one after the other, on a stack that is large enough.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde_json::Value;
 use windlass_release::Job;
 
@@ -100,6 +103,41 @@ enum Failed {
     Template(TemplateError),
 }
 
+/// Templates that were read lately, by their text. The same ones are rendered for every instance; there are no secrets in them.
+static READ: Mutex<BTreeMap<String, Arc<Compiled>>> = Mutex::new(BTreeMap::new());
+/// How many are kept, and up to which length.
+const KEPT: usize = 500;
+const KEPT_LENGTH: usize = 64 << 10;
+
+/// A template that was read, or what in it needs Ruby.
+#[derive(Debug)]
+struct Compiled {
+    program: Program,
+    parsed: Result<(Parsed, Uses), Refusal>,
+}
+
+impl Compiled {
+    fn read(content: &str) -> Arc<Self> {
+        let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = read.get(content) {
+            return Arc::clone(compiled);
+        }
+        drop(read);
+        let program = erb::compile(content);
+        let parsed = parse::parse(&program).and_then(|parsed| check::check(&parsed).map(|uses| (parsed, uses)));
+        let compiled = Arc::new(Self { program, parsed });
+        if content.len() > KEPT_LENGTH {
+            return compiled;
+        }
+        read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.len() >= KEPT {
+            read.clear();
+        }
+        read.insert(content.to_owned(), Arc::clone(&compiled));
+        compiled
+    }
+}
+
 impl Template<'_> {
     fn unsupported(&self, refusal: Refusal) -> Unsupported {
         let Refusal { line, construct } = refusal;
@@ -107,33 +145,35 @@ impl Template<'_> {
     }
 
     fn check(&self) -> Result<(), Unsupported> {
-        let program = erb::compile(self.content);
-        if !program.has_code {
+        if !self.content.contains("<%") {
             return Ok(());
         }
-        self.parsed(&program).map(drop)
-    }
-
-    fn parsed(&self, program: &Program) -> Result<(Parsed, Uses), Unsupported> {
-        let parsed = parse::parse(program).map_err(|refusal| self.unsupported(refusal))?;
-        let uses = check::check(&parsed).map_err(|refusal| self.unsupported(refusal))?;
-        Ok((parsed, uses))
+        let compiled = Compiled::read(self.content);
+        match &compiled.parsed {
+            Err(refusal) if compiled.program.has_code => Err(self.unsupported(refusal.clone())),
+            _ => Ok(()),
+        }
     }
 
     fn render(&self, spec: &Value) -> Result<String, Failed> {
-        let program = erb::compile(self.content);
+        if !self.content.contains("<%") {
+            return Ok(self.content.to_owned());
+        }
+        let compiled = Compiled::read(self.content);
+        let Compiled { program, parsed } = &*compiled;
         if !program.has_code {
             return Ok(program.texts.concat());
         }
-        let (parsed, uses) = self.parsed(&program).map_err(Failed::NeedsRuby)?;
+        let (parsed, uses) = parsed.as_ref().map_err(|refusal| Failed::NeedsRuby(self.unsupported(refusal.clone())))?;
         let error = |line, message| Failed::Template(TemplateError { template: self.source.to_owned(), line, message });
-        evaluate::run(&parsed, uses, &program.texts, spec).map_err(|flow| match *flow {
+        evaluate::run(parsed, *uses, &program.texts, spec).map_err(|flow| match *flow {
             Flow::NeedsRuby(refusal) => Failed::NeedsRuby(self.unsupported(refusal)),
             Flow::Raise(failure) => error(failure.line, failure.message),
             Flow::Stopped(refusal) => error(refusal.line, refusal.construct),
-            Flow::Next(_) | Flow::Break { .. } | Flow::LeaveLoop | Flow::Return { .. } => Failed::NeedsRuby(
-                self.unsupported(Refusal { line: 1, construct: "a jump out of the template".to_owned() }),
-            ),
+            Flow::Next(_) | Flow::Break { .. } | Flow::LeaveLoop | Flow::Return { .. } => {
+                let construct = "a jump out of the template".to_owned();
+                Failed::NeedsRuby(self.unsupported(Refusal { line: 1, construct }))
+            }
         })
     }
 }

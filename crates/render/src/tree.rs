@@ -1,6 +1,6 @@
 //! Programs as they are checked and evaluated: Ruby's syntax without what is never rendered natively.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// An expression and its line in the template.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) enum Kind {
     Bool(bool),
     Int(i128),
     Float(f64),
-    Str(Rc<str>),
-    Symbol(Rc<str>),
+    Str(Arc<str>),
+    Symbol(Arc<str>),
     /// A string with `#{}`.
     Interpolated(Vec<Expression>),
     /// A regular expression with its options.
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     /// `*x` among arguments and elements.
     Splat(Box<Expression>),
     Local(Slot),
-    Constant(Rc<str>),
+    Constant(Arc<str>),
     Assign(Box<Target>, Box<Expression>),
     AssignMany(Vec<Target>, Box<Expression>),
     AssignWith {
@@ -66,8 +66,8 @@ pub(crate) enum Kind {
     Sequence(Vec<Expression>),
     Begin(Box<Begin>),
     Call(Box<Call>),
-    Define(Rc<Method>),
-    Lambda(Rc<Block>),
+    Define(Arc<Method>),
+    Lambda(Arc<Block>),
     Yield(Vec<Expression>),
     Return(Box<Expression>),
     Next(Box<Expression>),
@@ -93,7 +93,7 @@ pub(crate) enum Pair {
 pub(crate) enum Operator {
     And,
     Or,
-    Method(Rc<str>),
+    Method(Arc<str>),
 }
 
 /// What is assigned to.
@@ -133,7 +133,7 @@ pub(crate) struct Call {
     pub(crate) receiver: Option<Expression>,
     /// `&.`
     pub(crate) safe: bool,
-    pub(crate) name: Rc<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) arguments: Vec<Expression>,
     /// The last argument is a map without braces.
     pub(crate) keywords: bool,
@@ -143,7 +143,7 @@ pub(crate) struct Call {
 /// A block that a call gets.
 #[derive(Debug)]
 pub(crate) enum Given {
-    Literal(Rc<Block>),
+    Literal(Arc<Block>),
     /// `&x`
     Passed(Expression),
 }
@@ -158,8 +158,8 @@ pub(crate) struct Block {
 
 #[derive(Debug)]
 pub(crate) struct Method {
-    pub(crate) name: Rc<str>,
-    pub(crate) block: Rc<Block>,
+    pub(crate) name: Arc<str>,
+    pub(crate) block: Arc<Block>,
     pub(crate) line: usize,
 }
 
@@ -185,7 +185,7 @@ pub(crate) enum Parameter {
 
 #[derive(Debug)]
 pub(crate) struct Keyword {
-    pub(crate) name: Rc<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) slot: usize,
     pub(crate) default: Option<Expression>,
 }

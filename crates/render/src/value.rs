@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
@@ -19,7 +20,7 @@ pub(crate) enum Value {
     Int(i128),
     Float(f64),
     Str(Rc<Text>),
-    Symbol(Rc<str>),
+    Symbol(Arc<str>),
     Array(Rc<List>),
     Hash(Rc<Map>),
     Range(Rc<Span>),
@@ -76,8 +77,8 @@ pub(crate) enum Key {
     Nil,
     Bool(bool),
     Int(i128),
-    Str(Rc<str>),
-    Symbol(Rc<str>),
+    Str(Arc<str>),
+    Symbol(Arc<str>),
     List(Vec<Key>),
     /// Sorted.
     Map(Vec<(Key, Key)>),

@@ -1,6 +1,7 @@
 //! Blocks, lambdas and methods get their arguments.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::scope::{Closure, Place, Scope};
 use super::{Answer, Evaluator, Flow};
@@ -38,8 +39,8 @@ impl Evaluator<'_> {
         }
     }
 
-    pub(super) fn closure(&mut self, block: &Rc<Block>, is_lambda: bool, tag: u64) -> Rc<Closure> {
-        Rc::new(Closure::Block { block: Rc::clone(block), scope: Rc::clone(&self.scope), is_lambda, tag })
+    pub(super) fn closure(&mut self, block: &Arc<Block>, is_lambda: bool, tag: u64) -> Rc<Closure> {
+        Rc::new(Closure::Block { block: Arc::clone(block), scope: Rc::clone(&self.scope), is_lambda, tag })
     }
 
     /// A block as a value, which keeps the variables around it.

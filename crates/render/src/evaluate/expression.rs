@@ -1,6 +1,7 @@
 //! What each kind of expression does.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
@@ -133,7 +134,7 @@ impl Evaluator<'_> {
             }
             Kind::Constant(name) => self.constant(name),
             Kind::Define(method) => {
-                self.methods.insert(method.name.clone(), Rc::clone(method));
+                self.methods.insert(method.name.clone(), Arc::clone(method));
                 Ok(Value::Symbol(method.name.clone()))
             }
             Kind::Lambda(block) => {

@@ -18,6 +18,7 @@ mod scope;
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub(crate) use binding::NAMES as BOUND;
 pub(crate) use blocks::Arguments;
@@ -69,13 +70,12 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) line: usize,
     texts: &'a [String],
     output: String,
-    methods: HashMap<Rc<str>, Rc<Method>>,
+    methods: HashMap<Arc<str>, Arc<Method>>,
     binding: binding::Binding,
     steps: usize,
     bytes: usize,
     depth: usize,
     next_tag: u64,
-    /// `$1` and the like are not native; what a `when` with a pattern finds is not kept.
     pub(crate) scope: Rc<Scope>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::tree::{Block, Slot};
 use crate::value::Value;
@@ -85,11 +86,11 @@ impl Scope {
 #[derive(Debug)]
 pub(crate) enum Closure {
     Block {
-        block: Rc<Block>,
+        block: Arc<Block>,
         scope: Rc<Scope>,
         is_lambda: bool,
         tag: u64,
     },
     /// `&:name`
-    Name(Rc<str>),
+    Name(Arc<str>),
 }

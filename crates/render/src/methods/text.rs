@@ -1,6 +1,7 @@
 //! Strings and symbols: what can be asked of them.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::kernel::decimal;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
@@ -204,7 +205,7 @@ impl Evaluator<'_> {
 
     pub(crate) fn symbol_method(
         &mut self,
-        symbol: &Rc<str>,
+        symbol: &Arc<str>,
         name: &str,
         arguments: &Arguments,
     ) -> Answer<Option<Value>> {

@@ -1,6 +1,6 @@
 //! Calls, blocks, methods and their parameters.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use lib_ruby_parser::{Node, nodes};
 
@@ -73,14 +73,14 @@ impl Lower<'_> {
             let around = std::mem::replace(&mut self.in_lambda, true);
             let lowered = self.block(block.args.as_deref(), block.body.as_deref(), false);
             self.in_lambda = around;
-            return Ok(Kind::Lambda(Rc::new(lowered?)));
+            return Ok(Kind::Lambda(Arc::new(lowered?)));
         }
         let mut kind = self.expression(&block.call)?.kind;
         let Kind::Call(call) = &mut kind else { return self.refuse(node, "a block here") };
         if call.block.is_some() {
             return self.refuse(node, "two blocks");
         }
-        call.block = Some(Given::Literal(Rc::new(self.block(block.args.as_deref(), block.body.as_deref(), false)?)));
+        call.block = Some(Given::Literal(Arc::new(self.block(block.args.as_deref(), block.body.as_deref(), false)?)));
         Ok(kind)
     }
 
@@ -102,7 +102,7 @@ impl Lower<'_> {
         let around = std::mem::replace(&mut self.in_lambda, false);
         let block = self.block(def.args.as_deref(), def.body.as_deref(), true);
         self.in_lambda = around;
-        Ok(Kind::Define(Rc::new(Method { name: def.name.as_str().into(), block: Rc::new(block?), line })))
+        Ok(Kind::Define(Arc::new(Method { name: def.name.as_str().into(), block: Arc::new(block?), line })))
     }
 
     fn parameters(&mut self, args: Option<&Node>) -> Result<Parameters, Refusal> {

@@ -1,6 +1,6 @@
 //! Numbers, strings, arrays, maps and ranges.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use lib_ruby_parser::Node;
 
@@ -57,7 +57,7 @@ impl Lower<'_> {
         }
     }
 
-    fn text(&self, node: &Node, raw: &[u8]) -> Result<Rc<str>, Refusal> {
+    fn text(&self, node: &Node, raw: &[u8]) -> Result<Arc<str>, Refusal> {
         match std::str::from_utf8(raw) {
             // A string that runs over the end of its tag holds what stands for the template's text.
             Ok(text) if text.contains(erb::RESERVED) => self.refuse(node, "a string across tags"),

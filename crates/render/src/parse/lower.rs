@@ -1,6 +1,6 @@
 //! Expressions of the parser become ours. What is not listed here needs Ruby.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use lib_ruby_parser::{Node, nodes};
 
@@ -276,7 +276,7 @@ impl Lower<'_> {
     }
 
     /// The whole name of a constant, such as `Base64` or `OpenSSL::X509`.
-    fn constant(&self, node: &Node) -> Result<Rc<str>, Refusal> {
+    fn constant(&self, node: &Node) -> Result<Arc<str>, Refusal> {
         let Node::Const(constant) = node else { return self.refuse(node, "a computed constant") };
         match constant.scope.as_deref() {
             None => Ok(constant.name.as_str().into()),
