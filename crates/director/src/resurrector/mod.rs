@@ -254,7 +254,7 @@ mod tests {
                 converged: true,
                 ignored: false,
             };
-            store.begin_instances(&[instance]).await.unwrap();
+            store.begin_instances(&[instance], &[]).await.unwrap();
             let mut vm = new_vm_record(VmCid::new(format!("vm-{number}")).unwrap(), &id, false);
             vm.networks = serde_json::from_value(json!({"n": {"type": "manual", "ip": address}})).unwrap();
             store.record(&Fact::VmCreated { vm: vm.into() }).await.unwrap();

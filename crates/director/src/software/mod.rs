@@ -86,13 +86,11 @@ impl Library {
 
     /// What renders these jobs.
     pub(crate) async fn rendering(&self, jobs: &[JobOfGroup]) -> Result<Rendering, SoftwareError> {
-        let mut rendering = Rendering::default();
+        let mut read = HashMap::new();
         for job in jobs {
-            if !rendering.jobs.contains_key(&key(job)) {
-                rendering.jobs.insert(key(job), self.job(job).await?);
-            }
+            read.insert(key(job), self.job(job).await?);
         }
-        Ok(rendering)
+        Ok(Rendering { jobs: read })
     }
 
     async fn job(&self, job: &JobOfGroup) -> Result<Arc<Job>, SoftwareError> {
@@ -119,7 +117,7 @@ impl Library {
 }
 
 /// Jobs that are in memory, so that rendering them needs nothing else.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rendering {
     jobs: HashMap<JobKey, Arc<Job>>,
 }

@@ -225,7 +225,7 @@ impl<'a> Queue<'a> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stemcell = worker.spec.as_ref().map(|spec| (&spec.stemcell.name, &spec.stemcell.version));
         let fits = |package: &&PackageToCompile| Some((&package.stemcell, &package.version)) == stemcell;
-        if state.failed || !state.waiting.iter().any(|package| fits(package)) {
+        if state.failed || !state.waiting.iter().any(&fits) {
             return Next::Nothing;
         }
         let is_open = |key: &CompilationKey| {
