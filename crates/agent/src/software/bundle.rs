@@ -75,14 +75,14 @@ impl Bundle {
     /// `fill` makes the tree in an empty folder and says where in it the tree begins.
     pub(super) fn install(
         &self,
+        platform: &dyn Platform,
         fill: impl FnOnce(&Path) -> Result<PathBuf, SoftwareError>,
     ) -> Result<(), SoftwareError> {
         let Some(versions) = self.installed.parent() else { return Ok(()) };
         let (failed, all) = (|| io_error(versions), versions.parent().unwrap_or(versions));
         fs::create_dir_all(versions).map_err(failed())?;
-        for (folder, mode) in [(all, self.folder_mode()), (versions, self.folder_mode())] {
-            set_mode(folder, mode).map_err(io_error(folder))?;
-        }
+        set_mode(all, self.folder_mode()).map_err(io_error(all))?;
+        hand_over(platform, versions, self.folder_mode())?;
         let staging = file::beside(&self.installed).map_err(failed())?;
         fs::create_dir(&staging).map_err(failed())?;
         kill_point("before a bundle is unpacked");

@@ -71,7 +71,7 @@ impl Compilation {
             package.bundle.enable()?;
         }
         let target = Bundle::new(&agent.base, Collection::Packages, &self.name, &self.version);
-        target.install(|folder| Ok(folder.to_owned()))?;
+        target.install(agent.platform.as_ref(), |folder| Ok(folder.to_owned()))?;
         target.enable()?;
         let folder = agent.base.data().join("compile").join(&self.name);
         self.unpack(source, &folder)?;

@@ -147,7 +147,7 @@ impl Wanted {
         if self.jobs.iter().any(|job| !job.is_installed()) {
             let blob = blobs.find(&archive.blob, &archive.digest)?;
             for job in self.jobs.iter().filter(|job| !job.is_installed()) {
-                job.install(|folder| {
+                job.install(agent.platform.as_ref(), |folder| {
                     let unpacked = unpack::job(blob.path(), &job.name, folder);
                     let tree = unpacked.map_err(|source| job.not_unpacked(source))?;
                     bundle::hand_over_job(agent.platform.as_ref(), &tree)?;
@@ -199,7 +199,7 @@ impl WantedPackage {
     fn install(&self, agent: &Agent, blobs: &Blobs<'_>) -> Result<(), SoftwareError> {
         if !self.bundle.is_installed() {
             let blob = blobs.find(&self.source.blob, &self.source.digest)?;
-            self.bundle.install(|folder| {
+            self.bundle.install(agent.platform.as_ref(), |folder| {
                 unpack::package(blob.path(), folder).map_err(|source| self.bundle.not_unpacked(source))?;
                 bundle::hand_over_package(agent.platform.as_ref(), folder)?;
                 Ok(folder.to_owned())

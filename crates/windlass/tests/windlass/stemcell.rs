@@ -214,13 +214,13 @@ fn a_debian_release_is_made_by_mmdebstrap_and_its_failures_are_told() {
 fn a_stemcell_with_the_programs_of_this_machine_is_small_and_holds_nothing_of_it() {
     let site = Site::new();
     for output in ["host.tgz", "again.tgz"] {
-        let said = site.ok(&["build", "--userland", "host", "--output", output]);
-        assert!(said.contains("Stemcell 'windlass-host/p"), "{said}");
+        site.ok(&["build", "--userland", "host", "--output", output]);
     }
     assert_eq!(fs::read(site.path("host.tgz")).unwrap(), fs::read(site.path("again.tgz")).unwrap());
     assert!(fs::metadata(site.path("host.tgz")).unwrap().len() < 16 * 1024);
     let inspection = windlass_stemcell::inspect(&site.path("host.tgz"), |_, _| {}).unwrap();
     let manifest = inspection.manifest;
+    assert!(manifest.version.starts_with('p'), "{}", manifest.version);
     assert_eq!(
         (manifest.os(), manifest.stemcell_formats.as_slice()),
         ("windlass-host", &["windlass-host".to_owned()][..])
@@ -243,7 +243,9 @@ fn a_stemcell_with_the_programs_of_this_machine_is_small_and_holds_nothing_of_it
 
     fs::write(site.path("agent"), "#!/bin/sh\n").unwrap();
     let own = ["build", "--userland", "host", "--agent", "agent", "--version", "7", "--output", "own.tgz"];
-    assert!(site.ok(&own).contains("'windlass-host/7'"));
+    site.ok(&own);
+    let own = windlass_stemcell::inspect(&site.path("own.tgz"), |_, _| {}).unwrap().manifest;
+    assert_eq!((own.name.as_str(), own.version.as_str()), ("windlass-host", "7"));
     let both =
         site.command(&["build", "--userland", "host", "--debian", "bookworm", "--output", "x.tgz"]).output().unwrap();
     assert!(!both.status.success() && !site.path("x.tgz").exists());

@@ -104,7 +104,7 @@ impl Linux {
         self.folder(&run, 0o1777, "vcap")?;
         // Jobs that run as vcap reach what is theirs through these.
         let instance = self.base.instance();
-        for folder in [self.base.path().to_owned(), instance.clone(), instance.join("disks")] {
+        for folder in [self.base.path().to_owned(), data.clone(), instance.clone(), instance.join("disks")] {
             set_mode(&folder, 0o755).map_err(io_failed(&folder))?;
         }
         // What is written there belongs to the group of the folder.
