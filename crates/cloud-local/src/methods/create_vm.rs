@@ -22,7 +22,7 @@ use crate::container::boot::{self, Image, ImageError};
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
 use crate::machine::{Machine, SETTINGS_IN_VM, StartError};
-use crate::network::{Plan, bridged, loopback, wire};
+use crate::network::{Plan, Wiring, bridged, loopback, wire};
 use crate::own_root::OwnRoot;
 use crate::state::{ContainerRecord, VmRecord};
 use crate::userland::{self, Userland};
@@ -131,19 +131,44 @@ fn build(
         metadata: Object::new(),
         disks: Default::default(),
     };
+    let agent_version = complete(cloud, vm, &mut record, Software { root, userland, borrowed }, wiring)?;
+    settle(&record, user_data);
+    cloud.vms.make(cid.as_str(), &record, |folder| {
+        fill(&Machine::new(folder), machine, &record, agent_version, user_data)
+            .map_err(|error| CpiError::new(kind(&error), format!("cannot fill {}: {error}", folder.display())))
+    })?;
+    Ok(record)
+}
+
+/// What a VM's programs are: the stemcell's files, whose userland they have, and the agent of this machine if it is not among them.
+struct Software {
+    root: PathBuf,
+    userland: Userland,
+    borrowed: Option<PathBuf>,
+}
+
+/// Adds to the record what depends on how the VM is kept apart. Tells the contract that its agent must keep to, if the stemcell holds
+/// it back.
+fn complete(
+    cloud: &LocalCloud,
+    vm: &CreateVm,
+    record: &mut VmRecord,
+    Software { root, userland, borrowed }: Software,
+    wiring: Wiring,
+) -> Result<Option<u64>, CpiError> {
     let unusable = |error: &dyn std::error::Error| {
         CpiError::cloud(format!("the stemcell '{}' cannot be used: {}", vm.stemcell_cid, explain(error)))
     };
-    let mut agent_version = None;
-    match isolation {
+    match record.isolation {
         Isolation::Process => {
             if borrowed.is_none() {
                 check_agent(&record.agent, &root, &vm.stemcell_cid)?;
             }
-            agent_version = boot::agent_version(&root).map_err(|error| unusable(&error))?;
+            let agent_version = boot::agent_version(&root).map_err(|error| unusable(&error))?;
             if userland == Userland::Host && cloud.own_root()?.is_ok() {
                 record.own_root = Some(OwnRoot { stemcell: root });
             }
+            Ok(agent_version)
         }
         Isolation::Container => {
             wire::check(&wiring)?;
@@ -164,14 +189,9 @@ fn build(
                 limits,
                 wiring,
             });
+            Ok(None)
         }
     }
-    settle(&record, user_data);
-    cloud.vms.make(cid.as_str(), &record, |folder| {
-        fill(&Machine::new(folder), machine, &record, agent_version, user_data)
-            .map_err(|error| CpiError::new(kind(&error), format!("cannot fill {}: {error}", folder.display())))
-    })?;
-    Ok(record)
 }
 
 fn kind(error: &std::io::Error) -> ErrorType {

@@ -112,7 +112,7 @@ impl Shop {
         let root = store.ancestors().find(|path| path.ends_with("root")).unwrap();
         let processes = fs::read_dir(root.join("proc")).unwrap().filter_map(Result::ok);
         let sleeps = |entry: &fs::DirEntry| {
-            fs::read(entry.path().join("cmdline")).is_ok_and(|words| words.ends_with(b"sleep\0100000\0"))
+            fs::read(entry.path().join("cmdline")).is_ok_and(|words| words.ends_with(b"sleep\x00100000\0"))
         };
         processes.filter(sleeps).count()
     }
