@@ -6,6 +6,7 @@
 
 mod local_director;
 mod place;
+mod release;
 mod story;
 
 use std::io::{self, Write};

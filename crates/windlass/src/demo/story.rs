@@ -9,7 +9,7 @@ use windlass_cloud_local::Isolation;
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{ApiVersion, DiskHint};
 
-use super::{DemoError, Stage, place, say};
+use super::{DemoError, Stage, place, release, say};
 use crate::director_answers::{Disk, Stemcell, Task};
 use crate::director_client::DirectorClient;
 use crate::formats::short_ids;
@@ -19,6 +19,11 @@ pub(super) const DEPLOYMENT: &str = "example";
 
 const CLOUD_CONFIG: &str = include_str!("../../../../examples/cloud-config.yml");
 const MANIFEST: &str = include_str!("../../../../examples/deployment.yml");
+const JOBS_DEPLOYMENT: &str = "hello";
+const JOBS_MANIFEST: &str = include_str!("../../../../examples/hello.yml");
+/// The operating system in the example, and the one whose VMs run jobs where they are processes.
+const EXAMPLE_OS: &str = "os: windlass-minimal";
+const HOST_OS: &str = "os: windlass-host";
 /// The addresses of the example, for which the demo puts its own.
 const EXAMPLE_NET: &str = "127.84.0.";
 
@@ -111,12 +116,18 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
     expect(without_registry, "a version below 2 needs a registry")?;
     say(&format!("CPI: {cpi}   stemcell: {stemcell}   so requests: {request}, and nobody needs a registry"));
 
+    chapter(9, "Software. A release is compiled, its templates are rendered without Ruby,\n   and its process is supervised.");
+    let has_jobs = software(stage).await?;
+
     if keep {
         go_on_with(stage);
         return Ok(());
     }
 
-    chapter(9, "The deployment ends, and its data does not: the disk becomes an orphan.");
+    chapter(10, "The deployments end, and their data does not: the disk becomes an orphan.");
+    if has_jobs {
+        verb(stage, &["delete-deployment", "-n", "-d", JOBS_DEPLOYMENT]).await?;
+    }
     verb(stage, &["delete-deployment", "-n", "-d", DEPLOYMENT]).await?;
     verb(stage, &["disks", "--orphaned", "--column", "disk_cid", "--column", "size", "--column", "orphaned_at"])
         .await?;
@@ -130,6 +141,30 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
     say("  windlass director        runs a director that stays; examples/ has the files");
     say("  windlass --help          shows all verbs; those of 'bosh' work as usual");
     Ok(())
+}
+
+/// Deploys a job. Says so where the machine does not let jobs run, and returns false.
+async fn software(stage: &Stage) -> Result<bool, DemoError> {
+    let info = stage.place.call_cpi(&json!({"method": "info", "arguments": []})).await;
+    let info = info.map_err(|source| DemoError::Spawn { what: "the CPI", source })?;
+    if info["result"]["windlass"]["jobs"] == false {
+        say("\nJobs do not run on this machine; 'windlass doctor' says why, and what helps.");
+        return Ok(false);
+    }
+    let release = stage.place.files.join("hello.tgz");
+    release::write(&release).map_err(|source| DemoError::Data { path: release, source })?;
+    let mut manifest = JOBS_MANIFEST.to_owned();
+    if stage.isolation == Isolation::Process {
+        manifest = manifest.replace(EXAMPLE_OS, HOST_OS);
+        say("\nProcesses get a stemcell that shows them the programs of this machine:");
+        verb(stage, &["stemcell", "build", "--userland", "host", "--output", "host.tgz"]).await?;
+        verb(stage, &["upload-stemcell", "host.tgz"]).await?;
+    }
+    write(&stage.place.files.join("hello.yml"), &manifest)?;
+    verb(stage, &["upload-release", "hello.tgz"]).await?;
+    verb(stage, &["deploy", "-n", "-d", JOBS_DEPLOYMENT, "hello.yml"]).await?;
+    verb(stage, &["instances", "-d", JOBS_DEPLOYMENT, "--ps"]).await?;
+    Ok(true)
 }
 
 /// What a line is, and so how it looks.
@@ -282,5 +317,8 @@ mod tests {
         windlass_manifest::Document::parse(CLOUD_CONFIG).unwrap();
         assert!(CLOUD_CONFIG.contains(EXAMPLE_NET), "the demo could not put its own addresses there");
         assert!(CLOUD_CONFIG.contains(EXAMPLE_SIZE), "the demo could not make the disk grow");
+        let manifest = windlass_manifest::Document::parse(JOBS_MANIFEST).unwrap();
+        assert_eq!(manifest.root().field("name").unwrap().string().unwrap(), JOBS_DEPLOYMENT);
+        assert!(JOBS_MANIFEST.contains(EXAMPLE_OS), "the demo could not choose another stemcell");
     }
 }

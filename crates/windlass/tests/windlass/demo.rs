@@ -91,6 +91,8 @@ fn shows_everything(more: &[&str]) -> String {
         "The disk is the same:",
         "the disk grows from 64 MiB to 128 MiB",
         "nobody needs a registry",
+        "Compiling packages",
+        "hello    running",
         "Orphaned At",
     ] {
         assert!(text.contains(expected), "no '{expected}' in:\n{text}");
