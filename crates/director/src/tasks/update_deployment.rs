@@ -49,8 +49,8 @@ pub(super) async fn run(
         let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));
         all(each, director.settings.max_threads).await?;
     }
-    run.post_deploy(&prepared.plan).await?;
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
+    run.post_deploy(&prepared.plan).await?;
     Ok(format!("/deployments/{deployment}"))
 }
 

@@ -45,15 +45,6 @@ pub(super) fn why_other_software(
 
 /// Jobs and packages that come, go, or are of another version.
 fn archives(before: &Software, after: &Software) -> Vec<String> {
-    let jobs = |software: &Software| -> BTreeMap<String, (String, String)> {
-        software.jobs.iter().map(|job| (job.name.clone(), (job.version.clone(), String::new()))).collect()
-    };
-    let packages = |software: &Software| -> BTreeMap<String, (String, String)> {
-        let direct = software.packages.iter().filter(|package| package.is_direct);
-        direct
-            .map(|package| (package.name.clone(), (package.version.clone(), package.dependency_key.clone())))
-            .collect()
-    };
     let mut changes = Vec::new();
     for (what, before, after) in [("job", jobs(before), jobs(after)), ("package", packages(before), packages(after))] {
         for (name, version) in &after {
@@ -67,6 +58,17 @@ fn archives(before: &Software, after: &Software) -> Vec<String> {
         changes.extend(gone.map(|name| format!("{what} '{name}' goes")));
     }
     changes
+}
+
+/// What each job is made of.
+fn jobs(software: &Software) -> BTreeMap<&str, [&str; 2]> {
+    software.jobs.iter().map(|job| (job.name.as_str(), [job.version.as_str(), ""])).collect()
+}
+
+/// What each package is made of, and what it was compiled with.
+fn packages(software: &Software) -> BTreeMap<&str, [&str; 2]> {
+    let direct = software.packages.iter().filter(|package| package.is_direct);
+    direct.map(|package| (package.name.as_str(), [package.version.as_str(), package.dependency_key.as_str()])).collect()
 }
 
 /// Properties of jobs that are in both.
