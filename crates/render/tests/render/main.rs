@@ -5,6 +5,7 @@
 mod bosh;
 mod cases;
 mod corpus;
+mod cpi_release;
 mod errors;
 mod hostile;
 mod programs;

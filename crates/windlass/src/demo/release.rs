@@ -37,11 +37,8 @@ pub(super) fn write(path: &Path) -> io::Result<()> {
         entry(&JOB, &job, "packages: [hello]"),
         entry(&PACKAGE, &package, "dependencies: []")
     );
-    let release = archive(&[
-        ("release.MF", manifest.as_bytes()),
-        ("jobs/hello.tgz", &job),
-        ("packages/hello.tgz", &package),
-    ])?;
+    let release =
+        archive(&[("release.MF", manifest.as_bytes()), ("jobs/hello.tgz", &job), ("packages/hello.tgz", &package)])?;
     file::write(path, &release, 0o644)
 }
 

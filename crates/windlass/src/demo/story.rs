@@ -116,7 +116,10 @@ pub(super) async fn tell(stage: &mut Stage, keep: bool) -> Result<(), DemoError>
     expect(without_registry, "a version below 2 needs a registry")?;
     say(&format!("CPI: {cpi}   stemcell: {stemcell}   so requests: {request}, and nobody needs a registry"));
 
-    chapter(9, "Software. A release is compiled, its templates are rendered without Ruby,\n   and its process is supervised.");
+    chapter(
+        9,
+        "Software. A release is compiled, its templates are rendered without Ruby,\n   and its process is supervised.",
+    );
     let has_jobs = software(stage).await?;
 
     if keep {
