@@ -80,13 +80,15 @@ impl<'a> Scan<'a> {
         }
         let looking = stream::iter(looking).buffered(self.director.settings.max_threads).collect();
         let seen: Vec<Seen> = stage.part("Checking VM states").watch(looking).await;
+        let stubs = self.clouds_without_answers(&instances, &seen).await;
         let mut owners = Owners::default();
-        for seen in &seen {
+        for (instance, seen) in instances.iter().zip(&seen) {
             let Some(vm) = &seen.vm else { continue };
             for disk in &seen.mounted {
                 owners.mounted.entry(disk.clone()).or_default().push(vm.clone());
             }
-            if let Some(attached) = &seen.attached {
+            let is_stub = instance.vm.as_ref().is_some_and(|vm| stubs.contains(vm.cpi.as_str()));
+            if let Some(attached) = seen.attached.as_ref().filter(|_| !is_stub) {
                 owners.attached.insert(vm.clone(), attached.clone());
             }
         }
@@ -97,6 +99,23 @@ impl<'a> Scan<'a> {
         let summary = format!("{ok} OK, {unresponsive} unresponsive, {missing} missing, 0 unbound");
         stage.part(&summary).watch(async {}).await;
         (problems, owners)
+    }
+
+    /// CPIs of others whose `get_disks` names no disk of any VM: many answer an empty list whatever they have.
+    async fn clouds_without_answers(&self, instances: &[&CurrentInstance], seen: &[Seen]) -> BTreeSet<String> {
+        let vms = instances.iter().zip(seen).filter_map(|(instance, seen)| Some((instance.vm.as_ref()?, seen)));
+        let answers = vms.filter_map(|(vm, seen)| Some((vm.cpi.as_str(), seen.attached.as_deref()?)));
+        let mut stubs = BTreeSet::new();
+        for cpi in silent(answers) {
+            let info = match self.director.clouds.cpi(&cpi) {
+                Ok(cpi) => cpi.info().await.ok(),
+                Err(_) => None,
+            };
+            if info.is_none_or(|info| info.windlass.is_none()) {
+                stubs.insert(cpi);
+            }
+        }
+        stubs
     }
 
     async fn look_at_vm(&self, instance: &CurrentInstance) -> Seen {
@@ -187,6 +206,15 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// The CPIs that answered and named nothing.
+fn silent<'a>(answers: impl Iterator<Item = (&'a str, &'a [DiskCid])>) -> BTreeSet<String> {
+    let mut named: BTreeMap<&str, bool> = BTreeMap::new();
+    for (cpi, disks) in answers {
+        *named.entry(cpi).or_default() |= !disks.is_empty();
+    }
+    named.into_iter().filter(|(_, names)| !names).map(|(cpi, _)| cpi.to_owned()).collect()
+}
+
 fn is_attached_to(disk: &DiskRecord, vm: &VmRecord) -> bool {
     disk.vm.as_ref() == Some(&vm.cid)
 }
@@ -215,4 +243,16 @@ pub(super) async fn groups_of(director: &Director, deployment: &str) -> Result<V
     let manifest = director.store.deployment(deployment).await?.and_then(|deployment| deployment.manifest);
     let Some(document) = manifest.and_then(|manifest| Document::parse(&manifest).ok()) else { return Ok(Vec::new()) };
     Ok(DeploymentManifest::read(&document, &mut Findings::new()).groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpi_that_never_names_a_disk_is_known_as_such() {
+        let disk = [DiskCid::new("disk-1").unwrap()];
+        let answers: [(&str, &[DiskCid]); 4] = [("stub", &[]), ("real", &[]), ("real", &disk), ("stub", &[])];
+        assert_eq!(silent(answers.into_iter()), BTreeSet::from(["stub".to_owned()]));
+    }
 }
