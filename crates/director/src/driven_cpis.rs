@@ -63,7 +63,7 @@ impl Drivers {
     fn of_entry(&self, entry: &CpiEntry) -> Result<DrivenCpi, BuiltInError> {
         let path = |path: &str| CpiChoice::named(path, None, Vec::new());
         let choice = match (&entry.exec_path, entry.kind.as_str(), &self.settings.cpi) {
-            (Some(exec), ..) => path(&exec.display().to_string()),
+            (Some(exec), ..) => CpiChoice::named(&exec.display().to_string(), None, entry.arguments.clone()),
             // With the configuration that the operator gave to it.
             (None, "local", own @ CpiChoice::Local { .. }) | (None, "sim", own @ CpiChoice::Sim { .. }) => own.clone(),
             (None, built_in @ ("local" | "sim"), _) => path(built_in),

@@ -96,15 +96,25 @@ pub enum CpiChoice {
     },
 }
 
+/// Stands for the path of a CPI's configuration in its arguments.
+const CONFIG: &str = "{config}";
+
 impl CpiChoice {
-    /// `local`, `sim` or the path of an executable, with a configuration or without one.
+    /// `local`, `sim` or the path of an executable, with a configuration or without one. CPIs take their configuration by
+    /// flags of their own, so an argument says with `{config}` where its path goes; without that it follows `--config`.
     pub fn named(name: &str, config: Option<PathBuf>, mut arguments: Vec<String>) -> Self {
         match name {
             "local" => Self::Local { config },
             "sim" => Self::Sim { config },
             path => {
-                let config = config.map(|config| ["--config".to_owned(), config.display().to_string()]);
-                arguments.extend(config.into_iter().flatten());
+                let config = config.map(|config| config.display().to_string());
+                match config {
+                    Some(config) if arguments.iter().any(|argument| argument.contains(CONFIG)) => {
+                        arguments.iter_mut().for_each(|argument| *argument = argument.replace(CONFIG, &config));
+                    }
+                    Some(config) => arguments.extend(["--config".to_owned(), config]),
+                    None => {}
+                }
                 Self::Executable { exec: path.into(), arguments }
             }
         }

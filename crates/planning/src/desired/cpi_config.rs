@@ -24,6 +24,8 @@ pub struct CpiEntry {
     pub kind: String,
     /// The executable; none for where releases install one of that type, or for a cloud that is built in.
     pub exec_path: Option<PathBuf>,
+    /// What the executable is started with.
+    pub arguments: Vec<String>,
     /// Go into the context of every request; they hold secrets.
     pub properties: Object,
     /// Earlier names of the same CPI.
@@ -37,7 +39,7 @@ impl CpiEntry {
     }
 }
 
-const CPI_KEYS: [&str; 5] = ["name", "type", "exec_path", "properties", "migrated_from"];
+const CPI_KEYS: [&str; 6] = ["name", "type", "exec_path", "arguments", "properties", "migrated_from"];
 
 impl CpiConfig {
     /// Reads and adds one config.
@@ -48,6 +50,7 @@ impl CpiConfig {
             let Some(mut fields) = Fields::of(&at, &CPI_KEYS, root.findings()) else { continue };
             let (name, kind) = (fields.name(), fields.text("type"));
             let exec_path = fields.optional_text("exec_path").map(|path| path.value.into());
+            let arguments = fields.texts("arguments").into_iter().map(|argument| argument.value).collect();
             let properties = fields.object("properties");
             let mut migrated_from = Vec::new();
             for earlier in fields.list("migrated_from") {
@@ -61,7 +64,8 @@ impl CpiConfig {
                 root.findings().push(name.problem(format!("the CPI '{}' is there already", name.value)));
                 continue;
             }
-            self.cpis.push(CpiEntry { name: name.value, kind: kind.value, exec_path, properties, migrated_from });
+            let (name, kind) = (name.value, kind.value);
+            self.cpis.push(CpiEntry { name, kind, exec_path, arguments, properties, migrated_from });
         }
     }
 
@@ -100,9 +104,10 @@ mod tests {
     #[test]
     fn cpis_are_found_by_their_names_old_and_new() {
         let (config, findings) = read(
-            "cpis:\n- name: a\n  type: local\n  exec_path: bin/cpi\n  properties: {region: one}\n  migrated_from: [{name: ''}]\n- {name: b, type: sim}\n",
+            "cpis:\n- name: a\n  type: local\n  exec_path: bin/cpi\n  arguments: [-c, x]\n  properties: {region: one}\n  migrated_from: [{name: ''}]\n- {name: b, type: sim}\n",
         );
         assert!(findings.is_clean(), "{findings}");
+        assert_eq!(config.cpis[0].arguments, ["-c", "x"]);
         assert_eq!(config.of(Some("a")).unwrap(), "a");
         assert!(config.are_same("a", "") && !config.are_same("b", ""));
         assert!(config.of(None).unwrap_err().contains("names no 'cpi'"));
