@@ -134,12 +134,12 @@ impl<'a> Scan<'a> {
                 });
                 // What it lists is nowhere that jobs could see if nothing is mounted where it belongs.
                 let mounted = if state.has_store() == Some(false) { Vec::new() } else { listed };
-                let attached = self.ask(&vm.cpi, &GetDisks { vm_cid: vm.cid.clone() }).await;
+                let attached = self.ask(&vm.cpi, Some(vm), &GetDisks { vm_cid: vm.cid.clone() }).await;
                 Seen { problem: None, vm: Some(vm.cid.clone()), mounted, attached }
             }
             Err(error) => {
                 self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));
-                let exists = self.ask(&vm.cpi, &HasVm { vm_cid: vm.cid.clone() }).await != Some(false);
+                let exists = self.ask(&vm.cpi, Some(vm), &HasVm { vm_cid: vm.cid.clone() }).await != Some(false);
                 let problem = match exists {
                     true => Problem::UnresponsiveAgent { instance: id },
                     false => Problem::MissingVm { instance: id },
@@ -178,7 +178,8 @@ impl<'a> Scan<'a> {
 
     async fn look_at_disk(&self, instance: &CurrentInstance, disk: &DiskRecord, owners: &Owners) -> Option<Problem> {
         let cid = disk.cid.clone();
-        if self.ask(&disk.cpi, &HasDisk { disk_cid: cid.clone() }).await == Some(false) {
+        let owner = instance.vm.as_ref();
+        if self.ask(&disk.cpi, owner, &HasDisk { disk_cid: cid.clone() }).await == Some(false) {
             return Some(Problem::MissingDisk { disk: cid });
         }
         if !disk.active {
@@ -193,10 +194,16 @@ impl<'a> Scan<'a> {
         (!is_right).then_some(Problem::MountInfoMismatch { disk: cid, owner_vms, is_detached })
     }
 
-    /// Asks a cloud; none where it cannot say.
-    async fn ask<M: Method<Answer: Send> + Send + Sync>(&self, cpi: &str, question: &M) -> Option<M::Answer> {
+    /// Asks a cloud about a VM or what it has; none where it cannot say.
+    async fn ask<M: Method<Answer: Send> + Send + Sync>(
+        &self,
+        cpi: &str,
+        vm: Option<&VmRecord>,
+        question: &M,
+    ) -> Option<M::Answer> {
         let cpi_log = |line: &str| self.log.write(OutputKind::Cpi, &format!("{line}\n"));
-        match self.director.clouds.cpi(cpi).ok()?.call_logged(question, None, &cpi_log).await {
+        let version = vm.and_then(|vm| vm.stemcell.api_version);
+        match self.director.clouds.cpi(cpi).ok()?.call_logged(question, version, &cpi_log).await {
             Ok(answer) => Some(answer),
             Err(error) => {
                 self.log.debug(&format!("{}: {}", M::NAME, explain(&error)));

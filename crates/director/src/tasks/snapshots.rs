@@ -62,7 +62,8 @@ async fn take_one(
         clean: instance.record.state != InstanceState::Started,
         metadata: metadata(director, deployment, instance),
     };
-    match director.clouds.perform(who, &disk.cpi, None, change).await {
+    let version = instance.vm.as_ref().and_then(|vm| vm.stemcell.api_version);
+    match director.clouds.perform(who, &disk.cpi, version, change).await {
         Ok(Fact::SnapshotTaken { snapshot }) => Ok(Some(snapshot.cid.to_string())),
         Ok(_) => Ok(None),
         Err(ChangeError::Call { source, .. })
