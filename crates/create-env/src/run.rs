@@ -424,6 +424,7 @@ pub(crate) fn vm_on_record(ledger: &EnvLedger, networks: &Networks) -> Option<Vm
         networks: networks.clone(),
         cloud_properties: Object::new(),
         wanted_env: Object::new(),
+        disks: None,
         mbus_user: String::new(),
         mbus_password: Secret::new(""),
         created_at: 0,

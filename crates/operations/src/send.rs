@@ -184,6 +184,7 @@ impl NewVm {
             networks,
             cloud_properties: self.cloud_properties.clone(),
             wanted_env: self.wanted_env.clone(),
+            disks: answer.disks,
             mbus_user: self.mbus_user.clone(),
             mbus_password: self.mbus_password.clone(),
             created_at: clock::now(),
@@ -191,5 +192,40 @@ impl NewVm {
             spare: self.spare,
             certificate: self.certificate.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use windlass_contract::{AgentId, Object, Secret, StemcellCid, VmCid};
+    use windlass_planning::records::StemcellOfVm;
+
+    use super::*;
+
+    #[test]
+    fn what_a_cpi_tells_of_a_new_vms_disks_is_kept() {
+        let vm = NewVm {
+            agent_id: AgentId::random(),
+            instance: "uuid".into(),
+            cpi: String::new(),
+            stemcell_cid: StemcellCid::new("sc").unwrap(),
+            stemcell: StemcellOfVm { name: "s".into(), version: "1".into(), api_version: None },
+            cloud_properties: Object::new(),
+            networks: Default::default(),
+            disk_cids: Vec::new(),
+            env: Object::new(),
+            wanted_env: Object::new(),
+            mbus_user: String::new(),
+            mbus_password: Secret::new(""),
+            certificate: None,
+            spare: false,
+        };
+        let disks = json!({"ephemeral": "/dev/sdb"}).as_object().cloned();
+        let answer = CreatedVm { cid: VmCid::new("vm").unwrap(), networks: Default::default(), disks: disks.clone() };
+        let record = vm.created(answer);
+        assert_eq!(record.disks, disks);
+        let stored = serde_json::to_value(&record).unwrap();
+        assert_eq!(serde_json::from_value::<VmRecord>(stored).unwrap(), record);
     }
 }

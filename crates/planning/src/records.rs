@@ -93,6 +93,9 @@ pub struct VmRecord {
     /// Whether it stands beside the instance's VM, to take its place.
     #[serde(default)]
     pub spare: bool,
+    /// What the CPI told of its disks when it made it; only CPIs of early documents do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disks: Option<Object>,
     /// What the agent shows and trusts; none where that is not ours to decide, or was not noted yet.
     #[serde(default)]
     pub certificate: Option<AgentCertificate>,

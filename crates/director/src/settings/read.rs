@@ -322,7 +322,8 @@ mod tests {
         assert_eq!(read("cpi: sim").unwrap().cpi, CpiChoice::Sim { config: None });
         let config = Some("/etc/windlass/sim.json".into());
         assert_eq!(read("cpi: {exec: sim, config: sim.json}").unwrap().cpi, CpiChoice::Sim { config });
-        let choice = read("cpi: {exec: bin/cpi, config: cpi.json, arguments: ['-configPath={config}', -x]}").unwrap().cpi;
+        let choice =
+            read("cpi: {exec: bin/cpi, config: cpi.json, arguments: ['-configPath={config}', -x]}").unwrap().cpi;
         let arguments = ["-configPath=/etc/windlass/cpi.json", "-x"].map(str::to_owned).to_vec();
         assert_eq!(choice, CpiChoice::Executable { exec: "/etc/windlass/bin/cpi".into(), arguments });
         assert_eq!(read("advertise: one.example.com").unwrap().advertise, ["one.example.com"]);

@@ -277,6 +277,7 @@ fn new_vm(instance: &InstancePlan, spec: &InstanceSpec, prefix: &str) -> VmRecor
         networks: spec.networks.clone(),
         cloud_properties: spec.cloud_properties.clone(),
         wanted_env: spec.env.clone(),
+        disks: None,
         mbus_user: String::new(),
         mbus_password: Secret::new(""),
         created_at: 0,

@@ -25,6 +25,7 @@ fn current(vm: Option<&str>) -> Current {
         networks: Networks::default(),
         cloud_properties: Object::new(),
         wanted_env: Object::new(),
+        disks: None,
         mbus_user: String::new(),
         mbus_password: Secret::new(""),
         created_at: 0,
