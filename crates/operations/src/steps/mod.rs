@@ -98,6 +98,12 @@ pub enum StepError {
     /// what an agent is given cannot be written as an object
     #[error("the agent's part of the VM's env is not an object; this is a defect of Windlass, please report it")]
     AgentEnv,
+    /// an instance must not start without a disk that it should have
+    #[error(
+        "{instance} was not started: it should have a persistent disk, and none is in use on VM {vm}; \
+         deploy it again, which attaches the disk"
+    )]
+    NoDiskInUse { instance: String, vm: VmCid },
     /// an instance must not start without its disk
     #[error(
         "{instance} was not started: its disk {disk} is attached to VM {vm}, but not mounted, and mounting it failed"

@@ -177,14 +177,17 @@ impl InstanceWork {
         found.ok_or_else(|| self.context.not_on_record(format!("new disk of {} MiB", spec.size)))
     }
 
-    /// The disk that jobs write to, if somebody has to look whether they see it.
+    /// The disk that jobs write to, if somebody has to look whether they see it. An instance that should have one does not
+    /// start without it.
     fn disk_to_check(&self) -> Result<Option<DiskRecord>, StepError> {
         let vm = self.vm()?;
-        let Some(disk) = self.disks.iter().find(|disk| disk.active && disk.name.is_empty()) else { return Ok(None) };
-        if disk.vm.as_ref() != Some(&vm.cid) {
-            return Err(self.context.not_on_record(format!("disk {} attached to VM {}", disk.cid, vm.cid)));
+        match self.disks.iter().find(|disk| disk.active && disk.name.is_empty()) {
+            None if self.spec()?.managed_disk().is_none() => Ok(None),
+            Some(disk) if disk.vm.as_ref() == Some(&vm.cid) => {
+                Ok((!self.mounted_now.contains(&disk.cid)).then(|| disk.clone()))
+            }
+            _ => Err(StepError::NoDiskInUse { instance: self.context.instance.to_string(), vm: vm.cid }),
         }
-        Ok((!self.mounted_now.contains(&disk.cid)).then(|| disk.clone()))
     }
 
     /// Disks with names that the VM has.

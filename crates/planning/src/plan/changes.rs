@@ -197,7 +197,7 @@ impl Goal<'_> {
 }
 
 /// Whether nothing runs on it since it was stopped.
-fn is_at_rest(present: &CurrentInstance) -> bool {
+pub(super) fn is_at_rest(present: &CurrentInstance) -> bool {
     present.record.state != InstanceState::Started && present.record.converged
 }
 
@@ -329,6 +329,29 @@ pub(super) fn parting(present: &CurrentInstance, vm: &VmRecord, drain: bool, rea
     actions
 }
 
+/// What brings a disk to the instance's VM, unless it is in use there.
+fn attachment(present: &CurrentInstance, disk: &DiskRecord, keeps_vm: bool) -> Option<Action> {
+    let reason = match (&present.vm, &disk.vm) {
+        _ if !keeps_vm => "it moves to the new VM",
+        (Some(vm), Some(on)) if on == &vm.cid && disk.active && disk.mounted => return None,
+        (Some(vm), Some(on)) if on == &vm.cid => "it is attached, but not mounted",
+        _ => "it is not attached",
+    };
+    Some(action(ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: disk.name.clone() }, reason))
+}
+
+/// What brings all disks that an instance should have to its VM. One that a deploy made and never mounted is one of them.
+pub(super) fn attachments(present: &CurrentInstance, keeps_vm: bool) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for wanted in present.record.spec.iter().flat_map(|spec| &spec.disks) {
+        match present.disk(wanted) {
+            Some(disk) => actions.extend(attachment(present, disk, keeps_vm)),
+            None => actions.extend(new_disk(wanted, "it has no such disk")),
+        }
+    }
+    actions
+}
+
 fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> Result<Vec<Action>, String> {
     let (desired, spec) = (goal.desired, goal.spec);
     let mut actions = Vec::new();
@@ -349,13 +372,7 @@ fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> R
             ));
         }
         kept.push(&disk.cid);
-        let attach = ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: wanted.name.clone() };
-        match (&present.vm, &disk.vm) {
-            _ if !keeps_vm => actions.push(action(attach, "it moves to the new VM")),
-            (Some(vm), Some(on)) if on == &vm.cid && disk.mounted => {}
-            (Some(vm), Some(on)) if on == &vm.cid => actions.push(action(attach, "it is attached, but not mounted")),
-            _ => actions.push(action(attach, "it is not attached")),
-        }
+        actions.extend(attachment(present, disk, keeps_vm));
         actions.extend(disk_change(disk, wanted, goal.renew_disks));
     }
     // Before anything is mounted: an agent has room for the disk in use and the one that takes its place.

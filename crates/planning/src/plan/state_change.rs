@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::changes::{action, parting, stop};
+use super::changes::{action, attachments, is_at_rest, parting, stop};
 use super::{Action, ActionKind, CurrentInstance, InstancePlan};
 use crate::records::{InstanceRecord, InstanceState};
 
@@ -133,13 +133,15 @@ pub fn plan_state_change(present: &CurrentInstance, wish: Wish, drain: bool, sil
         actions.push(action(ActionKind::DeleteVm { vm: vm.cid.clone() }, REASON));
     }
     if wish.state() == InstanceState::Started {
-        if loses_vm || vm.is_none_or(|vm| !vm.ready) {
+        let keeps_vm = !loses_vm && vm.is_some_and(|vm| vm.ready);
+        let attachments = attachments(present, keeps_vm);
+        if !keeps_vm {
             actions.push(action(ActionKind::CreateVm, REASON));
-            for disk in present.disks.iter().filter(|disk| disk.active) {
-                let attach = ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: disk.name.clone() };
-                actions.push(action(attach, "it moves to the new VM"));
-            }
+        } else if wish == Wish::Start && !attachments.is_empty() && !is_at_rest(present) {
+            // Jobs that run now write beside the disk.
+            actions.push(stop(drain, REASON));
         }
+        actions.extend(attachments);
         actions.push(action(ActionKind::Start, REASON));
     }
     let record = &present.record;

@@ -329,6 +329,7 @@ impl<'s> Run<'s> {
         let mut model = Model::of_instances([INSTANCE]);
         scene.facts.iter().for_each(|fact| model.apply(fact));
         let mut world = World::new(habits);
+        world.new_disks_are_named = scene.disk.as_ref().is_some_and(|disk| !disk.name.is_empty());
         for vm in &model.vms {
             let machine = Machine { jobs_run: scene.jobs_run && !vm.spare, ..Machine::default() };
             world.vms.insert(vm.cid.clone(), machine);

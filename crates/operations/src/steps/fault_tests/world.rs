@@ -54,6 +54,8 @@ pub(super) struct World {
     pub(super) disks: BTreeMap<DiskCid, CloudDisk>,
     /// Disks that have names, which jobs use and the agent does not mount.
     pub(super) named: BTreeSet<DiskCid>,
+    /// Whether disks that are made are such disks.
+    pub(super) new_disks_are_named: bool,
     /// What must never happen, and did.
     pub(super) violations: Vec<String>,
     answered: BTreeMap<RequestId, Value>,
@@ -81,7 +83,16 @@ pub(super) struct CloudDisk {
 impl World {
     pub(super) fn new(habits: Habits) -> Self {
         let (vms, disks) = (BTreeMap::new(), BTreeMap::new());
-        Self { habits, vms, disks, named: BTreeSet::new(), violations: Vec::new(), answered: BTreeMap::new(), given: 0 }
+        Self {
+            habits,
+            vms,
+            disks,
+            named: BTreeSet::new(),
+            new_disks_are_named: false,
+            violations: Vec::new(),
+            answered: BTreeMap::new(),
+            given: 0,
+        }
     }
 
     fn name(&mut self, kind: &str) -> String {
@@ -124,6 +135,9 @@ impl World {
             MethodName::CreateDisk => {
                 let CreateDisk { size, .. } = read(arguments);
                 let cid = DiskCid::new(self.name("disk")).unwrap();
+                if self.new_disks_are_named {
+                    self.named.insert(cid.clone());
+                }
                 self.disks.insert(cid.clone(), CloudDisk { size: size.0, attached: None, data: None });
                 Ok(json!(cid))
             }
@@ -385,9 +399,10 @@ impl AgentCaller for AgentInMemory {
             vm.jobs_run = true;
             // Data that was copied to the store may be on a disk that goes.
             let on_store = vm.mounted.first().and_then(|disk| world.disks[disk].data);
+            let has_store = !vm.mounted.is_empty();
             let is_bare = |(disk, known): &(&DiskCid, &CloudDisk)| {
-                let has_data = known.attached.as_ref() == Some(cid) && known.data.is_some();
-                has_data && known.data != on_store && !world.named.contains(*disk)
+                let is_here = known.attached.as_ref() == Some(cid) && !world.named.contains(*disk);
+                is_here && (!has_store || known.data.is_some() && known.data != on_store)
             };
             let bare = world.disks.iter().find(is_bare).map(|(disk, _)| disk.clone());
             if let Some(disk) = bare {

@@ -140,6 +140,38 @@ fn one_instance_is_changed_from_what_is_on_record() {
     assert!(whats(&of(&detached, Wish::Stop, false)).is_empty());
 }
 
+/// What a first deploy leaves whose mounting failed, and the undo of it as well.
+#[test]
+fn what_was_never_mounted_is_mounted_before_a_start() {
+    let plan = |instance: &CurrentInstance, wish| {
+        let plan = plan_state_change(instance, wish, true, false);
+        let told: Vec<String> =
+            plan.actions.iter().map(|action| format!("{}: {}", action.what.describe(), action.reason)).collect();
+        told
+    };
+    let mut left = deployed().instances.remove(0);
+    left.record.converged = false;
+    let disk = left.disks[0].cid.clone();
+    let attach = format!("attach disk {disk}: it is attached, but not mounted");
+    for active in [true, false] {
+        (left.disks[0].active, left.disks[0].mounted) = (active, false);
+        let expected = ["stop: it was asked for", &attach, "start: it was asked for"];
+        assert_eq!(plan(&left, Wish::Start), expected);
+        assert_eq!(plan(&left, Wish::Restart), expected);
+    }
+    assert!(plan(&left, Wish::Recreate).contains(&format!("attach disk {disk}: it moves to the new VM")));
+
+    left.disks[0].vm = None;
+    assert!(plan(&left, Wish::Start).contains(&format!("attach disk {disk}: it is not attached")));
+    left.record.converged = true;
+    left.record.state = InstanceState::Stopped;
+    assert_eq!(plan(&left, Wish::Start).len(), 2, "nothing runs that would have to be stopped");
+    left.disks.clear();
+    let made = plan(&left, Wish::Start);
+    assert_eq!(made[1..], ["attach the new disk: it has no such disk", "start: it was asked for"]);
+    assert!(made[0].starts_with("create disk of "), "{made:?}");
+}
+
 fn wishes() -> impl Strategy<Value = Option<Wish>> {
     prop::sample::select(vec![
         None,
