@@ -1,11 +1,15 @@
 //! `stop-env` and `start-env`: only the agent is asked, no CPI.
 
+use windlass_agent_client::Agent;
 use windlass_operations::clouds::Clouds;
 use windlass_operations::steps::InstanceWork;
 use windlass_planning::plan::ActionKind;
+use windlass_planning::records::{DiskRecord, VmRecord};
 
 use crate::report::End;
-use crate::run::{EnvError, Identity, PING_PATIENCE, Setting, agents, context, instance_spec, vm_on_record};
+use crate::run::{
+    EnvError, Identity, PING_PATIENCE, Setting, agents, context, disks_on_record, instance_spec, vm_on_record,
+};
 use crate::{cloud_provider, manifest};
 
 /// Stops what runs on the VM.
@@ -37,11 +41,14 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
         report.step(&format!("Waiting for the agent on VM '{}'", vm.cid), waiting).await?;
         let report = report.of(&ledger, &wanted.group, None);
         let context = context(Clouds::none(), &ledger, agents.clone(), &report, &Identity::of(&wanted));
-        let (watch, disks) = (Some(wanted.watch), ledger.look().beside.disks.clone());
+        let mut disks = disks_on_record(&ledger);
+        if what == ActionKind::Start {
+            find_on_vm(&mut disks, &vm, &agent).await?;
+        }
         let mut work = InstanceWork {
             context,
             spec,
-            watch,
+            watch: Some(wanted.watch),
             vm: Some(vm.clone()),
             spare: None,
             disks,
@@ -52,4 +59,14 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
         Ok(())
     };
     report.stage(stage, acting).await
+}
+
+/// Another command line may have attached disks without saying where; the agent knows those that it has mounted.
+async fn find_on_vm(disks: &mut [DiskRecord], vm: &VmRecord, agent: &Agent) -> Result<(), EnvError> {
+    let is_elsewhere = |disk: &&mut DiskRecord| disk.active && disk.vm.as_ref() != Some(&vm.cid);
+    let Some(disk) = disks.iter_mut().find(is_elsewhere) else { return Ok(()) };
+    if agent.list_disk().await?.contains(&disk.cid) {
+        (disk.vm, disk.hint) = (Some(vm.cid.clone()), None);
+    }
+    Ok(())
 }

@@ -101,7 +101,7 @@ pub enum StepError {
     /// an instance must not start without a disk that it should have
     #[error(
         "{instance} was not started: it should have a persistent disk, and none is in use on VM {vm}; \
-         deploy it again, which attaches the disk"
+         deploy it again (or run create-env), which attaches the disk"
     )]
     NoDiskInUse { instance: String, vm: VmCid },
     /// an instance must not start without its disk

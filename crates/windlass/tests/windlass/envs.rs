@@ -298,31 +298,81 @@ fn a_vm_is_created_with_the_cids_of_the_disks_that_it_gets() {
     site.ok("delete-env", 64);
 }
 
-/// Certificates and passwords of the operator's own, as the original's manifests have them.
-#[test]
-fn a_wrong_password_and_a_certificate_of_another_ca_are_named() {
-    let site = Site::new("process");
-    let mbus = |password: &str| format!("  mbus: \"https://mbus:{password}@{}.9:6868\"\n  cert: ((tls))", site.subnet);
-    let variables = format!(
-        "variables:
+/// A site with certificates and passwords of the operator's own, as the original's manifests have them.
+struct OwnCertificates {
+    site: Site,
+}
+
+impl OwnCertificates {
+    fn new() -> Self {
+        let site = Site::new("process");
+        fs::write(site.path("vars.yml"), "env: {bosh: {mbus: {cert: ((tls))}}}\n").unwrap();
+        Self { site }
+    }
+
+    fn mbus(&self, password: &str) -> String {
+        format!("  mbus: \"https://mbus:{password}@{}.9:6868\"\n  cert: ((tls))", self.site.subnet)
+    }
+
+    fn write(&self, provider: &str) {
+        let site = &self.site;
+        let variables = format!(
+            "variables:
 - {{name: ca, type: certificate, options: {{is_ca: true, common_name: ca}}}}
 - {{name: tls, type: certificate, options: {{ca: ca, common_name: {0}.9, alternative_names: [{0}.9]}}}}
 - {{name: other_ca, type: certificate, options: {{is_ca: true, common_name: other}}}}
 - {{name: other, type: certificate, options: {{ca: other_ca, common_name: {0}.9, alternative_names: [{0}.9]}}}}
 ",
-        site.subnet
-    );
-    fs::write(site.path("vars.yml"), "env: {bosh: {mbus: {cert: ((tls))}}}\n").unwrap();
-    let write = |provider: &str| {
+            site.subnet
+        );
         site.write_manifest(2, provider);
         let manifest = fs::read_to_string(site.path("env.yml")).unwrap();
         let with_env = manifest.replace("((env))", "{bosh: {mbus: {cert: ((tls))}}}");
         fs::write(site.path("env.yml"), format!("{with_env}{variables}")).unwrap();
-    };
-    let run = |verb: &str| {
-        let mut command = site.command(verb, 64);
-        command.arg("--vars-store").arg(site.path("store.yml")).output().unwrap()
-    };
+    }
+
+    fn run(&self, verb: &str) -> Output {
+        let mut command = self.site.command(verb, 64);
+        command.arg("--vars-store").arg(self.site.path("store.yml")).output().unwrap()
+    }
+
+    fn ok(&self, verb: &str) {
+        let output = self.run(verb);
+        assert!(output.status.success(), "{verb}: {}", said(&output));
+    }
+}
+
+/// What a state file tells of a disk is all that is known when only BOSH's command line wrote it.
+#[test]
+fn start_env_starts_nothing_beside_the_disk_of_a_state_that_bosh_wrote() {
+    let own = OwnCertificates::new();
+    own.write(&own.mbus("right"));
+    own.ok("create-env");
+    fs::remove_file(own.site.path("env-state.windlass.json")).unwrap();
+    own.ok("stop-env");
+    own.ok("start-env");
+
+    let mut state = own.site.state();
+    let cid = state["disks"][0]["cid"].take();
+    state["disks"][0]["cid"] = json!("one-that-is-not-mounted");
+    fs::write(own.site.path("env-state.json"), state.to_string()).unwrap();
+    own.ok("stop-env");
+    let refused = own.run("start-env");
+    assert!(!refused.status.success(), "{}", said(&refused));
+    assert!(said(&refused).contains("should have a persistent disk, and none is in use"), "{}", said(&refused));
+
+    state["disks"][0]["cid"] = cid;
+    fs::write(own.site.path("env-state.json"), state.to_string()).unwrap();
+    own.ok("start-env");
+    own.ok("delete-env");
+}
+
+#[test]
+fn a_wrong_password_and_a_certificate_of_another_ca_are_named() {
+    let own = OwnCertificates::new();
+    let site = &own.site;
+    let (mbus, run) = (|password: &str| own.mbus(password), |verb: &str| own.run(verb));
+    let write = |provider: &str| own.write(provider);
     write(&mbus("right"));
     let made = run("create-env");
     assert!(made.status.success(), "{}", said(&made));
