@@ -187,7 +187,10 @@ impl Scene<'_> {
             Resolution::ReattachDisk => self.reattach(part, instance, disk_of(problem, instance)?).await,
             Resolution::ReattachDiskAndReboot => {
                 self.reattach(part, instance, disk_of(problem, instance)?).await?;
-                self.reboot(part, instance).await
+                // The cloud may have put the disk somewhere else.
+                let current = reload(self.director, self.deployment).await?;
+                let now = current.instances.iter().find(|other| other.record.id == instance.record.id);
+                self.reboot(part, now.unwrap_or(instance)).await
             }
         }
     }
@@ -244,10 +247,16 @@ impl Scene<'_> {
         part.status(StepId::WaitForAgent);
         let agent = self.director.agents.of(vm);
         agent.wait_until_ready(BOOT).await.map_err(StepError::from)?;
-        let Some(disk) = disk else { return Ok(()) };
-        // Agents mount their disk when they boot, but BOSH's do not in containers.
         let plan = InstancePlan::of(&instance.record, Vec::new());
         let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, &plan, Some(instance));
+        let is_named_here =
+            |disk: &&DiskRecord| disk.active && !disk.name.is_empty() && disk.vm.as_ref() == Some(&vm.cid);
+        let named: Vec<DiskRecord> = instance.disks.iter().filter(is_named_here).cloned().collect();
+        if !named.is_empty() {
+            execution.context().tell_names(vm, &named).await?;
+        }
+        let Some(disk) = disk else { return Ok(()) };
+        // Agents mount their disk when they boot, but BOSH's do not in containers.
         let disk = DiskRecord { mounted: false, ..disk.clone() };
         Ok(execution.context().ensure_mounted(vm, &disk).await?)
     }

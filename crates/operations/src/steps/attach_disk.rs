@@ -3,7 +3,6 @@
 
 use windlass_agent_client::Outcome;
 use windlass_contract::DiskHint;
-use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -27,7 +26,7 @@ pub struct AttachDisk {
     /// Whether the agent took the hint; otherwise it gets it with the order to mount.
     pub agent_has_hint: bool,
     /// Other disks of the VM that have names.
-    pub named: Vec<DiskAssociation>,
+    pub named: Vec<DiskRecord>,
     /// Whether it is the instance's disk from then on.
     pub takes_over: bool,
     /// The disk whose data it gets, and which must be mounted before it.
@@ -67,7 +66,7 @@ impl AttachDisk {
         vm: VmRecord,
         spec: DiskSpec,
         disk: Option<DiskRecord>,
-        named: Vec<DiskAssociation>,
+        named: Vec<DiskRecord>,
     ) -> Self {
         let may_be_mounted = disk.as_ref().is_some_and(|disk| disk.vm.as_ref() == Some(&vm.cid));
         Self {
@@ -167,14 +166,10 @@ async fn unmount(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn associate(op: &mut AttachDisk) -> Result<(), StepError> {
-    let own = DiskAssociation { name: op.spec.name.clone(), cid: op.disk()?.cid.to_string() };
-    let mut disk_associations = op.named.clone();
-    disk_associations.retain(|other| other.name != own.name);
-    disk_associations.push(own);
-    let settings = UpdateSettings { disk_associations, ..UpdateSettings::default() };
-    // An agent older than the message has no names for disks.
-    let _ = op.context.agent(&op.vm).update_settings(&settings).await?;
-    Ok(())
+    let mut disks = op.named.clone();
+    disks.retain(|other| other.name != op.spec.name);
+    disks.push(DiskRecord { name: op.spec.name.clone(), ..op.disk()?.clone() });
+    op.context.tell_names(&op.vm, &disks).await
 }
 
 async fn record_mounted(op: &mut AttachDisk) -> Result<(), StepError> {

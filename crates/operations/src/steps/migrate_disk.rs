@@ -2,7 +2,6 @@
 //!
 //! A disk that has a name is none that the agent mounts, so nobody can copy it: the new one is empty, and a warning says so.
 
-use windlass_contract::agent::DiskAssociation;
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -24,7 +23,7 @@ pub struct MigrateDisk {
     /// The new one, once it is attached.
     pub new: Option<DiskRecord>,
     /// Other disks of the VM that have names.
-    pub named: Vec<DiskAssociation>,
+    pub named: Vec<DiskRecord>,
     /// Whether the new one is the instance's disk now.
     pub took_over: bool,
 }
@@ -54,7 +53,7 @@ impl Operation for MigrateDisk {
 
 impl MigrateDisk {
     /// Puts a disk like `spec` in the place of `old`.
-    pub fn new(context: Context, vm: VmRecord, old: DiskRecord, spec: DiskSpec, named: Vec<DiskAssociation>) -> Self {
+    pub fn new(context: Context, vm: VmRecord, old: DiskRecord, spec: DiskSpec, named: Vec<DiskRecord>) -> Self {
         Self { context, vm, old, spec, new: None, named, took_over: false }
     }
 

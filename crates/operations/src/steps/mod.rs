@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass_agent_client::Outcome;
+use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
 pub use attach_disk::AttachDisk;
@@ -351,6 +352,22 @@ impl Context {
         if !disk.mounted {
             self.ledger.record(&Fact::DiskMounted { disk: disk.cid.clone() }).await?;
         }
+        Ok(())
+    }
+
+    /// Tells the agent all disks with names that its VM has. It may have forgotten where they are: some clouds make the VM
+    /// again to attach a disk, and devices may have other places after a reboot.
+    pub async fn tell_names(&self, vm: &VmRecord, disks: &[DiskRecord]) -> Result<(), StepError> {
+        for disk in disks {
+            if let Some(hint) = &disk.hint {
+                let _ = self.tell_hint(vm, &disk.cid, hint).await?;
+            }
+        }
+        let association = |disk: &DiskRecord| DiskAssociation { name: disk.name.clone(), cid: disk.cid.to_string() };
+        let disk_associations = disks.iter().map(association).collect();
+        let settings = UpdateSettings { disk_associations, ..UpdateSettings::default() };
+        // An agent older than the message has no names for disks.
+        let _ = self.agent(vm).update_settings(&settings).await?;
         Ok(())
     }
 

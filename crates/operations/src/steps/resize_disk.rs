@@ -1,7 +1,6 @@
 //! Makes a disk larger in place, where the cloud can. Some clouds say that they did and did nothing, so the size that the VM
 //! sees afterwards decides. What was not resized is left as it was, for the caller to copy it to a larger disk.
 
-use windlass_contract::agent::DiskAssociation;
 use windlass_contract::cpi::ErrorType;
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -23,7 +22,7 @@ pub struct ResizeDisk {
     /// What it shall be.
     pub spec: DiskSpec,
     /// Other disks of the VM that have names.
-    pub named: Vec<DiskAssociation>,
+    pub named: Vec<DiskRecord>,
     /// How large the VM saw it before, in KiB; none if its agent does not tell.
     pub seen_before: Option<u64>,
     /// Why it is as large as it was, if so.
@@ -53,7 +52,7 @@ impl Operation for ResizeDisk {
 
 impl ResizeDisk {
     /// Makes `disk` as large as `spec`.
-    pub fn new(context: Context, vm: VmRecord, disk: DiskRecord, spec: DiskSpec, named: Vec<DiskAssociation>) -> Self {
+    pub fn new(context: Context, vm: VmRecord, disk: DiskRecord, spec: DiskSpec, named: Vec<DiskRecord>) -> Self {
         Self { context, vm, disk, spec, named, seen_before: None, refused: None }
     }
 }

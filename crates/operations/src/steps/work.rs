@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use windlass_contract::DiskCid;
-use windlass_contract::agent::DiskAssociation;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -191,11 +190,10 @@ impl InstanceWork {
     }
 
     /// Disks with names that the VM has.
-    fn named_disks(&self) -> Vec<DiskAssociation> {
+    fn named_disks(&self) -> Vec<DiskRecord> {
         let vm = self.vm.as_ref().map(|vm| &vm.cid);
         let attached = self.disks.iter().filter(|disk| disk.active && vm.is_some() && disk.vm.as_ref() == vm);
-        let named = attached.filter(|disk| !disk.name.is_empty());
-        named.map(|disk| DiskAssociation { name: disk.name.clone(), cid: disk.cid.to_string() }).collect()
+        attached.filter(|disk| !disk.name.is_empty()).cloned().collect()
     }
 
     fn vm(&self) -> Result<VmRecord, StepError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use windlass_agent_client::{AgentAccess, AgentState, CompiledBlob, Drain, NotReady, Outcome, Stage};
-use windlass_contract::agent::UpdateSettings;
+use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::cpi::answer::Extensions;
 use windlass_contract::cpi::methods::{
     AttachDisk, CreateDisk, CreateVm, DeleteDisk, DeleteVm, DetachDisk, HasDisk, HasVm, ResizeDisk,
@@ -31,7 +31,7 @@ type AgentError = windlass_agent_client::CallError;
 pub(super) struct Habits {
     /// Whether it remembers requests.
     pub(super) replays: bool,
-    /// Whether it restarts a VM to attach a disk, after which nothing is mounted there.
+    /// Whether it makes a VM again to attach a disk, after which nothing is mounted there and its agent knows of no disk.
     pub(super) restarts_vms: bool,
     pub(super) resizing: Resizing,
 }
@@ -159,7 +159,8 @@ impl World {
                     None => {
                         disk.attached = Some(vm_cid.clone());
                         if self.habits.restarts_vms {
-                            self.vm(&vm_cid)?.mounted.clear();
+                            let vm = self.vm(&vm_cid)?;
+                            (vm.mounted, vm.told) = Default::default();
                         }
                     }
                 }
@@ -494,8 +495,12 @@ impl AgentCaller for AgentInMemory {
         })
     }
 
-    async fn update_settings(&self, _: &UpdateSettings) -> Result<Outcome, AgentError> {
-        self.with_vm("update_settings", |_| Ok(Outcome::Done))
+    async fn update_settings(&self, settings: &UpdateSettings) -> Result<Outcome, AgentError> {
+        self.with_vm("update_settings", |vm| {
+            let is_told = |named: &DiskAssociation| vm.told.iter().any(|cid| cid.as_str() == named.cid);
+            let all = settings.disk_associations.iter().all(is_told);
+            if all { Ok(Outcome::Done) } else { Err("nobody told where a disk is that has a name") }
+        })
     }
 
     async fn shutdown(&self) -> Result<(), AgentError> {

@@ -2,6 +2,7 @@
 
 mod full_disk;
 mod hung_calls;
+mod recreating;
 mod resolutions;
 mod site;
 mod versions;
