@@ -115,3 +115,6 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
     });
     checked.await.map_err(|error| refused(error.to_string()))?.map_err(refused)
 }
+
+#[cfg(test)]
+super::fault_tests::fault_tests!(faults, Scene::without_vm().compiling());

@@ -6,23 +6,32 @@
 //!
 //! An operation's file ends with one line per [`Scene`] that it is tested in: `fault_tests!(name, Scene::…);`
 
+mod agent;
 mod faults;
+mod scene;
 mod world;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, StemcellCid, VmCid, explain};
+use windlass_contract::{DiskCid, Object, VmCid, explain};
 use windlass_planning::desired::WatchTime;
-use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
-use windlass_planning::records::{DiskRecord, StemcellOfVm};
+use windlass_planning::plan::ActionKind;
+use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::{Context, InstanceIdentity, InstanceWork, Progress, StepId, WorkError};
+use super::{
+    CompilePackage, Context, Dependency, InstanceIdentity, InstanceWork, OperationError, Progress, StepId, WorkError,
+};
 use crate::clouds::{Clouds, DrivenCpi};
-use crate::ledger::{Change, Fact, Intent, Ledger, Model};
+use crate::ledger::{Change, Intent, Ledger, Model};
 use crate::settle::settle_intents;
-use crate::testing::{MemoryLedger, new_vm_record};
+use crate::testing::MemoryLedger;
+pub(crate) use scene::Scene;
+
+use agent::{COMPILED_SHA1, NEEDED, SOURCE};
 use faults::{Fault, Faults, FaultyLedger};
+use scene::disk_cid;
 use world::{CloudDisk, Habits, Machine, Resizing, WayToWorld, World};
 
 const INSTANCE: &str = "uuid";
@@ -55,231 +64,6 @@ macro_rules! fault_tests {
 }
 pub(crate) use fault_tests;
 
-/// What there is before, and what is wanted.
-#[derive(Debug, Clone)]
-pub(crate) struct Scene {
-    facts: Vec<Fact>,
-    /// Disks that have users' data on them.
-    data: Vec<&'static str>,
-    jobs_run: bool,
-    resizing: Vec<Resizing>,
-    vm: VmGoal,
-    disk: Option<DiskSpec>,
-    names_change: bool,
-    /// Whether jobs run in the end; none to leave them alone.
-    runs: Option<bool>,
-    /// Whether what they will run is installed while they run.
-    is_prepared: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum VmGoal {
-    Kept,
-    WithSpare,
-    Swapped,
-    Gone,
-}
-
-fn vm_cid(cid: &str) -> VmCid {
-    VmCid::new(cid).unwrap()
-}
-
-fn disk_cid(cid: &str) -> DiskCid {
-    DiskCid::new(cid).unwrap()
-}
-
-impl Scene {
-    /// An instance without anything, which shall have a VM.
-    pub(crate) fn without_vm() -> Self {
-        Self {
-            facts: Vec::new(),
-            data: Vec::new(),
-            jobs_run: false,
-            resizing: vec![Resizing::Grows],
-            vm: VmGoal::Kept,
-            disk: None,
-            names_change: false,
-            runs: None,
-            is_prepared: false,
-        }
-    }
-
-    /// An instance with a VM on which nothing runs.
-    pub(crate) fn with_vm() -> Self {
-        Self::without_vm().with(&[created("vm-1", false), Fact::VmReady { cid: vm_cid("vm-1") }])
-    }
-
-    /// With another VM beside it.
-    pub(crate) fn with_spare_vm(self) -> Self {
-        self.with(&[created("vm-2", true), Fact::VmReady { cid: vm_cid("vm-2") }])
-    }
-
-    /// With a disk of 64 MiB that has users' data and is attached to nothing.
-    pub(crate) fn with_detached_disk(self, name: &str) -> Self {
-        let disk = DiskRecord {
-            cid: disk_cid("disk-1"),
-            instance: INSTANCE.to_owned(),
-            name: name.to_owned(),
-            cpi: String::new(),
-            size: 64,
-            cloud_properties: Object::new(),
-            active: true,
-            vm: None,
-            mounted: false,
-            hint: None,
-        };
-        let mut scene = self.with(&[Fact::DiskAdopted { disk }]);
-        scene.data.push("disk-1");
-        scene
-    }
-
-    /// With a disk of 64 MiB that has users' data.
-    pub(crate) fn with_disk(self, name: &str) -> Self {
-        let (disk, hint) = (disk_cid("disk-1"), Some(DiskHint::path("/dev/disk-1")));
-        let attached = Fact::DiskAttached { disk: disk.clone(), vm: vm_cid("vm-1"), hint };
-        self.with_detached_disk(name).with(&[attached, Fact::DiskMounted { disk }])
-    }
-
-    fn with(mut self, facts: &[Fact]) -> Self {
-        self.facts.extend_from_slice(facts);
-        self
-    }
-
-    /// Jobs run.
-    pub(crate) fn running(self) -> Self {
-        Self { jobs_run: true, ..self }
-    }
-
-    /// It shall have a disk of this size.
-    pub(crate) fn wants_disk(self, name: &str, size: u64) -> Self {
-        Self { disk: Some(DiskSpec { name: name.to_owned(), size, cloud_properties: Object::new() }), ..self }
-    }
-
-    /// In clouds that resize, that cannot, and that say they did.
-    pub(crate) fn in_all_clouds(self) -> Self {
-        Self { resizing: vec![Resizing::Grows, Resizing::NotSupported, Resizing::NothingHappens], ..self }
-    }
-
-    /// It shall have no VM.
-    pub(crate) fn wants_no_vm(self) -> Self {
-        Self { vm: VmGoal::Gone, ..self }
-    }
-
-    /// It shall have a VM beside its own.
-    pub(crate) fn wants_spare_vm(self) -> Self {
-        Self { vm: VmGoal::WithSpare, ..self }
-    }
-
-    /// The VM beside its own shall take its place.
-    pub(crate) fn wants_swap(self) -> Self {
-        Self { vm: VmGoal::Swapped, ..self }
-    }
-
-    /// It shall have other names in the cloud.
-    pub(crate) fn wants_names(self) -> Self {
-        Self { names_change: true, ..self }
-    }
-
-    /// Its jobs shall run, or rest.
-    pub(crate) fn wants_jobs(self, run: bool) -> Self {
-        Self { runs: Some(run), ..self }
-    }
-
-    /// What it will run is installed before.
-    pub(crate) fn prepared(self) -> Self {
-        Self { is_prepared: true, ..self }
-    }
-
-    fn habits(&self) -> Vec<Habits> {
-        let usual = |resizing| Habits { replays: true, restarts_vms: false, resizing };
-        let mut all: Vec<Habits> = self.resizing.iter().map(|resizing| usual(*resizing)).collect();
-        all.push(Habits { replays: false, ..all[0] });
-        all.push(Habits { restarts_vms: true, ..all[0] });
-        all
-    }
-
-    fn spec(&self) -> InstanceSpec {
-        InstanceSpec {
-            cpi: String::new(),
-            stemcell_cid: StemcellCid::new("stemcell-1").unwrap(),
-            stemcell: StemcellOfVm { name: "jammy".into(), version: "1".into(), api_version: Some(ApiVersion(2)) },
-            vm_type: None,
-            cloud_properties: Object::new(),
-            networks: Default::default(),
-            disks: self.disk.iter().cloned().collect(),
-            env: Object::new(),
-            tags: Object::new(),
-            software: None,
-        }
-    }
-
-    /// What the planner gives for one instance with these records, in its order.
-    fn plan(&self, model: &Model) -> Vec<ActionKind> {
-        let mut actions = Vec::new();
-        if self.is_prepared {
-            actions.push(ActionKind::Prepare);
-        }
-        if self.runs == Some(false) {
-            actions.push(ActionKind::Stop { drain: true });
-        }
-        let (vm, spare) = (model.vm_of(INSTANCE, false), model.vm_of(INSTANCE, true));
-        match self.vm {
-            VmGoal::Gone => actions.extend(vm.map(|vm| ActionKind::DeleteVm { vm: vm.cid.clone() })),
-            VmGoal::Kept if vm.is_none_or(|vm| !vm.ready) => actions.push(ActionKind::CreateVm),
-            VmGoal::WithSpare if spare.is_none_or(|vm| !vm.ready) => actions.push(ActionKind::CreateSpareVm),
-            VmGoal::Swapped => {
-                let from = vm.filter(|_| spare.is_some());
-                actions.extend(from.map(|vm| ActionKind::SwapVm { from: vm.cid.clone() }));
-            }
-            _ => {}
-        }
-        if self.vm == VmGoal::Kept {
-            self.plan_disks(model, &mut actions);
-        }
-        if self.names_change {
-            actions.push(ActionKind::SetMetadata);
-        }
-        if self.runs == Some(true) {
-            actions.push(ActionKind::Start);
-        }
-        actions
-    }
-
-    fn plan_disks(&self, model: &Model, actions: &mut Vec<ActionKind>) {
-        let vm = model.vm_of(INSTANCE, false).map(|vm| &vm.cid);
-        let kept = self.disk.as_ref().and_then(|wanted| {
-            let named = || model.disks.iter().filter(|disk| disk.name == wanted.name);
-            named().find(|disk| disk.active).or_else(|| named().find(|disk| disk.size == wanted.size))
-        });
-        for disk in model.disks.iter().filter(|disk| kept.is_none_or(|kept| kept.cid != disk.cid)) {
-            if disk.vm.is_some() && disk.vm.as_ref() == vm {
-                actions.push(ActionKind::DetachDisk { disk: disk.cid.clone() });
-            }
-            actions.push(ActionKind::OrphanDisk { disk: disk.cid.clone() });
-        }
-        let Some(wanted) = &self.disk else { return };
-        let name = wanted.name.clone();
-        let Some(disk) = kept else {
-            actions.push(ActionKind::CreateDisk { name: name.clone(), size: wanted.size });
-            actions.push(ActionKind::AttachDisk { disk: None, name });
-            return;
-        };
-        let (cid, from, to) = (disk.cid.clone(), disk.size, wanted.size);
-        if !disk.mounted || disk.vm.as_ref() != vm {
-            actions.push(ActionKind::AttachDisk { disk: Some(cid.clone()), name: name.clone() });
-        }
-        match from.cmp(&to) {
-            std::cmp::Ordering::Equal => {}
-            std::cmp::Ordering::Less => actions.push(ActionKind::ResizeDisk { disk: cid, name, from, to }),
-            std::cmp::Ordering::Greater => actions.push(ActionKind::MigrateDisk { disk: cid, name, from, to }),
-        }
-    }
-}
-
-fn created(cid: &str, spare: bool) -> Fact {
-    Fact::VmCreated { vm: Box::new(new_vm_record(vm_cid(cid), INSTANCE, spare)) }
-}
-
 /// A world with our records of it.
 #[derive(Debug)]
 struct Run<'s> {
@@ -287,6 +71,8 @@ struct Run<'s> {
     way: WayToWorld,
     ledger: MemoryLedger,
     faults: Faults,
+    /// The files that are sent to agents and fetched from them, where there are any.
+    files: Option<tempfile::TempDir>,
 }
 
 /// What there is in the end, without names that a cloud gives.
@@ -298,6 +84,8 @@ struct Outcome {
     disks: Vec<DiskOutcome>,
     /// What is on disks that belong to nobody.
     orphaned_data: BTreeSet<&'static str>,
+    /// What the compiled package has.
+    compiled: Option<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -352,7 +140,8 @@ impl<'s> Run<'s> {
 
     fn of(scene: &'s Scene, world: World, model: Model) -> Self {
         let faults = Faults::default();
-        Self { scene, way: WayToWorld::new(world, faults.clone()), ledger: MemoryLedger::new(model), faults }
+        let files = scene.compiles.then(|| tempfile::tempdir().unwrap());
+        Self { scene, way: WayToWorld::new(world, faults.clone()), ledger: MemoryLedger::new(model), faults, files }
     }
 
     fn faulty_ledger(&self) -> FaultyLedger {
@@ -405,6 +194,40 @@ impl<'s> Run<'s> {
         for action in self.scene.plan(&self.ledger.model()) {
             work.act(&action).await?;
         }
+        if self.scene.compiles {
+            self.compile(work.vm.unwrap()).await?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        Some(self.files.as_ref()?.path().join(name))
+    }
+
+    async fn compile(&self, vm: VmRecord) -> Result<(), OperationError> {
+        let file = |name: &str| self.file(name).unwrap();
+        for (name, content) in [("source", SOURCE), ("needed", NEEDED)] {
+            std::fs::write(file(name), content).unwrap();
+        }
+        let needed = Dependency {
+            name: "lib".into(),
+            version: "1".into(),
+            digest: "sha1-of-lib".into(),
+            blob: "blob-of-lib".into(),
+            path: file("needed"),
+        };
+        let compilation = CompilePackage {
+            context: self.context(),
+            vm,
+            name: "app".into(),
+            version: "2".into(),
+            source: ("sha1-of-app".into(), file("source")),
+            dependencies: vec![needed],
+            into: file("compiled"),
+            compiled: None,
+        };
+        let digest = compilation.run().await?;
+        assert_eq!(digest, COMPILED_SHA1);
         Ok(())
     }
 
@@ -472,7 +295,7 @@ impl<'s> Run<'s> {
 
     fn outcome(&self) -> Outcome {
         let (model, world) = (self.ledger.model().sorted(), self.way.world().clone());
-        let vm = |vm: &windlass_planning::records::VmRecord| {
+        let vm = |vm: &VmRecord| {
             let machine = &world.vms[&vm.cid];
             (vm.spare, vm.ready, machine.is_off, machine.jobs_run)
         };
@@ -495,6 +318,7 @@ impl<'s> Run<'s> {
             orphaned_vms: model.orphaned_vms.len(),
             disks: model.disks.iter().map(disk).collect(),
             orphaned_data: orphaned_data.collect(),
+            compiled: self.file("compiled").and_then(|path| std::fs::read_to_string(path).ok()),
         }
     }
 
@@ -601,4 +425,21 @@ pub(crate) async fn killed_at_each_call(scene: &Scene) {
             run.check_next_run(&expected, &when).await;
         }
     }
+}
+
+/// A new operation without them would be one that nobody knows to survive anything.
+#[test]
+fn every_operation_has_its_fault_tests() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/steps");
+    let mut operations = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_code = path.extension().is_some_and(|kind| kind == "rs") && !path.ends_with("tests.rs");
+        let text = if is_code { std::fs::read_to_string(&path).unwrap() } else { continue };
+        if text.contains("impl Operation for") {
+            assert!(text.contains("fault_tests!("), "{} has no fault_tests!", path.display());
+            operations += 1;
+        }
+    }
+    assert!(operations >= 13, "{operations}");
 }
