@@ -17,3 +17,6 @@ pub mod problems;
 pub mod records;
 pub mod software;
 pub mod spec;
+
+#[cfg(test)]
+mod rooms_tests;

@@ -5,7 +5,9 @@ use windlass_contract::{
     AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
 };
 
+pub use crate::software::CompilationKey;
 use crate::spec::InstanceSpec;
+pub use crate::spec::StemcellOfVm;
 
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,17 +112,6 @@ pub struct AgentCertificate {
     pub expires_at: i64,
     /// What stands for all CAs that the agent takes directors' certificates from.
     pub trusts: String,
-}
-
-/// The stemcell that a VM was made from. Later calls send this version, whatever is uploaded meanwhile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StemcellOfVm {
-    /// Name.
-    pub name: String,
-    /// Version.
-    pub version: String,
-    /// What its agent can do.
-    pub api_version: Option<ApiVersion>,
 }
 
 /// A persistent disk as the director knows it.
@@ -252,21 +243,6 @@ pub struct CompiledPackage {
     pub sha1: String,
     /// The file that its archive is in.
     pub blob: String,
-}
-
-/// What makes one compilation of a package differ from another.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct CompilationKey {
-    pub release: String,
-    pub package: String,
-    /// The version of the package, which is its fingerprint.
-    pub version: String,
-    /// The operating system of the stemcell.
-    pub os: String,
-    /// The version of the stemcell.
-    pub stemcell: String,
-    /// What it was compiled with, as BOSH writes it.
-    pub dependency_key: String,
 }
 
 impl CompiledPackage {

@@ -8,8 +8,6 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use windlass_contract::Networks;
 
-use crate::records::CompilationKey;
-
 /// The jobs of a group, and their packages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Software {
@@ -44,6 +42,21 @@ pub struct PackageOfGroup {
     pub dependency_key: String,
     /// Whether a job names it. Agents get no others, unless they compile.
     pub is_direct: bool,
+}
+
+/// What makes one compilation of a package differ from another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CompilationKey {
+    pub release: String,
+    pub package: String,
+    /// The version of the package, which is its fingerprint.
+    pub version: String,
+    /// The operating system of the stemcell.
+    pub os: String,
+    /// The version of the stemcell.
+    pub stemcell: String,
+    /// What it was compiled with, as BOSH writes it.
+    pub dependency_key: String,
 }
 
 /// What runs on one instance.

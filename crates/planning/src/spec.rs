@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::network::NetworkKind;
-use windlass_contract::{Networks, Object, StemcellCid};
+use windlass_contract::{ApiVersion, Networks, Object, StemcellCid};
 
-use crate::records::StemcellOfVm;
 use crate::software::SoftwareOfInstance;
 
 /// What an instance should be, completely.
@@ -34,6 +33,17 @@ pub struct InstanceSpec {
     /// The jobs that run on it; none where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<SoftwareOfInstance>,
+}
+
+/// The stemcell that a VM was made from. Later calls send this version, whatever is uploaded meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StemcellOfVm {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// What its agent can do.
+    pub api_version: Option<ApiVersion>,
 }
 
 /// What a disk should be.
