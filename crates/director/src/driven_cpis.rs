@@ -20,7 +20,7 @@ fn installed(kind: &str) -> String {
 
 /// Makes CPIs ready to be called.
 #[derive(Debug)]
-pub struct Drivers {
+pub(crate) struct Drivers {
     /// Our own executable.
     pub own_cpi: CpiCommand,
     /// What the operator set.
@@ -37,7 +37,7 @@ pub struct Drivers {
 
 impl Drivers {
     /// Drives the CPIs of these cpi configs from now on.
-    pub fn configure(&self, clouds: &Clouds, configs: &[ConfigRecord]) -> Result<(), BuiltInError> {
+    pub(crate) fn configure(&self, clouds: &Clouds, configs: &[ConfigRecord]) -> Result<(), BuiltInError> {
         let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
         let ids: Vec<i64> = configs.iter().map(|config| config.id).collect();
         if *driven == ids {
@@ -51,12 +51,12 @@ impl Drivers {
     }
 
     /// The CPI that serves everything while there is no cpi config.
-    pub fn default_cpi(&self) -> Result<DrivenCpi, BuiltInError> {
+    pub(crate) fn default_cpi(&self) -> Result<DrivenCpi, BuiltInError> {
         self.driven(vec![String::new()], &self.settings.cpi, Object::new())
     }
 
     /// The CPIs of a cpi config.
-    pub fn configured(&self, config: &CpiConfig) -> Result<Vec<DrivenCpi>, BuiltInError> {
+    pub(crate) fn configured(&self, config: &CpiConfig) -> Result<Vec<DrivenCpi>, BuiltInError> {
         config.cpis.iter().map(|entry| self.of_entry(entry)).collect()
     }
 

@@ -57,33 +57,33 @@ use windlass_operations::clouds::Clouds;
 
 /// A director: everything that tasks and the API work with.
 #[derive(Debug)]
-pub struct Director {
+pub(crate) struct Director {
     /// For people and for the clouds.
-    pub name: String,
+    pub(crate) name: String,
     /// Made at the first start.
-    pub uuid: String,
+    pub(crate) uuid: String,
     /// Who may use it.
-    pub users: Users,
+    pub(crate) users: Users,
     /// The records.
-    pub store: Store,
+    pub(crate) store: Store,
     /// The clouds.
-    pub clouds: Clouds,
+    pub(crate) clouds: Clouds,
     /// Makes the CPIs of cpi configs ready; none where nothing but the default is driven.
-    pub drivers: Option<Drivers>,
+    pub(crate) drivers: Option<Drivers>,
     /// The agents.
-    pub agents: Arc<Agents>,
+    pub(crate) agents: Arc<Agents>,
     /// Where everything is.
-    pub folders: StateDir,
+    pub(crate) folders: StateDir,
     /// Who carries out tasks.
-    pub workers: Workers,
+    pub(crate) workers: Workers,
     /// What the operator set.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// How instances were when they were last asked.
-    pub health: HealthRecord,
+    pub(crate) health: HealthRecord,
     /// What is counted.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// How much is done at once.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// The jobs of uploaded releases.
     pub(crate) library: Arc<Library>,
     /// Held while files of releases are put on record, or removed because they are not.
@@ -92,7 +92,7 @@ pub struct Director {
 
 impl Director {
     /// Drives the CPIs of the current cpi configs from now on.
-    pub async fn refresh_clouds(&self) -> Result<(), RefreshError> {
+    pub(crate) async fn refresh_clouds(&self) -> Result<(), RefreshError> {
         let Some(drivers) = &self.drivers else { return Ok(()) };
         Ok(drivers.configure(&self.clouds, &self.store.current_configs("cpi").await?)?)
     }

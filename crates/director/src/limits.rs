@@ -26,7 +26,7 @@ pub(crate) const TASKS_OF_A_USER: i64 = 500;
 
 /// The places that requests wait for.
 #[derive(Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     documents: Semaphore,
     lists: Semaphore,
     /// By user. Only those who showed the right password have an entry.

@@ -14,7 +14,7 @@ use crate::store::Counts;
 
 /// The counters of a director.
 #[derive(Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<(&'static str, u16), Timing>>,
     calls: Mutex<BTreeMap<Call, Timing>>,
     rounds: AtomicU64,
@@ -43,24 +43,24 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "HEAD"];
 
 impl Metrics {
     /// A request was answered.
-    pub fn answered(&self, method: &str, status: u16, took: Duration) {
+    pub(crate) fn answered(&self, method: &str, status: u16, took: Duration) {
         let method = METHODS.into_iter().find(|known| *known == method).unwrap_or("other");
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests.entry((method, status)).or_default().add(took);
     }
 
     /// The resurrector asked all agents once more.
-    pub fn round_done(&self) {
+    pub(crate) fn round_done(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Measures the calls of a CPI.
-    pub fn meter(self: &Arc<Self>, cpi: &str) -> Arc<dyn CallMeter> {
+    pub(crate) fn meter(self: &Arc<Self>, cpi: &str) -> Arc<dyn CallMeter> {
         Arc::new(Meter { metrics: self.clone(), cpi: cpi.to_owned() })
     }
 
     /// In the text format of Prometheus, together with what the records say.
-    pub fn text(&self, counts: &Counts, health: &BTreeMap<String, Health>) -> String {
+    pub(crate) fn text(&self, counts: &Counts, health: &BTreeMap<String, Health>) -> String {
         let mut page = Page::default();
         page.family("windlass_http_requests_seconds", "summary", "Requests to the API by method and status.");
         for ((method, status), timing) in self.requests.lock().unwrap_or_else(PoisonError::into_inner).iter() {

@@ -8,7 +8,7 @@ use windlass_durable::file;
 
 /// The folders and files of a director. The directory is private to its owner.
 #[derive(Debug, Clone)]
-pub struct StateDir {
+pub(crate) struct StateDir {
     root: PathBuf,
     /// The name of this run's folder of temporary files.
     run: String,
@@ -16,7 +16,7 @@ pub struct StateDir {
 
 impl StateDir {
     /// Makes the directory if it is not there.
-    pub fn open(root: &Path) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
         file::create_private_dir(root)?;
         let dir = Self { root: root.canonicalize()?, run: uuid::Uuid::new_v4().simple().to_string() };
         must_be_ours(&dir.root)?;
@@ -28,37 +28,37 @@ impl StateDir {
     }
 
     /// Held by the director that uses the directory.
-    pub fn lock(&self) -> PathBuf {
+    pub(crate) fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
 
     /// The embedded database.
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.root.join("director.db")
     }
 
     /// Outputs of tasks.
-    pub fn tasks(&self) -> PathBuf {
+    pub(crate) fn tasks(&self) -> PathBuf {
         self.root.join("tasks")
     }
 
     /// What tasks made for operators to fetch, such as logs.
-    pub fn blobs(&self) -> PathBuf {
+    pub(crate) fn blobs(&self) -> PathBuf {
         self.root.join("blobs")
     }
 
     /// The archives of releases: jobs and packages.
-    pub fn releases(&self) -> PathBuf {
+    pub(crate) fn releases(&self) -> PathBuf {
         self.root.join("releases")
     }
 
     /// Uploads and unpacked archives of this run.
-    pub fn temporary(&self) -> PathBuf {
+    pub(crate) fn temporary(&self) -> PathBuf {
         self.root.join("tmp").join(&self.run)
     }
 
     /// Uploads and unpacked archives of earlier runs.
-    pub fn left_over(&self) -> io::Result<Vec<PathBuf>> {
+    pub(crate) fn left_over(&self) -> io::Result<Vec<PathBuf>> {
         let ours = self.temporary();
         let entries = std::fs::read_dir(self.root.join("tmp"))?.map(|entry| Ok(entry?.path()));
         let entries: io::Result<Vec<PathBuf>> = entries.collect();
@@ -66,32 +66,32 @@ impl StateDir {
     }
 
     /// Keys and certificates.
-    pub fn pki(&self) -> PathBuf {
+    pub(crate) fn pki(&self) -> PathBuf {
         self.root.join("pki")
     }
 
     /// The CA's certificate, for clients.
-    pub fn ca_certificate(&self) -> PathBuf {
+    pub(crate) fn ca_certificate(&self) -> PathBuf {
         self.root.join("ca.pem")
     }
 
     /// How to connect, for a shell.
-    pub fn env_sh(&self) -> PathBuf {
+    pub(crate) fn env_sh(&self) -> PathBuf {
         self.root.join("env.sh")
     }
 
     /// The configuration of a CPI that is built in.
-    pub fn cpi_config(&self, plugin: &str) -> PathBuf {
+    pub(crate) fn cpi_config(&self, plugin: &str) -> PathBuf {
         self.root.join("cpi").join(format!("{plugin}.json"))
     }
 
     /// The state of a simulated cloud.
-    pub fn simulated_cloud(&self) -> PathBuf {
+    pub(crate) fn simulated_cloud(&self) -> PathBuf {
         self.root.join("sim")
     }
 
     /// The state of the embedded cloud.
-    pub fn cloud(&self) -> PathBuf {
+    pub(crate) fn cloud(&self) -> PathBuf {
         self.root.join("cloud")
     }
 }

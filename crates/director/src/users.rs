@@ -32,24 +32,24 @@ pub struct Account {
 
 /// Everybody who may use the director.
 #[derive(Debug, Clone)]
-pub struct Users {
+pub(crate) struct Users {
     admin: Credentials,
     others: Vec<Account>,
 }
 
 impl Users {
     /// The admin whose credentials `env.sh` has, and others.
-    pub fn new(admin: Credentials, others: Vec<Account>) -> Self {
+    pub(crate) fn new(admin: Credentials, others: Vec<Account>) -> Self {
         Self { admin, others }
     }
 
     /// Whose credentials `env.sh` has.
-    pub fn admin(&self) -> &Credentials {
+    pub(crate) fn admin(&self) -> &Credentials {
         &self.admin
     }
 
     /// What a user may do who shows this name and password; nothing if they are wrong.
-    pub fn role_of(&self, name: &str, password: &str) -> Option<Role> {
+    pub(crate) fn role_of(&self, name: &str, password: &str) -> Option<Role> {
         if name.is_empty() || password.is_empty() {
             return None;
         }

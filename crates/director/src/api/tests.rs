@@ -377,7 +377,7 @@ async fn looks_do_not_stand_in_the_way_of_work() {
     assert_eq!(format!("/tasks/{}", claimed.record.id), work);
     assert!(bench.director.store.claim_task::<Job>("me", Lane::Work).await.unwrap().is_none());
     let claimed = bench.director.store.claim_task::<Job>("me", Lane::LookUps).await.unwrap().unwrap();
-    assert_eq!(claimed.record.kind, "vms");
+    assert_eq!(claimed.job.unwrap().kind(), "vms");
 }
 
 #[tokio::test]

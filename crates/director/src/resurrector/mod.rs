@@ -34,7 +34,7 @@ const AT_ONCE: usize = 128;
 
 /// How the instances of a deployment are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Health {
+pub(crate) struct Health {
     /// So many answer.
     pub healthy: usize,
     /// So many do not, or have no VM.
@@ -43,11 +43,11 @@ pub struct Health {
 
 /// What the latest round found, by deployment.
 #[derive(Debug, Default)]
-pub struct HealthRecord(Mutex<BTreeMap<String, Health>>);
+pub(crate) struct HealthRecord(Mutex<BTreeMap<String, Health>>);
 
 impl HealthRecord {
     /// Of all deployments.
-    pub fn all(&self) -> BTreeMap<String, Health> {
+    pub(crate) fn all(&self) -> BTreeMap<String, Health> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

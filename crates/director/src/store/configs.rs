@@ -9,7 +9,7 @@ use super::{Store, StoreError};
 
 /// What became of a config that was to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AddConfig {
+pub(crate) enum AddConfig {
     /// This is the current version: the one just added, or one that says the same.
     Current(ConfigRecord),
     /// Another version is the current one than the one that was expected; nothing was added.
@@ -32,7 +32,7 @@ fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
 impl Store {
     /// The newest versions of each type and name, so many at most, that are not deleted: by type, then `default` first, then by
     /// name, newest first.
-    pub async fn configs(
+    pub(crate) async fn configs(
         &self,
         kind: Option<&str>,
         name: Option<&str>,
@@ -53,7 +53,7 @@ impl Store {
     }
 
     /// The current version of each name of a type.
-    pub async fn current_configs(&self, kind: &str) -> Result<Vec<ConfigRecord>, StoreError> {
+    pub(crate) async fn current_configs(&self, kind: &str) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT * FROM configs WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name)
              ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name",
@@ -64,14 +64,8 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// The ids of the current versions of a type, without what they say.
-    pub async fn current_config_ids(&self, kind: &str) -> Result<Vec<i64>, StoreError> {
-        let ids = sqlx::query_scalar("SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name");
-        Ok(ids.bind(kind).fetch_all(self.database.pool()).await?)
-    }
-
     /// The current version of a type and name.
-    pub async fn current_config(&self, kind: &str, name: &str) -> Result<Option<ConfigRecord>, StoreError> {
+    pub(crate) async fn current_config(&self, kind: &str, name: &str) -> Result<Option<ConfigRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
                 .bind(kind)
@@ -82,14 +76,14 @@ impl Store {
     }
 
     /// A version by its id.
-    pub async fn config(&self, id: i64) -> Result<Option<ConfigRecord>, StoreError> {
+    pub(crate) async fn config(&self, id: i64) -> Result<Option<ConfigRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM configs WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
         row.as_ref().map(read).transpose()
     }
 
     /// Whether a version is the current one of its type and name.
-    pub async fn is_current(&self, config: &ConfigRecord) -> Result<bool, StoreError> {
+    pub(crate) async fn is_current(&self, config: &ConfigRecord) -> Result<bool, StoreError> {
         let newest: Option<i64> =
             sqlx::query_scalar("SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 AND name = $2")
                 .bind(config.kind.as_str())
@@ -100,7 +94,7 @@ impl Store {
     }
 
     /// Adds a version, unless the current one has the same content, or is not the one that was expected (0 for none).
-    pub async fn add_config(
+    pub(crate) async fn add_config(
         &self,
         kind: &str,
         name: &str,
@@ -136,7 +130,7 @@ impl Store {
     }
 
     /// Deletes all versions of a type and name; says whether there were any. Deployments keep those that they use.
-    pub async fn delete_configs(&self, kind: &str, name: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn delete_configs(&self, kind: &str, name: &str) -> Result<bool, StoreError> {
         let deleted = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND type = $1 AND name = $2")
             .bind(kind)
             .bind(name)
@@ -146,7 +140,7 @@ impl Store {
     }
 
     /// Forgets all but the newest versions of each type and name, and those that deployments use.
-    pub async fn forget_configs(&self, keep: i64) -> Result<(), StoreError> {
+    pub(crate) async fn forget_configs(&self, keep: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query(
             "DELETE FROM configs WHERE id IN (
@@ -161,7 +155,7 @@ impl Store {
     }
 
     /// Deletes one version; says whether it was there.
-    pub async fn delete_config(&self, id: i64) -> Result<bool, StoreError> {
+    pub(crate) async fn delete_config(&self, id: i64) -> Result<bool, StoreError> {
         let deleted = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND id = $1")
             .bind(id)
             .execute(self.database.pool())

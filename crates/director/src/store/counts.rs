@@ -9,7 +9,7 @@ use super::{Store, StoreError};
 
 /// How much there is of everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Tasks by state.
     pub tasks: BTreeMap<String, i64>,
     /// Deployments.
@@ -28,7 +28,7 @@ pub struct Counts {
 
 impl Store {
     /// Counts everything.
-    pub async fn counts(&self) -> Result<Counts, StoreError> {
+    pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let pool = self.database.pool();
         let rows = sqlx::query("SELECT state, COUNT(*) AS number FROM tasks GROUP BY state").fetch_all(pool).await?;
         let mut counts = Counts::default();
@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// Whether the database takes what is written: one that is full still answers.
-    pub async fn try_writing(&self) -> Result<(), StoreError> {
+    pub(crate) async fn try_writing(&self) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
         sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
             .bind("health_written_at")

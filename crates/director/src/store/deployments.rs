@@ -7,7 +7,7 @@ use super::{Store, StoreError};
 
 /// A deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeploymentRecord {
+pub(crate) struct DeploymentRecord {
     /// Unique.
     pub name: String,
     /// The text of the last deploy that succeeded.
@@ -18,7 +18,7 @@ pub(super) const DEPLOYMENT: &str = "SELECT name, manifest FROM deployments WHER
 
 impl Store {
     /// All deployments by name.
-    pub async fn deployments(&self) -> Result<Vec<DeploymentRecord>, StoreError> {
+    pub(crate) async fn deployments(&self) -> Result<Vec<DeploymentRecord>, StoreError> {
         let rows =
             sqlx::query("SELECT name, manifest FROM deployments ORDER BY name").fetch_all(self.database.pool()).await?;
         rows.iter()
@@ -27,14 +27,14 @@ impl Store {
     }
 
     /// One deployment.
-    pub async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {
+    pub(crate) async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {
         let row = sqlx::query(DEPLOYMENT).bind(name).fetch_optional(self.database.pool()).await?;
         row.map(|row| Ok(DeploymentRecord { name: row.try_get("name")?, manifest: row.try_get("manifest")? }))
             .transpose()
     }
 
     /// Makes a deployment, if there is none of that name.
-    pub async fn add_deployment(&self, name: &str) -> Result<(), StoreError> {
+    pub(crate) async fn add_deployment(&self, name: &str) -> Result<(), StoreError> {
         sqlx::query("INSERT INTO deployments (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
             .bind(name)
             .bind(clock::now())
@@ -44,7 +44,12 @@ impl Store {
     }
 
     /// Notes what a successful deploy used.
-    pub async fn finish_deployment(&self, name: &str, manifest: &str, configs: &[i64]) -> Result<(), StoreError> {
+    pub(crate) async fn finish_deployment(
+        &self,
+        name: &str,
+        manifest: &str,
+        configs: &[i64],
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query("UPDATE deployments SET manifest = $1 WHERE name = $2")
             .bind(manifest)
@@ -66,7 +71,7 @@ impl Store {
     }
 
     /// The configs that the last successful deploy used.
-    pub async fn configs_of(&self, deployment: &str) -> Result<Vec<i64>, StoreError> {
+    pub(crate) async fn configs_of(&self, deployment: &str) -> Result<Vec<i64>, StoreError> {
         Ok(sqlx::query_scalar("SELECT config FROM deployment_configs WHERE deployment = $1 ORDER BY config")
             .bind(deployment)
             .fetch_all(self.database.pool())
@@ -74,7 +79,7 @@ impl Store {
     }
 
     /// Removes a deployment that has no instances any more.
-    pub async fn remove_deployment(&self, name: &str) -> Result<(), StoreError> {
+    pub(crate) async fn remove_deployment(&self, name: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",

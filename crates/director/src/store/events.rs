@@ -20,7 +20,7 @@ const MOST: i64 = 200;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EventRecord {
+pub(crate) struct EventRecord {
     /// Counts up.
     pub id: i64,
     /// The event whose end this is.
@@ -33,7 +33,7 @@ pub struct EventRecord {
 
 /// Something that happens.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Event {
+pub(crate) struct Event {
     /// Who did it.
     pub user: String,
     /// Such as `create`.
@@ -56,7 +56,7 @@ pub struct Event {
 
 impl Event {
     /// A user does something.
-    pub fn new(user: &str, action: &str, object_type: &str, object_name: Option<&str>) -> Self {
+    pub(crate) fn new(user: &str, action: &str, object_type: &str, object_name: Option<&str>) -> Self {
         Self {
             user: user.to_owned(),
             action: action.to_owned(),
@@ -67,7 +67,7 @@ impl Event {
     }
 
     /// The director starts.
-    pub fn director_starts(name: &str) -> Self {
+    pub(crate) fn director_starts(name: &str) -> Self {
         let mut event = Self::new(DIRECTOR, "start", "director", Some(name));
         event.context.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
         event
@@ -76,7 +76,7 @@ impl Event {
 
 /// Which events; those fields that are empty say nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventFilter {
+pub(crate) struct EventFilter {
     /// Older than this one.
     pub before_id: Option<i64>,
     /// Before this second.
@@ -126,7 +126,7 @@ pub(super) const END_EVENTS_OF: &str =
 
 impl Store {
     /// Notes that something happens, and gives its id.
-    pub async fn add_event(&self, event: &Event) -> Result<i64, StoreError> {
+    pub(crate) async fn add_event(&self, event: &Event) -> Result<i64, StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
         let row = sqlx::query(
             "INSERT INTO events (happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
@@ -149,7 +149,7 @@ impl Store {
     }
 
     /// Notes that a task does something to an instance.
-    pub async fn begin_instance_event(
+    pub(crate) async fn begin_instance_event(
         &self,
         task: i64,
         action: &str,
@@ -170,7 +170,7 @@ impl Store {
     }
 
     /// Notes how something ended.
-    pub async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
         ends(&mut transaction, beginning, error).await?;
         Ok(transaction.commit().await?)
@@ -178,14 +178,14 @@ impl Store {
 
     /// Notes that what a task had begun ended with it, for want of any other end. What was done in clouds is not among it: that
     /// ends with its intents.
-    pub async fn end_events_of(&self, task: i64, error: &str) -> Result<(), StoreError> {
+    pub(crate) async fn end_events_of(&self, task: i64, error: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
         sqlx::query(END_EVENTS_OF).bind(task).bind(clock::now()).bind(error).execute(transaction.connection()).await?;
         Ok(transaction.commit().await?)
     }
 
     /// Forgets all but the newest.
-    pub async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
+    pub(crate) async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - $1")
             .bind(keep)
             .execute(self.database.pool())
@@ -194,14 +194,14 @@ impl Store {
     }
 
     /// One event.
-    pub async fn event(&self, id: i64) -> Result<Option<EventRecord>, StoreError> {
+    pub(crate) async fn event(&self, id: i64) -> Result<Option<EventRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM events WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
         row.as_ref().map(read).transpose()
     }
 
     /// Events that pass a filter, newest first.
-    pub async fn events(&self, filter: &EventFilter) -> Result<Vec<EventRecord>, StoreError> {
+    pub(crate) async fn events(&self, filter: &EventFilter) -> Result<Vec<EventRecord>, StoreError> {
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let rows = sqlx::query(
             "SELECT * FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)

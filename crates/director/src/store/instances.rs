@@ -62,14 +62,14 @@ fn taken(error: sqlx::Error, address: IpAddr) -> StoreError {
 
 impl Store {
     /// One instance.
-    pub async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
+    pub(crate) async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM instances WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
         row.as_ref().map(read).transpose()
     }
 
     /// The instances of a deployment, by group and index.
-    pub async fn instances(&self, deployment: &str) -> Result<Vec<InstanceRecord>, StoreError> {
+    pub(crate) async fn instances(&self, deployment: &str) -> Result<Vec<InstanceRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM instances WHERE deployment = $1 ORDER BY instance_group, position")
             .bind(deployment)
             .fetch_all(self.database.pool())
@@ -79,7 +79,7 @@ impl Store {
 
     /// Every address in use, and the `deployment/group/uuid` or the orphaned VM that holds it. A VM holds its addresses until
     /// it is gone, whatever its instance is being brought to.
-    pub async fn addresses(&self) -> Result<BTreeMap<IpAddr, String>, StoreError> {
+    pub(crate) async fn addresses(&self) -> Result<BTreeMap<IpAddr, String>, StoreError> {
         let mut holders = BTreeMap::new();
         let reserved = sqlx::query(
             "SELECT a.address, i.deployment, i.instance_group, i.id FROM addresses a JOIN instances i ON i.id = a.instance",
@@ -114,13 +114,17 @@ impl Store {
 
     /// How often instances were brought to something, in all deployments. The ids of new instances are made from it, so
     /// that the plan that was shown and the one that is carried out name the same instances.
-    pub async fn generation(&self) -> Result<String, StoreError> {
+    pub(crate) async fn generation(&self) -> Result<String, StoreError> {
         self.attribute(GENERATION, || "0".to_owned()).await
     }
 
     /// Notes what instances are being brought to, and reserves their addresses. All or nothing, so that two deployments
     /// never get the same address.
-    pub async fn begin_instances(&self, instances: &[InstanceRecord], software: &[Software]) -> Result<(), StoreError> {
+    pub(crate) async fn begin_instances(
+        &self,
+        instances: &[InstanceRecord],
+        software: &[Software],
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         super::software::keep(&mut transaction, software).await?;
         for instance in instances {
@@ -171,7 +175,7 @@ impl Store {
     }
 
     /// Notes what the operator wants of an instance, which is to be brought there now.
-    pub async fn begin_state(&self, id: &str, state: InstanceState) -> Result<(), StoreError> {
+    pub(crate) async fn begin_state(&self, id: &str, state: InstanceState) -> Result<(), StoreError> {
         sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2")
             .bind(state.as_str())
             .bind(id)
@@ -181,7 +185,7 @@ impl Store {
     }
 
     /// The templates of an instance's jobs gave something else than planned, because its VM has addresses that nobody planned.
-    pub async fn note_configuration(&self, id: &str, hash: &str) -> Result<(), StoreError> {
+    pub(crate) async fn note_configuration(&self, id: &str, hash: &str) -> Result<(), StoreError> {
         let Some(mut record) = self.instance(id).await? else { return Ok(()) };
         let Some(software) = record.spec.as_mut().and_then(|spec| spec.software.as_mut()) else { return Ok(()) };
         if software.configuration_hash == hash {
@@ -197,7 +201,7 @@ impl Store {
     }
 
     /// The instance got where it was being brought to.
-    pub async fn finish_instance(&self, id: &str) -> Result<(), StoreError> {
+    pub(crate) async fn finish_instance(&self, id: &str) -> Result<(), StoreError> {
         // One that is forgotten to be there is brought there again, with nothing to do.
         let mut transaction = self.database.begin_unflushed().await?;
         sqlx::query("UPDATE instances SET converged = 1 WHERE id = $1")

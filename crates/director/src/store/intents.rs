@@ -33,7 +33,7 @@ pub(super) async fn remove(transaction: &mut Transaction, id: &RequestId) -> Res
 
 /// A change in a cloud that was begun, and of which nothing else is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnreadableIntent {
+pub(crate) struct UnreadableIntent {
     /// The id of the request.
     pub id: String,
     /// The CPI's name.
@@ -106,7 +106,7 @@ impl Store {
 
     /// Changes that another version of the director began, or whose records are damaged. They stay on record: the cloud may
     /// hold what they made.
-    pub async fn unreadable_intents(&self) -> Result<Vec<UnreadableIntent>, StoreError> {
+    pub(crate) async fn unreadable_intents(&self) -> Result<Vec<UnreadableIntent>, StoreError> {
         let mut unreadable = Vec::new();
         for row in self.intent_rows().await? {
             if let Err(error) = read(&row) {

@@ -7,7 +7,7 @@ use super::{Store, StoreError};
 
 /// Cids on record, whoever they belong to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Known {
+pub(crate) struct Known {
     /// Of instances, and those that others took the places of.
     pub vms: Vec<String>,
     /// Of instances, and orphaned ones.
@@ -20,7 +20,7 @@ pub struct Known {
 
 impl Store {
     /// Everything that is on record.
-    pub async fn known(&self) -> Result<Known, StoreError> {
+    pub(crate) async fn known(&self) -> Result<Known, StoreError> {
         let mut known = Known::default();
         for (cids, query) in [
             (&mut known.vms, "SELECT cid FROM vms UNION SELECT cid FROM orphaned_vms ORDER BY cid"),

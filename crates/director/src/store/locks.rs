@@ -13,7 +13,7 @@ const LEASE: i64 = 60;
 
 /// A lock that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockRecord {
+pub(crate) struct LockRecord {
     /// Such as `deployment:redis`.
     pub name: String,
     /// The task that holds it.
@@ -24,7 +24,7 @@ pub struct LockRecord {
 
 /// why a lock was not got
 #[derive(Debug, thiserror::Error)]
-pub enum LockError {
+pub(crate) enum LockError {
     /// another task holds it
     #[error("task {task} holds the lock '{name}': wait for it, or cancel it")]
     Held {
@@ -40,7 +40,7 @@ pub enum LockError {
 
 impl Store {
     /// Takes a lock for a task of this director.
-    pub async fn take_lock(&self, name: &str, task: i64, owner: &str) -> Result<(), LockError> {
+    pub(crate) async fn take_lock(&self, name: &str, task: i64, owner: &str) -> Result<(), LockError> {
         let mut transaction = self.database.begin().await.map_err(StoreError::from)?;
         let taken = sqlx::query(
             "INSERT INTO locks (name, task, owner, expires_at) VALUES ($1, $2, $3, $4)
@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// Renews all locks of this director whose tasks have not ended.
-    pub async fn renew_locks(&self, owner: &str) -> Result<(), StoreError> {
+    pub(crate) async fn renew_locks(&self, owner: &str) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE locks SET expires_at = $1 WHERE owner = $2 AND EXISTS (SELECT 1 FROM tasks
                 WHERE tasks.id = locks.task AND tasks.state IN ('queued', 'processing', 'cancelling'))",
@@ -84,14 +84,14 @@ impl Store {
 
     /// Releases all locks of a task.
     #[cfg(test)]
-    pub async fn release_locks(&self, task: i64) -> Result<(), StoreError> {
+    pub(crate) async fn release_locks(&self, task: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         release(&mut transaction, task).await?;
         Ok(transaction.commit().await?)
     }
 
     /// Removes locks whose tasks have ended.
-    pub async fn forget_ended_locks(&self) -> Result<(), StoreError> {
+    pub(crate) async fn forget_ended_locks(&self) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query(
             "DELETE FROM locks WHERE NOT EXISTS (SELECT 1 FROM tasks
@@ -103,13 +103,13 @@ impl Store {
     }
 
     /// The task that a lock is on record for, whether or not it has ended.
-    pub async fn holder(&self, lock: &str) -> Result<Option<i64>, StoreError> {
+    pub(crate) async fn holder(&self, lock: &str) -> Result<Option<i64>, StoreError> {
         let holder = sqlx::query_scalar("SELECT task FROM locks WHERE name = $1").bind(lock);
         Ok(holder.fetch_optional(self.database.pool()).await?)
     }
 
     /// Removes a lock of a task.
-    pub async fn unlock(&self, lock: &str, task: i64) -> Result<(), StoreError> {
+    pub(crate) async fn unlock(&self, lock: &str, task: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         events::locks_change(&mut transaction, "release", task, Some(lock)).await?;
         sqlx::query("DELETE FROM locks WHERE name = $1 AND task = $2")
@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Locks that are held.
-    pub async fn locks(&self) -> Result<Vec<LockRecord>, StoreError> {
+    pub(crate) async fn locks(&self) -> Result<Vec<LockRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT locks.* FROM locks JOIN tasks ON tasks.id = locks.task
              WHERE tasks.state IN ('queued', 'processing', 'cancelling') ORDER BY locks.name",

@@ -55,7 +55,7 @@ const MIGRATIONS: &[Migration] = &[
 
 /// The director's records.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub(crate) struct Store {
     database: Database,
 }
 
@@ -90,7 +90,7 @@ impl StoreError {
 
 impl Store {
     /// Opens the database at `url`.
-    pub async fn open(url: &str) -> Result<Self, OpenError> {
+    pub(crate) async fn open(url: &str) -> Result<Self, OpenError> {
         Ok(Self { database: Database::open(url, MIGRATIONS).await? })
     }
 
@@ -108,12 +108,12 @@ impl Store {
     }
 
     /// Closes all connections.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.database.close().await;
     }
 
     /// An attribute of the director, made by `make` when it does not exist yet.
-    pub async fn attribute(&self, name: &str, make: impl FnOnce() -> String) -> Result<String, StoreError> {
+    pub(crate) async fn attribute(&self, name: &str, make: impl FnOnce() -> String) -> Result<String, StoreError> {
         let mut transaction = self.database.begin().await?;
         let found = sqlx::query("SELECT value FROM attributes WHERE name = $1")
             .bind(name)
@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// Puts another value in the place of an attribute's.
-    pub async fn set_attribute(&self, name: &str, value: &str) -> Result<(), StoreError> {
+    pub(crate) async fn set_attribute(&self, name: &str, value: &str) -> Result<(), StoreError> {
         sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
             .bind(name)
             .bind(value)

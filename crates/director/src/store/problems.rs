@@ -14,7 +14,7 @@ const YES: &str = "yes";
 impl Store {
     /// Puts what a scan found in the place of what earlier ones found: about the whole deployment, or only about these
     /// instances.
-    pub async fn replace_problems(
+    pub(crate) async fn replace_problems(
         &self,
         deployment: &str,
         instances: Option<&BTreeSet<String>>,
@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// Problems of a deployment that nobody dealt with yet.
-    pub async fn open_problems(&self, deployment: &str) -> Result<Vec<OpenProblem>, StoreError> {
+    pub(crate) async fn open_problems(&self, deployment: &str) -> Result<Vec<OpenProblem>, StoreError> {
         let rows = sqlx::query("SELECT id, problem FROM problems WHERE deployment = $1 ORDER BY id")
             .bind(deployment)
             .fetch_all(self.database.pool())
@@ -70,13 +70,13 @@ impl Store {
     }
 
     /// Somebody dealt with it; the next scan says whether it helped.
-    pub async fn close_problem(&self, id: i64) -> Result<(), StoreError> {
+    pub(crate) async fn close_problem(&self, id: i64) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM problems WHERE id = $1").bind(id).execute(self.database.pool()).await?;
         Ok(())
     }
 
     /// Whether nobody touches an instance from now on.
-    pub async fn set_ignored(&self, instance: &str, ignored: bool) -> Result<(), StoreError> {
+    pub(crate) async fn set_ignored(&self, instance: &str, ignored: bool) -> Result<(), StoreError> {
         sqlx::query("UPDATE instances SET ignored = $1 WHERE id = $2")
             .bind(i64::from(ignored))
             .bind(instance)
@@ -86,7 +86,7 @@ impl Store {
     }
 
     /// Whether an operator told the resurrector to wait.
-    pub async fn resurrection_is_paused(&self) -> Result<bool, StoreError> {
+    pub(crate) async fn resurrection_is_paused(&self) -> Result<bool, StoreError> {
         let paused: Option<String> = sqlx::query_scalar("SELECT value FROM attributes WHERE name = $1")
             .bind(PAUSED)
             .fetch_optional(self.database.pool())
@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// Tells the resurrector to wait, or to go on.
-    pub async fn pause_resurrection(&self, paused: bool) -> Result<(), StoreError> {
+    pub(crate) async fn pause_resurrection(&self, paused: bool) -> Result<(), StoreError> {
         self.set_attribute(PAUSED, if paused { YES } else { "no" }).await
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const LOOK_UP: &str = "vms";
 
 /// Which tasks a worker claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub(crate) enum Lane {
     /// What changes something.
     Work,
     /// What only looks.
@@ -18,7 +18,7 @@ pub enum Lane {
 
 impl Store {
     /// How many tasks of a user wait or run.
-    pub async fn unfinished_tasks_of(&self, user: &str) -> Result<i64, StoreError> {
+    pub(crate) async fn unfinished_tasks_of(&self, user: &str) -> Result<i64, StoreError> {
         let count = sqlx::query_scalar(
             "SELECT COUNT(*) FROM tasks WHERE state IN ('queued', 'processing', 'cancelling') AND username = $1",
         );
@@ -26,7 +26,7 @@ impl Store {
     }
 
     /// The task with which the same user asked for the same, if nobody works on it yet: its answer is as fresh as another's.
-    pub async fn queued_twin<J: StoredJob>(&self, task: &NewTask<J>) -> Result<Option<i64>, StoreError> {
+    pub(crate) async fn queued_twin<J: StoredJob>(&self, task: &NewTask<J>) -> Result<Option<i64>, StoreError> {
         let row = sqlx::query(
             "SELECT id FROM tasks WHERE state = 'queued' AND type = $1 AND username = $2 AND job = $3 ORDER BY id LIMIT 1",
         )

@@ -9,7 +9,7 @@ use super::{Store, StoreError, from_json, optional_json, to_json};
 
 /// A disk that belongs to no instance; its data is kept.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OrphanDisk {
+pub(crate) struct OrphanDisk {
     /// Its cid.
     pub cid: DiskCid,
     /// The CPI that made it.
@@ -30,7 +30,7 @@ pub struct OrphanDisk {
 
 /// A VM that belongs to no instance, because another one took its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OrphanedVm {
+pub(crate) struct OrphanedVm {
     /// All about it.
     pub vm: VmRecord,
     /// Where it was.
@@ -93,7 +93,7 @@ pub(super) const DISKS_OF_DEPLOYMENT: &str =
 
 impl Store {
     /// The VMs of a deployment.
-    pub async fn vms(&self, deployment: &str) -> Result<Vec<VmRecord>, StoreError> {
+    pub(crate) async fn vms(&self, deployment: &str) -> Result<Vec<VmRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT v.record, v.ready, v.spare FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
              ORDER BY v.created_at, v.cid",
@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// The VMs of an instance.
-    pub async fn vms_of(&self, instance: &str) -> Result<Vec<VmRecord>, StoreError> {
+    pub(crate) async fn vms_of(&self, instance: &str) -> Result<Vec<VmRecord>, StoreError> {
         let rows = sqlx::query("SELECT record, ready, spare FROM vms WHERE instance = $1 ORDER BY created_at, cid")
             .bind(instance)
             .fetch_all(self.database.pool())
@@ -114,7 +114,7 @@ impl Store {
     }
 
     /// The disks of an instance.
-    pub async fn disks_of(&self, instance: &str) -> Result<Vec<DiskRecord>, StoreError> {
+    pub(crate) async fn disks_of(&self, instance: &str) -> Result<Vec<DiskRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM disks WHERE instance = $1 ORDER BY created_at, cid")
             .bind(instance)
             .fetch_all(self.database.pool())
@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// VMs that belong to no instance.
-    pub async fn orphaned_vms(&self) -> Result<Vec<OrphanedVm>, StoreError> {
+    pub(crate) async fn orphaned_vms(&self) -> Result<Vec<OrphanedVm>, StoreError> {
         let rows =
             sqlx::query("SELECT * FROM orphaned_vms ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
         rows.iter()
@@ -141,7 +141,7 @@ impl Store {
     }
 
     /// A VM by its cid, with its deployment.
-    pub async fn vm(&self, cid: &VmCid) -> Result<Option<(String, VmRecord)>, StoreError> {
+    pub(crate) async fn vm(&self, cid: &VmCid) -> Result<Option<(String, VmRecord)>, StoreError> {
         let row = sqlx::query(
             "SELECT v.record, v.ready, v.spare, i.deployment FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
         )
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// A disk of an instance by its cid, with the instance's deployment.
-    pub async fn disk(&self, cid: &DiskCid) -> Result<Option<(String, DiskRecord)>, StoreError> {
+    pub(crate) async fn disk(&self, cid: &DiskCid) -> Result<Option<(String, DiskRecord)>, StoreError> {
         let row =
             sqlx::query("SELECT d.*, i.deployment FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1")
                 .bind(cid.as_str())
@@ -162,13 +162,13 @@ impl Store {
     }
 
     /// A disk that belongs to no instance.
-    pub async fn orphan_disk(&self, cid: &DiskCid) -> Result<Option<OrphanDisk>, StoreError> {
+    pub(crate) async fn orphan_disk(&self, cid: &DiskCid) -> Result<Option<OrphanDisk>, StoreError> {
         let row = sqlx::query(ORPHAN_DISK).bind(cid.as_str()).fetch_optional(self.database.pool()).await?;
         row.as_ref().map(orphan_disk).transpose()
     }
 
     /// The disks of a deployment, or of all.
-    pub async fn disks(&self, deployment: Option<&str>) -> Result<Vec<DiskRecord>, StoreError> {
+    pub(crate) async fn disks(&self, deployment: Option<&str>) -> Result<Vec<DiskRecord>, StoreError> {
         let query = match deployment {
             Some(deployment) => sqlx::query(DISKS_OF_DEPLOYMENT).bind(deployment),
             None => sqlx::query(
@@ -180,14 +180,18 @@ impl Store {
     }
 
     /// Disks that belong to no instance.
-    pub async fn orphan_disks(&self) -> Result<Vec<OrphanDisk>, StoreError> {
+    pub(crate) async fn orphan_disks(&self) -> Result<Vec<OrphanDisk>, StoreError> {
         let rows =
             sqlx::query("SELECT * FROM orphan_disks ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
         rows.iter().map(orphan_disk).collect()
     }
 
     /// Notes what the agent of a VM shows and trusts now.
-    pub async fn set_agent_certificate(&self, vm: &VmCid, certificate: &AgentCertificate) -> Result<(), StoreError> {
+    pub(crate) async fn set_agent_certificate(
+        &self,
+        vm: &VmCid,
+        certificate: &AgentCertificate,
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         let record: Option<String> = sqlx::query_scalar("SELECT record FROM vms WHERE cid = $1")
             .bind(vm.as_str())

@@ -9,7 +9,7 @@ use super::{Store, StoreError};
 
 /// A snapshot with the instance whose disk it was taken of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct InstanceSnapshot {
+pub(crate) struct InstanceSnapshot {
     /// The snapshot.
     pub snapshot: SnapshotRecord,
     /// The instance's group.
@@ -36,7 +36,7 @@ pub(super) const OF_ORPHAN: &str = "SELECT s.*, o.cpi FROM snapshots s JOIN orph
 
 impl Store {
     /// The snapshots of all disks of a deployment, by instance and age.
-    pub async fn snapshots(&self, deployment: &str) -> Result<Vec<InstanceSnapshot>, StoreError> {
+    pub(crate) async fn snapshots(&self, deployment: &str) -> Result<Vec<InstanceSnapshot>, StoreError> {
         let rows = sqlx::query(
             "SELECT s.*, d.cpi, i.instance_group, i.position, i.id AS instance FROM snapshots s
              JOIN disks d ON d.cid = s.disk JOIN instances i ON i.id = d.instance WHERE i.deployment = $1
@@ -57,7 +57,7 @@ impl Store {
     }
 
     /// The snapshots of an orphaned disk.
-    pub async fn snapshots_of_orphan(&self, disk: &DiskCid) -> Result<Vec<SnapshotRecord>, StoreError> {
+    pub(crate) async fn snapshots_of_orphan(&self, disk: &DiskCid) -> Result<Vec<SnapshotRecord>, StoreError> {
         let rows = sqlx::query(OF_ORPHAN).bind(disk.as_str()).fetch_all(self.database.pool()).await?;
         rows.iter().map(read).collect()
     }

@@ -23,7 +23,7 @@ fn read(row: &AnyRow) -> Result<StemcellRecord, StoreError> {
 
 impl Store {
     /// All stemcells, with the deployments that use them.
-    pub async fn stemcells(&self) -> Result<Vec<StemcellRecord>, StoreError> {
+    pub(crate) async fn stemcells(&self) -> Result<Vec<StemcellRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM stemcells ORDER BY name, id").fetch_all(self.database.pool()).await?;
         let mut stemcells = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let uses = sqlx::query("SELECT deployment, stemcell FROM deployment_stemcells ORDER BY deployment")
@@ -48,7 +48,7 @@ impl Store {
     }
 
     /// Notes which stemcells a deployment uses; from then on they cannot be deleted.
-    pub async fn use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+    pub(crate) async fn use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query("DELETE FROM deployment_stemcells WHERE deployment = $1")
             .bind(deployment)

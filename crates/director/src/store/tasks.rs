@@ -12,13 +12,11 @@ use super::{LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
 
 /// A task.
 #[derive(Debug, Clone)]
-pub struct TaskRecord {
+pub(crate) struct TaskRecord {
     /// Counts up.
     pub id: i64,
     /// How far it is.
     pub state: TaskState,
-    /// Such as `update_deployment`.
-    pub kind: String,
     /// Shown to people.
     pub description: String,
     /// Who asked.
@@ -36,7 +34,7 @@ pub struct TaskRecord {
 }
 
 /// What a task is to do, as far as the records care.
-pub trait StoredJob: Serialize + DeserializeOwned {
+pub(crate) trait StoredJob: Serialize + DeserializeOwned {
     /// The type, as lists of tasks filter by it.
     fn kind(&self) -> &'static str;
     /// For people, in the words that clients look for.
@@ -47,7 +45,7 @@ pub trait StoredJob: Serialize + DeserializeOwned {
 
 /// A task that is to be carried out now.
 #[derive(Debug)]
-pub struct ClaimedTask<J> {
+pub(crate) struct ClaimedTask<J> {
     pub record: TaskRecord,
     /// What to do; an error if another version of the director wrote it, or if it is damaged.
     pub job: Result<J, StoreError>,
@@ -56,7 +54,7 @@ pub struct ClaimedTask<J> {
 /// How far a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TaskState {
+pub(crate) enum TaskState {
     /// Nobody works on it yet.
     Queued,
     /// Somebody does.
@@ -73,7 +71,7 @@ pub enum TaskState {
 
 impl TaskState {
     /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::Processing => "processing",
@@ -93,7 +91,7 @@ impl TaskState {
 
 /// A task to be made.
 #[derive(Debug, Clone)]
-pub struct NewTask<J> {
+pub(crate) struct NewTask<J> {
     pub job: J,
     /// Who asks.
     pub user: String,
@@ -103,7 +101,7 @@ pub struct NewTask<J> {
 
 /// Which tasks; those fields that are empty say nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TaskFilter {
+pub(crate) struct TaskFilter {
     /// In one of these states.
     pub states: Vec<String>,
     /// Of one of these types.
@@ -120,7 +118,6 @@ fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
     Ok(TaskRecord {
         id: row.try_get("id")?,
         state: TaskState::parse(row.try_get("state")?),
-        kind: row.try_get("type")?,
         description: row.try_get("description")?,
         user: row.try_get("username")?,
         deployment: row.try_get("deployment")?,
@@ -133,7 +130,7 @@ fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
 
 impl Store {
     /// Queues a task.
-    pub async fn add_task<J: StoredJob>(&self, task: &NewTask<J>) -> Result<i64, StoreError> {
+    pub(crate) async fn add_task<J: StoredJob>(&self, task: &NewTask<J>) -> Result<i64, StoreError> {
         let mut transaction = self.database.begin().await?;
         let row = sqlx::query(
             "INSERT INTO tasks (state, type, description, username, deployment, context_id, job, created_at)
@@ -153,7 +150,7 @@ impl Store {
     }
 
     /// Claims the oldest queued task of a lane for this director.
-    pub async fn claim_task<J: StoredJob>(
+    pub(crate) async fn claim_task<J: StoredJob>(
         &self,
         owner: &str,
         lane: Lane,
@@ -179,7 +176,7 @@ impl Store {
     }
 
     /// How a task ended, and with it the end of its locks. Returns once it is written, however long the disk is full.
-    pub async fn finish_task(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
+    pub(crate) async fn finish_task(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
         insist("the end of a task", || self.write_end(id, state, result)).await
     }
 
@@ -197,7 +194,7 @@ impl Store {
     }
 
     /// Asks a task to stop; false when it ended already. One that nobody works on is cancelled at once.
-    pub async fn cancel_task(&self, id: i64) -> Result<bool, StoreError> {
+    pub(crate) async fn cancel_task(&self, id: i64) -> Result<bool, StoreError> {
         let changed = sqlx::query(
             "UPDATE tasks SET state = CASE state WHEN 'queued' THEN 'cancelled' ELSE 'cancelling' END,
                 finished_at = CASE state WHEN 'queued' THEN $2 ELSE finished_at END
@@ -212,14 +209,14 @@ impl Store {
     }
 
     /// A task.
-    pub async fn task(&self, id: i64) -> Result<Option<TaskRecord>, StoreError> {
+    pub(crate) async fn task(&self, id: i64) -> Result<Option<TaskRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM tasks WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
         row.as_ref().map(read).transpose()
     }
 
     /// Tasks that pass a filter, newest first.
-    pub async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRecord>, StoreError> {
+    pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRecord>, StoreError> {
         // Lists of words are compared as text between commas, so that one statement serves them all.
         let listed = |words: &[String]| words.iter().map(|word| format!(",{word},")).collect::<String>();
         let rows = sqlx::query(
@@ -237,7 +234,7 @@ impl Store {
     }
 
     /// Tasks that are being worked on. Asked at a director's start, when it works on none itself: an earlier run did.
-    pub async fn interrupted_tasks(&self) -> Result<Vec<TaskRecord>, StoreError> {
+    pub(crate) async fn interrupted_tasks(&self) -> Result<Vec<TaskRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM tasks WHERE state IN ('processing', 'cancelling') ORDER BY id")
             .fetch_all(self.database.pool())
             .await?;
@@ -245,14 +242,14 @@ impl Store {
     }
 
     /// What tasks are to do that have not begun; those that cannot be read are left out.
-    pub async fn queued_jobs<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
+    pub(crate) async fn queued_jobs<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
         let jobs: Vec<String> =
             sqlx::query_scalar("SELECT job FROM tasks WHERE state = 'queued'").fetch_all(self.database.pool()).await?;
         Ok(jobs.iter().filter_map(|job| from_json("tasks.job", job).ok()).collect())
     }
 
     /// Whether a task of this type, about this deployment, waits or runs.
-    pub async fn has_unfinished_task(&self, kind: &str, deployment: Option<&str>) -> Result<bool, StoreError> {
+    pub(crate) async fn has_unfinished_task(&self, kind: &str, deployment: Option<&str>) -> Result<bool, StoreError> {
         let count: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM tasks WHERE state IN ('queued', 'processing', 'cancelling') AND type = $1
                 AND ($2 = '' OR deployment = $2)",
@@ -266,7 +263,7 @@ impl Store {
 
     /// Forgets tasks that ended, but for the newest of each type and those whose plan is the newest of its deployment; gives
     /// the ids of those that are gone.
-    pub async fn forget_tasks(&self, keep: i64) -> Result<Vec<i64>, StoreError> {
+    pub(crate) async fn forget_tasks(&self, keep: i64) -> Result<Vec<i64>, StoreError> {
         let mut transaction = self.database.begin().await?;
         let old: Vec<i64> = sqlx::query_scalar(
             "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place
@@ -285,7 +282,7 @@ impl Store {
     }
 
     /// Keeps the plan that a task carries out, unless nothing is to be done: plans are most of what a database holds.
-    pub async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
+    pub(crate) async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         if plan.is_empty() {
             sqlx::query("DELETE FROM plans WHERE task = $1").bind(task).execute(transaction.connection()).await?;
@@ -304,7 +301,7 @@ impl Store {
     }
 
     /// The plans for a deployment with the tasks that carried them out, newest first.
-    pub async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, Plan)>, StoreError> {
+    pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, Plan)>, StoreError> {
         let rows = sqlx::query(
             "SELECT tasks.*, plans.plan FROM plans JOIN tasks ON tasks.id = plans.task
              WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2",
@@ -315,14 +312,5 @@ impl Store {
         .await?;
         let both = |row| Ok((read(row)?, from_json("plans.plan", &row.try_get::<String, _>("plan")?)?));
         rows.iter().map(both).collect()
-    }
-
-    /// The plan of a task.
-    pub async fn plan(&self, task: i64) -> Result<Option<Plan>, StoreError> {
-        let row = sqlx::query("SELECT plan FROM plans WHERE task = $1")
-            .bind(task)
-            .fetch_optional(self.database.pool())
-            .await?;
-        row.map(|row| from_json("plans.plan", &row.try_get::<String, _>("plan")?)).transpose()
     }
 }

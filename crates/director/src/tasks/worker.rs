@@ -24,7 +24,7 @@ const RENEW: Duration = Duration::from_secs(20);
 
 /// What the workers still had to finish when they were stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finished {
+pub(crate) enum Finished {
     /// Nothing.
     NoTask,
     /// Tasks that somebody may follow.
@@ -33,7 +33,7 @@ pub enum Finished {
 
 /// The workers of a director.
 #[derive(Debug, Default)]
-pub struct Workers {
+pub(crate) struct Workers {
     queued: Notify,
     running: Mutex<BTreeMap<i64, TaskLog>>,
     /// Tasks of an earlier run that wait for the last of their intents.
@@ -42,24 +42,24 @@ pub struct Workers {
 
 impl Workers {
     /// A task was queued.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.queued.notify_one();
     }
 
     /// Asks the worker of a task to stop at its next step.
-    pub fn cancel(&self, task: i64) {
+    pub(crate) fn cancel(&self, task: i64) {
         if let Some(log) = self.running().get(&task) {
             log.cancel();
         }
     }
 
     /// Asks the workers of all tasks to stop at their next step.
-    pub fn cancel_all(&self) {
+    pub(crate) fn cancel_all(&self) {
         self.running().values().for_each(TaskLog::cancel);
     }
 
     /// Whether somebody works on a task, or on what is left of it.
-    pub fn is_running(&self, task: i64) -> bool {
+    pub(crate) fn is_running(&self, task: i64) -> bool {
         self.running().contains_key(&task) || self.is_settling(task)
     }
 
@@ -97,7 +97,7 @@ impl Workers {
     }
 
     /// Works until `stop` resolves, then lets running tasks finish.
-    pub async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) -> Finished {
+    pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) -> Finished {
         let mut tasks = JoinSet::new();
         let mut lanes = [(Lane::Work, director.settings.workers, 0_usize), (Lane::LookUps, LOOK_UPS, 0)];
         let mut renewal = tokio::time::interval(RENEW);
