@@ -376,4 +376,19 @@ mod tests {
         drop(ledger);
         assert!(open(&path(&folder)).intents().await.unwrap().is_empty());
     }
+
+    /// Who has several environments knows which one is meant.
+    #[tokio::test]
+    async fn what_cannot_be_written_names_the_state_file() {
+        let OnFile { ledger, folder } = on_file().await;
+        let path = path(&folder).display().to_string();
+        folder.close().unwrap();
+        let child = ProcessIdentity { pid: 1, start_time: 1 };
+        for (what, result) in [
+            ("note the CPI's process", ledger.note_child(&RequestId::random(), child).await),
+            ("record a fact", ledger.record(&Fact::DiskDeleted { disk: DiskCid::new("disk-1").unwrap() }).await),
+        ] {
+            assert_eq!(result.unwrap_err().to_string(), format!("cannot {what} in the state file '{path}'"));
+        }
+    }
 }

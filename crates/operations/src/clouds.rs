@@ -1,4 +1,5 @@
-//! The only place that talks to clouds: intent first, then the call, then the fact.
+//! Every change in a cloud goes through here: intent first, then the call, then the fact. Who only asks, and changes nothing, gets
+//! the CPI by its name (`Clouds::cpi`).
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
