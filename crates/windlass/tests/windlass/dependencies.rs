@@ -113,3 +113,17 @@ fn everything_comes_from_one_registry() {
     assert_eq!(sources.len(), 1, "{sources:?}");
     assert!(sources.iter().all(|source| source.starts_with("\"registry+")), "{sources:?}");
 }
+
+/// One test that hangs must not hold up all the others; only who asks for every point of every sweep has the time.
+#[test]
+fn a_test_that_hangs_fails_unless_every_point_is_asked_for() {
+    let config = fs::read_to_string(root().join(".config/nextest.toml")).unwrap();
+    let limit = Regex::new(r#"period = "(\d+)s", terminate-after = (\d+)"#).unwrap();
+    let (usual, all) = config.split_once("[profile.all]").unwrap();
+    let number = |found: &str| found.parse::<u64>().unwrap();
+    let limits: Vec<u64> = limit.captures_iter(usual).map(|it| number(&it[1]) * number(&it[2])).collect();
+    assert!(limits.len() == 1 && (300..=900).contains(&limits[0]), "{limits:?}");
+    assert!(!all.contains("terminate-after"), "{all}");
+    let script = fs::read_to_string(root().join("bin/test")).unwrap();
+    assert!(script.contains("nextest run --profile \"$profile\"") && script.contains("profile=all"), "{script}");
+}
