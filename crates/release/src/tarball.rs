@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use windlass_archive::digest::Digest;
@@ -112,17 +112,29 @@ fn open(path: &Path) -> Result<File, ReleaseError> {
     File::open(path).map_err(|source| ReleaseError::Read { path: path.to_owned(), source })
 }
 
+/// Unlike `io::copy`, tells a damaged tarball from a disk that takes no more.
+fn copy(from: &mut impl Read, path: &Path, damaged: impl Fn(io::Error) -> ReleaseError) -> Result<(), ReleaseError> {
+    let cannot_write = |source| ReleaseError::Write { path: path.to_owned(), source };
+    let mut to = File::create_new(path).map_err(cannot_write)?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => to.write_all(&buffer[..count]).map_err(cannot_write)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(damaged(error)),
+        }
+    }
+}
+
 /// Writes the archives of a release into `folder`; returns the manifest's text, and where each archive is by its path in the
 /// tarball.
 fn lay_out(tarball: &Path, folder: &Path) -> Result<(String, BTreeMap<PathBuf, PathBuf>), ReleaseError> {
     let damaged = |source| ReleaseError::Archive("the tarball".to_owned(), source);
     let mut file = open(tarball)?;
     let start = first_bytes(&mut file).map_err(damaged)?;
-    let cannot_write = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ReleaseError::Write { path, source }
-    };
-    let limits = Limits::of_space(folder).map_err(cannot_write(folder))?;
+    let no_space = |source| ReleaseError::Write { path: folder.to_owned(), source };
+    let limits = Limits::of_space(folder).map_err(no_space)?;
     let mut text = None;
     let mut archives = BTreeMap::new();
     let reader = decompressed(&start, BufReader::with_capacity(64 * 1024, file));
@@ -140,8 +152,7 @@ fn lay_out(tarball: &Path, folder: &Path) -> Result<(String, BTreeMap<PathBuf, P
         } else if path.extension().is_some_and(|extension| extension == "tgz") && path.components().count() == 2 {
             // Numbered: their names in the tarball are those of strangers.
             let archive = folder.join(format!("{}.tgz", archives.len()));
-            let mut out = File::create_new(&archive).map_err(cannot_write(&archive))?;
-            io::copy(entry, &mut out).map_err(cannot_write(&archive))?;
+            copy(entry, &archive, damaged)?;
             archives.insert(path, archive);
         }
         Ok(())

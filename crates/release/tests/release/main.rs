@@ -144,3 +144,15 @@ fn what_is_no_release_leaves_a_clear_word_and_little_behind() {
     let error = read(&path).unwrap_err();
     assert!(explained(&error).contains("16 MiB"), "{}", explained(&error));
 }
+
+#[test]
+fn a_tarball_that_was_cut_off_anywhere_is_called_damaged_and_not_the_disk() {
+    let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/release/data/shop-1.tgz")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let tarball = folder.path().join("cut.tgz");
+    for length in (0..whole.len()).step_by(97) {
+        std::fs::write(&tarball, &whole[..length]).unwrap();
+        let said = explained(&read(&tarball).unwrap_err());
+        assert!(!said.contains("cannot write") && !said.contains("cannot read"), "cut after {length}: {said}");
+    }
+}
