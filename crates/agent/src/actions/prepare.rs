@@ -11,6 +11,9 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     arguments.require(1)?;
     let spec: Spec = arguments.take(0)?;
     agent.supervisor.check(&spec)?;
-    Wanted::of(agent, &spec)?.install(agent)?;
+    let wanted = Wanted::of(agent, &spec)?;
+    wanted.install(agent)?;
+    // `apply` would refuse them, but what runs now would be stopped by then.
+    wanted.check_monit_files()?;
     Ok("prepared".into())
 }

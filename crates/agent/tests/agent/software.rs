@@ -477,7 +477,10 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
     let mut wrong = shelf.spec("hash2", &["web"], &[]);
     wrong["rendered_templates_archive"] = shelf.add("rendered-wrong", broken);
     shelf.hand_over(&vm.0).await;
-    let reply = call(&vm.0, "apply", json!([wrong])).await;
-    assert!(exception(&reply).contains("monit files cannot be used"), "{reply}");
+    // Already before anything is stopped for it.
+    for method in ["prepare", "apply"] {
+        let reply = call(&vm.0, method, json!([wrong])).await;
+        assert!(exception(&reply).contains("monit files cannot be used"), "{reply}");
+    }
     assert_eq!(std::fs::read_link(vm.0.base().join("jobs/web")).unwrap(), before, "what was in use still is");
 }
