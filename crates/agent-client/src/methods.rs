@@ -27,8 +27,8 @@ pub enum Outcome {
 pub enum Drain<'a> {
     /// The instance gets this spec next.
     Update(&'a Object),
-    /// The instance stops.
-    Shutdown,
+    /// The instance stops, its VM goes or its disks change; it gets this spec when it starts again.
+    Shutdown(Option<&'a Object>),
 }
 
 /// Where an agent put what it compiled.
@@ -163,7 +163,8 @@ impl Agent {
     pub async fn drain(&self, drain: Drain<'_>) -> Result<(), CallError> {
         let arguments = match drain {
             Drain::Update(spec) => vec![json!("update"), json!(spec)],
-            Drain::Shutdown => vec![json!("shutdown")],
+            Drain::Shutdown(None) => vec![json!("shutdown")],
+            Drain::Shutdown(Some(spec)) => vec![json!("shutdown"), json!(spec)],
         };
         self.call("drain", arguments).await.map(drop)
     }

@@ -201,6 +201,8 @@ impl Run<'_> {
             spare: None,
             disks,
             mounted_now: Default::default(),
+            next: None,
+            prepared: None,
         };
         for action in &actions {
             if self.report.is_stopped() {

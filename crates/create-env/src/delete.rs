@@ -114,6 +114,8 @@ async fn delete_vm(
         spare: None,
         disks,
         mounted_now: Default::default(),
+        next: None,
+        prepared: None,
     };
     for what in &actions {
         if report.is_stopped() {

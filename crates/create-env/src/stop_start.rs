@@ -53,6 +53,8 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
             spare: None,
             disks,
             mounted_now: Default::default(),
+            next: None,
+            prepared: None,
         };
         work.act(&what).await?;
         report.end_step(&End::Finished);

@@ -35,7 +35,8 @@ pub(super) async fn run(
     for instance in &plan.removed {
         let part = stage.part(&instance.label());
         let found = current.instances.iter().find(|found| found.record.id == instance.id);
-        let mut execution = Execution::new(director, log, part.clone(), deployment, instance, found);
+        let execution = Execution::new(director, log, part.clone(), deployment, instance, found);
+        let mut execution = execution.with_its_deployment();
         each.push(Box::pin(async move {
             let work = remove(&mut execution, log, instance, force);
             part.run(with_event(director, log, deployment, instance, work)).await

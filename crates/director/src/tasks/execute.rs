@@ -65,6 +65,8 @@ impl Execution {
             spare: current.and_then(|current| current.spare.clone()),
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
             mounted_now: Default::default(),
+            next: Some(plan.next_states()),
+            prepared: None,
         };
         Self { work, jobs }
     }
@@ -89,6 +91,14 @@ impl Execution {
     /// What steps outside of a plan work with.
     pub(super) fn context(&self) -> &Context {
         &self.work.context
+    }
+
+    /// The deployment goes with its instances.
+    pub(super) fn with_its_deployment(mut self) -> Self {
+        if let Some(next) = &mut self.work.next {
+            next.deployment_goes = true;
+        }
+        self
     }
 
     /// Watches a start for that long.

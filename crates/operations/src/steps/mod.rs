@@ -411,6 +411,26 @@ impl Context {
 
     /// The spec that an agent prepares or applies. The files that it names are in the agent before it hears of them.
     async fn deliver(&self, vm: &VmRecord, spec: &InstanceSpec) -> Result<Object, StepError> {
+        let mut applied = self.plain_spec(vm, spec);
+        if spec.software.is_none() {
+            return Ok(applied);
+        }
+        let source = self.software.as_ref().ok_or_else(|| self.not_on_record("software"))?;
+        let delivery = source.for_vm(spec, vm).await?;
+        let agent = self.agent(vm);
+        let state = agent.get_state(false).await?;
+        for package in &delivery.packages {
+            if !state.has_package(&package.name, &package.version, &package.digest) {
+                agent.put_blob(&package.blob, &package.path).await?;
+            }
+        }
+        agent.put_blob(&delivery.jobs.blob, &delivery.jobs.file).await?;
+        applied.extend(delivery.spec);
+        Ok(applied)
+    }
+
+    /// What a spec says without its jobs and packages.
+    fn plain_spec(&self, vm: &VmRecord, spec: &InstanceSpec) -> Object {
         let instance = &self.instance;
         let mut applied = text_entries([
             ("deployment", instance.deployment.clone()),
@@ -428,21 +448,7 @@ impl Context {
             ("configuration_hash", json!("")),
         ];
         applied.extend(others.map(|(key, value)| (key.to_owned(), value)));
-        if spec.software.is_none() {
-            return Ok(applied);
-        }
-        let source = self.software.as_ref().ok_or_else(|| self.not_on_record("software"))?;
-        let delivery = source.for_vm(spec, vm).await?;
-        let agent = self.agent(vm);
-        let state = agent.get_state(false).await?;
-        for package in &delivery.packages {
-            if !state.has_package(&package.name, &package.version, &package.digest) {
-                agent.put_blob(&package.blob, &package.path).await?;
-            }
-        }
-        agent.put_blob(&delivery.jobs.blob, &delivery.jobs.file).await?;
-        applied.extend(delivery.spec);
-        Ok(applied)
+        applied
     }
 
     fn not_on_record(&self, what: impl Into<String>) -> StepError {

@@ -1,5 +1,6 @@
 //! Has an agent install what its instance will run, while the version before still runs.
 
+use windlass_contract::Object;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::VmRecord;
 
@@ -14,6 +15,8 @@ pub struct PrepareInstance {
     pub vm: VmRecord,
     /// What it will be.
     pub spec: InstanceSpec,
+    /// What the agent was told.
+    pub told: Option<Object>,
 }
 
 steps! { PrepareInstance:
@@ -34,7 +37,9 @@ impl Operation for PrepareInstance {
 
 async fn prepare(op: &mut PrepareInstance) -> Result<(), StepError> {
     let spec = op.context.deliver(&op.vm, &op.spec).await?;
-    Ok(op.context.agent(&op.vm).prepare(&spec).await?)
+    op.context.agent(&op.vm).prepare(&spec).await?;
+    op.told = Some(spec);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use windlass_contract::DiskCid;
+use windlass_contract::{DiskCid, Object};
 use windlass_planning::desired::WatchTime;
-use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
+use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec, NextStates};
 use windlass_planning::records::{DiskRecord, VmRecord};
 
 use super::{
@@ -31,6 +31,10 @@ pub struct InstanceWork {
     pub disks: Vec<DiskRecord>,
     /// Disks that this work mounted itself, so that nobody has to look.
     pub mounted_now: BTreeSet<DiskCid>,
+    /// What becomes of it when it is stopped; none where its scripts are not told.
+    pub next: Option<NextStates>,
+    /// The spec that its agent prepared.
+    pub prepared: Option<Object>,
 }
 
 /// why an action was not carried out
@@ -57,9 +61,14 @@ impl InstanceWork {
         match what {
             ActionKind::Prepare => {
                 let (vm, spec) = (self.vm()?, self.spec()?.clone());
-                run(&mut PrepareInstance { context, vm, spec }).await?;
+                let mut operation = PrepareInstance { context, vm, spec, told: None };
+                run(&mut operation).await?;
+                self.prepared = operation.told;
             }
-            ActionKind::Stop { drain } => run(&mut StopInstance { context, vm: self.vm()?, drain: *drain }).await?,
+            ActionKind::Stop { drain } => {
+                let (next, next_spec) = self.after_stop()?;
+                run(&mut StopInstance { context, vm: self.vm()?, drain: *drain, next, next_spec }).await?;
+            }
             ActionKind::DetachDisk { disk } => {
                 let disk = self.disk(disk)?;
                 run(&mut DetachDisk { context, vm: self.vm()?, disk }).await?;
@@ -133,6 +142,18 @@ impl InstanceWork {
             }
         }
         Ok(())
+    }
+
+    /// What its scripts are told of its future. Jobs are not rendered for that: without a preparation they are not updated, and
+    /// a stop is no occasion to fail because of templates.
+    fn after_stop(&self) -> Result<(Option<NextStates>, Option<Object>), StepError> {
+        let (Some(mut next), Some(spec)) = (self.next, &self.spec) else { return Ok((self.next, None)) };
+        if next.instance_goes {
+            return Ok((Some(next), None));
+        }
+        next.is_update &= self.prepared.is_some() || spec.software.is_none();
+        let plain = || Ok::<_, StepError>(self.context.plain_spec(&self.vm()?, spec));
+        Ok((Some(next), Some(self.prepared.clone().map_or_else(plain, Ok)?)))
     }
 
     /// In place where the cloud can, and otherwise by copying.

@@ -4,6 +4,7 @@
 //! that. Planning a deployment that is where it should be gives an empty plan.
 //!
 //! - [`compilation`]: which packages have to be compiled before, and where.
+//! - [`next_states`]: what becomes of an instance that is stopped.
 //! - [`placement`]: which instances stay, which go, and in which zones new ones are made.
 //! - [`addresses`]: which addresses they get.
 //! - [`changes`]: what has to be done to one instance, and why.
@@ -15,6 +16,7 @@ mod actions;
 mod addresses;
 mod changes;
 mod compilation;
+mod next_states;
 mod placement;
 mod planner;
 mod software_change;
@@ -32,6 +34,7 @@ mod tests;
 
 pub use actions::Actions;
 pub use compilation::{CompilationPlan, PackageToCompile, is_compilation_group};
+pub use next_states::NextStates;
 pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, plan, plan_deletion};
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 

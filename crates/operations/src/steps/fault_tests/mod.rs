@@ -185,6 +185,8 @@ impl<'s> Run<'s> {
             spare: model.vm_of(INSTANCE, true).cloned(),
             disks: model.disks,
             mounted_now: BTreeSet::new(),
+            next: Some(Default::default()),
+            prepared: None,
         }
     }
 

@@ -28,13 +28,16 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 13] = [
+const INTERNAL: [&str; 16] = [
     "BOSH_COMPILE_TARGET",
+    "BOSH_DEPLOYMENT_NEXT_STATE",
     "BOSH_INSTALL_TARGET",
+    "BOSH_INSTANCE_NEXT_STATE",
     "BOSH_JOB_NEXT_STATE",
     "BOSH_JOB_STATE",
     "BOSH_PACKAGE_NAME",
     "BOSH_PACKAGE_VERSION",
+    "BOSH_VM_NEXT_STATE",
     "WINDLASS_AGENT",
     "WINDLASS_KILL_AT",
     "WINDLASS_ORIGINAL_AGENT",

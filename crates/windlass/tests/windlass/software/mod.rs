@@ -96,6 +96,14 @@ impl Shop {
         self.read(group, "data/greeter/starts").lines().map(str::to_owned).collect()
     }
 
+    /// What the scripts of the first group were told before its last stop: what becomes of VM, instance and deployment, and what
+    /// a drain is told.
+    fn last_stop(&self) -> String {
+        let stops = self.read("front", "store/stops");
+        let last: Vec<_> = stops.lines().rev().take(2).collect();
+        last.into_iter().rev().collect::<Vec<_>>().join(", ")
+    }
+
     /// Names and states of all processes, and how many there are of each instance.
     fn processes(&self) -> Vec<(String, String)> {
         let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -186,6 +194,7 @@ fn a_property_restarts_one_job_and_nothing_else(shop: &Shop) {
     assert!(shop.greeting("front").contains("to them at") && shop.greeting("front").contains("! world"));
     assert_eq!(shop.starts("front").len(), front.len() + 1);
     assert_eq!(shop.starts("back"), back, "the other job was not touched");
+    assert_eq!(shop.last_stop(), "keep keep keep, job_changed hash_changed");
 }
 
 fn what_dies_comes_back(shop: &Shop) {
@@ -229,12 +238,16 @@ fn until(mut is_true: impl FnMut() -> bool) {
 fn it_is_stopped_started_and_recreated(shop: &Shop) {
     shop.site.ok(&["-n", "-d", "example", "stop", "front"]);
     assert_eq!(shop.read("front", "data/sys/run/greeter/pid"), "");
+    assert_eq!(shop.last_stop(), "keep keep keep, job_shutdown hash_unchanged");
     shop.site.ok(&["-n", "-d", "example", "start", "front"]);
     assert!(shop.runs(), "{:?}", shop.processes());
     shop.site.ok(&["-n", "-d", "example", "recreate", "front/0"]);
     assert!(shop.runs(), "{:?}", shop.processes());
     assert_eq!(shop.starts("front").len(), 1);
     assert_eq!(shop.read("front", "store/precious"), "data");
+    assert_eq!(shop.last_stop(), "delete keep keep, job_shutdown hash_unchanged");
+    shop.site.ok(&["-n", "-d", "example", "restart", "front"]);
+    assert_eq!(shop.last_stop(), "keep keep keep, job_changed hash_unchanged");
 }
 
 fn another_version_compiles_only_what_changed(shop: &Shop) {
@@ -247,6 +260,7 @@ fn another_version_compiles_only_what_changed(shop: &Shop) {
     assert!(plan.contains("compile greeter/") && !plan.contains("compile words/"), "{plan}");
     shop.site.deploy();
     assert!(shop.greeting("back").ends_with("planet") && shop.greeting("front").ends_with("planet"));
+    assert_eq!(shop.last_stop(), "keep keep keep, job_changed hash_changed greeter");
 }
 
 #[test]

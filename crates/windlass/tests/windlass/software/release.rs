@@ -17,7 +17,7 @@ pub(super) struct Sources {
 }
 
 const JOB: &str = "name: greeter\npackages: [greeter]\ntemplates:\n  ctl.erb: bin/ctl\n  greeting.erb: config/greeting\n  \
-    pre-start.erb: bin/pre-start\n  post-deploy.erb: bin/post-deploy\n\
+    pre-start.erb: bin/pre-start\n  post-deploy.erb: bin/post-deploy\n  pre-stop.erb: bin/pre-stop\n  drain.erb: bin/drain\n\
     properties:\n  greeting: {default: hello}\n  name: {}\n  shout: {default: false}\n";
 const MONIT: &str = "check process greeter\n  with pidfile /var/vcap/sys/run/greeter/pid\n  \
     start program \"/var/vcap/jobs/greeter/bin/ctl start\" with timeout 30 seconds\n  \
@@ -30,6 +30,10 @@ const CTL: &str = "#!/bin/sh\nrun=/var/vcap/sys/run/greeter\nmkdir -p $run\ncase
 const PRE_START: &str =
     "#!/bin/sh\necho <%= spec.name %>/<%= spec.index %> of <%= spec.deployment %> > /var/vcap/data/greeter/prepared\n";
 const POST_DEPLOY: &str = "#!/bin/sh\necho done > /var/vcap/data/greeter/deployed\n";
+/// What is said before a stop is kept on the disk, which stays when the VM goes.
+const PRE_STOP: &str = "#!/bin/sh\nmkdir -p /var/vcap/store\n\
+    echo $BOSH_VM_NEXT_STATE $BOSH_INSTANCE_NEXT_STATE $BOSH_DEPLOYMENT_NEXT_STATE >> /var/vcap/store/stops\n";
+const DRAIN: &str = "#!/bin/sh\necho $@ >> /var/vcap/store/stops\necho 0\n";
 const PACKAGING: &str = "set -e\ncp /var/vcap/packages/words/word $BOSH_INSTALL_TARGET/word\ncp greet $BOSH_INSTALL_TARGET/greet\n\
     chmod 755 $BOSH_INSTALL_TARGET/greet\n";
 const GREET: &str =
@@ -67,6 +71,8 @@ impl Sources {
             ("templates/greeting.erb", self.template),
             ("templates/pre-start.erb", PRE_START),
             ("templates/post-deploy.erb", POST_DEPLOY),
+            ("templates/pre-stop.erb", PRE_STOP),
+            ("templates/drain.erb", DRAIN),
         ];
         let greeter = [("packaging", self.packaging), ("greet", GREET)];
         let words = [("packaging", "set -e\ncp word $BOSH_INSTALL_TARGET/\n"), ("word", "world\n")];
