@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_contract::explain;
-use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
+use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, ReleaseRecord};
 use windlass_release::{ReleaseError, ReleaseManifest, Version};
 
 use super::deployments::must_exist;
@@ -67,10 +67,17 @@ pub(super) async fn show(
             "consumes": links(&job.spec, "consumes"), "provides": links(&job.spec, "provides"),
         })
     };
+    let compiled = director.store.compiled_packages_of(&name).await?;
     let package = |package: &PackageRecord| {
+        let is_of_it =
+            |found: &&CompiledPackage| (&found.key.package, &found.key.version) == (&package.name, &package.version);
+        let shown = |found: &CompiledPackage| {
+            let stemcell = format!("{}/{}", found.key.os, found.key.stemcell);
+            json!({"stemcell": stemcell, "sha1": found.sha1, "blobstore_id": found.blob})
+        };
         json!({
-            "name": package.name, "blobstore_id": package.blob, "sha1": package.sha1,
-            "fingerprint": package.fingerprint, "compiled_packages": [],
+            "name": package.name, "blobstore_id": package.blob, "sha1": package.sha1, "fingerprint": package.fingerprint,
+            "compiled_packages": compiled.iter().filter(is_of_it).map(shown).collect::<Vec<_>>(),
         })
     };
     Ok(Json(json!({

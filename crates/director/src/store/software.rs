@@ -78,6 +78,17 @@ impl Store {
         rows.iter().map(|row| Ok(compiled(row)?.key)).collect()
     }
 
+    /// What was compiled of the packages of a release, in the order of the stemcells.
+    pub(crate) async fn compiled_packages_of(&self, release: &str) -> Result<Vec<CompiledPackage>, StoreError> {
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{COMPILED} WHERE p.release = $1")))
+            .bind(release)
+            .fetch_all(self.database.pool())
+            .await?;
+        let mut packages = rows.iter().map(compiled).collect::<Result<Vec<_>, _>>()?;
+        packages.sort();
+        Ok(packages)
+    }
+
     /// A package, if it was compiled for this stemcell with these dependencies.
     pub(crate) async fn compiled_package(&self, key: &CompilationKey) -> Result<Option<CompiledPackage>, StoreError> {
         let row = sqlx::query(sqlx::AssertSqlSafe(format!(

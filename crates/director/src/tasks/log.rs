@@ -156,6 +156,7 @@ impl EventStage {
             label: label.to_owned(),
             index: self.next.fetch_add(1, Ordering::SeqCst),
             steps: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
         })
     }
 }
@@ -167,6 +168,8 @@ pub(crate) struct EventPart {
     label: String,
     index: usize,
     steps: AtomicUsize,
+    /// What is tidied up after a part is no progress of it: clients would show it as begun again.
+    ended: AtomicBool,
 }
 
 /// How much further a bar moves with each step, as the number of steps is not known in advance.
@@ -180,6 +183,7 @@ impl EventPart {
     ) -> Result<T, E> {
         self.note("started", 0, None);
         let result = work.await;
+        self.ended.store(true, Ordering::SeqCst);
         match &result {
             Ok(_) => self.note("finished", 100, None),
             Err(error) => self.note("failed", 100, Some(json!({"error": explain(error)}))),
@@ -191,6 +195,7 @@ impl EventPart {
     pub(crate) async fn watch<T>(&self, work: impl Future<Output = T>) -> T {
         self.note("started", 0, None);
         let result = work.await;
+        self.ended.store(true, Ordering::SeqCst);
         self.note("finished", 100, None);
         result
     }
@@ -211,8 +216,10 @@ impl EventPart {
 impl Progress for EventPart {
     fn status(&self, step: StepId) {
         let status = step.name();
-        let done = self.steps.fetch_add(1, Ordering::SeqCst);
-        self.note("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": status})));
+        if !self.ended.load(Ordering::SeqCst) {
+            let done = self.steps.fetch_add(1, Ordering::SeqCst);
+            self.note("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": status})));
+        }
         self.stage.log.debug(&format!("{}: {status}", self.label));
     }
 

@@ -1,7 +1,7 @@
 //! The director keeps deployments as they should be: what cloud-check finds and repairs, what the resurrector does by itself
 //! and when it does not, with real VMs that really die.
 
-mod api;
+pub(crate) mod api;
 mod certificates;
 mod resolutions;
 mod whole_life;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use windlass_rigs::own_machine::is_own_machine;
 
+use crate::keeping::api::Api;
 use crate::site::Site;
 use release::Sources;
 
@@ -153,6 +154,12 @@ fn whole_path(shop: &Shop) {
     assert!(shop.site.in_cloud("vms").is_empty(), "a plan changes nothing");
     let said = shop.site.deploy();
     assert!(said.contains("Compiling packages"), "{said}");
+    nothing_goes_on_after_its_end(shop);
+    let stemcell = format!("{}/{}", shop.os, shop.site.rows(&["stemcells"])[0]["version"].as_str().unwrap());
+    let stemcell = stemcell.trim_end_matches('*');
+    for package in Api::of(&shop.site).get("/releases/greeter?version=1")["packages"].as_array().unwrap() {
+        assert_eq!(package["compiled_packages"][0]["stemcell"], stemcell, "{package}");
+    }
     assert_eq!(shop.site.in_cloud("vms").len(), 2, "no worker is left");
     assert!(shop.runs(), "{:?}", shop.processes());
     let front = shop.site.rows(&["-d", "example", "vms"])[0]["ips"].clone();
@@ -181,6 +188,22 @@ fn whole_path(shop: &Shop) {
     assert_eq!(fs::read_dir(shop.site.state_dir().join("releases")).unwrap().count(), 0, "an archive is left");
     assert!(shop.site.in_cloud("vms").is_empty() && shop.site.vm_processes().is_empty());
     assert!(shop.site.rows(&["leaks"]).is_empty());
+}
+
+/// Clients show what is said of a part after its end as begun again.
+fn nothing_goes_on_after_its_end(shop: &Shop) {
+    let api = Api::of(&shop.site);
+    let task = api.newest_task()["id"].clone();
+    let mut ended = std::collections::BTreeSet::new();
+    for line in api.text(&format!("/tasks/{task}/output?type=event")).lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let part = (event["stage"].to_string(), event["tags"].to_string(), event["index"].to_string());
+        assert!(!ended.contains(&part), "{line}");
+        if event["state"] != "started" && event["state"] != "in_progress" {
+            ended.insert(part);
+        }
+    }
+    assert!(ended.len() > 3, "{ended:?}");
 }
 
 fn a_property_restarts_one_job_and_nothing_else(shop: &Shop) {
