@@ -302,6 +302,20 @@ fn a_release_becomes_running_processes_and_leaves_nothing_in_processes() {
     whole_path(&Shop::in_processes());
 }
 
+/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it that has monit 5.2.5 at
+/// `/var/vcap/bosh/bin/monit`, and beside it `sv`, which starts and kills it.
+#[test]
+fn a_release_becomes_running_processes_and_leaves_nothing_with_the_originals_agents() {
+    let [Ok(agent), Ok(system)] = ["WINDLASS_ORIGINAL_AGENT", "WINDLASS_SYSTEM"].map(std::env::var) else {
+        eprintln!("this needs the original's agent and a system with monit for it, and did not run");
+        return;
+    };
+    if is_own_machine("software::a_release_becomes_running_processes_and_leaves_nothing_with_the_originals_agents") {
+        let site = Site::ready_with_containers_of(&system, &agent, "");
+        whole_path(&Shop { site, os: "windlass-minimal" }.stocked());
+    }
+}
+
 #[test]
 fn jobs_are_refused_before_anything_changes_where_vms_cannot_run_them() {
     let shop = Shop { site: Site::ready_with_settings(""), os: "windlass-minimal" }.stocked();
