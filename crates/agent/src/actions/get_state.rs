@@ -17,11 +17,11 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let settings = agent.settings.current();
     state["agent_id"] = json!(settings.agent.agent_id);
     state["job_state"] = agent.supervisor.state().into();
+    let processes = agent.supervisor.processes();
+    if !processes.is_empty() {
+        state["processes"] = processes.into();
+    }
     if full {
-        let processes = agent.supervisor.processes();
-        if !processes.is_empty() {
-            state["processes"] = processes.into();
-        }
         let platform = &agent.platform;
         state["vitals"] = agent.vitals.now(&platform.file_systems(), platform.has_own_file_systems());
         let simulated = agent.temper.as_ref().and_then(|temper| temper.persistent_disk_kib(&agent.base.store()));

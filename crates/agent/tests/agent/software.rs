@@ -452,6 +452,9 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
     let state = running(&vm.0).await;
     let web = &state["processes"][0];
     assert_eq!((&web["name"], &web["state"]), (&json!("web"), &json!("running")));
+    // Directors that watch a start do not ask in full, and name what does not run.
+    let short = vm.0.message(json!({"method": "get_state", "arguments": []})).await["value"].clone();
+    assert_eq!((&short["processes"][0]["name"], &short["vitals"]), (&json!("web"), &Value::Null));
     // The agent dies and comes back: nothing is touched.
     let supervisor = vm.supervisor().unwrap();
     vm.0.kill();
