@@ -8,33 +8,45 @@ use std::time::UNIX_EPOCH;
 /// The variable that repeats a sample: it takes the number that the sweep printed.
 pub const SEED: &str = "WINDLASS_SEED";
 
-/// The variable that has sampled sweeps kill at each point instead, if it is `all`.
+/// The variable that has sampled sweeps kill at each point instead, if it is `all`, or at each of some, such as `100-199`, so that
+/// several processes can share a sweep.
 pub const POINTS: &str = "WINDLASS_POINTS";
 
-/// The points of one sweep, in ascending order and without end: the first, so that a sweep never kills at none, and then one
+/// The points of one sweep, in ascending order: the first, so that a sweep never kills at none, and then one
 /// of every so many neighbours.
 #[derive(Debug, Clone)]
 pub struct Points {
     one_in: u64,
     /// The first of the next neighbours.
     first: u64,
+    last: u64,
     random: u64,
 }
 
 impl Points {
     /// One in so many points, unless all are wanted by [`POINTS`].
     pub fn sampled(one_in: u64) -> Self {
-        if std::env::var(POINTS).is_ok_and(|wanted| wanted == "all") {
-            return Self::one_in(1, 0);
+        if let Some(wanted) = std::env::var(POINTS).ok().and_then(|wanted| Self::wanted(&wanted)) {
+            return wanted;
         }
         let seed = seed();
         eprintln!("kills at one in {one_in} points: {SEED}={seed} kills at the same again, {POINTS}=all at each");
         Self::one_in(one_in, seed)
     }
 
+    /// What [`POINTS`] asks for.
+    fn wanted(text: &str) -> Option<Self> {
+        let every = Self::one_in(1, 0);
+        if text == "all" {
+            return Some(every);
+        }
+        let (first, last) = text.split_once('-')?;
+        Some(Self { first: first.parse().ok()?, last: last.parse().ok()?, ..every })
+    }
+
     /// One in so many points, the same for the same seed.
     pub fn one_in(one_in: u64, seed: u64) -> Self {
-        Self { one_in: one_in.max(1), first: 1, random: seed }
+        Self { one_in: one_in.max(1), first: 1, last: u64::MAX, random: seed }
     }
 }
 
@@ -43,6 +55,9 @@ impl Iterator for Points {
 
     fn next(&mut self) -> Option<u64> {
         let first = self.first;
+        if first > self.last {
+            return None;
+        }
         let neighbours = if first == 1 { 1 } else { self.one_in };
         self.first += neighbours;
         Some(first + next_random(&mut self.random) % neighbours)
@@ -94,6 +109,13 @@ mod tests {
         let points = |seed| Points::one_in(40, seed).take(20).collect::<Vec<_>>();
         assert_eq!(points(5), points(5));
         assert_ne!(points(5), points(6));
+    }
+
+    #[test]
+    fn several_processes_can_share_a_sweep() {
+        assert!(Points::wanted("all").unwrap().take(50).eq(1..=50));
+        assert!(Points::wanted("1-3").unwrap().chain(Points::wanted("4-9").unwrap()).eq(1..=9));
+        assert!(Points::wanted("some").is_none());
     }
 
     #[test]

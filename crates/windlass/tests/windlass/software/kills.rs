@@ -33,7 +33,7 @@ fn a_deploy_with_jobs_that_is_killed_anywhere_runs_each_process_once() {
         }
         shop.forget_everything();
         if survived {
-            println!("a deploy with jobs: {kills} kills at points up to {point}");
+            println!("a deploy with jobs: {kills} kills, and none at point {point}");
             return;
         }
     }
