@@ -345,6 +345,8 @@ fn a_package_that_does_not_compile_fails_the_deploy_with_its_own_words_and_leave
     shop.upload(&Sources { version: "2", ..Sources::default() });
     shop.deploy("2", "{}");
     assert!(shop.runs(), "{:?}", shop.processes());
+    // Control groups do not go with the processes of a VM.
+    shop.site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
 #[test]
