@@ -111,9 +111,9 @@ fn packages_are_compiled_once_and_after_what_they_need() {
     let address = |worker: &InstancePlan| worker.spec.as_ref().unwrap().reserved_addresses().next().unwrap().1;
     let instance = &plan.groups[0].instances[0];
     assert!(compilation.workers.iter().all(|worker| address(worker) != address(instance)));
-    assert!(
-        compilation.workers.iter().all(|worker| is_compilation_group(&worker.group) || worker.group.contains("id-"))
-    );
+    assert!(compilation.workers.iter().all(|worker| worker.group.starts_with("compilation-")));
+    assert!(is_compilation_group("compilation-7b9a1b0c-6c53-4a39-9d0e-8d7f3f6f2a11"));
+    assert!(!is_compilation_group("compilation-of-songs"), "a group of an operator is none of ours");
     let after = carried_out(&desired, &nothing());
     assert!(planned(&desired, &after).is_empty(), "{}", planned(&desired, &after).describe());
 }
