@@ -40,6 +40,12 @@ impl Answer {
         Self { exchange, response }
     }
 
+    /// The method that was asked for, if the request names one.
+    pub(crate) fn method(&self) -> String {
+        let request = serde_json::from_slice::<Value>(&self.exchange.request).unwrap_or_default();
+        request["method"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// A response that the director takes, whatever is in it.
     pub(crate) fn valid(&self) -> Result<&Response, NotPassed> {
         self.response.as_ref().map_err(|what| self.fail(what.clone()))

@@ -28,13 +28,15 @@
 //! - [`checks`]: the tables, one file per section of the contract.
 //! - [`profile`]: what a cloud needs to be told.
 //! - [`run`]: the order of things. `scene`: what a check works with. `caller`: one process, from its start to its end.
-//! - `made`, `clean_up`: what exists because of a run, and how it is removed.
+//! - `made`, `clean_up`: what exists because of a run, and how it is removed. `shared_vm`: the VM that checks share.
+//! - `settings`: what agents refuse to read.
 //! - [`matrix`]: the table of versions, lived through.
-//! - [`report`]: what came of it, for people, scripts and CI servers.
+//! - [`report`]: what came of it, for people, scripts and CI servers. `cause`: what is told once.
 
 mod answer;
 mod ask;
 mod caller;
+mod cause;
 mod check;
 pub mod checks;
 mod clean_up;
@@ -46,6 +48,8 @@ pub mod report;
 pub mod run;
 mod scene;
 mod seen;
+mod settings;
+mod shared_vm;
 
 pub use answer::ShownCall;
 pub use check::{Check, Level, Outcome};

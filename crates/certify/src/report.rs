@@ -35,12 +35,21 @@ pub struct Row {
     pub what: String,
     /// The calls that show it.
     pub calls: Vec<ShownCall>,
+    /// The same for all rows that one answer of the CPI kept from passing.
+    pub(crate) cause: Option<String>,
+    /// The earlier check that did not pass for the same cause, which tells it.
+    pub same_as: Option<&'static str>,
     /// With its clean-up.
     pub took: Duration,
 }
 
 const OUTCOMES: [Outcome; 5] =
     [Outcome::Passed, Outcome::Failed, Outcome::Warned, Outcome::NotSupported, Outcome::NotObserved];
+
+/// When this many checks fail for the reason of another one, it is likely to be the same for all that follow.
+const MANY: usize = 3;
+const PROFILE: &str =
+    "if this cloud needs networks, cloud properties or sizes of its own, name them in a file for --profile";
 
 /// Capabilities, by the check that shows them.
 const CAPABILITIES: [(&str, &str); 9] = [
@@ -61,9 +70,18 @@ impl Row {
         self.outcome.satisfies(self.check.level)
     }
 
+    pub(crate) fn has_the_cause_of(&self, later: &Self) -> bool {
+        self.same_as.is_none() && self.cause.is_some() && self.cause == later.cause
+    }
+
+    /// Why it did not pass, unless an earlier row has told it.
+    fn reason(&self) -> String {
+        self.same_as.map_or_else(|| one_line(&self.what), |earlier| format!("for the same reason as {earlier}"))
+    }
+
     /// One line.
     pub fn line(&self) -> String {
-        let why = if self.what.is_empty() { String::new() } else { format!(": {}", one_line(&self.what)) };
+        let why = if self.what.is_empty() { String::new() } else { format!(": {}", self.reason()) };
         let level = if self.is_satisfied() { "" } else { " (required)" };
         let level = if self.outcome == Outcome::Failed { "" } else { level };
         format!("{:<13} {}{level}{why}", self.outcome.as_str(), self.check.id)
@@ -72,7 +90,7 @@ impl Row {
     /// The exact request and answer, and why it matters, as an indented block.
     pub fn explanation(&self) -> String {
         let mut text = format!("{}\n  why it matters: {}\n", self.line(), self.check.why);
-        for call in &self.calls {
+        for call in self.calls.iter().filter(|_| self.same_as.is_none()) {
             let _ = writeln!(text, "  request: {}\n  answer:  {} ({})", call.request, call.stdout.trim(), call.ending);
             for line in call.stderr.lines() {
                 let _ = writeln!(text, "  stderr:  {line}");
@@ -118,11 +136,27 @@ impl Report {
         format!("{verdict}: {} ({} calls in {took:.1} s)", counts.join(", "), self.calls)
     }
 
+    /// The checks that did not pass for the reason that `row` tells.
+    fn same_as(&self, row: &Row) -> Vec<&'static str> {
+        self.rows.iter().filter(|other| other.same_as == Some(row.check.id)).map(|other| other.check.id).collect()
+    }
+
     /// What needs an explanation, what could not be removed, and the summary.
     pub fn conclusion(&self) -> String {
         let mut text = String::new();
-        for row in self.rows.iter().filter(|row| !row.is_satisfied() || row.outcome == Outcome::Warned) {
-            let _ = writeln!(text, "{}", row.explanation());
+        // A row whose reason stands elsewhere is named there.
+        let needs_words = |row: &&Row| !row.is_satisfied() || row.outcome == Outcome::Warned;
+        let is_told = |row: &&Row| row.same_as.is_none() && (needs_words(row) || !self.same_as(row).is_empty());
+        for row in self.rows.iter().filter(is_told) {
+            let _ = write!(text, "{}", row.explanation());
+            let others = self.same_as(row);
+            if !others.is_empty() {
+                let _ = writeln!(text, "  for the same reason did not pass: {}", others.join(", "));
+            }
+            if others.len() >= MANY {
+                let _ = writeln!(text, "  {PROFILE}");
+            }
+            text.push('\n');
         }
         let (has, lacks): (Vec<_>, Vec<_>) = self.capabilities().into_iter().partition(|(_, has)| *has);
         for (title, names) in [("supported", has), ("not supported", lacks)] {
@@ -143,7 +177,7 @@ impl Report {
         let width = self.rows.iter().map(|row| row.check.id.len()).max().unwrap_or(0);
         let mut text = String::new();
         for row in &self.rows {
-            let (outcome, level, what) = (row.outcome.as_str(), row.check.level.as_str(), one_line(&row.what));
+            let (outcome, level, what) = (row.outcome.as_str(), row.check.level.as_str(), row.reason());
             let line = format!("{outcome:<13}  {:<width$}  {level:<8}  {what}", row.check.id);
             let _ = writeln!(text, "{}", line.trim_end());
         }
@@ -157,10 +191,11 @@ impl Report {
             .rows
             .iter()
             .map(|row| {
+                let calls = row.calls.iter().filter(|_| row.same_as.is_none());
                 json!({
                     "id": row.check.id, "outcome": row.outcome.as_str(), "level": row.check.level.as_str(),
                     "why": row.check.why, "what": row.what, "covers": row.check.covers,
-                    "calls": row.calls.iter().map(call).collect::<Vec<_>>(), "seconds": row.took.as_secs_f64(),
+                    "same_cause_as": row.same_as, "calls": calls.map(call).collect::<Vec<_>>(), "seconds": row.took.as_secs_f64(),
                 })
             })
             .collect();
@@ -188,7 +223,7 @@ impl Report {
             let section = row.check.id.split('.').next().unwrap_or_default();
             let (id, time) = (row.check.id, row.took.as_secs_f64());
             let _ = write!(text, "  <testcase classname=\"certify.{section}\" name=\"{id}\" time=\"{time:.3}\">");
-            let message = format!("{}: {}", row.outcome.as_str(), row.what);
+            let message = format!("{}: {}", row.outcome.as_str(), row.reason());
             if !row.is_satisfied() {
                 let (message, explanation) = (xml(&message), xml(&row.explanation()));
                 let _ = write!(text, "<failure message=\"{message}\">{explanation}</failure>");
@@ -246,7 +281,8 @@ mod tests {
             ending: "exit 0".into(),
         };
         let calls = if outcome == Outcome::Failed { vec![call] } else { Vec::new() };
-        Row { check, outcome, what: what.into(), calls, took: Duration::from_millis(1500) }
+        let (cause, same_as) = (None, None);
+        Row { check, outcome, what: what.into(), calls, cause, same_as, took: Duration::from_millis(1500) }
     }
 
     fn report(rows: Vec<Row>) -> Report {

@@ -9,6 +9,7 @@ use windlass_contract::cpi::{Context, Redactor, Request};
 use windlass_stemcell::BuildOptions;
 
 use crate::caller::Caller;
+use crate::cause::cause;
 use crate::check::{Check, Level, NotPassed, Outcome, Verdict};
 use crate::checks;
 use crate::clean_up;
@@ -16,6 +17,7 @@ use crate::command_line::CommandLine;
 use crate::profile::Profile;
 use crate::report::{Report, Row};
 use crate::scene::{Image, Observers, Scene};
+use crate::shared_vm::LostVm;
 
 /// What to certify, and how.
 #[derive(Debug, Clone)]
@@ -99,7 +101,7 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
     let scene = Scene::new(caller, &plan.profile, &plan.observers, image, stop);
     let secrets = secrets_of(&plan.profile);
     let started = Instant::now();
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for (position, check) in chosen.iter().enumerate() {
         if scene.interrupted() {
             break;
@@ -112,7 +114,9 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
             break;
         }
         clean_up::after_check(&scene);
-        let row = row(check, verdict, began, &secrets);
+        let lost = scene.shared_vm().take_lost();
+        let mut row = row(check, verdict, lost, began, &secrets);
+        row.same_as = rows.iter().find(|earlier| earlier.has_the_cause_of(&row)).map(|earlier| earlier.check.id);
         progress(Progress::Ended(&row));
         rows.push(row);
     }
@@ -168,8 +172,8 @@ fn secrets_of(profile: &Profile) -> Redactor {
     Redactor::of(&Request { method: String::new(), arguments: Vec::new(), context, api_version: None })
 }
 
-fn row(check: &Check, verdict: Verdict, began: Instant, secrets: &Redactor) -> Row {
-    let (outcome, what, calls) = match verdict {
+fn row(check: &Check, verdict: Verdict, lost: Option<LostVm>, began: Instant, secrets: &Redactor) -> Row {
+    let (mut outcome, mut what, mut calls) = match verdict {
         Ok(()) => (Outcome::Passed, String::new(), Vec::new()),
         Err(NotPassed::Failed(what, calls)) if check.level == Level::Warning => (Outcome::Warned, what, calls),
         Err(NotPassed::Failed(what, calls)) => (Outcome::Failed, what, calls),
@@ -181,6 +185,13 @@ fn row(check: &Check, verdict: Verdict, began: Instant, secrets: &Redactor) -> R
         Err(NotPassed::NotObserved(what, calls)) => (Outcome::NotObserved, what, calls),
         Err(NotPassed::Interrupted) => (Outcome::NotObserved, "interrupted".into(), Vec::new()),
     };
+    if let Some(lost) = lost {
+        // Whatever the check looked for: no call but delete_vm may cost a VM.
+        outcome = Outcome::Failed;
+        what = if what.is_empty() { lost.what } else { format!("{}; {what}", lost.what) };
+        calls.extend(lost.calls);
+    }
+    let cause = cause(&what, &calls);
     let calls = calls.iter().map(|call| call.shown(secrets)).collect();
-    Row { check: *check, outcome, what: secrets.message(&what), calls, took: began.elapsed() }
+    Row { check: *check, outcome, what: secrets.message(&what), calls, cause, same_as: None, took: began.elapsed() }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -16,6 +17,7 @@ use crate::command_line::CommandLine;
 use crate::made::{Kind, Made};
 use crate::profile::Profile;
 use crate::seen::Seen;
+use crate::shared_vm::SharedVm;
 
 /// Ways to look into the cloud beside the contract. Each is a command line of the operator.
 #[derive(Debug, Clone, Default)]
@@ -45,9 +47,13 @@ pub(crate) struct Scene<'a> {
     made: Mutex<Made>,
     seen: Mutex<Seen>,
     addresses: AtomicUsize,
-    stemcell: Mutex<Option<Result<String, String>>>,
-    vm: Mutex<Option<Result<String, String>>>,
+    stemcell: Mutex<Shared>,
+    vm: Mutex<Shared>,
+    shared_vm: Mutex<SharedVm>,
 }
+
+/// The cid of what checks share, or why there is none; nothing before it is needed.
+type Shared = Option<Result<String, (String, Vec<Answer>)>>;
 
 impl<'a> Scene<'a> {
     pub(crate) fn new(
@@ -69,6 +75,7 @@ impl<'a> Scene<'a> {
             addresses: AtomicUsize::new(0),
             stemcell: Mutex::default(),
             vm: Mutex::default(),
+            shared_vm: Mutex::default(),
         }
     }
 
@@ -78,6 +85,10 @@ impl<'a> Scene<'a> {
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn shared_vm(&self) -> MutexGuard<'_, SharedVm> {
+        self.shared_vm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn interrupted(&self) -> bool {
@@ -98,7 +109,7 @@ impl<'a> Scene<'a> {
         if self.interrupted() && !self.cleaning.load(Ordering::SeqCst) {
             return Err(NotPassed::Interrupted);
         }
-        let json = serde_json::from_slice(request).unwrap_or(Value::Null);
+        let json = as_far_as_it_can_be_read(request);
         let asked = self.made().before(&json);
         let exchange = self
             .caller
@@ -109,7 +120,19 @@ impl<'a> Scene<'a> {
         if manner.kill_after.is_none() {
             self.seen().note(&answer);
         }
+        self.look_after_the_vm(&json, &answer);
         Ok(answer)
+    }
+
+    /// Whether the VM that checks share survived a call about it.
+    fn look_after_the_vm(&self, request: &Value, answer: &Answer) {
+        let named = self.shared_vm().note(request);
+        let Some(vm) = named else { return };
+        match self.exists(Kind::Vm, &vm) {
+            Ok(false) => self.shared_vm().lose(Some(answer)),
+            Ok(true) => self.shared_vm().seen(),
+            Err(_) => {}
+        }
     }
 
     pub(crate) fn call(&self, ask: &Ask) -> Result<Answer, NotPassed> {
@@ -145,21 +168,37 @@ impl<'a> Scene<'a> {
         self.shared(&self.stemcell, "a stemcell is needed and create_stemcell did not work", || self.create_stemcell())
     }
 
-    /// The VM that checks share; they leave it as it was.
+    /// The VM that checks share; they leave it as it was. Another one where it got lost.
     pub(crate) fn vm(&self) -> Result<String, NotPassed> {
         self.stemcell()?;
-        self.shared(&self.vm, "a VM is needed and create_vm did not work", || self.create_vm())
+        let watched = self.shared_vm().cid();
+        if let Some(vm) = &watched
+            && matches!(self.exists(Kind::Vm, vm), Ok(false))
+        {
+            self.shared_vm().lose(None);
+        }
+        if self.shared_vm().needs_successor() {
+            *self.vm.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        self.shared(&self.vm, "a VM is needed and create_vm did not work", || {
+            let vm = self.create_vm()?;
+            // A has_vm that does not know it now says nothing about it later.
+            if matches!(self.exists(Kind::Vm, &vm), Ok(true)) {
+                self.shared_vm().watch(&vm);
+            }
+            Ok(vm)
+        })
     }
 
     fn shared(
         &self,
-        place: &Mutex<Option<Result<String, String>>>,
+        place: &Mutex<Shared>,
         what: &str,
         make: impl FnOnce() -> Result<String, NotPassed>,
     ) -> Result<String, NotPassed> {
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*place {
-            return made.clone().map_err(NotPassed::not_observed);
+            return made.clone().map_err(|(why, calls)| NotPassed::NotObserved(why, calls));
         }
         self.made().sharing = true;
         let made = make();
@@ -167,8 +206,8 @@ impl<'a> Scene<'a> {
         let made = made.map_err(|error| error.while_preparing(what));
         match &made {
             Err(NotPassed::Interrupted) => {}
-            Err(NotPassed::NotObserved(why, _)) => *place = Some(Err(why.clone())),
-            Err(_) => *place = Some(Err(what.to_owned())),
+            Err(NotPassed::NotObserved(why, calls)) => *place = Some(Err((why.clone(), calls.clone()))),
+            Err(_) => *place = Some(Err((what.to_owned(), Vec::new()))),
             Ok(cid) => *place = Some(Ok(cid.clone())),
         }
         made
@@ -256,6 +295,16 @@ impl<'a> Scene<'a> {
         let number = text.trim().parse();
         number.map_err(|_| NotPassed::not_observed(format!("what --disk-size printed is no number: {}", text.trim())))
     }
+}
+
+/// A request as JSON. Of one that is nested too deeply for that, at least the method: it may make something.
+fn as_far_as_it_can_be_read(request: &[u8]) -> Value {
+    #[derive(Deserialize)]
+    struct Method {
+        method: String,
+    }
+    let method = || serde_json::from_slice::<Method>(request).map(|named| json!({"method": named.method}));
+    serde_json::from_slice(request).or_else(|_| method()).unwrap_or_default()
 }
 
 /// The cid in version 2's answer of `create_vm`.

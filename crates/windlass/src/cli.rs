@@ -554,7 +554,7 @@ pub(crate) struct CertifyArgs {
     /// Command that prints the agent's settings of {vm_cid} as JSON
     #[arg(long, value_name = "COMMAND")]
     pub(crate) show_settings: Option<String>,
-    /// Command that prints the cids of everything that exists, one per line
+    /// Command that prints the cids of everything that exists, one per line; nobody else may make anything meanwhile
     #[arg(long, value_name = "COMMAND")]
     pub(crate) list: Option<String>,
     /// Command that prints the size of {disk_cid} in MiB

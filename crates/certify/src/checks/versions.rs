@@ -1,5 +1,7 @@
 //! Versions: which side speaks what.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use windlass_contract::cpi::ErrorType;
 
@@ -15,14 +17,14 @@ pub(super) const CHECKS: &[Check] = &[
         "versions.info",
         &[63],
         Required,
-        "callers ask info before nearly every call, in every version, and refuse a CPI below version 2",
+        "callers ask info before nearly every call, in every version that it reports, and refuse a CPI below version 2",
         info,
     ),
     check(
         "versions.beyond",
         &[64],
         Required,
-        "a newer director asks in a version that this CPI does not know yet",
+        "a newer director prefers a higher version and asks in the one that is reported; it must be spoken, too",
         beyond,
     ),
     check(
@@ -63,7 +65,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn info(scene: &Scene) -> Verdict {
-    let asked = |version: Option<u32>| {
+    let asked = |version: Option<u64>| {
         let ask = scene.ask("info", json!([]));
         scene.call(&version.map_or(ask.clone().no_version(), |version| ask.version(version)))
     };
@@ -78,7 +80,7 @@ fn info(scene: &Scene) -> Verdict {
             first.fail(format!("stemcell_formats must be an array of strings, not {}", told["stemcell_formats"]))
         );
     }
-    for version in [1, 2, 3] {
+    for version in spoken(told["api_version"].as_u64().unwrap_or(2)) {
         let answer = asked(Some(version))?;
         if answer.success()? != told {
             return Err(NotPassed::Failed(
@@ -90,6 +92,14 @@ fn info(scene: &Scene) -> Verdict {
     Ok(())
 }
 
+/// Preferred by directors: old ones, today's, and whatever comes.
+const PREFERRED: [u64; 4] = [1, 2, 3, 25];
+
+/// The versions that directors ask in: the lower of what they prefer and what is reported.
+fn spoken(reported: u64) -> BTreeSet<u64> {
+    PREFERRED.iter().map(|preferred| *preferred.min(&reported)).collect()
+}
+
 /// The highest version that the CPI reports.
 pub(super) fn reported(scene: &Scene) -> Result<u64, NotPassed> {
     let answer = scene.call(&scene.ask("info", json!([])).no_version())?;
@@ -99,7 +109,7 @@ pub(super) fn reported(scene: &Scene) -> Result<u64, NotPassed> {
 
 fn beyond(scene: &Scene) -> Verdict {
     let highest = reported(scene)?;
-    for version in [3, highest + 1, 25] {
+    for version in spoken(highest) {
         scene.call(&scene.ask("info", json!([])).version(version))?.success()?;
         scene.call(&scene.ask("has_vm", json!([unknown_cid()])).version(version))?.valid()?;
     }

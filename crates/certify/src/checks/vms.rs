@@ -9,6 +9,7 @@ use crate::check::Level::{Optional, Required, Warning};
 use crate::check::{Check, NotPassed, Verdict, check};
 use crate::made::Kind;
 use crate::scene::{Scene, vm_cid};
+use crate::settings::refusal;
 
 pub(super) const CHECKS: &[Check] = &[
     check(
@@ -338,8 +339,8 @@ fn settings(scene: &Scene) -> Verdict {
     if !at("/networks/default").is_object() {
         return Err(wrong("networks must have the networks of create_vm", "/networks"));
     }
-    if !(at("/disks/system").is_string() || at("/disks/system").is_null()) {
-        return Err(wrong("disks.system must be a string; the agent reads nothing else", "/disks/system"));
+    if let Some(why) = refusal(&settings) {
+        return Err(NotPassed::failed(why));
     }
     if at("/disks/persistent") != json!({}) && !at("/disks/persistent").is_null() {
         return Err(wrong("disks.persistent must be empty in a new VM", "/disks/persistent"));

@@ -56,6 +56,9 @@ fn main() -> ExitCode {
     }
     let parsed: Value = match serde_json::from_slice(&request) {
         Ok(value) => value,
+        Err(_) if toy.is("reads-deep-requests") && request.starts_with(br#"{"method":"create_disk""#) => {
+            json!({"method": "create_disk", "arguments": [1024, {}, null], "api_version": 2})
+        }
         Err(_) => Value::Null,
     };
     let method = parsed["method"].as_str().unwrap_or_default().to_owned();
@@ -156,7 +159,7 @@ impl Toy {
         if method == "info" {
             return self.info(request, version);
         }
-        if version > 3 && self.is("crashes-beyond-3") {
+        if version == 3 && self.is("reports-more-than-it-speaks") {
             panic!("there is no such version");
         }
         if version > 3 {
@@ -296,7 +299,9 @@ impl Toy {
             "info-version-is-text" => json!({"api_version": "2", "stemcell_formats": ["toy"]}),
             "info-without-version" => json!({"stemcell_formats": ["toy"]}),
             "info-without-formats" => json!({"api_version": told, "stemcell_formats": null}),
-            "info-differs" => json!({"api_version": version.clamp(2, 3), "stemcell_formats": ["toy"]}),
+            "speaks-only-what-it-reports" if version > 2 => panic!("there is no such version"),
+            "speaks-only-what-it-reports" => json!({"api_version": 2, "stemcell_formats": ["toy"]}),
+            "info-differs" => json!({"api_version": told, "stemcell_formats": [format!("toy-{version}")]}),
             _ => json!({"api_version": told, "stemcell_formats": ["toy"]}),
         })
     }
@@ -359,6 +364,13 @@ impl Toy {
         match self.defect.as_str() {
             "system-disk-is-an-object" => settings["disks"]["system"] = json!({"path": "/dev/sda"}),
             "settings-without-agent-id" => settings["agent_id"] = Value::Null,
+            "dns-is-a-string" => settings["networks"]["default"]["dns"] = json!("127.0.0.1"),
+            "number-in-ephemeral-hint" => settings["disks"]["ephemeral"] = json!({"lun": 1}),
+            "nulls-for-nothing" => {
+                settings["disks"]["persistent"] = Value::Null;
+                settings["disks"]["ephemeral"] = Value::Null;
+                settings["env"]["bosh"]["ntp"] = Value::Null;
+            }
             "settings-without-env" => settings["env"] = json!({}),
             "netmask-of-the-prefix" if !networks["default"]["prefix"].is_null() => {
                 settings["networks"]["default"]["netmask"] = json!("255.255.255.255");
@@ -376,6 +388,13 @@ impl Toy {
         }
         if self.is("refuses-its-own-networks") && !default["cloud_properties"]["name"].is_null() {
             return refuse("CloudError", "there is no such network");
+        }
+        if self.is("knows-one-network") && default["cloud_properties"]["name"] != "red-network" {
+            let name = default["cloud_properties"]["name"].as_str().unwrap_or("nothing");
+            return refuse(
+                "CloudError",
+                format!("agent {agent} cannot have the network '{name}': there is no such one"),
+            );
         }
         if networks.is_empty() && !self.is("no-network-is-fine") {
             return refuse("CloudError", "a VM needs a network");
@@ -584,6 +603,9 @@ impl Toy {
 
     fn detach_disk(&self, vm_cid: &str, disk: &str) -> Answered {
         let mut vm = self.need("vms", vm_cid)?;
+        if self.is("detach-loses-vm") {
+            return self.delete("vms", vm_cid, None);
+        }
         let disks = vm["disks"].as_array_mut().unwrap();
         let before = disks.len();
         disks.retain(|other| other != disk);

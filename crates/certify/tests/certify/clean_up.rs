@@ -50,6 +50,14 @@ fn what_a_call_without_a_usable_answer_made_is_named() {
 }
 
 #[test]
+fn what_a_deeply_nested_request_made_is_removed() {
+    let toy = Toy::new();
+    let report = toy.certify("reads-deep-requests", &["robustness.deep-and-huge"]);
+    assert_eq!(report.rows[0].outcome, Outcome::Passed, "{}", report.rows[0].explanation());
+    assert!(toy.left().is_empty() && report.leftovers.is_empty(), "{:?} {:?}", toy.left(), report.leftovers);
+}
+
+#[test]
 fn secrets_do_not_reach_the_report() {
     let toy = Toy::new();
     let mut plan =

@@ -81,6 +81,8 @@ const DEFECTS: &[(&str, &str)] = &[
     ("settings-without-env", "vms.env-verbatim"),
     ("system-disk-is-an-object", "vms.settings"),
     ("settings-without-agent-id", "vms.settings"),
+    ("dns-is-a-string", "vms.settings"),
+    ("number-in-ephemeral-hint", "vms.settings"),
     ("has-vm-is-text", "vms.has-vm"),
     ("has-vm-unknown-is-error", "vms.has-vm"),
     ("deletes-no-vm", "vms.has-vm"),
@@ -136,7 +138,7 @@ const DEFECTS: &[(&str, &str)] = &[
     ("announces-replay", "idempotency.replay"),
     ("impatient-with-stderr", "envelope.stderr-unread"),
     ("defaults-for-arguments", "errors.missing-argument-leaves-nothing"),
-    ("crashes-beyond-3", "versions.beyond"),
+    ("reports-more-than-it-speaks", "versions.beyond"),
     ("crashes-on-odd-version", "versions.odd-values"),
     ("lower-version-changes-shapes", "versions.lower-advertised"),
     ("no-dynamic-networks", "vms.dynamic-network"),
@@ -224,6 +226,18 @@ fn what_is_only_worth_knowing_warns_and_does_not_stand_in_the_way() {
     }
     let report = Toy::new().certify("several-lines", &["errors.missing-argument", "errors.one-line"]);
     assert_eq!(report.rows[1].outcome, Outcome::Warned);
+}
+
+#[test]
+fn what_no_director_asks_and_what_agents_take_is_no_defect() {
+    for (way, id) in [
+        ("speaks-only-what-it-reports", "versions.info"),
+        ("speaks-only-what-it-reports", "versions.beyond"),
+        ("nulls-for-nothing", "vms.settings"),
+    ] {
+        let report = Toy::new().certify(way, &[id]);
+        assert_eq!(report.rows[0].outcome, Outcome::Passed, "{way}: {}", report.rows[0].explanation());
+    }
 }
 
 #[test]

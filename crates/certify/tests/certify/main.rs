@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod causes;
 mod clean_up;
 mod defects;
 mod example;

@@ -85,7 +85,7 @@ fn walk(request: &mut Request, visit: &mut impl FnMut(Found<'_>)) {
             Some(Hides::ValuesOfCloudProperties) => each_cloud_property(argument, visit),
             Some(Hides::ValuesOfNetworks) => {
                 let networks = argument.as_object_mut().into_iter().flat_map(|networks| networks.values_mut());
-                networks.for_each(|network| each_cloud_property(network, visit));
+                networks.for_each(|network| each_network_property(network, visit));
             }
             Some(Hides::Environment) => each_in_environment(argument, visit),
         }
@@ -112,6 +112,18 @@ fn each_value(value: &mut Value, visit: &mut impl FnMut(Found<'_>)) {
 fn each_cloud_property(document: &mut Value, visit: &mut impl FnMut(Found<'_>)) {
     if let Some(properties) = document.get_mut("cloud_properties") {
         each_value(properties, visit);
+    }
+}
+
+/// A network that is not there is what messages of clouds are about most often, so its name is shown.
+fn each_network_property(network: &mut Value, visit: &mut impl FnMut(Found<'_>)) {
+    let is_name = |key: &str| key == "name" || key.ends_with("_name");
+    match network.get_mut("cloud_properties") {
+        Some(Value::Object(properties)) => {
+            let hidden = properties.iter_mut().filter(|(key, value)| !(is_name(key) && value.is_string()));
+            each_in(hidden, RemovedFrom::Echoes, visit);
+        }
+        _ => each_cloud_property(network, visit),
     }
 }
 
@@ -448,6 +460,17 @@ mod tests {
         serde_json::from_value(json!({"method": "create_vm", "arguments": arguments, "api_version": 2,
             "context": {"director_uuid": "d-1", "secret_access_key": "context-key", "host": "cloud.example"}}))
         .unwrap()
+    }
+
+    #[test]
+    fn names_of_networks_are_no_secrets() {
+        let networks = json!({"default": {"type": "manual",
+            "cloud_properties": {"name": "blue-network", "network_name": "shop", "subnet": "s-12345"}}});
+        let request = request("create_vm", json!(["a", "s", {}, networks, [], {}]));
+        let shown = redact(&request)["arguments"][3]["default"]["cloud_properties"].clone();
+        assert_eq!(shown, json!({"name": "blue-network", "network_name": "shop", "subnet": "<redacted>"}));
+        let said = Redactor::of(&request).echo("no network 'blue-network' in s-12345");
+        assert_eq!(said, "no network 'blue-network' in <redacted>");
     }
 
     const SECRET: [&str; 8] = [
