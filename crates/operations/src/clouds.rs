@@ -158,6 +158,10 @@ impl Clouds {
         let open = who.ledger.open_intent(intent).await?;
         match self.ask(who, &open).await? {
             Ok(fact) => settled(open, fact).await,
+            // Nobody can find out more than this answer tells.
+            Err(cause) if cause.effect_is_unknown() && !open.change.is_repeatable() && !self.replays(&open).await => {
+                doubtful(open, cause).await
+            }
             Err(cause) if cause.effect_is_unknown() => self.resolve(who, open).await,
             // A creation that failed may still have had an effect. A CPI that replays requests finds it by the request id,
             // so it is asked once more, unless it said that asking again is no use.

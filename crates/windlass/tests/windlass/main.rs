@@ -1,6 +1,7 @@
 //! The programs as their users run them: real processes, real connections, real VMs.
 //!
 //! - `slice`: one VM with one disk, from an empty machine to its end; `keeping`: how it is kept as it should be.
+//! - `attacks`: what those who should be harmless can do, and what it costs others.
 //! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
@@ -19,6 +20,7 @@
 )]
 
 mod api;
+mod attacks;
 mod certify;
 mod command_line;
 mod data_survives;

@@ -180,6 +180,10 @@ impl Site {
         self.director.as_mut().is_some_and(|director| director.try_wait().unwrap().is_none())
     }
 
+    pub(crate) fn director_pid(&self) -> u32 {
+        self.director.as_ref().expect("no director runs").id()
+    }
+
     /// Asks the director to stop.
     pub(crate) fn terminate_director(&self) {
         if let Some(director) = &self.director {
