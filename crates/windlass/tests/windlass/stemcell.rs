@@ -5,7 +5,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use sha1::{Digest, Sha1};
 use tempfile::TempDir;
+
+use crate::site;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -170,6 +176,99 @@ fn a_stemcell_is_repacked_as_asked() {
         "{output:?}"
     );
     assert_eq!(site.made(), ["agent", "heavy.tgz", "light.tgz"]);
+}
+
+/// A stemcell of these parts; the manifest gets the digest of the image.
+pub(crate) fn tarball_of(manifest: &str, image: &[u8]) -> Vec<u8> {
+    let digest: String = Sha1::digest(image).iter().map(|byte| format!("{byte:02x}")).collect();
+    let manifest = format!("{manifest}sha1: {digest}\n");
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
+    for (name, content) in [("stemcell.MF", manifest.as_bytes()), ("updates.txt", b"KB1\r\n"), ("image", image)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content).unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap()
+}
+
+/// Takes the stemcells of two clouds that have Windows, and notes what it is asked.
+const WINDOWS_CPI: &str = r#"#!/bin/sh
+request=$(cat)
+case "$request" in
+*'"method":"info"'*)
+    echo '{"result":{"api_version":2,"stemcell_formats":["aws-light","vsphere-ovf","vsphere-ova"]},"error":null,"log":""}' ;;
+*) echo "$request" >> "$0.requests"; echo '{"result":"sc-1","error":null,"log":""}' ;;
+esac
+"#;
+
+#[test]
+fn stemcells_of_windows_are_inspected_repacked_and_uploaded() {
+    let site = Site::new();
+    let light = "name: bosh-aws-xen-hvm-windows2019-go_agent\nversion: '2019.71'\napi_version: 3\n\
+        operating_system: windows2019\nstemcell_formats: [aws-light]\ncloud_properties: {ami: {us-east-1: ami-1}}\n";
+    let regular = "---\nname: bosh-vsphere-esxi-windows2019-go_agent\nversion: \"2019.71\"\napi_version: 2\n\
+        bosh_protocol: '1'\noperating_system: windows2019\nstemcell_formats:\n- vsphere-ovf\n- vsphere-ova\n\
+        cloud_properties:\n  infrastructure: vsphere\n  hypervisor: esxi\n";
+    fs::write(site.path("light.tgz"), tarball_of(light, b"")).unwrap();
+    fs::write(site.path("regular.tgz"), tarball_of(regular, b"an image of Windows")).unwrap();
+    for (file, formats) in [("light.tgz", json!(["aws-light"])), ("regular.tgz", json!(["vsphere-ovf", "vsphere-ova"]))]
+    {
+        assert!(site.ok(&["inspect", file]).contains("windows2019"));
+        let patched = format!("patched-{file}");
+        site.ok(&["repack", file, &patched, "--version", "2019.71.1"]);
+        let (before, after) = (parts(&site.path(file)), parts(&site.path(&patched)));
+        assert_eq!(after["manifest"]["version"], "2019.71.1");
+        assert_eq!((&after["manifest"]["stemcell_formats"], &after["image"]), (&formats, &before["image"]));
+        assert_eq!(
+            (&after["updates"], &after["manifest"]["operating_system"]),
+            (&json!("KB1\r\n"), &json!("windows2019"))
+        );
+        assert_eq!(after["manifest"]["cloud_properties"], before["manifest"]["cloud_properties"]);
+    }
+
+    let director = site::Site::start_with_settings("isolation: process\n");
+    let upload = |file: &str| director.windlass(&["upload-stemcell", site.path(file).to_str().unwrap()]);
+    let refused = upload("light.tgz");
+    let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no CPI takes stemcells of format aws-light"), "{said}");
+
+    let cpi = director.file("windows-cpi");
+    fs::write(&cpi, WINDOWS_CPI).unwrap();
+    fs::set_permissions(&cpi, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(director.file("cpis.yml"), format!("cpis: [{{name: w, type: w, exec_path: {}}}]", cpi.display()))
+        .unwrap();
+    director.ok(&["-n", "update-cpi-config", director.file("cpis.yml").to_str().unwrap()]);
+    for file in ["light.tgz", "patched-regular.tgz"] {
+        let uploaded = upload(file);
+        assert!(uploaded.status.success(), "{file}: {uploaded:?}");
+    }
+    let rows = director.rows(&["stemcells"]);
+    assert!(rows.len() == 2 && rows.iter().all(|row| row["os"] == "windows2019"), "{rows:?}");
+    let requests = fs::read_to_string(director.file("windows-cpi.requests")).unwrap();
+    assert!(requests.contains(r#"{"ami":{"us-east-1":"ami-1"}}"#), "{requests}");
+}
+
+/// The manifest, the image and what Windows stemcells have beside them.
+fn parts(stemcell: &Path) -> Value {
+    let mut parts = json!({});
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(fs::File::open(stemcell).unwrap()));
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().display().to_string();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+        match name.trim_start_matches("./") {
+            "stemcell.MF" => {
+                let document = windlass_manifest::Document::parse(&text).unwrap();
+                parts["manifest"] = document.root().decode().unwrap();
+            }
+            "updates.txt" => parts["updates"] = json!(text),
+            "image" => parts["image"] = json!(text),
+            other => panic!("{other}"),
+        }
+    }
+    parts
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use sha1::{Digest, Sha1};
 use tar::{EntryType, Header};
+
+use crate::stemcell::tarball_of;
 
 /// A stemcell for the built-in clouds.
 pub(super) fn of_image(image: &[u8]) -> Vec<u8> {
@@ -13,19 +14,10 @@ pub(super) fn of_image(image: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn of_format(format: &str, image: &[u8]) -> Vec<u8> {
-    let digest: String = Sha1::digest(image).iter().map(|byte| format!("{byte:02x}")).collect();
     let manifest = format!(
-        "name: evil\nversion: '1'\noperating_system: evil\napi_version: 2\nsha1: {digest}\n\
-         stemcell_formats: [{format}]\ncloud_properties: {{}}\n"
+        "name: evil\nversion: '1'\noperating_system: evil\napi_version: 2\nstemcell_formats: [{format}]\ncloud_properties: {{}}\n"
     );
-    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
-    for (name, content) in [("stemcell.MF", manifest.as_bytes()), ("image", image)] {
-        let mut header = Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        archive.append_data(&mut header, name, content).unwrap();
-    }
-    archive.into_inner().unwrap().finish().unwrap()
+    tarball_of(&manifest, image)
 }
 
 /// An image whose only file has a name of so many letters.
