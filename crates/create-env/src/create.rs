@@ -14,6 +14,7 @@ use crate::cloud_provider::{self, CloudProvider};
 use crate::ledger::EnvLedger;
 use crate::manifest::{self, Wanted};
 use crate::plan::{self, Found, Wishes};
+use crate::releases;
 use crate::report::{End, Report};
 use crate::run::{
     Cloud, EnvError, Identity, PING_PATIENCE, Seen, Setting, agents, disks_on_record, instance_spec, vm_on_record,
@@ -42,7 +43,7 @@ pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
     versions.extend(ledger.look().current_stemcell().map(|known| known.api_version.unwrap_or_default()));
     let cloud = Cloud::open(setting, &ledger, &provider, &wanted.networks, &versions).await?;
     say_what_runs(&report, &cloud, &provider);
-    let run = Run { report: &report, ledger: &ledger, cloud: &cloud, wanted: &wanted, provider: &provider };
+    let run = Run { setting, report: &report, ledger: &ledger, cloud: &cloud, wanted: &wanted, provider: &provider };
     let done = run.go(stemcell, wishes, change, agents, &sha).await;
     cloud.close().await;
     done
@@ -120,6 +121,7 @@ pub(crate) async fn settle(report: &Report, cloud: &Cloud, ledger: &EnvLedger) -
 
 /// What a run works with once everything was found to be in order.
 struct Run<'a> {
+    setting: &'a Setting,
     report: &'a Report,
     ledger: &'a EnvLedger,
     cloud: &'a Cloud,
@@ -213,7 +215,12 @@ impl Run<'_> {
         }
         self.report.end_step(&End::Finished);
         self.delete_unused_disks().await?;
-        Ok(self.ledger.change(|file| file.state.current_manifest_sha = sha.to_owned())?)
+        let releases = releases::entries(&self.wanted.releases, self.setting.folder(), &self.setting.downloads);
+        Ok(self.ledger.change(|file| {
+            file.state.current_manifest_sha = sha.to_owned();
+            file.state.current_release_ids = releases.iter().map(|release| release.id.clone()).collect();
+            file.state.releases = releases;
+        })?)
     }
 
     fn show(&self, actions: &[Action]) {

@@ -6,7 +6,7 @@
 //! - [`manifest`], [`cloud_provider`]: what is wanted, and which CPI makes it.
 //! - [`plan`]: what a run will do, with reasons.
 //! - [`create()`], [`delete()`], [`stop()`], [`start()`]: the runs. [`run`]: what they have in common.
-//! - [`stemcell`]: fetched and checked. [`registry`]: for CPIs and stemcells that cannot do without one.
+//! - [`stemcell`]: fetched and checked. [`releases`]: only named in the state file. [`registry`]: for CPIs and stemcells that cannot do without one.
 //! - [`report`]: what people see.
 
 pub mod cloud_provider;
@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod manifest;
 pub mod plan;
 pub mod registry;
+pub mod releases;
 pub mod report;
 pub mod run;
 pub mod state;

@@ -10,6 +10,8 @@ use windlass_manifest::{At, Document, Fields, Findings, Placed};
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::DiskSpec;
 
+use crate::releases::ReleasePlace;
+
 /// The largest disk that anybody means, in MiB: an exbibyte.
 const LARGEST_DISK: u64 = 1 << 40;
 
@@ -22,6 +24,8 @@ pub struct Wanted {
     pub group: String,
     /// What its VM is made from.
     pub stemcell: StemcellPlace,
+    /// On record only.
+    pub releases: Vec<ReleasePlace>,
     /// For the cloud.
     pub cloud_properties: Object,
     /// For the agent.
@@ -66,6 +70,8 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
     let name = top.name();
     let tags = top.object("tags");
     let watch = watch(&mut top);
+    let releases = top.list("releases");
+    let releases = releases.iter().filter_map(|at| top.check(ReleasePlace::read(at))).collect();
     let pools = named(&mut top, "resource_pools");
     let disk_pools = named(&mut top, "disk_pools");
     let networks = named(&mut top, "networks");
@@ -98,6 +104,7 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
         name: name?.value,
         group: group_name?.value,
         stemcell: stemcell?,
+        releases,
         cloud_properties,
         env,
         networks,

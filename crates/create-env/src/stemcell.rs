@@ -72,11 +72,16 @@ pub fn read(tarball: PathBuf) -> Result<Stemcell, StemcellError> {
     Ok(Stemcell { tarball, manifest })
 }
 
+/// Where the original keeps what it fetched.
+pub(crate) fn download_path(url: &str, digest: &str, downloads: &Path) -> PathBuf {
+    let url_digest: String = Sha1::digest(url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    downloads.join(format!("{url_digest}-{}", digest.replace('/', "-")))
+}
+
 /// Fetches a stemcell from elsewhere. Downloads are kept where the original keeps them, and checked each time.
 pub async fn fetch(place: &StemcellPlace, downloads: &Path) -> Result<PathBuf, StemcellError> {
     let digest = place.sha1.clone().unwrap_or_default();
-    let url_digest: String = Sha1::digest(place.url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let path = downloads.join(format!("{url_digest}-{}", digest.replace('/', "-")));
+    let path = download_path(&place.url, &digest, downloads);
     if path.exists() && digest::verify(&path, &digest).is_ok() {
         return Ok(path);
     }

@@ -234,6 +234,23 @@ fn life(isolation: &'static str) {
 }
 
 #[test]
+fn releases_of_the_manifest_are_on_record_as_bosh_keeps_them() {
+    let site = Site::new("process");
+    site.write_manifest(
+        2,
+        "releases: [{name: bosh, url: 'https://releases.example/bosh.tgz', sha1: a, version: 280.1.14}]",
+    );
+    site.ok("create-env", 64);
+    let state = site.state();
+    let release = &state["releases"][0];
+    assert_eq!((&release["name"], &release["version"]), (&"bosh".into(), &"280.1.14".into()));
+    assert_eq!((&state["current_release_ids"][0], state["releases"].as_array().unwrap().len()), (&release["id"], 1));
+    assert!(release["id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok(), "{release}");
+    assert!(site.ok("create-env", 64).contains("No deployment, stemcell or release changes. Skipping deploy."));
+    assert_eq!(site.state(), state);
+}
+
+#[test]
 fn an_environment_lives_through_everything_in_process_isolation() {
     life("process");
 }
