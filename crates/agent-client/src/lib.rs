@@ -39,5 +39,5 @@ pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Deadlines, Task};
 pub use error::{CallError, Stage};
 pub use health::{Alert, Heartbeat};
 pub use methods::{AgentState, CompiledBlob, Drain, Outcome};
-pub use ready::NotReady;
+pub use ready::{NotReady, NotYetReady, WaitWatch};
 pub use tls::{ClientTls, TlsError};

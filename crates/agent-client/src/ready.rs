@@ -34,9 +34,28 @@ pub struct NotReady {
     pub last: Box<CallError>,
 }
 
+/// How far the wait for an agent is.
+#[derive(Debug, Clone, Copy)]
+pub struct NotYetReady<'a> {
+    /// What was dialled.
+    pub address: &'a str,
+    /// The last stage that the last ping reached.
+    pub stage: Stage,
+    /// How long the caller waits already.
+    pub waited: Duration,
+}
+
+/// Hears how far the wait for an agent is.
+pub type WaitWatch<'a> = dyn Fn(&NotYetReady<'_>) + Send + Sync + 'a;
+
 impl Agent {
     /// Waits until the agent answers a ping, up to `deadline`.
     pub async fn wait_until_ready(&self, deadline: Duration) -> Result<(), NotReady> {
+        self.wait_watched(deadline, &|_| {}).await
+    }
+
+    /// The same, and tells after each ping that failed how far it is.
+    pub async fn wait_watched(&self, deadline: Duration, watch: &WaitWatch<'_>) -> Result<(), NotReady> {
         let started = Instant::now();
         let mut mistrusted_since: Option<Instant> = None;
         loop {
@@ -57,6 +76,7 @@ impl Agent {
                     last: Box::new(error),
                 });
             }
+            watch(&NotYetReady { address: self.address(), stage: error.stage(), waited: started.elapsed() });
             tokio::time::sleep(pause).await;
         }
     }

@@ -121,6 +121,15 @@ impl Cpi {
         }
     }
 
+    /// What the CPI says now, though it was asked before: what it tells of its cloud changes with the cloud.
+    pub async fn info_now(&self) -> Result<CpiInfo, CallError> {
+        let origin = Origin::of(&self.command);
+        let mut known = self.negotiated.lock().await;
+        let negotiated = self.negotiate().await?;
+        *known = Some((origin, negotiated.clone()));
+        Ok(negotiated.info)
+    }
+
     async fn negotiate(&self) -> Result<Negotiated, CallError> {
         let request = self.request(Info::NAME, Vec::new(), None, None, RequestId::random());
         let info = match self.exchange(&request, Info::DECLARATION.longest_answer, &()).await {
@@ -265,7 +274,7 @@ impl Cpi {
                 NotSent::Recording(source) => CallError::NotRecorded { method: method.clone(), source },
             })?;
         tracing::debug!(method, duration = ?started.elapsed(), ending = output.ending, "the CPI is done");
-        let last_line = log.last_line();
+        let stderr = log.shown();
         let parsed = if output.stdout.len() > longest_answer {
             Err(format!("it wrote more than {longest_answer} bytes to stdout"))
         } else {
@@ -300,7 +309,7 @@ impl Cpi {
             Err(what) => what,
         };
         let stdout = String::from_utf8_lossy(&output.stdout);
-        Err(invalid(request, &format!("{what} ({})", output.ending), &stdout, &last_line))
+        Err(invalid(request, &format!("{what} ({})", output.ending), &stdout, &stderr))
     }
 }
 
@@ -343,7 +352,7 @@ fn invalid(request: &Request, what: &str, stdout: &str, stderr: &str) -> CallErr
         method: request.method.clone(),
         what: excerpt(&redactor, what),
         stdout: excerpt(&redactor, stdout),
-        stderr: excerpt(&redactor, stderr),
+        stderr: redactor.echo(stderr.trim()),
         request_id: request_id(request.context.request_id.as_ref()),
     }
 }

@@ -61,7 +61,7 @@ pub enum CallError {
         what: String,
         /// The start of what came on stdout, without secrets.
         stdout: String,
-        /// The last line that came on stderr, without secrets.
+        /// The first and the last lines that came on stderr, without secrets.
         stderr: String,
         /// The request.
         request_id: String,

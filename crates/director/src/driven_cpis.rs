@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_contract::Object;
+use windlass_contract::{Object, explain};
 use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
 use windlass_operations::clouds::{Clouds, DrivenCpi};
 use windlass_planning::desired::{Configs, CpiConfig, CpiEntry, Findings};
@@ -86,6 +86,22 @@ impl Drivers {
         let meter = self.metrics.meter(names.first().map(String::as_str).unwrap_or_default());
         Ok(DrivenCpi { names, cpi: Arc::new(Cpi::new(command, options).measured_by(meter)), resizes_disks })
     }
+}
+
+/// Asks every CPI what it can do, so that one that does not start is known before it is needed.
+pub(crate) async fn ask_all(clouds: &Clouds) {
+    let ask = |name: String| async move {
+        let Ok(cpi) = clouds.cpi(&name) else { return };
+        match cpi.info().await {
+            Ok(_) => tracing::info!(cpi = name, "the CPI answers"),
+            Err(error) => tracing::error!(
+                cpi = name,
+                error = explain(&error),
+                "the CPI does not answer 'info'; until it does, nothing can be made in its cloud"
+            ),
+        }
+    };
+    futures_util::future::join_all(clouds.names().into_iter().map(ask)).await;
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use windlass_operations::clouds::Clouds;
 use windlass_pki::{Keychain, PkiError};
 
 use crate::built_in::BuiltInError;
-use crate::driven_cpis::Drivers;
+use crate::driven_cpis::{self, Drivers};
 use crate::leadership::{self, Leadership, LeadershipError};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -187,7 +187,8 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let live = Arc::new(LiveCertificate::new(&keys.server).map_err(|error| StartError::Tls(error.into()))?);
     let tls = server_tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
     let agents = Agents::new(keys.authority, &keys.client, settings.agent_env.clone())
-        .map_err(|error| StartError::Tls(error.into()))?;
+        .map_err(|error| StartError::Tls(error.into()))?
+        .with_wait(settings.agent_wait);
 
     let metrics = Arc::new(Metrics::default());
     let drivers = Drivers {
@@ -232,6 +233,8 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let renewal = tokio::spawn(renewal);
     let schedules = tokio::spawn(schedules::run(director.clone(), until(stop_workers.subscribe())));
     let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
+    let greeting = director.clone();
+    tokio::spawn(async move { driven_cpis::ask_all(&greeting.clouds).await });
     let mut settling = tokio::spawn({
         let director = director.clone();
         async move { recovery::settle_left_open(&director, left_open).await }

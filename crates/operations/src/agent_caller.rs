@@ -4,19 +4,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_agent_client::{Agent, AgentAccess, AgentState, CallError, CompiledBlob, Drain, NotReady, Outcome};
+use windlass_agent_client::{
+    Agent, AgentAccess, AgentState, CallError, CompiledBlob, Drain, NotReady, Outcome, WaitWatch,
+};
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object};
 use windlass_pki::PkiError;
 use windlass_planning::records::{AgentCertificate, VmRecord};
 
-use crate::agents::Agents;
+use crate::agents::{Agents, DEFAULT_WAIT};
 
 /// The messages that steps send to an agent. What each means is said at [`Agent`], which sends them; tests have an agent in
 /// memory.
 #[async_trait]
 pub trait AgentCaller: Send + Sync {
-    async fn wait_until_ready(&self, patience: Duration) -> Result<(), NotReady>;
+    async fn wait_until_ready(&self, patience: Duration, watch: &WaitWatch<'_>) -> Result<(), NotReady>;
     async fn get_state(&self, full: bool) -> Result<AgentState, CallError>;
     async fn prepare(&self, spec: &Object) -> Result<(), CallError>;
     async fn apply(&self, spec: &Object) -> Result<(), CallError>;
@@ -56,6 +58,10 @@ pub trait AgentsOfVms: std::fmt::Debug + Send + Sync {
     fn is_older_than_hints(&self, agent_id: &AgentId) -> bool;
     /// Notes that an agent does not understand hints, so that it is not asked again.
     fn note_older_than_hints(&self, agent_id: &AgentId);
+    /// How long an agent may take until it answers: its VM boots, or is started again by its cloud.
+    fn wait(&self) -> Duration {
+        DEFAULT_WAIT
+    }
 }
 
 impl AgentsOfVms for Agents {
@@ -82,12 +88,16 @@ impl AgentsOfVms for Agents {
     fn note_older_than_hints(&self, agent_id: &AgentId) {
         Agents::note_older_than_hints(self, agent_id);
     }
+
+    fn wait(&self) -> Duration {
+        Agents::wait(self)
+    }
 }
 
 #[async_trait]
 impl AgentCaller for Agent {
-    async fn wait_until_ready(&self, patience: Duration) -> Result<(), NotReady> {
-        Agent::wait_until_ready(self, patience).await
+    async fn wait_until_ready(&self, patience: Duration, watch: &WaitWatch<'_>) -> Result<(), NotReady> {
+        Agent::wait_watched(self, patience, watch).await
     }
 
     async fn get_state(&self, full: bool) -> Result<AgentState, CallError> {

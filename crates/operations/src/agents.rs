@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use windlass_agent_client::{AGENT_PORT, Agent, AgentAccess, AgentClient, AgentEndpoint, ClientTls, TlsError};
 use windlass_contract::settings::{BoshEnv, MbusCert};
@@ -15,11 +16,15 @@ use windlass_planning::records::{AgentCertificate, VmRecord};
 pub struct Agents {
     way: Way,
     env: Object,
+    wait: Duration,
     /// Those that answered `unknown message` to a hint.
     older_than_hints: Mutex<BTreeSet<AgentId>>,
     /// The handles used last, so that the steps of an operation share a connection.
     recent: Mutex<VecDeque<(VmRecord, Agent)>>,
 }
+
+/// How long an agent may take until it answers, unless the operator says otherwise.
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 
 /// How many agents are talked to at the same time, at most; with more, connections are made anew.
 const RECENT: usize = 128;
@@ -65,6 +70,7 @@ impl Agents {
         Ok(Self {
             way: Way::Ours(RwLock::new(Arc::new(ours))),
             env,
+            wait: DEFAULT_WAIT,
             older_than_hints: Mutex::default(),
             recent: Mutex::default(),
         })
@@ -88,7 +94,18 @@ impl Agents {
             client_key_pem: Secret::new(""),
         };
         let way = Way::Given(AgentClient::new(tls)?, agent);
-        Ok(Self { way, env: Object::new(), older_than_hints: Mutex::default(), recent: Mutex::default() })
+        let (env, wait) = (Object::new(), DEFAULT_WAIT);
+        Ok(Self { way, env, wait, older_than_hints: Mutex::default(), recent: Mutex::default() })
+    }
+
+    /// Waits so long for agents until they answer.
+    pub fn with_wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// How long an agent may take until it answers.
+    pub fn wait(&self) -> Duration {
+        self.wait
     }
 
     /// What the operator wants in `env.bosh` of every VM.

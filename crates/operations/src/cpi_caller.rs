@@ -17,6 +17,11 @@ pub trait CpiCaller: std::fmt::Debug + Send + Sync {
     /// What the CPI can do.
     async fn info(&self) -> Result<CpiInfo, CallError>;
 
+    /// What the CPI says of itself and its cloud now, though it was asked before.
+    async fn info_now(&self) -> Result<CpiInfo, CallError> {
+        self.info().await
+    }
+
     /// Asks, and gives the answer to [`CpiCall::read`], whose complaint makes it an invalid one.
     async fn ask(&self, call: CpiCall<'_>) -> Result<(), CallError>;
 }
@@ -132,6 +137,10 @@ fn unanswered<M: Method>(request_id: &str) -> CallError {
 impl CpiCaller for Cpi {
     async fn info(&self) -> Result<CpiInfo, CallError> {
         Cpi::info(self).await
+    }
+
+    async fn info_now(&self) -> Result<CpiInfo, CallError> {
+        Cpi::info_now(self).await
     }
 
     async fn ask(&self, call: CpiCall<'_>) -> Result<(), CallError> {

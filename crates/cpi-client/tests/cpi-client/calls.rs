@@ -409,7 +409,11 @@ async fn a_cpi_that_never_stops_logging_fills_no_disk_and_its_last_words_are_kep
 
     let scripted = ScriptedCpi::new(&format!("{much}; exit 3"));
     let error = scripted.has_vm().await.unwrap_err().to_string();
-    assert!(error.contains("stderr: the end"), "{error}");
+    assert!(
+        error.contains("stderr: a line of a few words\n")
+            && error.ends_with("…\na line of a few words\na line of a few words\nthe end"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

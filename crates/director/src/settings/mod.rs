@@ -10,6 +10,7 @@
 //! isolation: auto               # or container, process; of the embedded cloud
 //! cpi_preferred_api_version: 2
 //! cpi_deadline: 1h
+//! agent_wait: 10m
 //! agent: {env: {bosh: {ntp: [0.pool.example.com]}}}
 //! enable_cpi_resize_disk: true  # both default to true for built-in clouds only
 //! enable_snapshots: true
@@ -54,6 +55,8 @@ pub struct Settings {
     pub preferred_version: ApiVersion,
     /// How long a CPI may take.
     pub cpi_deadline: Duration,
+    /// How long an agent may take until it answers.
+    pub agent_wait: Duration,
     /// `env.bosh` of every VM, under what the manifest says and over what the director makes itself.
     pub agent_env: Object,
     /// Whether disks grow natively; by default where the cloud is built in.
@@ -235,6 +238,7 @@ impl Default for Settings {
             isolation: Isolation::Auto,
             preferred_version: ApiVersion::HIGHEST,
             cpi_deadline: Duration::from_secs(60 * MINUTE),
+            agent_wait: windlass_operations::agents::DEFAULT_WAIT,
             agent_env: Object::new(),
             enable_cpi_resize_disk: None,
             enable_snapshots: None,

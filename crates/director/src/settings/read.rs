@@ -12,7 +12,7 @@ use windlass_planning::desired::Findings;
 use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, Schedules, Settings};
 use crate::users::{Account, Credentials, Role};
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "name",
     "listen",
     "advertise",
@@ -22,6 +22,7 @@ const KEYS: [&str; 18] = [
     "cpi_preferred_api_version",
     "cpi_api_test_max_version",
     "cpi_deadline",
+    "agent_wait",
     "agent",
     "enable_cpi_resize_disk",
     "enable_snapshots",
@@ -78,6 +79,7 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
         }
     }
     set_duration(&mut fields, "cpi_deadline", &mut settings.cpi_deadline);
+    set_duration(&mut fields, "agent_wait", &mut settings.agent_wait);
     if let Some(agent) = fields.optional("agent") {
         settings.agent_env = agent_env(&agent, fields.findings()).unwrap_or_default();
     }
@@ -292,7 +294,7 @@ mod tests {
     #[test]
     fn what_is_documented_is_understood() {
         let text = "name: one\nlisten: 10.0.0.6:0\nadvertise: [director.example.com, 10.0.0.9]\ndb: postgres://u:p@h/n\n\
-            cpi: {exec: bin/cpi, config: cpi.json, arguments: [-v]}\ncpi_api_test_max_version: 1\ncpi_deadline: 10m\n\
+            cpi: {exec: bin/cpi, config: cpi.json, arguments: [-v]}\ncpi_api_test_max_version: 1\ncpi_deadline: 10m\nagent_wait: 90s\n\
             agent: {env: {bosh: {ntp: [a]}}}\nusers:\n- {name: eve, password: x, role: read-only}\n\
             - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
             workers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
@@ -303,6 +305,7 @@ mod tests {
         assert_eq!(settings.cpi, CpiChoice::Executable { exec: "/etc/windlass/bin/cpi".into(), arguments });
         assert!(!settings.takes_snapshots(), "somebody else's CPI must be trusted first");
         assert_eq!(settings.preferred_version, ApiVersion::V1);
+        assert_eq!(settings.agent_wait, Duration::from_secs(90));
         assert_eq!(settings.agent_env["ntp"][0], "a");
         let roles: Vec<_> = settings.users.iter().map(|user| user.role).collect();
         assert_eq!(roles, [Role::ReadOnly, Role::ReadOnly, Role::Admin]);

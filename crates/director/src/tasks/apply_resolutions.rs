@@ -10,7 +10,7 @@ use windlass_contract::cpi::ErrorType;
 use windlass_contract::{DiskCid, RequestId, explain};
 use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
-use windlass_operations::steps::{Progress, StepError, StepId};
+use windlass_operations::steps::{Progress, StepId};
 use windlass_planning::desired::Count;
 use windlass_planning::plan::{Action, ActionKind, Current, CurrentInstance, InstancePlan, Wish, plan_state_change};
 use windlass_planning::problems::{OpenProblem, Problem, Resolution};
@@ -23,9 +23,6 @@ use super::scan::{PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
-
-/// How long a VM may take to boot.
-const BOOT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// What clients choose about the problem with a number; none for what is automatic.
 pub(crate) type Choices = Vec<(i64, Option<String>)>;
@@ -245,10 +242,9 @@ impl Scene<'_> {
         }
         self.perform(part, &vm.cpi, vm, Change::RebootVm { cid: vm.cid.clone() }).await?;
         part.status(StepId::WaitForAgent);
-        let agent = self.director.agents.of(vm);
-        agent.wait_until_ready(BOOT).await.map_err(StepError::from)?;
         let plan = InstancePlan::of(&instance.record, Vec::new());
         let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, &plan, Some(instance));
+        execution.context().wait_for_agent(vm).await?;
         let is_named_here =
             |disk: &&DiskRecord| disk.active && !disk.name.is_empty() && disk.vm.as_ref() == Some(&vm.cid);
         let named: Vec<DiskRecord> = instance.disks.iter().filter(is_named_here).cloned().collect();

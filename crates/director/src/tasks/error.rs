@@ -41,7 +41,7 @@ pub(crate) enum TaskError {
     #[error(transparent)]
     Clouds(#[from] crate::RefreshError),
     /// the CPI failed
-    #[error("the CPI '{cpi}' failed")]
+    #[error("{} failed", named(cpi))]
     Cpi {
         /// Its name.
         cpi: String,
@@ -115,6 +115,11 @@ impl From<windlass_operations::steps::WorkError> for TaskError {
             windlass_operations::steps::WorkError::Step(error) => Self::Step(error),
         }
     }
+}
+
+/// The default one has no name.
+fn named(cpi: &str) -> String {
+    if cpi.is_empty() { "the director's default CPI".to_owned() } else { format!("the CPI '{cpi}'") }
 }
 
 fn explain_error(error: &TaskError) -> String {

@@ -223,6 +223,14 @@ impl Progress for EventPart {
         self.stage.log.debug(&format!("{}: {status}", self.label));
     }
 
+    fn waiting(&self, words: &str) {
+        if !self.ended.load(Ordering::SeqCst) {
+            let done = self.steps.load(Ordering::SeqCst);
+            self.note("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": words})));
+        }
+        self.stage.log.debug(&format!("{}: {words}", self.label));
+    }
+
     fn cpi_log(&self, line: &str) {
         self.stage.log.write(OutputKind::Cpi, &format!("{line}\n"));
     }

@@ -7,7 +7,7 @@ use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
 use super::step::steps;
-use super::{Context, Operation, RESTART, StepError, create_disk};
+use super::{Context, Operation, StepError, create_disk};
 use crate::ledger::{Change, Fact};
 
 /// A disk to be attached.
@@ -119,7 +119,7 @@ async fn detach(op: &mut AttachDisk) -> Result<(), StepError> {
 }
 
 async fn wait_for_agent(op: &mut AttachDisk) -> Result<(), StepError> {
-    op.context.wait_for_agent(&op.vm, RESTART).await
+    op.context.wait_for_agent(&op.vm).await
 }
 
 async fn tell(op: &mut AttachDisk) -> Result<(), StepError> {

@@ -1,7 +1,5 @@
 //! Makes a VM and waits until its agent knows who it is. Given a VM whose agent never got ready, it goes on from there.
 
-use std::time::Duration;
-
 use serde_json::json;
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::{AgentId, DiskCid, Object};
@@ -15,8 +13,6 @@ use crate::ledger::{Change, Fact, NewVm};
 
 /// How often a VM is tried to be made when the cloud says that it may be tried again.
 const CREATE_TRIES: u32 = 5;
-/// How long a VM may take to boot.
-const BOOT: Duration = Duration::from_secs(600);
 
 /// A VM to be made for an instance.
 #[derive(Debug)]
@@ -153,7 +149,7 @@ async fn set_metadata(op: &mut CreateVm) -> Result<(), StepError> {
 }
 
 async fn wait_for_agent(op: &mut CreateVm) -> Result<(), StepError> {
-    op.context.wait_for_agent(op.vm()?, BOOT).await
+    op.context.wait_for_agent(op.vm()?).await
 }
 
 async fn update_settings(op: &mut CreateVm) -> Result<(), StepError> {

@@ -22,11 +22,11 @@ mod stop_instance;
 mod swap_vm;
 mod work;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_agent_client::Outcome;
+use windlass_agent_client::{NotYetReady, Outcome};
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
@@ -57,8 +57,10 @@ use windlass_pki::PkiError;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
-/// How long an agent may take to be back: some clouds restart the VM to attach a disk.
-const RESTART: Duration = Duration::from_secs(600);
+/// While an agent is waited for, this many times something is said about it, though not more often than once a second, nor less
+/// often than twice a minute.
+const WAIT_REPORTS: u32 = 20;
+const REPORT_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How soon somebody who waits notices that nobody wants it any more.
 const CANCELLATION_LOOK: Duration = Duration::from_millis(100);
 
@@ -227,6 +229,8 @@ async fn unwind<S: Operation>(scene: &mut S, ran: &[&'static Step<S>]) -> Vec<(S
 pub trait Progress: Send + Sync + std::fmt::Debug {
     /// What is being done now.
     fn status(&self, step: StepId);
+    /// What the step at hand waits for, from time to time.
+    fn waiting(&self, _words: &str) {}
     /// A line of the CPI's log.
     fn cpi_log(&self, line: &str);
     /// Something that people should know.
@@ -244,6 +248,10 @@ struct NotCancelled(Arc<dyn Progress>);
 impl Progress for NotCancelled {
     fn status(&self, step: StepId) {
         self.0.status(step);
+    }
+
+    fn waiting(&self, words: &str) {
+        self.0.waiting(words);
     }
 
     fn cpi_log(&self, line: &str) {
@@ -319,16 +327,26 @@ impl Context {
         Ok(self.clouds.perform(who, cpi, stemcell_version, change).await?)
     }
 
-    /// Waits until a VM's agent answers, which may take long, unless the task is cancelled meanwhile.
-    async fn wait_for_agent(&self, vm: &VmRecord, patience: Duration) -> Result<(), StepError> {
-        let agent = self.agent(vm);
+    /// Waits until a VM's agent answers, which may take long, unless the task is cancelled meanwhile. Tells from time to time how
+    /// long it waits, and for what.
+    pub async fn wait_for_agent(&self, vm: &VmRecord) -> Result<(), StepError> {
+        let (agent, patience) = (self.agent(vm), self.agents.wait());
+        let every = (patience / WAIT_REPORTS).clamp(REPORT_EVERY.0, REPORT_EVERY.1);
+        let told = Mutex::new(Duration::ZERO);
+        let watch = |now: &NotYetReady<'_>| {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if now.waited >= *told + every {
+                *told = now.waited;
+                self.progress.waiting(&still_waiting(now, patience));
+            }
+        };
         let cancelled = async {
             while !self.progress.is_cancelled() {
                 tokio::time::sleep(CANCELLATION_LOOK).await;
             }
         };
         tokio::select! {
-            ready = agent.wait_until_ready(patience) => Ok(ready?),
+            ready = agent.wait_until_ready(patience, &watch) => Ok(ready?),
             () = cancelled => Err(StepError::Cancelled),
         }
     }
@@ -340,7 +358,7 @@ impl Context {
 
     /// Waits until a VM's agent answers, before something is taken back.
     async fn wait_for_agent_to_undo(&self, vm: &VmRecord) -> Result<(), StepError> {
-        self.to_undo().wait_for_agent(vm, RESTART).await
+        self.to_undo().wait_for_agent(vm).await
     }
 
     /// Mounts a disk of the instance unless jobs see it already. Nothing may be started before.
@@ -490,6 +508,11 @@ impl Context {
         ]));
         metadata
     }
+}
+
+fn still_waiting(NotYetReady { address, stage, waited }: &NotYetReady<'_>, patience: Duration) -> String {
+    let (waited, patience) = (waited.as_secs(), patience.as_secs());
+    format!("{} at {address}, {waited} s of at most {patience} s (last stage: {stage})", StepId::WaitForAgent)
 }
 
 fn text_entries<const N: usize>(entries: [(&str, String); N]) -> impl Iterator<Item = (String, serde_json::Value)> {

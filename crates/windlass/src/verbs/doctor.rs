@@ -4,8 +4,12 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
+use windlass_contract::{Object, explain};
+use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
+use windlass_director::settings::{CpiChoice, Settings};
 
 use crate::cli::Global;
 use crate::demo;
@@ -19,6 +23,8 @@ use crate::table::Table;
 const DIRECTOR_PORT: u16 = 25555;
 /// Less than this is soon full.
 const LITTLE_SPACE: u64 = 2 << 30;
+/// `info` needs no cloud.
+const CPI_PATIENCE: Duration = Duration::from_secs(30);
 /// Each agent that is talked to, and each task, takes a few.
 const FEW_DESCRIPTORS: u64 = 1024;
 
@@ -54,9 +60,10 @@ impl Finding {
     }
 }
 
-pub(crate) fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
     let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers(&state_dir), jobs(&state_dir)];
+    findings.extend(cpi(&state_dir).await);
     findings.extend([control_groups(), loop_devices(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(program));
     findings.extend([demos(&demo::of_the_past())]);
@@ -145,6 +152,33 @@ fn jobs(state_dir: &Path) -> Finding {
         Ok(Err(refusal)) => Finding::limited(WHAT, refusal.why, refusal.remedy),
         Err(error) => Finding::limited(WHAT, format!("cannot be tried: {error}"), ""),
     }
+}
+
+/// The CPI of somebody else that `director.yml` names, asked as a director asks it. Those that are built in need no check of their own.
+async fn cpi(state_dir: &Path) -> Option<Finding> {
+    const WHAT: &str = "CPI";
+    let settings = match Settings::load(None, state_dir) {
+        Ok(settings) => settings,
+        Err(error) => return Some(Finding::bad("director.yml", explain(&error), "correct it")),
+    };
+    let CpiChoice::Executable { exec, arguments } = settings.cpi else { return None };
+    let shown = exec.display().to_string();
+    let arguments = arguments.into_iter().map(Into::into).collect();
+    let command = CpiCommand { executable: exec, arguments, environment: Environment::Director };
+    let options = CpiOptions {
+        director_uuid: "windlass-doctor".to_owned(),
+        properties: Object::new(),
+        preferred_version: settings.preferred_version,
+        deadline: CPI_PATIENCE,
+    };
+    Some(match Cpi::new(command, options).negotiated().await {
+        Ok(negotiated) => Finding::good(WHAT, format!("{shown} answers; version {} is spoken", negotiated.version)),
+        Err(error) => Finding::bad(
+            WHAT,
+            format!("{shown}: {}", explain(&error)),
+            "see what it says, and correct it in director.yml",
+        ),
+    })
 }
 
 fn control_groups() -> Finding {

@@ -160,7 +160,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             Ok(())
         }
         Verb::ManPages { directory } => man_pages::run(screen, &directory),
-        Verb::Doctor => doctor::run(screen, flags),
+        Verb::Doctor => doctor::run(screen, flags).await,
         Verb::CreateEnv(arguments) => envs::create(flags, arguments).await,
         Verb::DeleteEnv(arguments) => envs::delete(flags, arguments).await,
         Verb::StopEnv(arguments) => envs::stop(flags, arguments).await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use windlass_agent_client::{AgentState, CompiledBlob, Drain, NotReady, Outcome, Stage};
+use windlass_agent_client::{AgentState, CompiledBlob, Drain, NotReady, Outcome, Stage, WaitWatch};
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::{AgentId, DiskCid, DiskHint, Object, VmCid};
 
@@ -72,7 +72,7 @@ impl AgentInMemory {
 
 #[async_trait]
 impl AgentCaller for AgentInMemory {
-    async fn wait_until_ready(&self, waited: Duration) -> Result<(), NotReady> {
+    async fn wait_until_ready(&self, waited: Duration, _: &WaitWatch<'_>) -> Result<(), NotReady> {
         let (agent, address) = (self.id.clone(), self.vm.to_string());
         self.with_vm("ping", |_| Ok(())).map_err(|error| NotReady {
             agent,

@@ -4,6 +4,7 @@ mod full_disk;
 mod hung_calls;
 mod recreating;
 mod resolutions;
+mod silent_agents;
 mod site;
 mod versions;
 
