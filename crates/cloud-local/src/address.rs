@@ -11,8 +11,16 @@ use std::time::Duration;
 /// How long a holder has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What the names of all sockets begin with.
+const PREFIX: &str = "windlass-address-";
+
 fn name(address: IpAddr) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("windlass-address-{address}"))
+    SocketAddr::from_abstract_name(format!("{PREFIX}{address}"))
+}
+
+/// All addresses that are claimed, from the kernel's list of sockets (`/proc/net/unix`).
+pub(crate) fn claimed(sockets: &str) -> impl Iterator<Item = IpAddr> {
+    sockets.lines().filter_map(|line| line.rsplit_once(&format!(" @{PREFIX}"))?.1.trim().parse().ok())
 }
 
 /// Claims `address` as long as the listener lives; none if somebody else holds it. Whoever connects is told the holder's
@@ -50,9 +58,12 @@ mod tests {
         let address = IpAddr::from(std::net::Ipv4Addr::from(0x7f60_0000 | (std::process::id() & 0xf_ffff)));
         let listener = claim(address).unwrap().expect("free");
         assert!(claim(address).unwrap().is_none());
+        let sockets = || std::fs::read_to_string("/proc/net/unix").unwrap();
+        assert!(claimed(&sockets()).any(|found| found == address));
         let teller = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"vm-1"));
         assert_eq!(holder(address).unwrap().as_deref(), Some("vm-1"));
         teller.join().unwrap().unwrap();
         assert_eq!(holder(address).unwrap(), None, "free again");
+        assert!(claimed(&sockets()).all(|found| found != address), "free again");
     }
 }

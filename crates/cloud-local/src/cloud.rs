@@ -8,7 +8,7 @@ use windlass_contract::cpi::methods::{
     DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm,
     ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{CpiError, CreatedNetwork, CreatedVm, UpdatedDisk};
+use windlass_contract::cpi::{CloudLimits, CpiError, CreatedNetwork, CreatedVm, UpdatedDisk};
 use windlass_contract::{DiskCid, DiskHint, Object, SnapshotCid, StemcellCid};
 use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud, UserData};
@@ -121,6 +121,10 @@ impl Cloud for LocalCloud {
     /// Processes have a root of their own only with the programs of this machine.
     fn jobs_os(&self) -> Option<String> {
         matches!(self.isolation(), Ok(Isolation::Process)).then(|| HOST_OS.to_owned())
+    }
+
+    fn limits(&self) -> CloudLimits {
+        self.limits_of_machine()
     }
 
     fn runs_jobs(&self) -> Result<(), String> {

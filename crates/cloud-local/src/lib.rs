@@ -41,6 +41,7 @@ mod container;
 mod disks;
 mod isolation;
 mod layers;
+mod limits;
 mod machine;
 mod methods;
 mod network;

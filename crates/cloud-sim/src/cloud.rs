@@ -1,17 +1,20 @@
 //! The cloud, and which file serves which method.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use windlass_contract::cpi::limits::MOST_IN_USE;
 use windlass_contract::cpi::methods::{
     AttachDisk, CalculateVmCloudProperties, CreateDisk, CreateNetwork, CreateStemcell, CreateVm, DeleteDisk,
     DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm,
     ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
+use windlass_contract::cpi::{CloudLimits, CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
 use windlass_contract::{DiskCid, DiskHint, MiB, Object, SnapshotCid, StemcellCid, VmCid};
 use windlass_cpi::resources::Shelf;
 use windlass_cpi::{Call, Cloud, UserData};
@@ -23,6 +26,7 @@ use crate::agents::Line;
 use crate::config::SimConfig;
 use crate::faults::Faults;
 use crate::methods;
+use crate::methods::create_disk::LARGEST;
 use crate::records::{DISKS, DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, VmRecord, now};
 
 /// What was called, if that is noted.
@@ -172,6 +176,15 @@ impl SimCloud {
 }
 
 impl SimCloud {
+    /// Which VM has which address, while there is one network, so that an address alone says where it is.
+    fn addresses_in_use(&self) -> Result<BTreeMap<IpAddr, String>, CpiError> {
+        if self.vms.cids()?.len() > MOST_IN_USE || !self.networks.cids()?.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let vms = self.vms.all()?;
+        Ok(vms.iter().flat_map(|vm| vm.addresses.iter().map(|address| (address.ip, vm.cid.to_string()))).collect())
+    }
+
     fn note_call(&self, method: &str) -> Result<(), CpiError> {
         let path = self.config.state_dir()?.join(CALL_LOG);
         let noted = file::create_private_dir(&self.config.state_dir()?)
@@ -220,6 +233,12 @@ impl Cloud for SimCloud {
 
     fn runs_jobs(&self) -> Result<(), String> {
         Err("they are simulated, and nothing runs on them; use the embedded cloud ('cpi: local')".to_owned())
+    }
+
+    fn limits(&self) -> CloudLimits {
+        let largest = self.config.capacity.disk_mib.map_or(LARGEST, |capacity| capacity.min(LARGEST));
+        let addresses_in_use = self.addresses_in_use().unwrap_or_default();
+        CloudLimits { largest_disk_mib: Some(largest.0), addresses_in_use, ..CloudLimits::default() }
     }
 
     fn memory(&self) -> Option<&Path> {

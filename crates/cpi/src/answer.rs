@@ -93,6 +93,7 @@ fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
             jobs: jobs_reason.is_none(),
             jobs_reason,
             jobs_os: cloud.jobs_os(),
+            limits: cloud.limits(),
         }),
     })
 }

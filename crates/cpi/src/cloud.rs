@@ -8,7 +8,9 @@ use windlass_contract::cpi::methods::{
     DeleteDisk, DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm,
     RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{Context, CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
+use windlass_contract::cpi::{
+    CloudLimits, Context, CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk,
+};
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, SnapshotCid, StemcellCid};
 
 use crate::user_data::UserData;
@@ -43,6 +45,12 @@ pub trait Cloud {
     /// The only operating system of stemcells whose VMs run jobs; none if all do.
     fn jobs_os(&self) -> Option<String> {
         None
+    }
+
+    /// What a plan cannot have in this cloud; a director refuses it then before anything is stopped. Asked as often as the
+    /// formats, so what takes long to find out is left out, and what cannot be found out is no error.
+    fn limits(&self) -> CloudLimits {
+        CloudLimits::default()
     }
 
     /// The folder in which the SDK keeps what must outlive a call: answered requests, how each VM gets its settings, locks.

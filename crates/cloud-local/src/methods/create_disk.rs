@@ -14,7 +14,7 @@ use crate::disks::locked::fill_new;
 use crate::state::{DiskForm, DiskRecord};
 
 /// 64 TiB; more is a mistake in units.
-pub(super) const LARGEST: MiB = MiB(64 * 1024 * 1024);
+pub(crate) const LARGEST: MiB = MiB(64 * 1024 * 1024);
 
 pub(crate) fn run(cloud: &LocalCloud, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
     if disk.size == MiB(0) || disk.size > LARGEST {

@@ -93,6 +93,33 @@ pub(crate) fn check_free(netlink: &mut Netlink, wanted: IpNet, ours: &[String]) 
     }
 }
 
+/// What this machine uses other than for the VMs of `state`, each range with its interface.
+pub(crate) fn used_by_others(netlink: &mut Netlink, state: &Path) -> Result<Vec<(IpNet, String)>, NetworkError> {
+    let ours = of_state(netlink, state)?;
+    let used = netlink.used().map_err(refused("list", "the machine's addresses"))?;
+    let names = netlink.names().map_err(refused("list", "the machine's interfaces"))?;
+    Ok(without_ours(&ours, &used, &names))
+}
+
+/// The ranges of others, but for those that are within another one of the same interface.
+fn without_ours(ours: &[(String, IpNet)], used: &[Used], names: &[(u32, String)]) -> Vec<(IpNet, String)> {
+    let mut others: Vec<(IpNet, String)> = Vec::new();
+    for Used { prefix, link } in used {
+        let on = link.and_then(|link| names.iter().find(|(index, _)| *index == link)).map(|(_, name)| name.as_str());
+        let on = on.unwrap_or("no interface");
+        let is_known = others.iter().any(|(known, known_on)| known_on == on && known.contains(prefix));
+        let is_ours = ours.iter().any(|(name, _)| name == on);
+        // Neither can be a VM's.
+        let is_special = prefix.network().is_multicast()
+            || matches!(prefix, IpNet::V6(net) if net.network().is_unicast_link_local());
+        if !is_known && !is_ours && !is_special {
+            others.retain(|(known, known_on)| known_on != on || !prefix.contains(known));
+            others.push((*prefix, on.to_owned()));
+        }
+    }
+    others
+}
+
 fn overlap(wanted: IpNet, ours: &[String], used: &[Used], names: &[(u32, String)]) -> Option<String> {
     let name = |link| names.iter().find(|(index, _)| *index == link).map(|(_, name)| name.as_str());
     used.iter().find_map(|used| {
@@ -140,5 +167,10 @@ mod tests {
         assert!(overlap("10.0.0.0/24", &[]).is_some());
         assert_eq!(overlap("10.0.1.0/24", &[]), None);
         assert_eq!(overlap("fd01::/64", &[]), None);
+        let more =
+            [used[0].clone(), used[1].clone(), Used { prefix: net("192.168.0.9/32"), link: Some(2) }, used[2].clone()];
+        let others = without_ours(&[("wl-1".to_owned(), net("10.0.0.0/24"))], &more, &names);
+        let expected = [("192.168.0.0/16", "eth0"), ("10.9.0.0/16", "no interface")];
+        assert_eq!(others, expected.map(|(range, on)| (net(range), on.to_owned())));
     }
 }

@@ -9,7 +9,7 @@ use crate::cloud::{SimCloud, write_content};
 use crate::records::{CONTENT, DiskRecord};
 
 /// 64 TiB; more is a mistake in units.
-const LARGEST: MiB = MiB(64 * 1024 * 1024);
+pub(crate) const LARGEST: MiB = MiB(64 * 1024 * 1024);
 
 pub(crate) fn run(cloud: &SimCloud, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
     check_size(disk.size)?;

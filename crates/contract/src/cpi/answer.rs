@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::limits::CloudLimits;
 use crate::{ApiVersion, DiskCid, DiskHint, NetworkCid, Networks, Object, SnapshotCid, StemcellCid, VmCid};
 
 /// A result that can be written for, and read from, a request of a given version.
@@ -69,6 +70,9 @@ pub struct Extensions {
     /// The only operating system whose VMs run jobs; none if those of every stemcell do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs_os: Option<String>,
+    /// What a plan cannot have there.
+    #[serde(flatten)]
+    pub limits: CloudLimits,
 }
 
 fn yes() -> bool {
@@ -82,7 +86,7 @@ fn is_yes(value: &bool) -> bool {
 
 impl Default for Extensions {
     fn default() -> Self {
-        Self { replay: false, jobs: true, jobs_reason: None, jobs_os: None }
+        Self { replay: false, jobs: true, jobs_reason: None, jobs_os: None, limits: CloudLimits::default() }
     }
 }
 
@@ -90,6 +94,11 @@ impl CpiInfo {
     /// Whether the CPI remembers requests.
     pub fn replays(&self) -> bool {
         self.windlass.as_ref().is_some_and(|extensions| extensions.replay)
+    }
+
+    /// What a plan cannot have in the cloud.
+    pub fn limits(&self) -> CloudLimits {
+        self.windlass.as_ref().map(|extensions| extensions.limits.clone()).unwrap_or_default()
     }
 
     /// Why jobs of releases do not run on VMs of a stemcell with this operating system; none if they do.

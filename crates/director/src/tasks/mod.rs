@@ -6,6 +6,7 @@
 mod apply_resolutions;
 mod attach_disk;
 mod clean_up;
+mod cloud_limits;
 mod compile;
 mod delete_deployment;
 mod delete_orphan_disks;

@@ -8,11 +8,11 @@ use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
 };
-use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan};
+use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
 
-use super::{DeployOptions, TaskError, vm_stats};
+use super::{DeployOptions, TaskError, cloud_limits, vm_stats};
 use crate::Director;
 
 /// What a deploy is about to do.
@@ -98,6 +98,10 @@ pub(crate) async fn prepare(
     let mut new_id = new_ids(director, deployment).await?;
     let make = || plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings);
     let mut plan = director.limits.heavily(make).await;
+    if findings.is_clean() {
+        let limits = cloud_limits::of_plan(director, &plan, &current).await?;
+        refuse_impossible(&plan, &desired, &limits, &mut findings);
+    }
     if !findings.is_clean() {
         return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
     }

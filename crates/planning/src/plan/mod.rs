@@ -9,6 +9,7 @@
 //! - [`addresses`]: which addresses they get.
 //! - [`changes`]: what has to be done to one instance, and why.
 //! - [`software_change`]: why jobs are stopped and started again.
+//! - [`limits`]: what of it the clouds cannot give.
 //! - [`state_change`]: what the operator asks of single instances.
 //! - [`planner`]: all of them together, group by group.
 
@@ -16,6 +17,7 @@ mod actions;
 mod addresses;
 mod changes;
 mod compilation;
+mod limits;
 mod next_states;
 mod placement;
 mod planner;
@@ -34,6 +36,7 @@ mod tests;
 
 pub use actions::Actions;
 pub use compilation::{CompilationPlan, PackageToCompile, is_compilation_group};
+pub use limits::refuse_impossible;
 pub use next_states::NextStates;
 pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, plan, plan_deletion};
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};

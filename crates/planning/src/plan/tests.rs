@@ -16,6 +16,7 @@ use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Finding
 use crate::records::{ConfigRecord, InstanceRecord, InstanceState, StemcellRecord, VmRecord};
 
 mod jobs;
+mod limits;
 mod mutated;
 mod states;
 

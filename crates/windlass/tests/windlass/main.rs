@@ -8,6 +8,7 @@
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
 //! - `visits`: the verbs that go to instances; `recovery`: repairs that were decided before.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
+//! - `refusals`: what cannot succeed is refused before anything stops.
 //! - `software`: a release becomes processes that run.
 //! - `earlier_states`: what earlier versions stored is still opened.
 //! - `site`: a director with a state directory of its own, for all of them.
@@ -35,6 +36,7 @@ mod keeping;
 mod local;
 mod matrix;
 mod recovery;
+mod refusals;
 mod registry;
 mod replay;
 mod sim;

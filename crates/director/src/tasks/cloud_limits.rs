@@ -1,0 +1,56 @@
+//! What the clouds of a plan cannot give. Asked anew for each plan: what a cloud has changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use windlass_contract::cpi::CloudLimits;
+use windlass_contract::explain;
+use windlass_operations::agents;
+use windlass_planning::plan::{Current, Plan};
+
+use super::TaskError;
+use crate::Director;
+
+/// The limits of the clouds that a plan needs something of, by the names of their CPIs. A CPI that says nothing has none, and one
+/// that fails says so itself, and better, when it is asked for something.
+pub(super) async fn of_plan(
+    director: &Director,
+    plan: &Plan,
+    current: &Current,
+) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
+    let mut limits = BTreeMap::new();
+    for (name, addresses) in plan.needs() {
+        let Ok(cpi) = director.clouds.cpi(name) else { continue };
+        if !cpi.info().await.is_ok_and(|info| info.windlass.is_some()) {
+            continue;
+        }
+        match cpi.info_now().await {
+            Ok(info) => {
+                let mut of_cloud = info.limits();
+                only_strangers(director, current, &addresses, &mut of_cloud).await?;
+                limits.insert(name.to_owned(), of_cloud);
+            }
+            Err(error) => tracing::warn!(cpi = name, error = %explain(&error), "the CPI did not tell its limits"),
+        }
+    }
+    Ok(limits)
+}
+
+/// Leaves only those of the wanted addresses that a stranger has: the deployment's own VMs give theirs up as the plan says, and who
+/// took one since the plan was made is met when it is reserved.
+async fn only_strangers(
+    director: &Director,
+    current: &Current,
+    wanted: &BTreeSet<IpAddr>,
+    limits: &mut CloudLimits,
+) -> Result<(), TaskError> {
+    let vms = || current.instances.iter().flat_map(|instance| instance.vm.iter().chain(&instance.spare));
+    let is_own = |address: &IpAddr| vms().any(|vm| agents::addresses(&vm.networks).contains(address));
+    limits.addresses_in_use.retain(|address, _| wanted.contains(address) && !is_own(address));
+    if !limits.addresses_in_use.is_empty() {
+        let reserved = director.store.addresses().await?;
+        let is_as_planned = |address: &IpAddr| reserved.get(address) == current.addresses.get(address);
+        limits.addresses_in_use.retain(|address, _| is_as_planned(address));
+    }
+    Ok(())
+}
