@@ -1,5 +1,6 @@
-//! What happens at the start: every intent that an earlier run left open is settled, repeated, or kept in sight. The director serves
-//! meanwhile; only the tasks that an open intent belongs to wait for it, and hold their locks.
+//! What happens at the start: every intent that an earlier run left open is settled, repeated, or kept in sight. Then the tasks go on
+//! that were interrupted. The director serves meanwhile; only the tasks that an open intent belongs to wait for it, and all of
+//! them hold their locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use windlass_operations::ledger::{Ledger, LedgerError};
 use windlass_operations::settle::settle;
 
 use crate::Director;
-use crate::store::{StoreError, TaskRecord, TaskState};
-use crate::tasks::{Job, TaskLog};
+use crate::store::{ClaimedTask, StoreError, TaskState};
+use crate::tasks::{Job, TaskLog, resumption};
 
 /// why an earlier run's work cannot be looked at
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +35,13 @@ const AT_ONCE: usize = 16;
 pub(crate) struct LeftOpen {
     /// Intents with the tasks that they belong to. Those about one thing are settled one after the other, oldest first.
     intents: BTreeMap<String, Vec<(RequestId, Option<i64>)>>,
-    /// Tasks that end with the last of their intents. Until then they hold their locks.
-    tasks: BTreeMap<i64, TaskRecord>,
+    /// Tasks that go on, or end, with the last of their intents. Until then they hold their locks.
+    tasks: BTreeMap<i64, ClaimedTask<Job>>,
     /// Uploads and unpacked archives; some intents need theirs.
     files: Vec<PathBuf>,
 }
 
-/// Looks at what an earlier run left open, before any task begins. Tasks that wait for nothing are ended.
+/// Looks at what an earlier run left open, before any task begins. Tasks that wait for nothing go on, or end.
 pub(crate) async fn look(director: &Director) -> Result<LeftOpen, RecoveryError> {
     let mut left = LeftOpen { files: director.folders.left_over().unwrap_or_default(), ..LeftOpen::default() };
     let ledger: &dyn Ledger = &director.store;
@@ -53,11 +54,12 @@ pub(crate) async fn look(director: &Director) -> Result<LeftOpen, RecoveryError>
         tracing::error!(request = unreadable.id, why = unreadable.why, "nobody can tell what this change is");
     }
     for task in director.store.interrupted_tasks().await? {
-        if concerned.contains(&task.id) {
-            director.workers.begin_settling(task.id);
-            left.tasks.insert(task.id, task);
+        let id = task.record.id;
+        if concerned.contains(&id) {
+            director.workers.begin_settling(id);
+            left.tasks.insert(id, task);
         } else {
-            end(director, &task).await?;
+            go_on_or_end(director, &task).await?;
         }
     }
     director.store.forget_ended_locks().await?;
@@ -72,15 +74,16 @@ pub(crate) async fn settle_left_open(director: &Director, left: LeftOpen) {
         *waiting.entry(task).or_default() += 1;
     }
     let waiting = Mutex::new(waiting);
-    // Each ends its task itself: one that was waited for here would hold up the others, with what they hold of the database.
+    // Each takes up its task itself: one that was waited for here would hold up the others, with what they hold of the database.
     let settling = intents.into_values().map(|about_one_thing| async {
         for (id, task) in about_one_thing {
             settle_one(director, &id).await;
             if let Some(task) = task.filter(|task| is_last(&waiting, *task)).and_then(|task| tasks.get(&task)) {
-                if let Err(error) = end(director, task).await {
-                    tracing::error!(task = task.id, error = explain(&error), "cannot record the end of a task");
+                let id = task.record.id;
+                if let Err(error) = go_on_or_end(director, task).await {
+                    tracing::error!(task = id, error = explain(&error), "cannot take up a task");
                 }
-                director.workers.end_settling(task.id);
+                director.workers.end_settling(id);
             }
         }
     });
@@ -109,21 +112,42 @@ async fn settle_one(director: &Director, id: &RequestId) {
     }
 }
 
-async fn end(director: &Director, task: &TaskRecord) -> Result<(), StoreError> {
-    let message = "the director was stopped while it worked on this task; what it had begun in the clouds was \
-                   settled at its start. Run the command again to finish.";
-    if let Ok(log) = TaskLog::open(&director.folders.tasks(), task.id) {
-        log.error(100, message);
+/// What the task had begun in the clouds is settled.
+async fn go_on_or_end(director: &Director, task: &ClaimedTask<Job>) -> Result<(), StoreError> {
+    let (id, description) = (task.record.id, &task.record.description);
+    let why_not = resumption::why_not(task);
+    if why_not.is_none() {
+        // First, because the worker begins others.
+        director.store.end_events_of(id, "the director was stopped while it worked on this task").await?;
     }
-    director.store.end_events_of(task.id, message).await?;
-    director.store.finish_task(task.id, TaskState::Error, message).await?;
-    tracing::warn!(task = task.id, description = task.description, "this task was interrupted");
+    if why_not.is_none() && director.store.resume_task(id).await? {
+        director.workers.wake();
+        tracing::warn!(task = id, description, "this task was interrupted, and goes on");
+        return Ok(());
+    }
+    let is_cancelled = director.store.task(id).await?.is_some_and(|task| task.state == TaskState::Cancelling);
+    let (state, message) = match why_not {
+        Some(why) if !is_cancelled => {
+            let message = format!(
+                "the director was stopped while it worked on this task; what it had begun in the clouds was settled at its \
+                 start. The task does not go on by itself: {why}. Run the command again to finish."
+            );
+            (TaskState::Error, message)
+        }
+        _ => (TaskState::Cancelled, "the director was stopped while it cancelled this task".to_owned()),
+    };
+    if let Ok(log) = TaskLog::open(&director.folders.tasks(), id) {
+        log.error(100, &message);
+    }
+    director.store.end_events_of(id, &message).await?;
+    director.store.finish_task(id, state, &message).await?;
+    tracing::warn!(task = id, description, state = state.as_str(), "this task was interrupted");
     Ok(())
 }
 
-/// Removes files of an earlier run, but for tarballs of tasks that have not begun.
+/// Removes files of an earlier run, but for tarballs of tasks that have not ended.
 async fn remove(director: &Director, files: Vec<PathBuf>) {
-    let needed = match director.store.queued_jobs::<Job>().await {
+    let needed = match director.store.unfinished_jobs::<Job>().await {
         Ok(jobs) => jobs.iter().filter_map(Job::tarball).map(Path::to_owned).collect::<Vec<_>>(),
         Err(error) => {
             tracing::error!(error = explain(&error), "files of an earlier run are not removed");
@@ -220,6 +244,86 @@ mod tests {
         assert!(!tmp.join("earlier").exists() && tmp.join("waiting/upload").exists() && new.exists());
     }
 
+    async fn state_of(director: &Director, task: i64) -> (TaskState, String) {
+        let task = director.store.task(task).await.unwrap().unwrap();
+        (task.state, task.result.unwrap_or_default())
+    }
+
+    async fn begin_again(director: &Director) -> Option<i64> {
+        let claimed = director.store.claim_task::<Job>("a run", Lane::Work).await.unwrap();
+        claimed.map(|claimed| claimed.record.id)
+    }
+
+    async fn restart(director: &Director) {
+        let left = look(director).await.unwrap();
+        settle_left_open(director, left).await;
+    }
+
+    /// A task that kills its director every time would otherwise do so for ever.
+    #[tokio::test]
+    async fn a_task_that_was_interrupted_goes_on_under_its_locks_twice_and_then_says_why_not() {
+        let bench = TestDirector::new().await;
+        let (director, store) = (&bench.director, &bench.director.store);
+        let task = queue(director, Job::DeleteDeployment { deployment: "d".into(), force: false }).await;
+        for _ in 0..2 {
+            assert_eq!(begin_again(director).await, Some(task));
+            store.take_lock("deployment:d", task, "a run").await.unwrap();
+            restart(director).await;
+            assert_eq!(state_of(director, task).await, (TaskState::Queued, String::new()));
+            assert_eq!(store.locks().await.unwrap()[0].task, task, "nobody else comes in between");
+        }
+        assert_eq!(begin_again(director).await, Some(task));
+        restart(director).await;
+        let (state, result) = state_of(director, task).await;
+        assert_eq!(state, TaskState::Error);
+        assert!(result.contains("begun 3 times") && result.contains("Run the command again"), "{result}");
+        assert_eq!(store.locks().await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_was_being_cancelled_stays_cancelled() {
+        let bench = TestDirector::new().await;
+        let director = &bench.director;
+        let task = queue(director, Job::DeleteDeployment { deployment: "d".into(), force: false }).await;
+        begin_again(director).await.unwrap();
+        assert!(director.store.cancel_task(task).await.unwrap());
+        restart(director).await;
+        assert_eq!(state_of(director, task).await.0, TaskState::Cancelled);
+        assert_eq!(begin_again(director).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_go_on_says_why() {
+        let bench = TestDirector::new().await;
+        let director = &bench.director;
+        let upload = director.folders.temporary().join("upload");
+        std::fs::write(&upload, "tarball").unwrap();
+        let snapshots = Job::TakeSnapshots { deployment: "d".into(), instances: Default::default() };
+        let begun = [
+            (Job::UpdateRelease { tarball: upload.clone(), fix: false }, None),
+            (Job::UpdateRelease { tarball: upload.with_extension("gone"), fix: false }, Some("is gone")),
+            (snapshots, Some("some of the snapshots")),
+            (Job::UpdateDeployment { deployment: "d".into(), manifest: String::new(), options: Default::default() }, None),
+        ];
+        let mut tasks = Vec::new();
+        for (job, _) in &begun {
+            tasks.push(queue(director, job.clone()).await);
+            begin_again(director).await.unwrap();
+        }
+        director.store.tamper("UPDATE tasks SET tries = 0 WHERE id = 4").await;
+        restart(director).await;
+        for (task, (job, why)) in tasks.iter().zip(&begun).take(3) {
+            let (state, result) = state_of(director, *task).await;
+            match why {
+                None => assert_eq!(state, TaskState::Queued, "{job:?}"),
+                Some(why) => assert!(state == TaskState::Error && result.contains(why), "{job:?}: {result}"),
+            }
+        }
+        assert!(upload.exists());
+        let (state, result) = state_of(director, tasks[3]).await;
+        assert!(state == TaskState::Error && result.contains("an earlier version"), "{result}");
+    }
+
     #[tokio::test]
     async fn a_task_holds_its_locks_until_its_intents_are_settled_and_others_do_not_wait() {
         let bench = TestDirector::new().await;
@@ -239,11 +343,12 @@ mod tests {
 
         let left = look(director).await.unwrap();
         let locks: Vec<String> = store.locks().await.unwrap().into_iter().map(|lock| lock.name).collect();
-        assert_eq!(locks, ["deployment:a"], "what nobody has to settle is free at once");
+        assert_eq!(locks, ["deployment:a", "deployment:b"]);
+        assert_eq!(begin_again(director).await, Some(tasks[1]), "where nothing is to be settled, it goes on at once");
         assert!(director.workers.is_running(tasks[0]), "its lock is not removed by hand either");
         settle_left_open(director, left).await;
-        assert_eq!(store.locks().await.unwrap(), []);
-        assert_eq!(store.task(tasks[0]).await.unwrap().unwrap().state, TaskState::Error);
+        assert_eq!(store.locks().await.unwrap().len(), 2);
+        assert_eq!(begin_again(director).await, Some(tasks[0]));
         assert!(!director.workers.is_running(tasks[0]));
     }
 }

@@ -131,6 +131,7 @@ fn deploy_options(query: &Words) -> Result<DeployOptions, ApiError> {
         canaries: count(query, "canaries")?,
         max_in_flight: count(query, "max_in_flight")?,
         verbatim: query.is_set("verbatim"),
+        only: None,
     })
 }
 

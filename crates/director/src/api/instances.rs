@@ -9,7 +9,7 @@ use windlass_planning::plan::{Selection, Wish};
 use super::deployments::{must_exist, must_include};
 use super::input::{JsonBody, Parameters};
 use super::{ApiError, Shared, User, queue};
-use crate::tasks::{Job, SshRequest};
+use crate::tasks::{InstanceChange, Job, SshRequest};
 
 /// Starts, stops, restarts or recreates one instance from what is on record.
 pub(super) async fn act(
@@ -31,14 +31,14 @@ pub(super) async fn act(
     };
     let instance = Selection { group: Some(group), instance: Some(id) };
     must_include(&director, &deployment, &instance).await?;
-    let job = Job::UpdateInstance {
-        deployment,
+    let change = InstanceChange {
         instance,
         wish,
         skip_drain: query.is_set("skip_drain"),
         ignore_unresponsive_agent: query.is_set("ignore_unresponsive_agent"),
+        only: None,
     };
-    queue(&director, user, job).await
+    queue(&director, user, Job::UpdateInstance { deployment, change }).await
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,6 +1,6 @@
 //! Locks between tasks. A lock is held by its task alone, and as long as that has not ended: one that ended, however its end was
-//! written, holds nothing, and a clock that jumps takes nothing from one that runs. What a director that died held goes with its
-//! tasks, which its next start ends.
+//! written, holds nothing, and a clock that jumps takes nothing from one that runs. What a director that died held stays with its
+//! tasks, which the next start takes up again or ends.
 
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
@@ -39,13 +39,13 @@ pub(crate) enum LockError {
 }
 
 impl Store {
-    /// Takes a lock for a task of this director.
+    /// Takes a lock for a task of this director; one that goes on after a kill may have it already.
     pub(crate) async fn take_lock(&self, name: &str, task: i64, owner: &str) -> Result<(), LockError> {
         let mut transaction = self.database.begin().await.map_err(StoreError::from)?;
         let taken = sqlx::query(
             "INSERT INTO locks (name, task, owner, expires_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (name) DO UPDATE SET task = $2, owner = $3, expires_at = $4
-             WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = locks.task
+             WHERE locks.task = $2 OR NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = locks.task
                 AND tasks.state IN ('queued', 'processing', 'cancelling'))",
         )
         .bind(name)

@@ -51,6 +51,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 9, name: "releases", sql: include_str!("0009_releases.sql") },
     Migration { number: 10, name: "software", sql: include_str!("0010_software.sql") },
     Migration { number: 20, name: "indexes", sql: include_str!("0020_indexes.sql") },
+    Migration { number: 30, name: "tries", sql: include_str!("0030_tries.sql") },
 ];
 
 /// The director's records.

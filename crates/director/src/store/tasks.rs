@@ -31,6 +31,8 @@ pub(crate) struct TaskRecord {
     pub started_at: Option<i64>,
     /// Unix seconds.
     pub finished_at: Option<i64>,
+    /// How often it was begun.
+    pub tries: i64,
 }
 
 /// What a task is to do, as far as the records care.
@@ -43,7 +45,7 @@ pub(crate) trait StoredJob: Serialize + DeserializeOwned {
     fn deployment(&self) -> Option<&str>;
 }
 
-/// A task that is to be carried out now.
+/// A task that is to be carried out now, or was when its director was killed.
 #[derive(Debug)]
 pub(crate) struct ClaimedTask<J> {
     pub record: TaskRecord,
@@ -125,7 +127,12 @@ fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
         result: row.try_get("result")?,
         started_at: row.try_get("started_at")?,
         finished_at: row.try_get("finished_at")?,
+        tries: row.try_get("tries")?,
     })
+}
+
+fn read_with_job<J: StoredJob>(row: &AnyRow) -> Result<ClaimedTask<J>, StoreError> {
+    Ok(ClaimedTask { record: read(row)?, job: from_json("tasks.job", row.try_get("job")?) })
 }
 
 impl Store {
@@ -157,7 +164,7 @@ impl Store {
     ) -> Result<Option<ClaimedTask<J>>, StoreError> {
         let mut transaction = self.database.begin().await?;
         let row = sqlx::query(
-            "UPDATE tasks SET state = 'processing', owner = $1, started_at = $2
+            "UPDATE tasks SET state = 'processing', owner = $1, started_at = COALESCE(started_at, $2), tries = tries + 1
              WHERE id = (SELECT id FROM tasks WHERE state = 'queued' AND (type = $3) = ($4 = 1) ORDER BY id LIMIT 1)
                 AND state = 'queued' RETURNING *",
         )
@@ -168,11 +175,30 @@ impl Store {
         .fetch_optional(transaction.connection())
         .await?;
         transaction.commit().await?;
-        let claimed = |row: &AnyRow| {
-            let job = from_json("tasks.job", row.try_get("job")?);
-            Ok(ClaimedTask { record: read(row)?, job })
-        };
-        row.as_ref().map(claimed).transpose()
+        row.as_ref().map(read_with_job).transpose()
+    }
+
+    /// Puts a task that an earlier run worked on back into the queue; it keeps its locks. False if it is to stop.
+    pub(crate) async fn resume_task(&self, id: i64) -> Result<bool, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let resumed =
+            sqlx::query("UPDATE tasks SET state = 'queued', owner = NULL WHERE id = $1 AND state = 'processing'")
+                .bind(id)
+                .execute(transaction.connection())
+                .await?;
+        transaction.commit().await?;
+        Ok(resumed.rows_affected() == 1)
+    }
+
+    /// What a task is to do from its next try on.
+    pub(crate) async fn replace_job<J: StoredJob>(&self, id: i64, job: &J) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("UPDATE tasks SET job = $1 WHERE id = $2")
+            .bind(to_json("tasks.job", job)?)
+            .bind(id)
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
     }
 
     /// How a task ended, and with it the end of its locks. Returns once it is written, however long the disk is full.
@@ -234,17 +260,19 @@ impl Store {
     }
 
     /// Tasks that are being worked on. Asked at a director's start, when it works on none itself: an earlier run did.
-    pub(crate) async fn interrupted_tasks(&self) -> Result<Vec<TaskRecord>, StoreError> {
+    pub(crate) async fn interrupted_tasks<J: StoredJob>(&self) -> Result<Vec<ClaimedTask<J>>, StoreError> {
         let rows = sqlx::query("SELECT * FROM tasks WHERE state IN ('processing', 'cancelling') ORDER BY id")
             .fetch_all(self.database.pool())
             .await?;
-        rows.iter().map(read).collect()
+        rows.iter().map(read_with_job).collect()
     }
 
-    /// What tasks are to do that have not begun; those that cannot be read are left out.
-    pub(crate) async fn queued_jobs<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
+    /// What tasks are to do that have not ended; those that cannot be read are left out.
+    pub(crate) async fn unfinished_jobs<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
         let jobs: Vec<String> =
-            sqlx::query_scalar("SELECT job FROM tasks WHERE state = 'queued'").fetch_all(self.database.pool()).await?;
+            sqlx::query_scalar("SELECT job FROM tasks WHERE state IN ('queued', 'processing', 'cancelling')")
+                .fetch_all(self.database.pool())
+                .await?;
         Ok(jobs.iter().filter_map(|job| from_json("tasks.job", job).ok()).collect())
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::{DiskCid, SnapshotCid, VmCid};
 use windlass_planning::desired::Count;
-use windlass_planning::plan::{Selection, SkipDrain, StateChange, Wish};
+use windlass_planning::plan::{Selection, SkipDrain, StateChange, WhatWasThere, Wish};
 
 use super::{Choices, CleanUp, SshRequest, Suspects};
 use crate::store::{LOOK_UP, StoredJob};
@@ -76,14 +76,9 @@ pub(crate) enum Job {
     UpdateInstance {
         /// Its deployment.
         deployment: String,
-        /// The one instance.
-        instance: Selection,
         /// What is asked for.
-        wish: Wish,
-        /// Do not drain it.
-        skip_drain: bool,
-        /// Do not ask its agent anything.
-        ignore_unresponsive_agent: bool,
+        #[serde(flatten)]
+        change: InstanceChange,
     },
     /// Remove a deployment; its disks are orphaned.
     DeleteDeployment {
@@ -189,6 +184,22 @@ pub(crate) enum Job {
     },
 }
 
+/// What is asked for one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InstanceChange {
+    /// The one instance.
+    pub instance: Selection,
+    /// What becomes of it.
+    pub wish: Wish,
+    /// Do not drain it.
+    pub skip_drain: bool,
+    /// Do not ask its agent anything.
+    pub ignore_unresponsive_agent: bool,
+    /// What the deployment had when the task began, if something is to be made anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<WhatWasThere>,
+}
+
 /// How to deploy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeployOptions {
@@ -222,6 +233,9 @@ pub(crate) struct DeployOptions {
     /// Whether the manifest is as its author wrote it, so that lines can be named.
     #[serde(default)]
     pub verbatim: bool,
+    /// What the deployment had when the task began, if something is to be made anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<WhatWasThere>,
 }
 
 impl StoredJob for Job {
@@ -261,7 +275,7 @@ impl StoredJob for Job {
             Self::DeleteRelease { name, .. } => format!("delete release: {name}"),
             Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
-            Self::UpdateInstance { wish, .. } => format!("{} instance", wish.verb()),
+            Self::UpdateInstance { change, .. } => format!("{} instance", change.wish.verb()),
             Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
             Self::DeleteOrphanedVms => "delete orphaned vms".to_owned(),
             Self::VmStats { .. } => "retrieve vm-stats".to_owned(),

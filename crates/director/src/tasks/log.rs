@@ -73,6 +73,18 @@ impl TaskLog {
         Ok(Self { inner: Arc::new(Inner { task, files: Mutex::new(files), cancelled: AtomicBool::new(false) }) })
     }
 
+    /// The outputs go on where an earlier run left them, but for the result, which is written as a whole.
+    pub(super) fn goes_on(&self, message: &str) {
+        let files = self.inner.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (_, file) in files.iter().filter(|(kind, _)| *kind == OutputKind::Result) {
+            if let Err(error) = file.set_len(0) {
+                tracing::error!(task = self.inner.task, %error, "cannot empty the result of a task");
+            }
+        }
+        drop(files);
+        self.warning(message);
+    }
+
     /// The task.
     pub(crate) fn task(&self) -> i64 {
         self.inner.task

@@ -89,6 +89,7 @@ pub(crate) async fn prepare(
         recreate: options.recreate,
         created_before: options.recreate_created_before,
         recreate_disks: options.recreate_persistent_disks,
+        only: options.only.clone(),
         change: options.change_state.clone(),
         skip_drain: options.skip_drain.clone(),
         fix: options.fix,

@@ -14,7 +14,7 @@ use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
 use super::prepare::{Prepared, prepare, reload, reload_one};
-use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment};
+use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
 
@@ -26,6 +26,7 @@ pub(super) async fn run(
     options: &DeployOptions,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
+    let options = &resumption::noted_in_options(director, log, (deployment, manifest), options).await?;
     let stage = log.stage("Preparing deployment", &[], 1);
     let preparing = stage.part("Preparing deployment");
     let prepared = preparing.run(prepare_and_reserve(director, log, deployment, manifest, options)).await?;

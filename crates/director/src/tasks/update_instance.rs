@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use windlass_planning::plan::{Action, ActionKind, Plan, Selection, Wish, plan_state_change};
+use windlass_planning::plan::{Action, ActionKind, CurrentInstance, Plan, WhatWasThere, Wish, plan_state_change};
 
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
-use super::{OutputKind, TaskError, TaskLog, lock_deployment};
+use super::{InstanceChange, OutputKind, TaskError, TaskLog, lock_deployment, resumption};
 use crate::Director;
 
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
     deployment: &str,
-    selection: &Selection,
-    (wish, drain, silent): (Wish, bool, bool),
+    change: &InstanceChange,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
+    let change = &resumption::noted_in_change(director, log, deployment, change).await?;
     let current = reload(director, deployment).await?;
-    let found = current.instances.iter().find(|instance| selection.includes(&instance.record));
+    let found = current.instances.iter().find(|instance| change.instance.includes(&instance.record));
     let present = found.ok_or_else(|| TaskError::Input(format!("the instance is not in deployment '{deployment}'")))?;
     if present.record.ignored {
         let name = present.record.name();
@@ -29,7 +29,8 @@ pub(super) async fn run(
     if present.record.spec.is_none() {
         return Err(TaskError::Input(format!("{} was never deployed; deploy it first", present.record.name())));
     }
-    let instance = plan_state_change(present, wish, drain, silent);
+    let wish = if has_its_new_vm(present, change) { Wish::Start } else { change.wish };
+    let instance = plan_state_change(present, wish, !change.skip_drain, change.ignore_unresponsive_agent);
     let plan = Plan {
         deployment: deployment.to_owned(),
         warnings: Vec::new(),
@@ -59,6 +60,12 @@ pub(super) async fn run(
     with_event(director, log, deployment, instance, work).await?;
     director.store.finish_instance(&instance.id).await?;
     Ok(present.record.name())
+}
+
+/// Whether its VM was made anew before the director was killed.
+fn has_its_new_vm(present: &CurrentInstance, change: &InstanceChange) -> bool {
+    let is_new = |only: &WhatWasThere| present.vm.as_ref().is_some_and(|vm| vm.ready && !only.vms.contains(&vm.cid));
+    change.wish == Wish::Recreate && change.only.as_ref().is_some_and(is_new)
 }
 
 /// As the original names its parts.

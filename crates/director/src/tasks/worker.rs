@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use windlass_contract::explain;
 use windlass_planning::plan::Selection;
 
+use super::resumption::{self, TRIES};
 use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
@@ -161,11 +162,20 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
         }
     };
     director.workers.running().insert(id, log.clone());
-    tracing::info!(task = id, description = task.description, "task started");
+    tracing::info!(task = id, description = task.description, tries = task.tries, "task started");
+    if task.tries > 1 {
+        let tries = task.tries;
+        log.goes_on(&format!("the director was stopped while it worked on this task; it goes on (try {tries} of {TRIES})"));
+    }
     let (event, result) = match job {
         Ok(job) => {
             let event = begin_event(&director, &task, &job).await;
-            (event, unless_it_panics(carry_out(&director, &task, &job, &log)).await)
+            let result = unless_it_panics(carry_out(&director, &task, &job, &log)).await;
+            let result = result.or_else(|error| match resumption::was_done(&task, &job, &error) {
+                true => Ok(task.description.clone()),
+                false => Err(error),
+            });
+            (event, result)
         }
         Err(source) => (None, Err(TaskError::Unreadable(source))),
     };
@@ -248,9 +258,8 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
         Job::UpdateDeployment { deployment, manifest, options } => {
             super::update_deployment::run(director, log, deployment, manifest, options).await
         }
-        Job::UpdateInstance { deployment, instance, wish, skip_drain, ignore_unresponsive_agent } => {
-            let how = (*wish, !skip_drain, *ignore_unresponsive_agent);
-            super::update_instance::run(director, log, deployment, instance, how).await
+        Job::UpdateInstance { deployment, change } => {
+            super::update_instance::run(director, log, deployment, change).await
         }
         Job::DeleteDeployment { deployment, force } => {
             super::delete_deployment::run(director, log, deployment, *force).await

@@ -180,8 +180,7 @@ pub(super) struct Goal<'a> {
     pub(super) drain: bool,
     /// Whether it is stopped and started without another reason.
     pub(super) restart: bool,
-    /// Whether its disks are copied to new ones without another reason.
-    pub(super) renew_disks: bool,
+    pub(super) options: &'a PlanOptions,
     /// Why its jobs are stopped and started again.
     pub(super) software: Option<String>,
 }
@@ -373,7 +372,7 @@ fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> R
         }
         kept.push(&disk.cid);
         actions.extend(attachment(present, disk, keeps_vm));
-        actions.extend(disk_change(disk, wanted, goal.renew_disks));
+        actions.extend(disk_change(disk, wanted, goal.options.renews(disk)));
     }
     // Before anything is mounted: an agent has room for the disk in use and the one that takes its place.
     let mut parted = Vec::new();

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::VmResources;
 use windlass_contract::network::NetworkKind;
-use windlass_contract::{Networks, Object};
+use windlass_contract::{DiskCid, Networks, Object, VmCid};
 
 use super::addresses::{Addresses, Tenant};
 use super::changes::{Fate, Goal, changes, fate, new_instance, obstacle, removal, resting, rests};
@@ -72,6 +73,8 @@ pub struct PlanOptions {
     pub created_before: Option<i64>,
     /// All persistent disks are copied to new ones.
     pub recreate_disks: bool,
+    /// Of those VMs and disks, only these.
+    pub only: Option<WhatWasThere>,
     /// Something for some instances.
     pub change: Option<StateChange>,
     /// Who is stopped without being drained.
@@ -84,6 +87,22 @@ pub struct PlanOptions {
     pub max_in_flight: Option<Count>,
 }
 
+/// VMs and disks that were there when somebody asked for new ones: what was made since then is new already.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhatWasThere {
+    pub vms: BTreeSet<VmCid>,
+    pub disks: BTreeSet<DiskCid>,
+}
+
+impl WhatWasThere {
+    /// All that these instances have.
+    pub fn of(instances: &[CurrentInstance]) -> Self {
+        let vms = instances.iter().filter_map(|instance| instance.vm.as_ref()).map(|vm| vm.cid.clone());
+        let disks = instances.iter().flat_map(|instance| &instance.disks).map(|disk| disk.cid.clone());
+        Self { vms: vms.collect(), disks: disks.collect() }
+    }
+}
+
 impl PlanOptions {
     fn wish_for(&self, instance: &InstanceRecord) -> Option<Wish> {
         self.change.as_ref().filter(|change| change.selection.includes(instance)).map(|change| change.wish)
@@ -91,9 +110,17 @@ impl PlanOptions {
 
     /// Whether the instance's VM is to be made anew without another reason.
     fn recreates(&self, present: &CurrentInstance) -> bool {
-        let is_old = |vm: &VmRecord| self.created_before.is_none_or(|time| vm.created_at < time);
+        let is_old = |vm: &VmRecord| {
+            self.created_before.is_none_or(|time| vm.created_at < time)
+                && self.only.as_ref().is_none_or(|only| only.vms.contains(&vm.cid))
+        };
         (self.recreate || self.wish_for(&present.record) == Some(Wish::Recreate))
             && present.vm.as_ref().is_none_or(is_old)
+    }
+
+    /// Whether the disk is to be copied to a new one without another reason.
+    pub(super) fn renews(&self, disk: &DiskRecord) -> bool {
+        self.recreate_disks && self.only.as_ref().is_none_or(|only| only.disks.contains(&disk.cid))
     }
 }
 
@@ -383,7 +410,7 @@ impl<'a> Planner<'a, '_> {
             swap: swap && old.is_some(),
             drain: self.options.skip_drain.drains(&group.name),
             restart: wish == Some(Wish::Restart),
-            renew_disks: self.options.recreate_disks,
+            options: self.options,
         };
         let actions = changes(present, &goal).unwrap_or_else(|message| {
             self.problem(group, message);

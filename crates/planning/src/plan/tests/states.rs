@@ -115,6 +115,21 @@ fn disks_are_copied_and_old_vms_replaced_when_that_is_asked_for() {
     assert!(after(&shape(), &deployed(), &since(1)).0.contains(&"create"));
 }
 
+/// A recreate that was interrupted goes on with what it has not recreated yet.
+#[test]
+fn what_was_made_since_it_was_asked_for_is_not_made_anew_once_more() {
+    let current = deployed();
+    let options = |only| PlanOptions { recreate: true, recreate_disks: true, only: Some(only), ..PlanOptions::default() };
+    let all = WhatWasThere::of(&current.instances);
+    let done = after(&shape(), &current, &options(all.clone())).0;
+    assert!(done.contains(&"create") && done.contains(&"migrate"), "{done:?}");
+    let new_vm = WhatWasThere { vms: Default::default(), ..all.clone() };
+    assert_eq!(after(&shape(), &current, &options(new_vm)).0, ["stop", "migrate", "start"]);
+    let new_disk = WhatWasThere { disks: Default::default(), ..all };
+    assert!(!after(&shape(), &current, &options(new_disk)).0.contains(&"migrate"));
+    assert!(after(&shape(), &current, &options(WhatWasThere::default())).0.is_empty());
+}
+
 #[test]
 fn one_instance_is_changed_from_what_is_on_record() {
     let of = |current: &Current, wish, silent| {
