@@ -200,6 +200,18 @@ impl ScratchDirector {
         }
     }
 
+    /// Waits until all tasks have ended, also those that go on after a kill.
+    pub(crate) async fn until_idle(&self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.rows(&["tasks"]).await?.is_empty() {
+            if Instant::now() > deadline {
+                return Err(self.failed("a task does not end"));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
     /// The rows of a verb that lists things.
     pub(crate) async fn rows(&self, arguments: &[&str]) -> io::Result<Vec<Value>> {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();

@@ -199,6 +199,17 @@ impl Site {
         }
     }
 
+    /// After a start: waits until the task that the director was killed in is done. False if it was killed in none.
+    pub(crate) fn sees_killed_task_go_on(&mut self) -> bool {
+        self.wait_until("the end of the tasks that go on", |site| site.rows(&["tasks"]).is_empty());
+        let tasks = self.rows(&["tasks", "--recent=1", "--all"]);
+        let Some(task) = tasks.first() else { return false };
+        let events = self.ok(&["task", task["id"].as_str().unwrap(), "--event"]);
+        let went_on = events.contains("it goes on");
+        assert!(!went_on || task["state"] == "done", "{task}\n{events}\n{}", self.director_log());
+        went_on
+    }
+
     /// Waits until something is true.
     pub(crate) fn wait_until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;

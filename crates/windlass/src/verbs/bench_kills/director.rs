@@ -1,5 +1,6 @@
 //! The director killed at each of its steps, and its CPI failing in each of its calls before and after the effect. After each
-//! the operator tries again; then the simulated cloud must hold exactly what the director knows of, and the data of the disk.
+//! the director goes on with its task, and the operator tries again; then the simulated cloud must hold exactly what the
+//! director knows of, and the data of the disk.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -194,6 +195,7 @@ impl Scene {
             let survived = self.director.ok_while_alive(&words).await?;
             self.director.kill().await?;
             self.director.start(None).await?;
+            self.director.until_idle().await?;
             let at = |error: io::Error| {
                 io::Error::other(format!("{operation:?}, the director killed at point {point}: {error}"))
             };
@@ -251,6 +253,7 @@ impl Scene {
         self.director.kill().await?;
         self.director.change_cloud(&json!({}))?;
         self.director.start(None).await?;
+        self.director.until_idle().await?;
         let at = |error: io::Error| {
             io::Error::other(format!("{operation:?}, {call}, and the director killed at point {point}: {error}"))
         };

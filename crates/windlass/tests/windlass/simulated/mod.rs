@@ -5,6 +5,7 @@ mod hung_calls;
 mod recreating;
 mod resolutions;
 mod silent_agents;
+mod resumed;
 mod site;
 mod versions;
 

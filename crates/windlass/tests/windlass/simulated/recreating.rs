@@ -100,6 +100,7 @@ fn a_growth_that_failed_is_repaired_and_the_plan_says_so() {
     site.kill_director();
     let _ = deploy.kill();
     let _ = deploy.wait();
+    site.give_up_killed_tasks();
     site.restart_director();
     let manifest = site.manifest(&[GROUP]);
     while !site.windlass(&["plan", &manifest]).status.success() {

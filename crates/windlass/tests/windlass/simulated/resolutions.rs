@@ -71,9 +71,11 @@ fn a_disk_that_was_mounted_without_a_record_can_be_kept() {
         assert!(Instant::now() < deadline, "nothing is mounted:\n{}", site.log());
         std::thread::sleep(Duration::from_millis(1));
     }
-    site.restart_director();
+    site.kill_director();
     let _ = deploy.kill();
     let _ = deploy.wait();
+    site.give_up_killed_tasks();
+    site.restart_director();
     let (disk, _, content) = site.attached_disk();
     fs::write(content.join("precious"), "data").unwrap();
 

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use windlass_database::sqlx::{self, Connection};
 
 pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Far more than any step takes on a slow machine.
@@ -66,6 +67,19 @@ impl Site {
         self.kill_director();
         fs::remove_file(self.state_dir().join("env.sh")).unwrap();
         self.start_director();
+    }
+
+    /// Has the tasks of a director that was killed end at its next start instead of going on, as those do that kill it each time.
+    pub(crate) fn give_up_killed_tasks(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            sqlx::any::install_default_drivers();
+            let url = format!("sqlite:{}", self.state_dir().join("director.db").display());
+            let mut database = sqlx::AnyConnection::connect(&url).await.unwrap();
+            let update = sqlx::query("UPDATE tasks SET tries = 3 WHERE state = 'processing'");
+            assert_eq!(update.execute(&mut database).await.unwrap().rows_affected(), 1);
+            database.close().await.unwrap();
+        });
     }
 
     fn start_director(&mut self) {

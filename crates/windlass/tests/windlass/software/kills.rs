@@ -1,4 +1,4 @@
-//! The director dies at any point of a deploy with jobs; the next try converges, with one copy of each process.
+//! The director dies at any point of a deploy with jobs; its task goes on and converges, with one copy of each process.
 
 use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::is_own_machine;
@@ -22,6 +22,9 @@ fn a_deploy_with_jobs_that_is_killed_anywhere_runs_each_process_once() {
         shop.site.start_director(None);
         if !survived {
             kills += 1;
+            if shop.site.sees_killed_task_go_on() {
+                assert!(shop.runs(), "killed at point {point}, and gone on: {:?}", shop.processes());
+            }
             shop.site.ok(&deploy);
         }
         assert!(shop.runs(), "killed at point {point}: {:?}", shop.processes());
