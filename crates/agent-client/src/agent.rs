@@ -19,12 +19,14 @@ use windlass_contract::{AgentId, Secret};
 use crate::connection::{Body, Connections};
 use crate::error::{CallError, Stage, TransportError};
 use crate::limits;
+use crate::permission::Permission;
 use crate::tls::{ClientTls, TlsError, client_config};
 
 /// Talks to agents: one for many.
 #[derive(Debug, Clone)]
 pub struct AgentClient {
     tls: Arc<ClientConfig>,
+    permission: Permission,
 }
 
 /// Where an agent is, and how to log in to it.
@@ -82,12 +84,18 @@ struct Shared {
     host: HeaderValue,
     authorization: HeaderValue,
     connections: Arc<Connections>,
+    permission: Permission,
 }
 
 impl AgentClient {
     /// Reads the caller's certificates.
     pub fn new(tls: ClientTls) -> Result<Self, TlsError> {
-        Ok(Self { tls: client_config(&tls)? })
+        Ok(Self { tls: client_config(&tls)?, permission: Permission::default() })
+    }
+
+    /// The same that asks before every message whether it may speak.
+    pub fn asking_first(self, permission: Permission) -> Self {
+        Self { permission, ..self }
     }
 
     /// A handle on one agent; nothing is dialled before the first message.
@@ -110,7 +118,8 @@ impl AgentClient {
             HeaderValue::try_from(format!("Basic {credentials}")).unwrap_or_else(|_| HeaderValue::from_static("Basic"));
         authorization.set_sensitive(true);
         let connections = Arc::new(Connections::new(addresses, ServerName::try_from(dns_name).ok(), self.tls.clone()));
-        let shared = Shared { id: agent_id, address, host, authorization, connections };
+        let permission = self.permission.clone();
+        let shared = Shared { id: agent_id, address, host, authorization, connections, permission };
         Agent { shared: Arc::new(shared), deadlines: Deadlines::default() }
     }
 }
@@ -181,6 +190,9 @@ impl Agent {
         patience: Duration,
         most: usize,
     ) -> Result<Answer, CallError> {
+        if !self.shared.permission.is_given().await {
+            return Err(CallError::NotPermitted { agent: self.shared.id.clone(), method: method.to_owned() });
+        }
         tracing::debug!(agent = %self.shared.id, method, "asking the agent");
         let message = self.message(method, arguments)?;
         let request = || self.request(Method::POST, "/agent", message.clone());

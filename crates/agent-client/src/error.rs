@@ -64,6 +64,14 @@ pub enum CallError {
         #[source]
         source: TransportError,
     },
+    /// the caller may not speak any more
+    #[error("agent {agent} was not asked to {method}: another director took over")]
+    NotPermitted {
+        /// The agent.
+        agent: AgentId,
+        /// The action.
+        method: String,
+    },
     /// the agent refused user and password
     #[error(
         "agent {agent} at {address} refused the user and password; they are those of env.bosh.mbus.urls at create_vm, so another \
@@ -132,7 +140,7 @@ impl CallError {
         match self {
             Self::Unreachable { stage, .. } | Self::TimedOut { stage, .. } => *stage,
             Self::Unauthorized { .. } => Stage::Tls,
-            Self::File { .. } => Stage::VmCreated,
+            Self::File { .. } | Self::NotPermitted { .. } => Stage::VmCreated,
             Self::Exception { .. } | Self::BadReply { .. } => Stage::Authenticated,
         }
     }

@@ -31,6 +31,7 @@ pub mod error;
 pub mod health;
 mod limits;
 pub mod methods;
+mod permission;
 pub mod ready;
 mod tls;
 
@@ -39,5 +40,6 @@ pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Deadlines, Task};
 pub use error::{CallError, Stage};
 pub use health::{Alert, Heartbeat};
 pub use methods::{AgentState, CompiledBlob, Drain, Outcome};
+pub use permission::Permission;
 pub use ready::{NotReady, NotYetReady, WaitWatch};
 pub use tls::{ClientTls, TlsError};

@@ -360,7 +360,16 @@ mod tests {
     fn reboot() -> Intent {
         let change = Change::RebootVm { cid: windlass_contract::VmCid::new("vm-1").unwrap() };
         let id = RequestId::random();
-        Intent { id, task: None, cpi: String::new(), stemcell_version: None, change, child: None, doubt: None }
+        Intent {
+            id,
+            task: None,
+            cpi: String::new(),
+            stemcell_version: None,
+            change,
+            child: None,
+            elsewhere: None,
+            doubt: None,
+        }
     }
 
     /// Otherwise the next change that is written writes it as well, and the next run repeats what nobody ever tried.

@@ -9,7 +9,7 @@
 //!
 //! [`PrivatePostgres`] (feature `private-postgres`) is a throw-away server for tests and measurements.
 
-mod exclusive;
+mod lead;
 pub mod migration;
 #[cfg(feature = "private-postgres")]
 mod private_postgres;
@@ -22,11 +22,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::any::{AnyArguments, AnyConnectOptions, AnyPoolOptions};
+use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub use exclusive::Exclusive;
+pub use lead::{HeldLead, LEASE, Lead, Leader, is_overtaken, leader_of};
 pub use migration::Migration;
 #[cfg(feature = "private-postgres")]
 pub use private_postgres::PrivatePostgres;
@@ -51,6 +52,8 @@ pub struct Database {
     unflushed: Option<AnyPool>,
     /// SQLite has one writer at a time; the others queue here, because in its own queue they sleep up to 100 ms too long.
     turn: Option<Arc<Semaphore>>,
+    /// Under which every transaction that writes looks first; none where the program does not share its database.
+    lead: Option<Arc<Lead>>,
     dialect: Dialect,
 }
 
@@ -162,9 +165,21 @@ impl Database {
             ),
         };
         let turn = (dialect == Dialect::Sqlite).then(|| Arc::new(Semaphore::new(1)));
-        let database = Self { pool, unflushed, turn, dialect };
+        let database = Self { pool, unflushed, turn, lead: None, dialect };
         migration::apply(&database, ledger, migrations).await?;
         Ok(database)
+    }
+
+    /// The same for the program that has the lead. From now on, who led before can write nothing, and this one as long as
+    /// nobody else takes the lead.
+    pub async fn led(self, lead: &Arc<Lead>, leader: &Leader) -> Result<Self, sqlx::Error> {
+        let mut transaction = self.begin().await?;
+        let epoch = lead::next_epoch(transaction.connection(), leader).await?;
+        transaction.commit().await?;
+        lead.begin(epoch);
+        // Beside a file, a lock of the machine's keeps others away.
+        let lead = (self.dialect == Dialect::Postgres).then(|| lead.clone());
+        Ok(Self { lead, ..self })
     }
 
     /// The connections, for reading.
@@ -185,7 +200,19 @@ impl Database {
             Dialect::Sqlite => "BEGIN IMMEDIATE",
             Dialect::Postgres => "BEGIN",
         };
-        Ok(Transaction { inner: self.pool.begin_with(begin).await?, _turn: turn })
+        let mut transaction = Transaction { inner: self.pool.begin_with(begin).await?, _turn: turn };
+        if let Some(lead) = &self.lead {
+            lead.check(transaction.connection()).await?;
+        }
+        Ok(transaction)
+    }
+
+    /// Executes one statement that writes; says how many rows it changed.
+    pub async fn execute(&self, statement: Query<'_, Any, AnyArguments>) -> Result<u64, sqlx::Error> {
+        let mut transaction = self.begin().await?;
+        let changed = statement.execute(transaction.connection()).await?.rows_affected();
+        transaction.commit().await?;
+        Ok(changed)
     }
 
     async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, sqlx::Error> {
@@ -246,6 +273,10 @@ pub fn is_away(error: &sqlx::Error) -> bool {
 }
 
 async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
+    if dialect == Dialect::Postgres {
+        // Who takes the lead waits for what the one before has begun, and that one may be frozen.
+        connection.execute("SET idle_in_transaction_session_timeout = '10s'").await?;
+    }
     if dialect == Dialect::Sqlite {
         // First, because the next one waits for whoever else opens the file.
         connection.execute("PRAGMA busy_timeout = 30000").await?;

@@ -22,6 +22,11 @@ pub enum BuiltInError {
         #[source]
         source: io::Error,
     },
+    /// another director could not take over
+    #[error(
+        "the embedded cloud is on one machine, so it cannot be used with shared_dir, where another director may take over"
+    )]
+    OnOneMachine,
     /// the configuration is for something else
     #[error("the CPI's configuration {} has no object 'cloud.properties.{plugin}'; write it as cpi.json is written", path.display())]
     NotForThis {

@@ -75,6 +75,9 @@ impl Drivers {
 
     fn driven(&self, names: Vec<String>, choice: &CpiChoice, properties: Object) -> Result<DrivenCpi, BuiltInError> {
         let Settings { isolation, preferred_version, cpi_deadline, enable_cpi_resize_disk, .. } = &self.settings;
+        if self.settings.shared_dir.is_some() && matches!(choice, CpiChoice::Local { .. }) {
+            return Err(BuiltInError::OnOneMachine);
+        }
         let command = built_in::command(choice, &self.own_cpi, *isolation, &self.folders)?;
         let options = CpiOptions {
             director_uuid: self.director_uuid.clone(),

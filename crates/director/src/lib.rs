@@ -9,7 +9,7 @@
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
 //! - `guesses`: what slows down who tries passwords.
-//! - `leadership`: one director per database.
+//! - `leadership`: one director leads a database. `standby`: the others.
 //! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
@@ -29,6 +29,7 @@ mod schedules;
 mod server_tls;
 pub mod settings;
 mod software;
+mod standby;
 mod start;
 mod state_dir;
 mod store;
@@ -40,6 +41,7 @@ mod users;
 use std::sync::Arc;
 
 pub use leadership::LeadershipError;
+pub use standby::CannotStandBy;
 pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::driven_cpis::Drivers;
@@ -52,6 +54,7 @@ use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::Users;
+use windlass_database::Lead;
 use windlass_operations::agents::Agents;
 use windlass_operations::clouds::Clouds;
 
@@ -72,6 +75,8 @@ pub(crate) struct Director {
     pub(crate) drivers: Option<Drivers>,
     /// The agents.
     pub(crate) agents: Arc<Agents>,
+    /// Whether it still leads.
+    pub(crate) lead: Arc<Lead>,
     /// Where everything is.
     pub(crate) folders: StateDir,
     /// Who carries out tasks.

@@ -136,7 +136,7 @@ async fn go_on_or_end(director: &Director, task: &ClaimedTask<Job>) -> Result<()
         }
         _ => (TaskState::Cancelled, "the director was stopped while it cancelled this task".to_owned()),
     };
-    if let Ok(log) = TaskLog::open(&director.folders.tasks(), id) {
+    if let Ok(log) = TaskLog::open(director, id) {
         log.error(100, &message);
     }
     director.store.end_events_of(id, &message).await?;
@@ -195,7 +195,8 @@ mod tests {
         let readable = queue(&director, harmless()).await;
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
         let (id, cpi) = (RequestId::random(), String::new());
-        let intent = Intent { id, task: None, cpi, stemcell_version: None, change, child: None, doubt: None };
+        let intent =
+            Intent { id, task: None, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
         store.write_intent(&intent).await.unwrap();
         store.tamper("UPDATE intents SET change_json = '{'").await;
 
@@ -303,7 +304,10 @@ mod tests {
             (Job::UpdateRelease { tarball: upload.clone(), fix: false }, None),
             (Job::UpdateRelease { tarball: upload.with_extension("gone"), fix: false }, Some("is gone")),
             (snapshots, Some("some of the snapshots")),
-            (Job::UpdateDeployment { deployment: "d".into(), manifest: String::new(), options: Default::default() }, None),
+            (
+                Job::UpdateDeployment { deployment: "d".into(), manifest: String::new(), options: Default::default() },
+                None,
+            ),
         ];
         let mut tasks = Vec::new();
         for (job, _) in &begun {
@@ -338,7 +342,8 @@ mod tests {
         }
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
         let (id, cpi, task) = (RequestId::random(), String::new(), Some(tasks[0]));
-        let intent = Intent { id, task, cpi, stemcell_version: None, change, child: None, doubt: None };
+        let intent =
+            Intent { id, task, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
         store.write_intent(&intent).await.unwrap();
 
         let left = look(director).await.unwrap();

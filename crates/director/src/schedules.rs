@@ -174,7 +174,7 @@ mod tests {
 
     async fn add(director: &Director, job: Job) -> i64 {
         let id = director.store.add_task(&NewTask { job, user: "u".into(), context_id: String::new() }).await.unwrap();
-        crate::tasks::TaskLog::open(&director.folders.tasks(), id).unwrap().debug("something");
+        crate::tasks::TaskLog::open(director, id).unwrap().debug("something");
         id
     }
 

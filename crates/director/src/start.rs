@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_contract::Secret;
 use windlass_cpi_client::CpiCommand;
+use windlass_database::Lead;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
-use windlass_operations::agents::Agents;
+use windlass_operations::agents::{Agents, Permission};
 use windlass_operations::clouds::Clouds;
 use windlass_pki::{Keychain, PkiError};
 
@@ -31,7 +32,7 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::{Director, RefreshError, api, certificates, schedules};
+use crate::{Director, RefreshError, api, certificates, schedules, standby};
 
 /// How a director is started.
 #[derive(Debug, Clone)]
@@ -56,6 +57,15 @@ pub enum StartError {
     /// the state directory cannot be used
     #[error("cannot use the state directory {}", path.display())]
     StateDir {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// the folder that directors share cannot be used
+    #[error("cannot use the shared_dir {}; it must be there, and belong to the director's user", path.display())]
+    SharedDir {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -163,19 +173,45 @@ impl Running {
     }
 }
 
-/// Starts a director: serves, and settles beside it what an earlier run left open.
-pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
+/// Starts a director: stands by as long as another one leads, then serves, and settles beside it what an earlier run left open.
+/// Once `give_up` resolves it stands by no longer, and nothing is started.
+pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) -> Result<Option<Running>, StartError> {
     let unusable = |source| StartError::StateDir { path: options.state_dir.clone(), source };
     let folders = StateDir::open(&options.state_dir).map_err(unusable)?;
     let lock = FileLock::try_acquire(&folders.lock())
         .map_err(unusable)?
         .ok_or_else(|| StartError::InUse { path: options.state_dir.clone() })?;
     let settings = options.settings;
+    standby::check(&settings)?;
+    let folders = match &settings.shared_dir {
+        Some(shared) => {
+            let unusable = |source| StartError::SharedDir { path: shared.clone(), source };
+            folders.shared_in(shared).map_err(unusable)?
+        }
+        None => folders,
+    };
     let embedded = || Secret::new(format!("sqlite:{}", folders.database().display()));
     let database = settings.db.clone().unwrap_or_else(embedded);
-    let leadership = Leadership::take(database.reveal()).await?;
+    let listen = settings.listen;
+    let listening = |source| StartError::Listen { address: listen, source };
+    let listener = std::net::TcpListener::bind(listen).map_err(listening)?;
+    listener.set_nonblocking(true).map_err(listening)?;
+    let address = listener.local_addr().map_err(listening)?;
+    let leadership = match Leadership::take(database.reveal()).await? {
+        Some(leadership) => leadership,
+        None => tokio::select! {
+            leadership = standby::stand_by(database.reveal(), &folders, &settings, &listener) => leadership?,
+            () = give_up => return Ok(None),
+        },
+    };
     let store = Store::open(database.reveal()).await?;
+    let store = store.led(leadership.lead(), &url(&settings, address), settings.cpi_deadline).await?;
+    // Who led before may have taken folders of this run for those of an earlier one.
+    folders.make_shared_folders().map_err(unusable)?;
     let uuid = store.attribute("uuid", || uuid::Uuid::new_v4().to_string()).await?;
+    if settings.shared_dir.is_some() {
+        standby::mark(&folders, &uuid)?;
+    }
     let password = store.attribute("admin_password", || uuid::Uuid::new_v4().simple().to_string()).await?;
     let admin = Credentials { user: ADMIN.to_owned(), password: Secret::new(password) };
 
@@ -186,7 +222,8 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     file::write(&folders.ca_certificate(), keys.authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
     let live = Arc::new(LiveCertificate::new(&keys.server).map_err(|error| StartError::Tls(error.into()))?);
     let tls = server_tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
-    let agents = Agents::new(keys.authority, &keys.client, settings.agent_env.clone())
+    let may_speak = permission(leadership.lead());
+    let agents = Agents::with_permission(keys.authority, &keys.client, settings.agent_env.clone(), may_speak)
         .map_err(|error| StartError::Tls(error.into()))?
         .with_wait(settings.agent_wait);
 
@@ -200,7 +237,6 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         driven: Default::default(),
     };
     let clouds = Clouds::with_default(drivers.default_cpi()?);
-    let listen = settings.listen;
     let director = Arc::new(Director {
         name: settings.name.clone(),
         uuid,
@@ -209,6 +245,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         clouds,
         drivers: Some(drivers),
         agents: Arc::new(agents),
+        lead: leadership.lead().clone(),
         folders: folders.clone(),
         workers: Workers::default(),
         settings,
@@ -222,9 +259,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     let left_open = recovery::look(&director).await?;
     director.store.add_event(&Event::director_starts(&director.name)).await?;
 
-    let listening = |source| StartError::Listen { address: listen, source };
-    let listener = tokio::net::TcpListener::bind(listen).await.map_err(listening)?;
-    let address = listener.local_addr().map_err(listening)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
     let (stop_workers, workers_stop) = watch::channel(false);
     let (stop_server, server_stops) = watch::channel(false);
     let workers = tokio::spawn(Workers::run(director.clone(), until(workers_stop)));
@@ -242,7 +277,7 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
     // Most of it takes a moment. Whoever waits for the file finds everything settled then; others are served already.
     let _ = tokio::time::timeout(SOON_SETTLED, &mut settling).await;
     write_env_sh(&director, address).map_err(unusable)?;
-    Ok(Running {
+    Ok(Some(Running {
         address,
         env_sh: folders.env_sh(),
         stop_workers,
@@ -256,15 +291,24 @@ pub async fn start(options: DirectorOptions) -> Result<Running, StartError> {
         director,
         leadership,
         _lock: lock,
+    }))
+}
+
+/// Agents are told nothing by a director that another one may have taken over from.
+fn permission(lead: &Arc<Lead>) -> Permission {
+    let lead = lead.clone();
+    Permission::new(move || {
+        let lead = lead.clone();
+        Box::pin(async move { lead.certain().await })
     })
 }
 
-async fn until(mut stopping: watch::Receiver<bool>) {
+pub(crate) async fn until(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 /// Under which names clients reach the director.
-fn server_names(settings: &Settings) -> Vec<String> {
+pub(crate) fn server_names(settings: &Settings) -> Vec<String> {
     let mut names = vec!["127.0.0.1".to_owned(), "::1".to_owned(), "localhost".to_owned()];
     names.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()));
     names.extend(settings.advertise.clone());
@@ -276,22 +320,27 @@ fn server_names(settings: &Settings) -> Vec<String> {
     names
 }
 
-/// For `bosh` and for `windlass`. Written last: whoever waits for it finds a director that answers.
-fn write_env_sh(director: &Director, address: SocketAddr) -> io::Result<()> {
+/// Where clients reach the director.
+fn url(settings: &Settings, address: SocketAddr) -> String {
     let bracketed = |address: IpAddr| match address {
         IpAddr::V6(v6) => format!("[{v6}]"),
         IpAddr::V4(v4) => v4.to_string(),
     };
-    let host = match (address.ip(), director.settings.advertise.first()) {
+    let host = match (address.ip(), settings.advertise.first()) {
         (unspecified, Some(name)) if unspecified.is_unspecified() => {
             name.parse().map_or_else(|_| name.clone(), bracketed)
         }
         (unspecified, None) if unspecified.is_unspecified() => "127.0.0.1".to_owned(),
         (address, _) => bracketed(address),
     };
+    format!("https://{host}:{}", address.port())
+}
+
+/// For `bosh` and for `windlass`. Written last: whoever waits for it finds a director that answers.
+fn write_env_sh(director: &Director, address: SocketAddr) -> io::Result<()> {
     let quoted = |text: String| format!("'{}'", text.replace('\'', r"'\''"));
     let lines = [
-        ("BOSH_ENVIRONMENT", format!("https://{host}:{}", address.port())),
+        ("BOSH_ENVIRONMENT", url(&director.settings, address)),
         ("BOSH_CA_CERT", director.folders.ca_certificate().display().to_string()),
         ("BOSH_CLIENT", director.users.admin().user.clone()),
         ("BOSH_CLIENT_SECRET", director.users.admin().password.reveal().to_owned()),

@@ -10,6 +10,8 @@ use windlass_durable::file;
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     root: PathBuf,
+    /// Where that is which another director needs when it takes over; without others, the same.
+    shared: PathBuf,
     /// The name of this run's folder of temporary files.
     run: String,
 }
@@ -18,13 +20,35 @@ impl StateDir {
     /// Makes the directory if it is not there.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         file::create_private_dir(root)?;
-        let dir = Self { root: root.canonicalize()?, run: uuid::Uuid::new_v4().simple().to_string() };
-        must_be_ours(&dir.root)?;
-        let cpi = dir.root.join("cpi");
-        for folder in [dir.tasks(), dir.blobs(), dir.releases(), dir.temporary(), dir.pki(), dir.cloud(), cpi] {
+        let root = root.canonicalize()?;
+        must_be_ours(&root)?;
+        let dir = Self { shared: root.clone(), root, run: uuid::Uuid::new_v4().simple().to_string() };
+        for folder in [dir.own_pki(), dir.cloud(), dir.root.join("cpi")] {
             file::create_private_dir(&folder)?;
         }
+        dir.make_shared_folders()?;
         Ok(dir)
+    }
+
+    /// The same with a folder for what other directors need as well. It must be there: one that is not mounted must not be
+    /// taken for an empty one.
+    pub(crate) fn shared_in(self, shared: &Path) -> io::Result<Self> {
+        let shared = shared.canonicalize()?;
+        must_be_ours(&shared)?;
+        Ok(Self { shared, ..self })
+    }
+
+    /// Makes the folders of what may be shared.
+    pub(crate) fn make_shared_folders(&self) -> io::Result<()> {
+        for folder in [self.tasks(), self.blobs(), self.releases(), self.temporary(), self.pki()] {
+            file::create_private_dir(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// The uuid of the director that a shared folder belongs to.
+    pub(crate) fn owner(&self) -> PathBuf {
+        self.shared.join("director.uuid")
     }
 
     /// Held by the director that uses the directory.
@@ -39,34 +63,39 @@ impl StateDir {
 
     /// Outputs of tasks.
     pub(crate) fn tasks(&self) -> PathBuf {
-        self.root.join("tasks")
+        self.shared.join("tasks")
     }
 
     /// What tasks made for operators to fetch, such as logs.
     pub(crate) fn blobs(&self) -> PathBuf {
-        self.root.join("blobs")
+        self.shared.join("blobs")
     }
 
     /// The archives of releases: jobs and packages.
     pub(crate) fn releases(&self) -> PathBuf {
-        self.root.join("releases")
+        self.shared.join("releases")
     }
 
     /// Uploads and unpacked archives of this run.
     pub(crate) fn temporary(&self) -> PathBuf {
-        self.root.join("tmp").join(&self.run)
+        self.shared.join("tmp").join(&self.run)
     }
 
     /// Uploads and unpacked archives of earlier runs.
     pub(crate) fn left_over(&self) -> io::Result<Vec<PathBuf>> {
         let ours = self.temporary();
-        let entries = std::fs::read_dir(self.root.join("tmp"))?.map(|entry| Ok(entry?.path()));
+        let entries = std::fs::read_dir(self.shared.join("tmp"))?.map(|entry| Ok(entry?.path()));
         let entries: io::Result<Vec<PathBuf>> = entries.collect();
         Ok(entries?.into_iter().filter(|path| *path != ours).collect())
     }
 
     /// Keys and certificates.
     pub(crate) fn pki(&self) -> PathBuf {
+        self.shared.join("pki")
+    }
+
+    /// The certificate that a director shows which stands by.
+    pub(crate) fn own_pki(&self) -> PathBuf {
         self.root.join("pki")
     }
 
@@ -87,7 +116,7 @@ impl StateDir {
 
     /// The state of a simulated cloud.
     pub(crate) fn simulated_cloud(&self) -> PathBuf {
-        self.root.join("sim")
+        self.shared.join("sim")
     }
 
     /// The state of the embedded cloud.

@@ -10,6 +10,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use windlass_contract::Secret;
+use windlass_database::Lead;
 use windlass_operations::agents::Agents;
 use windlass_operations::clouds::Clouds;
 use windlass_pki::Authority;
@@ -49,6 +50,7 @@ impl TestDirector {
             clouds: Clouds::none(),
             drivers: None,
             agents: Arc::new(Agents::new(authority, &client, Default::default()).unwrap()),
+            lead: Lead::for_good(),
             folders,
             workers: Workers::default(),
             settings: Default::default(),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+pub use windlass_agent_client::Permission;
 use windlass_agent_client::{AGENT_PORT, Agent, AgentAccess, AgentClient, AgentEndpoint, ClientTls, TlsError};
 use windlass_contract::settings::{BoshEnv, MbusCert};
 use windlass_contract::{AgentId, Networks, Object, Secret};
@@ -15,6 +16,8 @@ use windlass_planning::records::{AgentCertificate, VmRecord};
 #[derive(Debug)]
 pub struct Agents {
     way: Way,
+    /// Asked before every message.
+    permission: Permission,
     env: Object,
     wait: Duration,
     /// Those that answered `unknown message` to a hint.
@@ -66,9 +69,20 @@ impl Agents {
     /// Talks to agents whose certificates `authority` issued, as `client`. `env` is what the operator wants in `env.bosh`
     /// of every VM.
     pub fn new(authority: Authority, client: &Identity, env: Object) -> Result<Self, TlsError> {
-        let ours = Ours { client: AgentClient::new(ClientTls::new(&authority, client))?, authority };
+        Self::with_permission(authority, client, env, Permission::default())
+    }
+
+    /// The same, for somebody who asks before every message whether they may still speak.
+    pub fn with_permission(
+        authority: Authority,
+        client: &Identity,
+        env: Object,
+        permission: Permission,
+    ) -> Result<Self, TlsError> {
+        let client = AgentClient::new(ClientTls::new(&authority, client))?.asking_first(permission.clone());
         Ok(Self {
-            way: Way::Ours(RwLock::new(Arc::new(ours))),
+            way: Way::Ours(RwLock::new(Arc::new(Ours { client, authority }))),
+            permission,
             env,
             wait: DEFAULT_WAIT,
             older_than_hints: Mutex::default(),
@@ -78,7 +92,8 @@ impl Agents {
 
     /// Uses other certificates from now on. Calls that run keep theirs.
     pub fn renew(&self, authority: Authority, client: &Identity) -> Result<(), TlsError> {
-        let ours = Ours { client: AgentClient::new(ClientTls::new(&authority, client))?, authority };
+        let client = AgentClient::new(ClientTls::new(&authority, client))?.asking_first(self.permission.clone());
+        let ours = Ours { client, authority };
         if let Way::Ours(current) = &self.way {
             *current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ours);
         }
@@ -94,8 +109,9 @@ impl Agents {
             client_key_pem: Secret::new(""),
         };
         let way = Way::Given(AgentClient::new(tls)?, agent);
-        let (env, wait) = (Object::new(), DEFAULT_WAIT);
-        Ok(Self { way, env, wait, older_than_hints: Mutex::default(), recent: Mutex::default() })
+        let (permission, env, wait) = (Permission::default(), Object::new(), DEFAULT_WAIT);
+        let (older_than_hints, recent) = (Mutex::default(), Mutex::default());
+        Ok(Self { way, permission, env, wait, older_than_hints, recent })
     }
 
     /// Waits so long for agents until they answer.

@@ -153,6 +153,7 @@ impl Clouds {
             stemcell_version,
             change,
             child: None,
+            elsewhere: None,
             doubt: None,
         };
         let open = who.ledger.open_intent(intent).await?;

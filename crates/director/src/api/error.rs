@@ -50,9 +50,13 @@ impl ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        match error.is_full() {
-            true => Self::full(&error),
-            false => Self::internal(&error),
+        match error {
+            error if error.is_full() => Self::full(&error),
+            error if error.is_overtaken() => {
+                let description = "another director took over, and nothing was changed; ask that one";
+                Self::with_status(StatusCode::SERVICE_UNAVAILABLE, 100, description)
+            }
+            error => Self::internal(&error),
         }
     }
 }

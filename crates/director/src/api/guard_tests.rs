@@ -40,7 +40,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
     let task = store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap().record.id;
     store.take_lock("deployment:a", task, "me").await.unwrap();
-    bench.director.workers.pretend_to_run(task, &bench.director.folders.tasks());
+    bench.director.workers.pretend_to_run(&bench.director, task);
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert!(answer["description"].as_str().unwrap().contains(&format!("task {task} runs")), "{answer}");

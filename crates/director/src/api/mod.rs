@@ -22,6 +22,7 @@ mod problems;
 mod releases;
 mod resources;
 mod snapshots;
+mod standby;
 mod stemcells;
 mod tasks;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use crate::tasks::Job;
 pub(crate) use auth::User;
 use configs::Kind;
 pub(crate) use error::ApiError;
+pub(crate) use standby::serve as serve_standby;
 
 type Shared = axum::extract::State<Arc<Director>>;
 

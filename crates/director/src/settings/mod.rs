@@ -6,6 +6,7 @@
 //! listen: 10.0.0.6:25555
 //! advertise: [director.example.com]
 //! db: postgres://director:secret@10.0.0.7/director
+//! shared_dir: /mnt/windlass     # with db, several directors: one leads, the others stand by
 //! cpi: local                    # or sim, or {exec: /opt/cpi/bin/cpi, config: cpi.json, arguments: []}
 //! isolation: auto               # or container, process; of the embedded cloud
 //! cpi_preferred_api_version: 2
@@ -47,6 +48,8 @@ pub struct Settings {
     pub advertise: Vec<String>,
     /// Another database than the embedded one.
     pub db: Option<Secret>,
+    /// Where that is kept which several directors on one database need; none if there is one director.
+    pub shared_dir: Option<PathBuf>,
     /// The default CPI.
     pub cpi: CpiChoice,
     /// How VMs of the embedded cloud are kept apart.
@@ -234,6 +237,7 @@ impl Default for Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 25555)),
             advertise: Vec::new(),
             db: None,
+            shared_dir: None,
             cpi: CpiChoice::Local { config: None },
             isolation: Isolation::Auto,
             preferred_version: ApiVersion::HIGHEST,

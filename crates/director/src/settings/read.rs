@@ -12,11 +12,12 @@ use windlass_planning::desired::Findings;
 use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, Schedules, Settings};
 use crate::users::{Account, Credentials, Role};
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "name",
     "listen",
     "advertise",
     "db",
+    "shared_dir",
     "cpi",
     "isolation",
     "cpi_preferred_api_version",
@@ -64,6 +65,7 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     }
     settings.advertise = advertise(&mut fields);
     settings.db = fields.optional_text("db").map(|url| Secret::new(url.value));
+    settings.shared_dir = fields.optional_text("shared_dir").map(|path| folder.join(path.value));
     if let Some(at) = fields.optional("cpi") {
         let choice = cpi(&at, fields.findings(), folder);
         settings.cpi = choice.unwrap_or_else(|| settings.cpi.clone());

@@ -131,12 +131,11 @@ impl Store {
 
     /// Deletes all versions of a type and name; says whether there were any. Deployments keep those that they use.
     pub(crate) async fn delete_configs(&self, kind: &str, name: &str) -> Result<bool, StoreError> {
-        let deleted = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND type = $1 AND name = $2")
+        let statement = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND type = $1 AND name = $2")
             .bind(kind)
-            .bind(name)
-            .execute(self.database.pool())
-            .await?;
-        Ok(deleted.rows_affected() > 0)
+            .bind(name);
+        let deleted = self.database.execute(statement).await?;
+        Ok(deleted > 0)
     }
 
     /// Forgets all but the newest versions of each type and name, and those that deployments use.
@@ -156,10 +155,8 @@ impl Store {
 
     /// Deletes one version; says whether it was there.
     pub(crate) async fn delete_config(&self, id: i64) -> Result<bool, StoreError> {
-        let deleted = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND id = $1")
-            .bind(id)
-            .execute(self.database.pool())
-            .await?;
-        Ok(deleted.rows_affected() > 0)
+        let statement = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND id = $1").bind(id);
+        let deleted = self.database.execute(statement).await?;
+        Ok(deleted > 0)
     }
 }

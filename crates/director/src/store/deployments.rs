@@ -35,11 +35,11 @@ impl Store {
 
     /// Makes a deployment, if there is none of that name.
     pub(crate) async fn add_deployment(&self, name: &str) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO deployments (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
-            .bind(name)
-            .bind(clock::now())
-            .execute(self.database.pool())
-            .await?;
+        let statement =
+            sqlx::query("INSERT INTO deployments (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
+                .bind(name)
+                .bind(clock::now());
+        self.database.execute(statement).await?;
         Ok(())
     }
 

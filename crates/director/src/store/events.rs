@@ -186,10 +186,8 @@ impl Store {
 
     /// Forgets all but the newest.
     pub(crate) async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - $1")
-            .bind(keep)
-            .execute(self.database.pool())
-            .await?;
+        let statement = sqlx::query("DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - $1").bind(keep);
+        self.database.execute(statement).await?;
         Ok(())
     }
 
@@ -418,7 +416,7 @@ mod tests {
 
     fn intent(task: i64, change: Change) -> Intent {
         let (id, cpi) = (RequestId::random(), String::new());
-        Intent { id, task: Some(task), cpi, stemcell_version: None, change, child: None, doubt: None }
+        Intent { id, task: Some(task), cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None }
     }
 
     fn instance() -> InstanceRecord {

@@ -176,11 +176,9 @@ impl Store {
 
     /// Notes what the operator wants of an instance, which is to be brought there now.
     pub(crate) async fn begin_state(&self, id: &str, state: InstanceState) -> Result<(), StoreError> {
-        sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2")
-            .bind(state.as_str())
-            .bind(id)
-            .execute(self.database.pool())
-            .await?;
+        let statement =
+            sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2").bind(state.as_str()).bind(id);
+        self.database.execute(statement).await?;
         Ok(())
     }
 
@@ -192,11 +190,9 @@ impl Store {
             return Ok(());
         }
         hash.clone_into(&mut software.configuration_hash);
-        sqlx::query("UPDATE instances SET spec = $1 WHERE id = $2")
-            .bind(to_json("spec", &record.spec)?)
-            .bind(id)
-            .execute(self.database.pool())
-            .await?;
+        let statement =
+            sqlx::query("UPDATE instances SET spec = $1 WHERE id = $2").bind(to_json("spec", &record.spec)?).bind(id);
+        self.database.execute(statement).await?;
         Ok(())
     }
 

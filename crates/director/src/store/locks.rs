@@ -71,14 +71,13 @@ impl Store {
 
     /// Renews all locks of this director whose tasks have not ended.
     pub(crate) async fn renew_locks(&self, owner: &str) -> Result<(), StoreError> {
-        sqlx::query(
+        let statement = sqlx::query(
             "UPDATE locks SET expires_at = $1 WHERE owner = $2 AND EXISTS (SELECT 1 FROM tasks
                 WHERE tasks.id = locks.task AND tasks.state IN ('queued', 'processing', 'cancelling'))",
         )
         .bind(clock::now() + LEASE)
-        .bind(owner)
-        .execute(self.database.pool())
-        .await?;
+        .bind(owner);
+        self.database.execute(statement).await?;
         Ok(())
     }
 

@@ -23,12 +23,19 @@ mod software;
 mod stemcells;
 mod tasks;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_database::sqlx::any::AnyRow;
-use windlass_database::sqlx::{self, Row};
-use windlass_database::{Database, Migration, OpenError};
+use windlass_database::sqlx::{self, Connection, Row};
+use windlass_database::{Database, Lead, Leader, Migration, OpenError};
+use windlass_durable::host::Host;
+use windlass_operations::clock;
 use windlass_operations::ledger::NotOneIntent;
+
+use crate::settings::Settings;
 
 pub(crate) use configs::AddConfig;
 pub(crate) use counts::Counts;
@@ -52,12 +59,17 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 10, name: "software", sql: include_str!("0010_software.sql") },
     Migration { number: 20, name: "indexes", sql: include_str!("0020_indexes.sql") },
     Migration { number: 30, name: "tries", sql: include_str!("0030_tries.sql") },
+    Migration { number: 31, name: "leadership", sql: include_str!("0031_leadership.sql") },
 ];
 
 /// The director's records.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     database: Database,
+    /// Where the CPIs of its intents run.
+    host: Arc<Host>,
+    /// How long they may.
+    cpi_deadline: Duration,
 }
 
 /// the records cannot be read or written
@@ -87,18 +99,38 @@ impl StoreError {
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Database(error) if windlass_database::is_full(error))
     }
+
+    /// Whether another director took over.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        matches!(self, Self::Database(error) if windlass_database::is_overtaken(error))
+    }
 }
 
 impl Store {
     /// Opens the database at `url`.
     pub(crate) async fn open(url: &str) -> Result<Self, OpenError> {
-        Ok(Self { database: Database::open(url, MIGRATIONS).await? })
+        let database = Database::open(url, MIGRATIONS).await?;
+        let cpi_deadline = Settings::default().cpi_deadline;
+        Ok(Self { database, host: Arc::new(Host::here()), cpi_deadline })
+    }
+
+    /// The same for the director that leads, which clients reach at `address`: who led before can write nothing from now on.
+    pub(crate) async fn led(self, lead: &Arc<Lead>, address: &str, cpi_deadline: Duration) -> Result<Self, StoreError> {
+        let host = to_json("leadership.host", &*self.host)?;
+        let leader = Leader { host, address: address.to_owned(), since: clock::now() };
+        Ok(Self { database: self.database.led(lead, &leader).await?, cpi_deadline, ..self })
     }
 
     /// Does to the records what nobody should.
     #[cfg(test)]
     pub(crate) async fn tamper(&self, statement: &'static str) {
         sqlx::query(statement).execute(self.database.pool()).await.unwrap();
+    }
+
+    /// Pretends to run on another machine.
+    #[cfg(test)]
+    pub(crate) fn on_host(self, host: Host) -> Self {
+        Self { host: Arc::new(host), ..self }
     }
 
     /// Whether a director holds the lock of PostgreSQL.
@@ -135,13 +167,21 @@ impl Store {
 
     /// Puts another value in the place of an attribute's.
     pub(crate) async fn set_attribute(&self, name: &str, value: &str) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
-            .bind(name)
-            .bind(value)
-            .execute(self.database.pool())
-            .await?;
+        let statement = sqlx::query(
+            "INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2",
+        )
+        .bind(name)
+        .bind(value);
+        self.database.execute(statement).await?;
         Ok(())
     }
+}
+
+/// The uuid of the director whose database is at `url`, which may be of another version.
+pub(crate) async fn uuid_in(url: &str) -> Result<Option<String>, sqlx::Error> {
+    let mut connection = sqlx::AnyConnection::connect(url).await?;
+    let uuid = sqlx::query_scalar("SELECT value FROM attributes WHERE name = 'uuid'");
+    uuid.fetch_optional(&mut connection).await
 }
 
 fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {

@@ -71,17 +71,16 @@ impl Store {
 
     /// Somebody dealt with it; the next scan says whether it helped.
     pub(crate) async fn close_problem(&self, id: i64) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM problems WHERE id = $1").bind(id).execute(self.database.pool()).await?;
+        let statement = sqlx::query("DELETE FROM problems WHERE id = $1").bind(id);
+        self.database.execute(statement).await?;
         Ok(())
     }
 
     /// Whether nobody touches an instance from now on.
     pub(crate) async fn set_ignored(&self, instance: &str, ignored: bool) -> Result<(), StoreError> {
-        sqlx::query("UPDATE instances SET ignored = $1 WHERE id = $2")
-            .bind(i64::from(ignored))
-            .bind(instance)
-            .execute(self.database.pool())
-            .await?;
+        let statement =
+            sqlx::query("UPDATE instances SET ignored = $1 WHERE id = $2").bind(i64::from(ignored)).bind(instance);
+        self.database.execute(statement).await?;
         Ok(())
     }
 

@@ -221,16 +221,14 @@ impl Store {
 
     /// Asks a task to stop; false when it ended already. One that nobody works on is cancelled at once.
     pub(crate) async fn cancel_task(&self, id: i64) -> Result<bool, StoreError> {
-        let changed = sqlx::query(
+        let statement = sqlx::query(
             "UPDATE tasks SET state = CASE state WHEN 'queued' THEN 'cancelled' ELSE 'cancelling' END,
                 finished_at = CASE state WHEN 'queued' THEN $2 ELSE finished_at END
              WHERE id = $1 AND state IN ('queued', 'processing')",
         )
         .bind(id)
-        .bind(clock::now())
-        .execute(self.database.pool())
-        .await?
-        .rows_affected();
+        .bind(clock::now());
+        let changed = self.database.execute(statement).await?;
         Ok(changed == 1)
     }
 

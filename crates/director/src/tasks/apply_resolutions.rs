@@ -289,6 +289,7 @@ impl Scene<'_> {
                 stemcell_version: vm.stemcell.api_version,
                 change: Change::DeleteVm { cid: vm.cid.clone() },
                 child: None,
+                elsewhere: None,
                 doubt: None,
             };
             let open = ledger.open_intent(intent).await?;

@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use windlass_contract::explain;
+use windlass_database::Lead;
 use windlass_operations::clock;
 use windlass_operations::steps::{Progress, StepId};
+
+use crate::Director;
 
 /// A kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,20 +60,22 @@ pub(crate) struct TaskLog {
 #[derive(Debug)]
 struct Inner {
     task: i64,
+    lead: Arc<Lead>,
     files: Mutex<Vec<(OutputKind, File)>>,
     cancelled: AtomicBool,
 }
 
 impl TaskLog {
-    /// Opens the outputs of a task.
-    pub(crate) fn open(tasks: &Path, task: i64) -> io::Result<Self> {
+    /// Opens the outputs of a task. Once another director leads, nothing is written: the task is that one's.
+    pub(crate) fn open(director: &Director, task: i64) -> io::Result<Self> {
+        let (tasks, lead) = (director.folders.tasks(), director.lead.clone());
         windlass_durable::file::create_private_dir(&tasks.join(task.to_string()))?;
         let mut files = Vec::new();
         for kind in OutputKind::ALL {
-            let path = kind.path(tasks, task);
+            let path = kind.path(&tasks, task);
             files.push((kind, OpenOptions::new().create(true).append(true).mode(0o600).open(path)?));
         }
-        Ok(Self { inner: Arc::new(Inner { task, files: Mutex::new(files), cancelled: AtomicBool::new(false) }) })
+        Ok(Self { inner: Arc::new(Inner { task, lead, files: Mutex::new(files), cancelled: AtomicBool::new(false) }) })
     }
 
     /// The outputs go on where an earlier run left them, but for the result, which is written as a whole.
@@ -90,6 +95,11 @@ impl TaskLog {
         self.inner.task
     }
 
+    /// Whether another director took over, and the task with everything that belongs to it.
+    pub(super) fn is_of_another_director(&self) -> bool {
+        self.inner.lead.is_lost()
+    }
+
     /// Asks whoever works on it to stop at the next step.
     pub(crate) fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::SeqCst);
@@ -102,6 +112,9 @@ impl TaskLog {
 
     /// Adds to an output. Lines are whole: a reader never sees half of one.
     pub(crate) fn write(&self, kind: OutputKind, text: &str) {
+        if self.is_of_another_director() {
+            return;
+        }
         let mut files = self.inner.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (_, file) in files.iter_mut().filter(|(found, _)| *found == kind) {
             if let Err(error) = file.write_all(text.as_bytes()) {

@@ -15,7 +15,7 @@ use crate::Director;
 /// Takes a tarball that was uploaded.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
     let result = upload(director, log, tarball, fix).await;
-    remove(log, file::remove_file(tarball), tarball);
+    remove(log, file::remove_file, tarball);
     result
 }
 
@@ -40,13 +40,16 @@ pub(super) async fn run_remote(
     }
     .await;
     if tarball.exists() {
-        remove(log, file::remove_file(&tarball), &tarball);
+        remove(log, file::remove_file, &tarball);
     }
     result
 }
 
-fn remove(log: &TaskLog, removed: std::io::Result<()>, path: &Path) {
-    if let Err(error) = removed {
+fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) {
+    if log.is_of_another_director() {
+        return;
+    }
+    if let Err(error) = remove(path) {
         log.warning(&format!("cannot remove {}: {error}", path.display()));
     }
 }
@@ -60,7 +63,7 @@ async fn blocking<T: Send + 'static>(
 async fn upload(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
     let folder = director.folders.temporary().join(format!("release-{}", log.task()));
     let result = take(director, log, tarball, &folder, fix).await;
-    remove(log, file::remove_tree(&folder), &folder);
+    remove(log, file::remove_tree, &folder);
     result
 }
 
@@ -306,7 +309,7 @@ mod tests {
 
         fn log(&self) -> TaskLog {
             self.tasks.set(self.tasks.get() + 1);
-            TaskLog::open(&self.bench.director.folders.tasks(), self.tasks.get()).unwrap()
+            TaskLog::open(&self.bench.director, self.tasks.get()).unwrap()
         }
 
         async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {

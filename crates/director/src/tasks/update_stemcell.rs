@@ -18,7 +18,7 @@ use crate::Director;
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], 5);
     let result = upload(director, log, &stage, tarball, fix).await;
-    remove(log, windlass_durable::file::remove_file(tarball), tarball);
+    remove(log, windlass_durable::file::remove_file, tarball);
     result
 }
 
@@ -44,13 +44,16 @@ pub(super) async fn run_remote(
     }
     .await;
     if tarball.exists() {
-        remove(log, windlass_durable::file::remove_file(&tarball), &tarball);
+        remove(log, windlass_durable::file::remove_file, &tarball);
     }
     result
 }
 
-fn remove(log: &TaskLog, removed: std::io::Result<()>, path: &Path) {
-    if let Err(error) = removed {
+fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) {
+    if log.is_of_another_director() {
+        return;
+    }
+    if let Err(error) = remove(path) {
         log.warning(&format!("cannot remove {}: {error}", path.display()));
     }
 }
@@ -64,7 +67,7 @@ async fn upload(
 ) -> Result<String, TaskError> {
     let unpacked = director.folders.temporary().join(format!("stemcell-{}", log.task()));
     let result = unpack_and_create(director, log, stage, (tarball, &unpacked), fix).await;
-    remove(log, windlass_durable::file::remove_tree(&unpacked), &unpacked);
+    remove(log, windlass_durable::file::remove_tree, &unpacked);
     result
 }
 

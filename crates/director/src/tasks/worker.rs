@@ -84,8 +84,8 @@ impl Workers {
     }
 
     #[cfg(test)]
-    pub(crate) fn pretend_to_run(&self, task: i64, tasks: &std::path::Path) {
-        self.running().insert(task, TaskLog::open(tasks, task).unwrap());
+    pub(crate) fn pretend_to_run(&self, director: &Director, task: i64) {
+        self.running().insert(task, TaskLog::open(director, task).unwrap());
     }
 
     #[cfg(test)]
@@ -154,7 +154,7 @@ async fn renew(director: &Director) {
 
 async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask<Job>) {
     let id = task.id;
-    let log = match TaskLog::open(&director.folders.tasks(), id) {
+    let log = match TaskLog::open(&director, id) {
         Ok(log) => log,
         Err(error) => {
             finish(&director, id, TaskState::Error, &format!("cannot write the task's output: {error}")).await;
@@ -165,7 +165,9 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
     tracing::info!(task = id, description = task.description, tries = task.tries, "task started");
     if task.tries > 1 {
         let tries = task.tries;
-        log.goes_on(&format!("the director was stopped while it worked on this task; it goes on (try {tries} of {TRIES})"));
+        log.goes_on(&format!(
+            "the director was stopped while it worked on this task; it goes on (try {tries} of {TRIES})"
+        ));
     }
     let (event, result) = match job {
         Ok(job) => {

@@ -36,10 +36,22 @@ pub struct Intent {
     pub stemcell_version: Option<ApiVersion>,
     /// What to do.
     pub change: Change,
-    /// The CPI's process, once it was started.
+    /// The CPI's process, once it was started on this machine.
     pub child: Option<ProcessIdentity>,
+    /// Where it was started instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<Elsewhere>,
     /// Why nobody knows whether it happened, if so.
     pub doubt: Option<String>,
+}
+
+/// A CPI that was started on another machine, where nobody can see from here whether it still runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// The machine, for people.
+    pub host: String,
+    /// When it is past its deadline, in Unix seconds.
+    pub until: i64,
 }
 
 /// the records cannot be read or written

@@ -74,7 +74,16 @@ macro_rules! ledger_conformance {
 
 fn intent(change: Change) -> Intent {
     let id = RequestId::random();
-    Intent { id, task: None, cpi: String::new(), stemcell_version: None, change, child: None, doubt: None }
+    Intent {
+        id,
+        task: None,
+        cpi: String::new(),
+        stemcell_version: None,
+        change,
+        child: None,
+        elsewhere: None,
+        doubt: None,
+    }
 }
 
 fn reboot() -> Intent {

@@ -24,7 +24,8 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
     raise_descriptor_limit(OPEN_FILES);
     let mut stop = Stop::listen()?;
     let options = DirectorOptions { state_dir: state_dir.clone(), settings, own_cpi };
-    let running = windlass_director::start(options).await.map_err(Failure::DirectorStart)?;
+    let started = windlass_director::start(options, stop.wanted()).await.map_err(Failure::DirectorStart)?;
+    let Some(running) = started else { return Ok(()) };
     let env_sh = running.env_sh().display();
     let here = if flags.state_dir.is_some() { format!(" --state-dir {}", state_dir.display()) } else { String::new() };
     say(&format!(

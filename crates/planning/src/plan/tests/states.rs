@@ -119,7 +119,8 @@ fn disks_are_copied_and_old_vms_replaced_when_that_is_asked_for() {
 #[test]
 fn what_was_made_since_it_was_asked_for_is_not_made_anew_once_more() {
     let current = deployed();
-    let options = |only| PlanOptions { recreate: true, recreate_disks: true, only: Some(only), ..PlanOptions::default() };
+    let options =
+        |only| PlanOptions { recreate: true, recreate_disks: true, only: Some(only), ..PlanOptions::default() };
     let all = WhatWasThere::of(&current.instances);
     let done = after(&shape(), &current, &options(all.clone())).0;
     assert!(done.contains(&"create") && done.contains(&"migrate"), "{done:?}");

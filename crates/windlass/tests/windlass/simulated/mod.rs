@@ -7,6 +7,7 @@ mod resolutions;
 mod silent_agents;
 mod resumed;
 mod site;
+mod standby;
 mod versions;
 
 use std::collections::BTreeSet;

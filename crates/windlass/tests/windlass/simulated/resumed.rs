@@ -53,7 +53,10 @@ fn a_recreate_whose_director_was_killed_goes_on_and_recreates_nobody_twice() {
     asked.extend(creations(&site));
     assert_eq!(asked.difference(&deployed).count(), 3, "one new VM for each");
     let after = vms(&site);
-    assert!(before.iter().all(|(instance, vm)| after.get(instance).is_some_and(|new| new != vm)), "{before:?} {after:?}");
+    assert!(
+        before.iter().all(|(instance, vm)| after.get(instance).is_some_and(|new| new != vm)),
+        "{before:?} {after:?}"
+    );
     assert_eq!(site.in_cloud("vms").len(), 3);
     assert_eq!(site.rows(&["tasks", "--recent=1"])[0]["state"], "done");
     assert!(site.rows(&["locks"]).is_empty() && site.rows(&["leaks"]).is_empty());

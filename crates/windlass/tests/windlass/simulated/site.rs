@@ -273,7 +273,7 @@ pub(crate) fn end_host(cloud: &Path) {
     }
 }
 
-fn claim() -> (String, UnixListener) {
+pub(crate) fn claim() -> (String, UnixListener) {
     for second in 100..=250 {
         for third in 0..=255 {
             let prefix = format!("127.{second}.{third}");
