@@ -153,7 +153,14 @@ impl Hierarchy {
 }
 
 fn collect(group: &Path, pids: &mut BTreeSet<i32>) -> io::Result<()> {
-    match fs::read_to_string(group.join("cgroup.procs")) {
+    let members = match fs::read_to_string(group.join("cgroup.procs")) {
+        // A VM that may make groups may make one of threads, which has no list of processes. Who ends a thread ends its process.
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+            fs::read_to_string(group.join("cgroup.threads"))
+        }
+        members => members,
+    };
+    match members {
         // Nought is a process of another namespace, which is not ours to end; nor is this one.
         Ok(text) => pids.extend(
             text.lines()
@@ -170,12 +177,12 @@ fn collect(group: &Path, pids: &mut BTreeSet<i32>) -> io::Result<()> {
 }
 
 fn remove_tree(group: &Path) -> io::Result<()> {
-    for child in children(group)? {
-        remove_tree(&child)?;
-    }
-    // The kernel lets go of processes that ended a moment later.
+    // The kernel lets go of processes that ended a moment later, and these may have made groups until then.
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
+        for child in children(group)? {
+            remove_tree(&child)?;
+        }
         match fs::remove_dir(group) {
             Err(error) if is_gone(&error) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
@@ -193,9 +200,10 @@ fn children(group: &Path) -> io::Result<Vec<PathBuf>> {
     };
     let mut children = Vec::new();
     for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            children.push(entry.path());
+        match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
+            Ok((kind, path)) if kind.is_dir() => children.push(path),
+            Err(error) if !is_gone(&error) => return Err(error),
+            _ => {}
         }
     }
     Ok(children)
@@ -230,5 +238,30 @@ mod tests {
     fn a_vm_without_processes_needs_no_waiting() {
         kill("vm-that-never-was", Duration::ZERO).unwrap();
         remove("vm-that-never-was").unwrap();
+    }
+
+    /// For root alone: others may not make groups.
+    #[test]
+    fn two_who_remove_a_group_at_once_both_succeed() {
+        let vm = format!("two-who-remove-{}", std::process::id());
+        let make = || hierarchies()?.iter().try_for_each(|it| fs::create_dir_all(it.point.join(name(&vm)).join("a/b")));
+        for _ in 0..50 {
+            if let Err(error) = make() {
+                eprintln!("needs root and did not run: {error}");
+                break;
+            }
+            let start = std::sync::Barrier::new(2);
+            let removed = || {
+                start.wait();
+                remove(&vm)
+            };
+            std::thread::scope(|scope| {
+                let other = scope.spawn(removed);
+                removed().unwrap();
+                other.join().unwrap().unwrap();
+            });
+            assert_eq!(groups(&vm).unwrap(), Vec::<PathBuf>::new());
+        }
+        let _ = remove(&vm);
     }
 }

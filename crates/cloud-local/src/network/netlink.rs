@@ -151,11 +151,12 @@ impl Netlink {
     }
 
     /// Nothing that comes in from `link` is passed on. In both families, whatever the machine forwards otherwise; what is
-    /// for the machine itself is not affected, because its own addresses are looked up first.
+    /// for the machine itself is not affected, because its own addresses are looked up first. A family that the kernel does
+    /// without forwards nothing.
     pub(crate) fn forbid_forwarding(&mut self, link: &str) -> io::Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let added = self.change(RouteNetlinkMessage::NewRule(rule(family, link)), NLM_F_CREATE | NLM_F_EXCL);
-            ignore(added, &[Errno::EXIST])?;
+            ignore(added, &[Errno::EXIST, Errno::AFNOSUPPORT])?;
         }
         Ok(())
     }
@@ -163,7 +164,8 @@ impl Netlink {
     /// Takes [`Netlink::forbid_forwarding`] back; what was never forbidden is a success.
     pub(crate) fn permit_forwarding(&mut self, link: &str) -> io::Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            ignore(self.change(RouteNetlinkMessage::DelRule(rule(family, link)), 0), &[Errno::NOENT])?;
+            let deleted = self.change(RouteNetlinkMessage::DelRule(rule(family, link)), 0);
+            ignore(deleted, &[Errno::NOENT, Errno::AFNOSUPPORT])?;
         }
         Ok(())
     }

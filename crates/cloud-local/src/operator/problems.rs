@@ -76,7 +76,11 @@ pub(super) fn find(cloud: &LocalCloud) -> Result<Vec<Problem>, CpiError> {
         if let Some(folder) = cloud.disks.path(disk.cid.as_str())
             && !cloud.disks.is_locked(disk.cid.as_str())
         {
-            problems.extend(of_disk(cloud, &disk, &folder)?);
+            let found = of_disk(cloud, &disk, &folder);
+            // One that went while we looked has none.
+            if cloud.disks.read(disk.cid.as_str())?.is_some() {
+                problems.extend(found?);
+            }
         }
     }
     mounts(cloud, &mut problems)?;
