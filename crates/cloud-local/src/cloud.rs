@@ -127,6 +127,10 @@ impl Cloud for LocalCloud {
         self.limits_of_machine()
     }
 
+    fn nests_containers(&self) -> bool {
+        matches!(self.isolation(), Ok(Isolation::Container))
+    }
+
     fn runs_jobs(&self) -> Result<(), String> {
         let words = |why: &dyn std::fmt::Display| {
             format!("VMs that are processes cannot have a root file system of their own here: {why}")

@@ -11,6 +11,7 @@ use windlass_contract::{AgentId, DiskCid, DiskHint, NetworkCid, Networks, Object
 use windlass_cpi::resources::Kept;
 
 use crate::container::boot::Boot;
+use crate::container::confinement::Confinement;
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
 use crate::network::Wiring;
@@ -110,6 +111,8 @@ pub(crate) struct ContainerRecord {
     /// The agent's configuration, if the stemcell has none.
     pub(crate) agent_config: Option<serde_json::Value>,
     pub(crate) limits: Limits,
+    #[serde(default)]
+    pub(crate) confinement: Confinement,
     pub(crate) wiring: Wiring,
 }
 

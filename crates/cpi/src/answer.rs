@@ -94,6 +94,7 @@ fn info(cloud: &impl Cloud, config: &Config) -> Result<CpiInfo, CpiError> {
             jobs_reason,
             jobs_os: cloud.jobs_os(),
             limits: cloud.limits(),
+            nesting: cloud.nests_containers(),
         }),
     })
 }

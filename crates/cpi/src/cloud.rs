@@ -53,6 +53,11 @@ pub trait Cloud {
         CloudLimits::default()
     }
 
+    /// Whether `nesting: true` among the properties of a VM lets its programs make containers. Callers warn of such VMs.
+    fn nests_containers(&self) -> bool {
+        false
+    }
+
     /// The folder in which the SDK keeps what must outlive a call: answered requests, how each VM gets its settings, locks.
     /// None: every request is taken for a new one, and VMs that need a registry are refused.
     /// With a folder, [`Cloud::has_vm`] must be there, too.

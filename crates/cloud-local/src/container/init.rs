@@ -14,12 +14,15 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use rustix::process::Signal;
 
 use super::boot::Boot;
+use super::confinement::Confinement;
+use super::syscalls;
 use crate::supervisor;
 
 /// What the first process does.
 #[derive(Clone)]
 pub(crate) struct FirstProcess {
     pub(crate) boot: Boot,
+    pub(crate) confinement: Confinement,
     /// Closes when the VM runs; before that, says why it does not.
     pub(crate) problems: Arc<PipeWriter>,
 }
@@ -48,6 +51,8 @@ impl FirstProcess {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        syscalls::restrict(self.confinement)
+            .map_err(|error| io::Error::other(format!("its system calls cannot be filtered: {error}")))?;
         if !matches!(self.boot, Boot::Agent { .. }) {
             return Err(command.exec());
         }

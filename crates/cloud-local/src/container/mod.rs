@@ -1,7 +1,7 @@
 //! A VM as a container: namespaces, a root file system and interfaces of its own.
 //!
 //! - [`boot`]: what runs first in a VM of a stemcell, and where its agent looks for its settings.
-//! - [`limits`]: how much of the machine it may use.
+//! - [`limits`]: how much of the machine it may use; [`confinement`], [`syscalls`]: how much of the kernel.
 //! - [`spec`]: the container in the words of the OCI runtime specification.
 //! - [`root`]: its root file system.
 //! - [`running`]: made, connected and started by its supervisor, and what goes when it ended.
@@ -15,9 +15,11 @@
 
 pub(crate) mod boot;
 pub(crate) mod cgroup;
+pub(crate) mod confinement;
 pub(crate) mod handover;
 mod init;
 pub(crate) mod limits;
 pub(crate) mod root;
 pub(crate) mod running;
 mod spec;
+mod syscalls;

@@ -85,7 +85,8 @@ pub(crate) fn start(
         .map_err(io_error("write", &document))?;
 
     let (mut problems, writer) = io::pipe().map_err(io_error("make a pipe for", &bundle))?;
-    let first = FirstProcess { boot: container.boot.clone(), problems: Arc::new(writer) };
+    let first =
+        FirstProcess { boot: container.boot.clone(), confinement: container.confinement, problems: Arc::new(writer) };
     let output = || console.try_clone().map_err(io_error("duplicate", machine.console()));
     let created = |error| ContainerError::Create(Box::new(error));
     let builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::boot::{AGENT, Boot};
 use super::cgroup;
+use super::confinement::Confinement;
 use super::handover::STORE;
 use super::limits::Limits;
 use crate::machine::{DISKS_IN_VM, Machine};
@@ -107,15 +108,19 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
             "resources": resources(container.limits),
             "namespaces": namespaces,
             "maskedPaths": MASKED,
-            "readonlyPaths": read_only(is_systemd),
+            "readonlyPaths": read_only(container),
             "rootfsPropagation": "slave",
         },
     })
 }
 
-/// systemd makes groups of its own in that of its VM; for everybody else, limits are limits.
-fn read_only(is_systemd: bool) -> Vec<PathBuf> {
-    let groups = if is_systemd { Vec::new() } else { cgroup::hierarchies().unwrap_or_default() };
+/// systemd makes groups of its own in that of its VM, and so do containers in it; for everybody else, limits are limits.
+fn makes_groups(container: &ContainerRecord) -> bool {
+    container.boot == Boot::Systemd || container.confinement == Confinement::Nesting
+}
+
+fn read_only(container: &ContainerRecord) -> Vec<PathBuf> {
+    let groups = if makes_groups(container) { Vec::new() } else { cgroup::hierarchies().unwrap_or_default() };
     READ_ONLY.iter().map(PathBuf::from).chain(groups.into_iter().map(|group| group.point)).collect()
 }
 
@@ -133,7 +138,7 @@ fn mounts(container: &ContainerRecord, machine: &Machine, is_systemd: bool, stor
         json!({"destination": "/sys", "type": "sysfs", "source": "sysfs",
             "options": ["nosuid", "noexec", "nodev", "ro"]}),
         json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
-            "options": ["nosuid", "noexec", "nodev", "relatime", if is_systemd { "rw" } else { "ro" }]}),
+            "options": ["nosuid", "noexec", "nodev", "relatime", if makes_groups(container) { "rw" } else { "ro" }]}),
         json!({"destination": DISKS_IN_VM, "type": "bind", "source": machine.disks(),
             "options": ["rbind", "rslave", "ro"]}),
     ];

@@ -19,6 +19,7 @@ use windlass_durable::file;
 use crate::address;
 use crate::cloud::LocalCloud;
 use crate::container::boot::{self, Image, ImageError};
+use crate::container::confinement::Confinement;
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
 use crate::machine::{Machine, SETTINGS_IN_VM, StartError};
@@ -173,6 +174,7 @@ fn complete(
         Isolation::Container => {
             wire::check(&wiring)?;
             let limits = Limits::of(&vm.cloud_properties)?;
+            let confinement = Confinement::of(&vm.cloud_properties)?;
             cloud.check_space((limits.ephemeral_disk.unwrap_or_default() + FIRST_WRITES) << 20)?;
             let image = Image::of(&root, borrowed.is_some()).map_err(|error| unusable(&error))?;
             if record.settings_from == SettingsFrom::Registry && !image.asks_registry {
@@ -187,6 +189,7 @@ fn complete(
                 settings_path,
                 agent_config,
                 limits,
+                confinement,
                 wiring,
             });
             Ok(None)

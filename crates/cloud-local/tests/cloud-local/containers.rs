@@ -569,3 +569,75 @@ fn eight_containers_at_once_have_eight_addresses() {
     });
     assert_eq!(rig.traces(), Vec::<String>::new());
 }
+
+/// Tries what programs in a container may want, and stays; in a VM that nests, with a container of its own, as it were.
+const TRYING: &str = r#"#!/bin/sh
+try() { name=$1; shift; if "$@" > /dev/null 2>&1; then echo "$name: done"; else echo "$name: refused"; fi; }
+group() { mkdir "$1/nested" && echo $$ > "$1/nested/cgroup.procs"; }
+{
+    try mount mount -t tmpfs none /mnt
+    try log busybox dmesg
+    try namespaces busybox unshare -m -u -i -n -p -f true
+    for hierarchy in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+        [ ! -e $hierarchy/cgroup.procs ] || break
+    done
+    try group group $hierarchy
+    busybox grep -E 'Seccomp:|NoNewPrivs' /proc/self/status
+} > /var/vcap/trying
+busybox mv /var/vcap/trying /var/vcap/tried
+busybox unshare -m -p -f sleep 1000 &
+exec sleep 1000
+"#;
+
+#[test]
+fn programs_in_a_container_make_another_one_only_with_nesting() {
+    if !is_own_machine("containers::programs_in_a_container_make_another_one_only_with_nesting") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let stemcell = rig.ok("create_stemcell", json!([system(&rig, TRYING, &[]), {}]));
+    let create = |nesting: Value| {
+        let mut arguments = rig.container_arguments(&stemcell, json!({"default": {"type": "dynamic"}}));
+        arguments[2] = json!({"memory": 64, "nesting": nesting});
+        arguments
+    };
+    let tried = |cid: &str| wait_for(|| fs::read_to_string(rig.file(cid, "var/vcap/tried")).ok());
+    let error = rig.refused("create_vm", create(json!("yes")));
+    assert!(error.contains("'nesting' is \"yes\"; it must be true or false"), "{error}");
+    assert!(rig.list("vms").is_empty());
+
+    for (nesting, containers) in [(false, "refused"), (true, "done")] {
+        let created = rig.ok("create_vm", create(json!(nesting)));
+        let cid = created[0].as_str().unwrap();
+        rig.remember(cid);
+        let expected = format!(
+            "mount: done\nlog: refused\nnamespaces: {containers}\ngroup: {containers}\nNoNewPrivs:\t0\nSeccomp:\t2\n"
+        );
+        assert_eq!(tried(cid), expected, "nesting: {nesting}");
+        let status = LocalCloud::in_folder(&rig.state()).unwrap().status().unwrap();
+        let vm = status.resources.iter().find(|resource| resource.cid == cid).unwrap();
+        assert_eq!(vm.details.contains("nesting"), nesting, "{}", vm.details);
+        rig.ok("delete_vm", json!([cid]));
+        assert_eq!(rig.traces(), Vec::<String>::new(), "nesting: {nesting}");
+    }
+}
+
+#[test]
+fn a_container_that_was_made_before_there_was_a_filter_stays_as_it_was() {
+    if !is_own_machine("containers::a_container_that_was_made_before_there_was_a_filter_stays_as_it_was") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let cid = rig.container(&rig.system_stemcell(), json!({"default": {"type": "dynamic"}}));
+    let filters = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", rig.init(&cid))).unwrap();
+        status.lines().find_map(|line| line.strip_prefix("Seccomp:")).unwrap().trim().to_owned()
+    };
+    assert_eq!(filters(), "2");
+    let path = rig.vm_folder(&cid).join("vm.json");
+    let mut record = read_json(&path);
+    assert_eq!(record["container"].as_object_mut().unwrap().remove("confinement"), Some(json!("filtered")));
+    fs::write(&path, record.to_string()).unwrap();
+    rig.ok("reboot_vm", json!([cid]));
+    assert_eq!(filters(), "0");
+}

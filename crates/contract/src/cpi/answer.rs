@@ -70,6 +70,9 @@ pub struct Extensions {
     /// The only operating system whose VMs run jobs; none if those of every stemcell do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs_os: Option<String>,
+    /// Whether `nesting: true` among the properties of a VM lets its programs make containers.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub nesting: bool,
     /// What a plan cannot have there.
     #[serde(flatten)]
     pub limits: CloudLimits,
@@ -84,9 +87,14 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_no(value: &bool) -> bool {
+    !*value
+}
+
 impl Default for Extensions {
     fn default() -> Self {
-        Self { replay: false, jobs: true, jobs_reason: None, jobs_os: None, limits: CloudLimits::default() }
+        Self { replay: false, jobs: true, jobs_reason: None, jobs_os: None, nesting: false, limits: CloudLimits::default() }
     }
 }
 
@@ -99,6 +107,11 @@ impl CpiInfo {
     /// What a plan cannot have in the cloud.
     pub fn limits(&self) -> CloudLimits {
         self.windlass.as_ref().map(|extensions| extensions.limits.clone()).unwrap_or_default()
+    }
+
+    /// Whether `nesting: true` among the properties of a VM loosens what keeps it apart.
+    pub fn nests_containers(&self) -> bool {
+        self.windlass.as_ref().is_some_and(|extensions| extensions.nesting)
     }
 
     /// Why jobs of releases do not run on VMs of a stemcell with this operating system; none if they do.

@@ -110,6 +110,8 @@ pub(crate) async fn prepare(
     if current.instances.iter().any(|instance| instance.record.ignored) {
         plan.warnings.push("You have ignored instances. They will not be changed.".to_owned());
     }
+    let nesting = name_nesting_vms(director, &plan).await;
+    plan.warnings.extend(nesting);
     Ok(Prepared {
         plan,
         stemcells: desired.stemcells,
@@ -210,6 +212,21 @@ async fn refuse_jobs_where_they_do_not_run(director: &Director, desired: &Desire
             }
         }
     }
+}
+
+/// A VM that is less confined than others is named before it is made.
+async fn name_nesting_vms(director: &Director, plan: &Plan) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (group, cpi) in plan.groups_that_nest() {
+        let Ok(cpi) = director.clouds.cpi(cpi) else { continue };
+        // Others may mean something else by it.
+        if cpi.info().await.is_ok_and(|info| info.nests_containers()) {
+            warnings.push(format!(
+                "new VMs of '{group}' are made with 'nesting': their programs may make containers and write control groups"
+            ));
+        }
+    }
+    warnings
 }
 
 /// What is, as far as the director knows. Without the addresses in use, which only planning needs: they are those of all

@@ -24,7 +24,10 @@ mod planner;
 mod software_change;
 mod state_change;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use windlass_contract::{DiskCid, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
@@ -247,6 +250,10 @@ impl ActionKind {
         }
     }
 
+    fn makes_vm(&self) -> bool {
+        matches!(self, Self::CreateVm | Self::CreateSpareVm)
+    }
+
     /// Whether it takes data away from what runs on the VM.
     pub(crate) fn touches_data(&self, present: &CurrentInstance) -> bool {
         match self {
@@ -279,6 +286,17 @@ impl Plan {
     /// All wanted instances.
     pub fn instances(&self) -> impl Iterator<Item = &InstancePlan> {
         self.groups.iter().flat_map(|group| &group.instances)
+    }
+
+    /// Groups that get new VMs with `nesting: true` among their cloud properties, each with its CPI.
+    pub fn groups_that_nest(&self) -> BTreeSet<(&str, &str)> {
+        let made = self.instances().filter(|instance| instance.actions.iter().any(|action| action.what.makes_vm()));
+        let workers = self.compilation.iter().flat_map(|compilation| &compilation.workers);
+        let specs = made.chain(workers).filter_map(|instance| Some((instance, instance.spec.as_ref()?)));
+        specs
+            .filter(|(_, spec)| spec.cloud_properties.get("nesting") == Some(&Value::Bool(true)))
+            .map(|(instance, spec)| (instance.group.as_str(), spec.cpi.as_str()))
+            .collect()
     }
 
     /// Groups that are updated one after the other; those that stand together here are updated at the same time.

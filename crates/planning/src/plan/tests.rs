@@ -310,6 +310,21 @@ fn planned(desired: &Desired, current: &Current) -> Plan {
     attempt(desired, current, &PlanOptions::default()).unwrap()
 }
 
+#[test]
+fn groups_whose_new_vms_nest_are_named_until_they_are_there() {
+    let cloud = CLOUD.replace("{cpu: 4}", "{cpu: 4, nesting: true}");
+    let group = |name: &str, vm_type: &str| {
+        format!(
+            "- {{name: {name}, instances: 2, azs: [z1], vm_type: {vm_type}, stemcell: one, networks: [{{name: n}}]}}\n"
+        )
+    };
+    let desired = wanted_from(&cloud, &(group("plain", "small") + &group("nested", "large")));
+    let first = planned(&desired, &nothing());
+    assert_eq!(first.groups_that_nest(), BTreeSet::from([("nested", "")]));
+    let after = carry_out(&first, &nothing(), "one");
+    assert_eq!(planned(&desired, &after).groups_that_nest(), BTreeSet::new());
+}
+
 /// Addresses of a plan by instance. No two are the same, and none is one that nobody may have.
 fn addresses(plan: &Plan) -> BTreeMap<(String, String), IpAddr> {
     let never: Vec<AddressRange> = [

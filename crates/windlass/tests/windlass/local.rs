@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use windlass_rigs::own_machine::is_own_machine;
+
+use crate::site::Site;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -161,4 +164,25 @@ fn what_nobody_owns_is_shown_and_removed_and_nothing_else() {
     assert_eq!(cloud.ok("has_disk", json!([disk])), json!(true));
     assert_eq!(cloud.rows().1, Value::Null);
     assert!(cloud.says(&["gc", "-n", "--tty"]).contains("Nothing is left over"));
+}
+
+#[test]
+fn a_plan_names_the_groups_whose_new_vms_nest() {
+    if !is_own_machine("local::a_plan_names_the_groups_whose_new_vms_nest") {
+        return;
+    }
+    let site = Site::ready_with_containers("");
+    let cloud_config = fs::read_to_string(site.file("cloud-config.yml")).unwrap();
+    let nesting = cloud_config.replace("{name: small}", "{name: small, cloud_properties: {nesting: true}}");
+    assert_ne!(nesting, cloud_config);
+    fs::write(site.file("cloud-config.yml"), nesting).unwrap();
+    let warning =
+        "warning: new VMs of 'db' are made with 'nesting': their programs may make containers and write control groups";
+    assert!(!site.ok(&["plan", &site.manifest()]).contains("nesting"));
+    site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
+    let plan = site.ok(&["plan", &site.manifest()]);
+    assert!(plan.contains(warning), "{plan}");
+    site.deploy();
+    let plan = site.ok(&["plan", &site.manifest()]);
+    assert!(!plan.contains("nesting") && plan.contains("nothing to do"), "{plan}");
 }
