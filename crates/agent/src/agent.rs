@@ -13,6 +13,8 @@ use crate::boot::Ending;
 use crate::embedded::Temper;
 use crate::layout::Base;
 use crate::platform::Platform;
+use crate::scripts::ScriptError;
+use crate::scripts::process::Runner;
 use crate::server::entrance::Gate;
 use crate::settings::SettingsStore;
 use crate::supervisor::Supervisor;
@@ -64,6 +66,20 @@ impl Agent {
             false => reply(action, (action.run)(&agent, arguments)),
         });
         Some(answered.await.unwrap_or_else(|_| Reply::exception("the agent failed inside; its log says where")))
+    }
+
+    /// Runs scripts of jobs for the task that asks.
+    pub(crate) fn runner(&self) -> Runner<'_> {
+        Runner::new(&self.base, &self.tasks)
+    }
+
+    /// Waits for scripts that an agent before this one left running: none runs beside itself.
+    pub(crate) fn settle_scripts(&self) -> Result<(), ActionError> {
+        let unsettled = |source| ActionError::Unsettled(ScriptError::Io { path: self.base.scripts(), source });
+        match self.runner().settle().map_err(unsettled)? {
+            true => Err(ActionError::Unsettled(ScriptError::Cancelled)),
+            false => Ok(()),
+        }
     }
 
     /// An agent from before version 2 of the contract finds disks in its settings alone.

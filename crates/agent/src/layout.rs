@@ -81,6 +81,11 @@ impl Base {
         self.bosh().join("tasks.json")
     }
 
+    /// Notes about scripts that run.
+    pub(crate) fn scripts(&self) -> PathBuf {
+        self.bosh().join("scripts")
+    }
+
     /// Exists while the jobs are stopped.
     pub(crate) fn stopped(&self) -> PathBuf {
         self.0.join("monit/stopped")

@@ -136,6 +136,12 @@ pub(crate) enum SpecError {
          without jobs, or in containers, or with a stemcell that 'windlass stemcell build --userland host' made"
     )]
     HasJobs(String),
+    /// no job is an errand
+    #[error("At least one job template is required to run an errand")]
+    NoErrand,
+    /// no job has this name
+    #[error("Could not find errand {0}")]
+    UnknownErrand(String),
     /// a file of the spec cannot be read or written
     #[error("cannot keep the spec in {path}")]
     Io {
@@ -212,6 +218,16 @@ impl Spec {
             (Some(_), Some(jobs)) => jobs,
             _ => &[],
         }
+    }
+
+    /// The job that an errand is: that of this name, or the instance's only one.
+    pub(crate) fn errand(&self, name: Option<&str>) -> Result<String, SpecError> {
+        let Some(name) = name else {
+            let template = &self.job.template;
+            return if template.is_empty() { Err(SpecError::NoErrand) } else { Ok(template.clone()) };
+        };
+        let is_there = self.job.templates.iter().flatten().any(|job| job.name == name);
+        if is_there { Ok(name.to_owned()) } else { Err(SpecError::UnknownErrand(name.to_owned())) }
     }
 
     pub(crate) fn packages(&self) -> Vec<PackageOfSpec> {

@@ -1,4 +1,4 @@
-//! `cancel_task [id]`: of the actions of this agent, only a drain can be cancelled.
+//! `cancel_task [id]`: what runs scripts or waits for processes can be cancelled. The original cancels drains and errands alone.
 
 use serde_json::Value;
 
@@ -6,13 +6,15 @@ use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::tasks::Progress;
 
+const CANCELLABLE: [&str; 5] = ["drain", "run_errand", "run_script", "compile_package", "stop"];
+
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
     let id: String = arguments.take(0)?;
     match agent.tasks.progress(&id) {
         None => return Err(ActionError::NoTask(id)),
         Some((_, Progress::Ended(_))) => {}
-        Some(("drain", Progress::Running)) => agent.tasks.cancel(&id),
+        Some((method, Progress::Running)) if CANCELLABLE.contains(&method) => agent.tasks.cancel(&id),
         Some((_, Progress::Running)) => return Err(ActionError::NotSupported),
     }
     Ok("canceled".into())

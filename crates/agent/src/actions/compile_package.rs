@@ -17,6 +17,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let (name, version) = (arguments.take(2)?, arguments.take(3)?);
     let dependencies: Option<BTreeMap<String, PackageOfSpec>> = arguments.take(4)?;
     let compilation = Compilation { name, version, dependencies: dependencies.unwrap_or_default() };
+    agent.settle_scripts()?;
     let settings = agent.settings.current();
     let blobs = Blobs::new(&agent.base, &settings);
     let source = blobs.find(&blob, &digest)?;

@@ -22,6 +22,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         ("update", Some(next)) => current.drain_arguments(next),
         _ => vec!["job_shutdown".to_owned(), "hash_unchanged".to_owned()],
     };
+    agent.settle_scripts()?;
     // A process that ends because it is drained is not started again.
     agent.supervisor.unmonitor()?;
     scripts::run_all("drain", &found, |script| drain(agent, script, &arguments, &current, next.as_ref()))?;
@@ -43,7 +44,7 @@ fn drain(
     }
     let mut arguments = arguments.to_vec();
     loop {
-        let output = script.run_captured(&arguments, &env, &agent.base.tmp(), &agent.tasks)?;
+        let output = script.run_captured(&arguments, &env, &agent.runner())?;
         let seconds: i32 = output.parse().map_err(|_| ScriptError::NoInteger)?;
         if agent.tasks.pause(Duration::from_secs(seconds.unsigned_abs().into())) {
             return Err(ScriptError::Cancelled);

@@ -22,6 +22,7 @@ mod prepare;
 mod remove_dynamic_disk;
 mod remove_file;
 mod remove_persistent_disk;
+mod run_errand;
 mod run_script;
 mod shutdown;
 mod ssh;
@@ -44,7 +45,7 @@ use crate::disks::DiskError;
 use crate::logs::LogsError;
 use crate::mbus::MbusError;
 use crate::platform::PlatformError;
-use crate::scripts::ScriptsError;
+use crate::scripts::{ScriptError, ScriptsError};
 use crate::server::tls::TlsError;
 use crate::settings::SettingsError;
 use crate::software::SoftwareError;
@@ -99,6 +100,7 @@ pub(crate) const ACTIONS: &[Action] = actions! {
     "stop", Task, stop;
     "drain", Task, drain;
     "run_script", Task, run_script;
+    "run_errand", Task, run_errand;
     "list_disk", TaskFromProtocol3, list_disk;
     "add_persistent_disk", Task, add_persistent_disk;
     // The name that one document uses.
@@ -190,6 +192,12 @@ pub(crate) enum ActionError {
     /// a script failed
     #[error(transparent)]
     Scripts(#[from] ScriptsError),
+    /// an errand that cannot be run
+    #[error("Running errand script")]
+    Errand(#[from] ScriptError),
+    /// scripts of the agent before this one still run, or were to be ended
+    #[error("a script that ran before is not over")]
+    Unsettled(#[source] ScriptError),
     /// neither setup nor cleanup
     #[error("Unknown command for SSH method")]
     SshCommand,

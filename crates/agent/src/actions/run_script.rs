@@ -21,7 +21,8 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let options: Option<Options> = arguments.take(1)?;
     let env = options.and_then(|options| options.env).unwrap_or_default();
     let found = scripts::find(&agent.base.jobs(), &name)?;
-    let logs = agent.base.job_logs();
-    scripts::run_all(&name, &found, |script| script.run_logged(&name, &logs, &env))?;
+    agent.settle_scripts()?;
+    let (logs, runner) = (agent.base.job_logs(), agent.runner());
+    scripts::run_all(&name, &found, |script| script.run_logged(&name, &logs, &env, &runner))?;
     Ok(json!({}))
 }

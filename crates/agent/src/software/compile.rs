@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 
 use windlass_durable::{file, kill_point};
 
@@ -14,7 +13,7 @@ use super::unpack::{self, UnpackError};
 use super::{SoftwareError, WantedPackage, check, io_error};
 use crate::agent::Agent;
 use crate::blobs::{Blob, Blobs};
-use crate::scripts;
+use crate::scripts::process::Runner;
 use crate::spec::PackageOfSpec;
 
 /// How much of each stream a failure quotes.
@@ -105,20 +104,19 @@ impl Compilation {
         file::create_private_dir(&logs).map_err(io_error(&logs))?;
         let log = |stream: &str| logs.join(format!("packaging.{stream}.log"));
         let (stdout, stderr) = (log("stdout"), log("stderr"));
-        let mut command = Command::new(shell());
-        command.args(["-x", "packaging"]).current_dir(folder).stdin(Stdio::null()).process_group(0);
+        let mut command = Runner::command(shell());
+        command.args(["-x", "packaging"]).current_dir(folder);
         command.env("BOSH_COMPILE_TARGET", folder).env("BOSH_INSTALL_TARGET", &target.enabled);
         command.env("BOSH_PACKAGE_NAME", &self.name).env("BOSH_PACKAGE_VERSION", &self.version);
         command.stdout(File::create(&stdout).map_err(io_error(&stdout))?);
         command.stderr(File::create(&stderr).map_err(io_error(&stderr))?);
-        kill_point("before a package is compiled");
-        let child = command.spawn().map_err(self.failed())?;
-        let status = scripts::wait(child, &agent.tasks).map_err(self.failed())?;
+        let running = agent.runner().start(&mut command, |_| ()).map_err(self.failed())?;
+        let ended = running.wait().map_err(self.failed())?;
         kill_point("after a package was compiled");
-        match status {
-            None => Err(CompileError::Cancelled(self.name.clone())),
-            Some(status) if status.success() => Ok(()),
-            Some(status) => Err(self.script_failed(status, &stdout, &stderr)),
+        match ended.was_cancelled {
+            true => Err(CompileError::Cancelled(self.name.clone())),
+            false if ended.status.success() => Ok(()),
+            false => Err(self.script_failed(ended.status, &stdout, &stderr)),
         }
     }
 

@@ -1,29 +1,30 @@
 //! Scripts of jobs: `jobs/<job>/bin/<name>`, those of all jobs at once.
+//!
+//! - [`process`]: a script runs, is cancelled, and is waited for when its agent was killed.
+//! - [`output`]: what it writes, within limits.
+
+mod output;
+pub(crate) mod process;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpriority_process, kill_process_group, setpriority_process};
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use serde::Serialize;
 use windlass_contract::explain;
-use windlass_durable::{file, kill_point};
+use windlass_durable::file;
 
 use crate::layout::is_name;
-use crate::tasks::Tasks;
+use process::{Ended, Runner};
 
 /// Scripts find the machine's programs whatever the agent was started with.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// How much nicer scripts are than the agent.
 const NICER: i32 = 5;
-/// How long a cancelled script may take to end.
-const GRACE: Duration = Duration::from_secs(10);
-/// How often a script is looked at.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// why scripts did not all succeed
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +133,14 @@ pub(crate) fn run_all(
     Err(ScriptsError::Failed { name: name.to_owned(), failed, succeeded: named(true) })
 }
 
+/// What an errand did.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ErrandResult {
+    stdout: String,
+    stderr: String,
+    exit_code: i32,
+}
+
 impl Script {
     fn failed(&self) -> impl FnOnce(io::Error) -> ScriptError {
         let path = self.path.clone();
@@ -139,8 +148,8 @@ impl Script {
     }
 
     fn command(&self, env: &BTreeMap<String, String>) -> Command {
-        let mut command = Command::new(&self.path);
-        command.env("PATH", PATH).envs(env).stdin(Stdio::null()).process_group(0);
+        let mut command = Runner::command(&self.path);
+        command.env("PATH", PATH).envs(env);
         command
     }
 
@@ -150,6 +159,7 @@ impl Script {
         name: &str,
         logs: &Path,
         env: &BTreeMap<String, String>,
+        runner: &Runner<'_>,
     ) -> Result<(), ScriptError> {
         let log = |stream: &str| {
             let folder = logs.join(&self.job);
@@ -162,68 +172,56 @@ impl Script {
         };
         let mut command = self.command(env);
         command.stdout(log("stdout").map_err(self.failed())?).stderr(log("stderr").map_err(self.failed())?);
-        kill_point("before a script is started");
-        let mut child = command.spawn().map_err(self.failed())?;
-        // What it starts in the instant before is as urgent as the agent, which does no harm.
-        if let (Some(pid), Ok(own)) = (Pid::from_raw(child.id() as i32), getpriority_process(None)) {
-            let _ = setpriority_process(Some(pid), own + NICER);
+        let Ended { status, was_cancelled } =
+            runner.start(&mut command, be_nicer).and_then(process::Running::wait).map_err(self.failed())?;
+        match was_cancelled {
+            true => Err(ScriptError::Cancelled),
+            false if status.success() => Ok(()),
+            false => Err(ScriptError::Status { path: self.path.clone(), status }),
         }
-        let status = child.wait().map_err(self.failed())?;
-        if status.success() { Ok(()) } else { Err(ScriptError::Status { path: self.path.clone(), status }) }
     }
 
-    /// Runs it and returns what it wrote, whatever its exit code. `tmp` is a folder for its output until then.
+    /// Runs it and returns what it wrote, whatever its exit code.
     pub(crate) fn run_captured(
         &self,
         arguments: &[String],
         env: &BTreeMap<String, String>,
-        tmp: &Path,
-        tasks: &Tasks,
+        runner: &Runner<'_>,
     ) -> Result<String, ScriptError> {
-        // A file, not a pipe: what the script leaves running may hold a pipe open for ever.
-        let path = tmp.join(format!("script-{}", uuid::Uuid::new_v4()));
-        let output = File::create_new(&path).map_err(self.failed())?;
-        let captured = self.command(env).args(arguments).stdout(output).stderr(Stdio::null()).spawn();
-        kill_point("after a script was started");
-        let ended = captured.and_then(|child| wait(child, tasks)).map_err(self.failed());
-        let written = std::fs::read(&path);
-        let _ = std::fs::remove_file(&path);
-        if ended?.is_none() {
+        let mut command = self.command(env);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut running = runner.start(&mut command, |_| ()).map_err(self.failed())?;
+        let stdout = running.stdout().map_err(self.failed())?;
+        if running.wait().map_err(self.failed())?.was_cancelled {
             return Err(ScriptError::Cancelled);
         }
-        Ok(String::from_utf8_lossy(&written.map_err(self.failed())?).trim().to_owned())
+        Ok(stdout.text().trim().to_owned())
+    }
+
+    /// Runs it as an errand. One that was cancelled has a result, too.
+    pub(crate) fn run_errand(&self, runner: &Runner<'_>) -> Result<ErrandResult, ScriptError> {
+        self.path.metadata().map_err(self.failed())?;
+        let mut command = self.command(&BTreeMap::new());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = runner.start(&mut command, |_| ()).map_err(self.failed())?;
+        let streams = running.stdout().and_then(|stdout| Ok((stdout, running.stderr()?)));
+        let exit_code = running.wait().map_err(self.failed())?.code();
+        let (stdout, stderr) = streams.map_err(self.failed())?;
+        Ok(ErrandResult { stdout: stdout.text(), stderr: stderr.text(), exit_code })
     }
 }
 
-/// Waits for a script; none if a caller cancelled the task, which ends the script.
-pub(crate) fn wait(mut child: Child, tasks: &Tasks) -> io::Result<Option<ExitStatus>> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if tasks.pause(LOOK) {
-            end(&mut child)?;
-            return Ok(None);
-        }
+fn be_nicer(child: &mut Child) {
+    if let (Some(pid), Ok(own)) = (Pid::from_raw(child.id().cast_signed()), getpriority_process(None)) {
+        let _ = setpriority_process(Some(pid), own + NICER);
     }
-}
-
-/// Ends a script and what it started: with a request, and after a while without one.
-fn end(child: &mut Child) -> io::Result<()> {
-    let group = Pid::from_raw(child.id() as i32);
-    let signal = |signal| group.map(|group| kill_process_group(group, signal));
-    signal(Signal::TERM);
-    let deadline = Instant::now() + GRACE;
-    while child.try_wait()?.is_none() && Instant::now() < deadline {
-        std::thread::sleep(LOOK);
-    }
-    signal(Signal::KILL);
-    child.wait().map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Base;
+    use crate::tasks::Tasks;
 
     fn job(folder: &Path, job: &str, name: &str, text: &str) {
         let bin = folder.join("jobs").join(job).join("bin");
@@ -236,6 +234,9 @@ mod tests {
     fn scripts_run_at_once_with_their_environment_and_the_failed_ones_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let (jobs, logs) = (folder.path().join("jobs"), folder.path().join("log"));
+        let base = Base::prepare(folder.path()).unwrap();
+        let tasks = Tasks::new(base.tasks());
+        let runner = Runner::new(&base, &tasks);
         // Each waits for the other, so they end only if they run at the same time.
         let meet = |own: &str, other: &str| {
             let at = folder.path().display();
@@ -246,7 +247,7 @@ mod tests {
         job(folder.path(), "c", "post-start", "exit 1");
         let scripts = find(&jobs, "pre-start").unwrap();
         let env = BTreeMap::from([("WORD".to_owned(), "hi".to_owned())]);
-        let run = |script: &Script| script.run_logged("pre-start", &logs, &env);
+        let run = |script: &Script| script.run_logged("pre-start", &logs, &env, &runner);
         let error = run_all("pre-start", &scripts, run).unwrap_err().to_string();
         assert_eq!(error, "1 of 2 pre-start scripts failed. Failed Jobs: b. Successful Jobs: a.");
         let log = std::fs::read_to_string(logs.join("a/pre-start.stdout.log")).unwrap();
