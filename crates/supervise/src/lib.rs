@@ -21,15 +21,18 @@
 //! - [`monit`]: what the files say. Everything that is not understood is refused with file, line and clause.
 //! - [`machine`]: what is decided, and why nothing is ever started twice or lost. Pure: time is a number that it is told.
 //! - [`protocol`]: what clients ask and are told: JSON, one line each, over a Unix socket. [`client`] is their side.
+//! - [`monit_command`]: the command `monit`, for scripts that call it.
 //! - [`edge`]: the process: pid files, `/proc`, programs behind gates, connections, the state file, the log.
 
 pub mod client;
 pub mod edge;
 pub mod machine;
 pub mod monit;
+pub mod monit_command;
 pub mod protocol;
 
 pub use client::{Client, ClientError};
+pub use edge::groups::own_group;
 pub use edge::programs::launch;
 pub use edge::{RunError, Settings, run};
 pub use machine::commands::{Command, Selection};

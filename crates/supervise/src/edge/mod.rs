@@ -4,10 +4,12 @@
 //!
 //! - [`programs`]: start and stop programs, behind gates.
 //! - [`processes`]: pid files and `/proc`: who runs, what they take, and signals that never reach a stranger.
+//! - [`groups`]: a control group for each service, where they are allowed.
 //! - [`readings`]: what tests read.
 //! - [`server`]: connections of clients.
 //! - [`log`]: `monit.log`, where operators look.
 
+pub mod groups;
 pub mod log;
 pub mod processes;
 pub mod programs;
@@ -25,11 +27,13 @@ use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
 use windlass_durable::{file, kill_point};
 
+use crate::machine::commands::Selection;
 use crate::machine::snapshot::{self, Snapshot};
 use crate::machine::status::Usage;
 use crate::machine::{Action, Event, Machine, Millis, Note, PidFile, Sighting};
 use crate::monit::{Condition, FleetError, Kind, Service};
 use crate::protocol::{Answer, Happening, Request};
+use groups::Groups;
 use log::Log;
 use processes::Table;
 use programs::Gates;
@@ -58,6 +62,8 @@ pub struct Settings {
     pub cycle: Duration,
     /// Where decisions are written to.
     pub log: PathBuf,
+    /// The control group below which each service gets its own; none unless it is said, because groups outlive processes.
+    pub groups: Option<PathBuf>,
     /// How long one that ends may hold the folder.
     pub patience: Duration,
 }
@@ -67,7 +73,8 @@ impl Settings {
     pub fn new(folder: impl Into<PathBuf>, launcher: Vec<OsString>) -> Self {
         let folder = folder.into();
         let log = folder.join("monit.log");
-        Self { folder, launcher, cycle: Duration::from_secs(10), log, patience: Duration::from_secs(10) }
+        let patience = Duration::from_secs(10);
+        Self { folder, launcher, cycle: Duration::from_secs(10), log, groups: None, patience }
     }
 }
 
@@ -132,7 +139,7 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
     let (to_main, messages) = mpsc::channel();
     server::listen(&settings.folder, to_main.clone()).map_err(in_folder)?;
     let mut edge = Edge {
-        gates: Gates::new(settings.launcher.clone()),
+        gates: Gates::new(settings.launcher.clone(), Groups::below(settings.groups.as_deref())),
         log: Log::new(settings.log.clone()),
         state: path,
         machine,
@@ -144,6 +151,13 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
         unsaved: None,
     };
     edge.log.say("", "the supervisor has started");
+    match (&settings.groups, edge.gates.groups.are_made()) {
+        (Some(parent), true) => edge.log.say("", &format!("services have control groups below {}", parent.display())),
+        (Some(parent), false) => {
+            edge.log.say("", &format!("services have no control groups: {} cannot be used", parent.display()));
+        }
+        (None, _) => {}
+    }
     edge.carry_out(actions);
     edge.supervise(&messages);
     Ok(())
@@ -161,6 +175,22 @@ fn read_state(path: &std::path::Path) -> Result<Option<Snapshot>, RunError> {
         return Err(unreadable(io::Error::other(text)));
     }
     Ok(Some(snapshot))
+}
+
+/// What was asked for, for the log.
+fn in_words(request: &Request) -> String {
+    match request {
+        Request::Load { files } => format!("asked to look after the services of {} files", files.len()),
+        Request::Command { command, of } => {
+            let whom = match of {
+                Selection::All => "all services".to_owned(),
+                Selection::Group(group) => format!("the services of group {group}"),
+                Selection::Service(name) => format!("'{name}'"),
+            };
+            format!("asked to {} {whom}", format!("{command:?}").to_lowercase())
+        }
+        Request::Status | Request::Events { .. } => "asked how everybody is".to_owned(),
+    }
 }
 
 struct Edge {
@@ -203,6 +233,7 @@ impl Edge {
 
     fn answer(&mut self, request: Request) -> Answer {
         let now = processes::now();
+        let asked = in_words(&request);
         let actions = match request {
             Request::Status => return self.status(),
             Request::Events { after } => {
@@ -215,11 +246,13 @@ impl Edge {
         };
         match actions {
             Ok(actions) => {
+                self.log.say("", &asked);
+                self.gates.groups.keep(self.machine.names());
                 self.carry_out(actions);
                 self.unsaved.clone().map_or(Answer::Done, Answer::Unsaved)
             }
             Err(reason) => {
-                self.log.say("", &format!("refused: {reason}"));
+                self.log.say("", &format!("{asked}, refused: {reason}"));
                 Answer::Refused(reason)
             }
         }
@@ -283,8 +316,10 @@ impl Edge {
                 processes::end_session(program, by_force);
             }
             Action::Run { service, program } => {
-                if let Err(reason) = self.gates.run(&program) {
-                    self.log.say(&service, &format!("failed to run a program: {reason}"));
+                let line = program.arguments.join(" ");
+                match self.gates.run(&service, &program) {
+                    Ok(()) => self.log.say(&service, &format!("exec: {line}")),
+                    Err(reason) => self.log.say(&service, &format!("failed to run a program: {reason}")),
                 }
             }
             Action::Note(note) => self.note(note),
@@ -341,7 +376,8 @@ impl Edge {
                 if self.table.as_ref().is_none_or(|table| table.at.saturating_add(TABLE_AGE) < now) {
                     self.table = Table::read(now, self.table.take()).ok();
                 }
-                self.table.as_ref().and_then(|table| table.measure(process))
+                let members = self.gates.groups.members(&service.name);
+                self.table.as_ref().and_then(|table| table.measure(process, &members))
             }
             PidFile::Nobody => None,
         };

@@ -1,6 +1,6 @@
 //! Pid files and `/proc`: who runs, what they take, and signals that never reach a stranger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{self, Read};
 use std::time::SystemTime;
@@ -164,7 +164,8 @@ impl Table {
         Ok(Self { at: now, stats, children, before, elapsed, memory, processors, page })
     }
 
-    pub(super) fn measure(&self, process: ProcessIdentity) -> Option<Measure> {
+    /// What `process` takes, with all below it and with `others` that belong to it.
+    pub(super) fn measure(&self, process: ProcessIdentity, others: &[u32]) -> Option<Measure> {
         let own = self.stats.get(&process.pid).filter(|stat| stat.start_time == process.start_time)?;
         let mut reached = vec![own];
         let mut at = 0;
@@ -174,6 +175,8 @@ impl Table {
             at += 1;
         }
         let children = reached.len() as u32 - 1;
+        let are_below: HashSet<u32> = reached.iter().map(|stat| stat.pid).collect();
+        reached.extend(others.iter().filter(|pid| !are_below.contains(pid)).filter_map(|pid| self.stats.get(pid)));
         Some(Measure { own: self.usage(&[own]), all: self.usage(&reached), children })
     }
 
@@ -220,10 +223,15 @@ mod tests {
     #[test]
     fn a_process_is_measured_with_those_below_it() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let child_pid = child.id();
         let table = Table::read(now(), None).unwrap();
-        let own = table.measure(ProcessIdentity::of(std::process::id()).unwrap()).unwrap();
+        let own = table.measure(ProcessIdentity::of(std::process::id()).unwrap(), &[]).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+        // One that is not below it, and one that is below it already, which counts once.
+        let with = |others: &[u32]| table.measure(ProcessIdentity::of(std::process::id()).unwrap(), others).unwrap();
+        assert!(with(&[1, child_pid]).all.memory > own.all.memory);
+        assert_eq!(with(&[child_pid, std::process::id()]), own);
         assert!(own.children >= 1);
         assert!(own.all.memory > own.own.memory && own.own.memory > 100);
         assert!(own.all.memory_share > 0.0 && own.all.memory_share < 100.0);

@@ -9,11 +9,13 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 
 use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
 
+use super::groups::Groups;
 use crate::monit::Program;
 
 /// All that programs get of an environment: scripts of jobs rely on it being almost empty.
@@ -25,17 +27,18 @@ const NOBODY: &str = "-";
 #[derive(Debug)]
 pub(super) struct Gates {
     launcher: Vec<OsString>,
+    pub(super) groups: Groups,
     waiting: BTreeMap<u64, (String, ChildStdin)>,
 }
 
 impl Gates {
-    pub(super) fn new(launcher: Vec<OsString>) -> Self {
-        Self { launcher, waiting: BTreeMap::new() }
+    pub(super) fn new(launcher: Vec<OsString>, groups: Groups) -> Self {
+        Self { launcher, groups, waiting: BTreeMap::new() }
     }
 
     /// Starts `program` behind a gate.
     pub(super) fn launch(&mut self, launch: u64, service: &str, program: &Program) -> Result<ProcessIdentity, String> {
-        let (process, gate) = self.spawn(program)?;
+        let (process, gate) = self.spawn(program, self.groups.entrance(service))?;
         self.waiting.insert(launch, (service.to_owned(), gate));
         Ok(process)
     }
@@ -55,12 +58,12 @@ impl Gates {
     }
 
     /// Runs a program at once.
-    pub(super) fn run(&self, program: &Program) -> Result<(), String> {
-        let (_, mut gate) = self.spawn(program)?;
+    pub(super) fn run(&self, service: &str, program: &Program) -> Result<(), String> {
+        let (_, mut gate) = self.spawn(program, self.groups.entrance(service))?;
         gate.write_all(b"\n").map_err(|error| error.to_string())
     }
 
-    fn spawn(&self, program: &Program) -> Result<(ProcessIdentity, ChildStdin), String> {
+    fn spawn(&self, program: &Program, joins: Option<PathBuf>) -> Result<(ProcessIdentity, ChildStdin), String> {
         let path = &program.arguments[0];
         match std::fs::metadata(path) {
             Ok(found) if !found.is_file() => return Err(format!("{path} is not a file")),
@@ -75,7 +78,8 @@ impl Gates {
             return Err("the supervisor has no launcher".to_owned());
         };
         let mut command = Command::new(launcher);
-        command.args(first).arg(as_argument(user)).arg(as_argument(group)).args(&program.arguments);
+        let joins = joins.map_or(NOBODY.into(), PathBuf::into_os_string);
+        command.args(first).arg(as_argument(user)).arg(as_argument(group)).arg(joins).args(&program.arguments);
         command.env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null());
         kill_point("before a launch");
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", launcher.to_string_lossy()))?;
@@ -102,7 +106,7 @@ fn id_of(file: &str, what: &str, name: &str) -> Result<u32, String> {
 ///
 /// [`Settings::launcher`]: crate::Settings::launcher
 pub fn launch(arguments: &[OsString]) -> ExitCode {
-    let [user, group, program, arguments @ ..] = arguments else { return ExitCode::FAILURE };
+    let [user, group, joins, program, arguments @ ..] = arguments else { return ExitCode::FAILURE };
     let id = |text: &OsString| text.to_str().and_then(|text| text.parse::<u32>().ok());
     // A session of its own: what it starts can be found, and no terminal reaches it.
     if rustix::process::setsid().is_err() {
@@ -110,6 +114,10 @@ pub fn launch(arguments: &[OsString]) -> ExitCode {
     }
     if !matches!(io::stdin().read(&mut [0]), Ok(1)) {
         return ExitCode::SUCCESS;
+    }
+    if joins != NOBODY {
+        // Without a group it runs all the same.
+        let _ = std::fs::write(joins, std::process::id().to_string());
     }
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", PATH).current_dir("/");
@@ -136,14 +144,14 @@ mod tests {
 
     #[test]
     fn a_program_that_cannot_run_is_refused_with_the_reason_before_anything_is_started() {
-        let gates = Gates::new(vec!["/bin/false".into()]);
+        let gates = Gates::new(vec!["/bin/false".into()], Groups::below(None));
         for (arguments, uid, reason) in [
             (["/nowhere/ctl"], None, "/nowhere/ctl: No such file"),
             (["/etc"], None, "/etc is not a file"),
             (["/etc/passwd"], None, "/etc/passwd is not executable"),
             (["/bin/sh"], Some("nobody-has-this-name"), "there is no user 'nobody-has-this-name' in /etc/passwd"),
         ] {
-            let error = gates.spawn(&program(&arguments, uid)).unwrap_err();
+            let error = gates.spawn(&program(&arguments, uid), None).unwrap_err();
             assert!(error.starts_with(reason), "{error}");
         }
         assert_eq!(id_of("/etc/passwd", "user", "root"), Ok(0));

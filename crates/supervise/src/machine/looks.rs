@@ -85,8 +85,7 @@ impl Machine {
         let Some(state) = self.states.get_mut(name) else { return };
         let missing = state.service.tests.iter().position(|test| test.condition == Condition::Missing);
         if did_run {
-            state.fault = Some("process is not running".to_owned());
-            self.note(name, Some("Does not exist"), "process is not running".to_owned());
+            self.fault(name, "Does not exist", "process is not running".to_owned());
         } else if !was_checked {
             self.note(name, None, "process is not running yet".to_owned());
         }
@@ -259,8 +258,7 @@ impl Machine {
         if let Phase::Busy(run) = &mut state.phase {
             run.is_overdue = true;
         }
-        state.fault = Some(text.clone());
-        self.note(name, Some("Execution failed"), text);
+        self.fault(name, "Execution failed", text);
     }
 
     /// A start that takes too long is waited for, unless nobody wants it any more.

@@ -31,7 +31,7 @@ use windlass_durable::process::ProcessIdentity;
 
 use crate::monit::{Fleet, Mode, Program};
 use snapshot::{MonitText, Snapshot};
-use state::{Goal, Phase, Run, Stage, State, Task};
+use state::{Fault, Goal, Phase, Run, Stage, State, Task};
 
 /// Milliseconds since the machine booted, also over time asleep.
 pub type Millis = u64;
@@ -249,6 +249,11 @@ impl Machine {
         self.states.get(name).map(|state| &state.service)
     }
 
+    /// All services, also those that are no longer in the files, as long as something of them is waited for.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.states.keys().map(String::as_str)
+    }
+
     /// When something is due next, at the latest.
     pub fn next_due(&self) -> Millis {
         let poll = self.states.values().filter(|state| state.is_busy()).map(|state| state.next_look).min();
@@ -403,6 +408,7 @@ impl Machine {
             Phase::Busy(run) if run.stage == Stage::Launching(launch) => {
                 state.phase = Phase::Idle;
                 self.actions.push(Action::Discard { launch });
+                self.note(name, None, "its program does not begin, because nobody wants that any more".to_owned());
             }
             _ => self.actions.push(Action::Discard { launch }),
         }
@@ -443,8 +449,15 @@ impl Machine {
                 format!("failed to stop: {reason}")
             }
         };
-        state.fault = Some(text.clone());
-        self.note(name, Some("Execution failed"), text);
+        self.fault(name, "Execution failed", text);
+    }
+
+    /// Something is wrong with a service, until it is not.
+    fn fault(&mut self, name: &str, event: &'static str, text: String) {
+        if let Some(state) = self.states.get_mut(name) {
+            state.fault = Some(Fault { event, text: text.clone() });
+        }
+        self.note(name, Some(event), text);
     }
 
     fn number(&mut self) -> u64 {

@@ -87,10 +87,17 @@ pub(super) struct State {
     pub(super) look: Option<u64>,
     pub(super) next_look: Millis,
     pub(super) since: Millis,
-    pub(super) fault: Option<String>,
+    pub(super) fault: Option<Fault>,
     pub(super) tests: Vec<TestState>,
     /// The cycles of starts that nobody asked for.
     pub(super) restarts: VecDeque<u64>,
+}
+
+/// What is wrong with a service, in monit's words and as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) event: &'static str,
+    pub(super) text: String,
 }
 
 /// What a test saw in the last cycles.

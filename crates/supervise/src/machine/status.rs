@@ -31,6 +31,9 @@ pub struct ServiceStatus {
     /// What is wrong with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// The same in monit's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
     /// KiB and per cent of the process and all below it, as measured in the last cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -80,7 +83,8 @@ impl Machine {
             has_stop_failed: state.goal == Goal::Stop && state.gave_up,
             pid: state.process.map(|process| process.pid),
             uptime: state.process.map(|_| self.now.saturating_sub(state.since)),
-            fault: state.fault.clone(),
+            fault: state.fault.as_ref().map(|fault| fault.text.clone()),
+            event: state.fault.as_ref().map(|fault| fault.event.to_owned()),
             usage: None,
         }
     }

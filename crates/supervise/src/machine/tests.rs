@@ -53,9 +53,9 @@ impl Machine {
         let had_failed = std::mem::replace(&mut seen.has_matched, is_failed);
         if is_failed {
             if !had_failed {
-                let text = format!("{} ({})", words(&condition), rate_in_words(rate.matches, rate.cycles));
-                state.fault = Some(text.clone());
-                self.note(name, Some(event_of(&condition)), text);
+                let often = rate_in_words(rate.matches, rate.cycles);
+                let text = format!("{} ({often}): {}", words(&condition), reaction_in_words(&reaction));
+                self.fault(name, event_of(&condition), text);
             }
             self.react(name, reaction);
         } else if had_failed {
@@ -85,7 +85,8 @@ impl Machine {
         });
         let exceeded: Vec<_> = exceeded.collect();
         for (restarts, within, reaction) in exceeded {
-            self.note(name, Some("Timeout"), format!("restarted {restarts} times within {within} cycles"));
+            let follows = reaction_in_words(&reaction);
+            self.note(name, Some("Timeout"), format!("restarted {restarts} times within {within} cycles: {follows}"));
             if let Some(state) = self.states.get_mut(name) {
                 state.restarts.clear();
             }
@@ -137,6 +138,17 @@ fn words(condition: &Condition) -> String {
         Condition::Changed(property) => format!("its {property:?} has changed").to_lowercase(),
         Condition::Missing => "it does not exist".to_owned(),
         Condition::Age { limit, .. } => format!("its age is beyond its limit of {limit} seconds"),
+    }
+}
+
+fn reaction_in_words(reaction: &Reaction) -> String {
+    match reaction {
+        Reaction::Alert => "alert".to_owned(),
+        Reaction::Restart => "restart".to_owned(),
+        Reaction::Start => "start".to_owned(),
+        Reaction::Stop => "stop".to_owned(),
+        Reaction::Unmonitor => "unmonitor".to_owned(),
+        Reaction::Exec(program) => format!("exec {}", program.arguments[0]),
     }
 }
 

@@ -372,3 +372,28 @@ fn five_hundred_services_are_saved_and_restored() {
     let (machine, _) = Machine::restore(back, "boot", CYCLE, 1000).unwrap();
     assert_eq!(machine.snapshot(), snapshot);
 }
+
+#[test]
+fn after_another_boot_what_was_started_starts_and_what_was_stopped_or_left_alone_stays_so() {
+    let names = ["kept", "stopped", "left", "bounced"];
+    let mut rig = Rig::new(&names.map(|name| check(name, "")).concat());
+    for name in names {
+        rig.up(name);
+    }
+    rig.pass(20);
+    rig.command(Command::Stop, "stopped");
+    rig.runs.remove("stopped");
+    rig.pass(1);
+    rig.command(Command::Unmonitor, "left");
+    rig.command(Command::Restart, "bounced");
+    let snapshot = rig.machine.snapshot();
+
+    let mut after = Rig::new("");
+    let (machine, actions) = Machine::restore(snapshot, "another boot", CYCLE, 0).unwrap();
+    after.machine = machine;
+    // The same pids, and nobody has them.
+    after.carry_out(actions);
+    let mut started = after.pass(1);
+    started.sort();
+    assert_eq!(started, ["/start bounced", "/start kept"]);
+}

@@ -1,4 +1,5 @@
-//! The supervisor as a process, for tests: `supervisor run FOLDER CYCLE` with a cycle in milliseconds, and its launcher.
+//! The supervisor as a process, for tests: `supervisor run FOLDER CYCLE [GROUP]` with a cycle in milliseconds and perhaps the
+//! control group of services, and its launcher.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,10 +12,11 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match &arguments[..] {
         [verb, rest @ ..] if verb == "launch" => windlass_supervise::launch(rest),
-        [verb, folder, cycle] if verb == "run" => {
+        [verb, folder, cycle, groups @ ..] if verb == "run" => {
             let Some(cycle) = cycle.to_str().and_then(|cycle| cycle.parse().ok()) else { return ExitCode::FAILURE };
             let mut settings = Settings::new(folder, vec!["/proc/self/exe".into(), "launch".into()]);
             settings.cycle = Duration::from_millis(cycle);
+            settings.groups = groups.first().map(Into::into);
             match windlass_supervise::run(&settings) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {

@@ -179,3 +179,97 @@ fn a_state_that_is_not_readable_is_left_alone_and_named() {
     assert!(text.contains("state.json is not a supervisor's state: move it away"), "{text}");
     assert_eq!(fs::read_to_string(rig.state().join("state.json")).unwrap(), "{");
 }
+
+/// A control group of this test alone, with all that is below it; none where none can be made.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn new() -> Option<Self> {
+        let path = windlass_supervise::own_group()?.join(format!("windlass-test-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        Some(Self(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What was killed in them leaves them a moment later.
+        for _ in 0..500 {
+            for group in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+                let _ = fs::remove_dir(group.path());
+            }
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_service_has_a_control_group_where_that_is_allowed() {
+    let Some(group) = Group::new() else {
+        eprintln!("needs a control group of its own and did not run");
+        return;
+    };
+    let mut rig = Rig::new();
+    rig.groups = Some(group.0.clone());
+    rig.start();
+    rig.client().load(&[("job", &rig.check("a", ""))]).unwrap();
+    rig.wait_until("a runs", |rig, status| is_running(status, "a") && rig.copies("a").len() == 1);
+    let members = fs::read_to_string(group.0.join("service-a/cgroup.procs")).unwrap();
+    let pid = rig.copies("a")[0].pid.to_string();
+    assert!(members.lines().any(|line| line == pid), "{pid} is not among {members}");
+    rig.client().command(Command::Stop, vcap()).unwrap();
+    rig.wait_until("a is stopped", |rig, status| is_stopped(status, "a") && rig.copies("a").is_empty());
+    rig.wait_until("its group goes with its file", |rig, _| {
+        rig.client().load(&[]).unwrap();
+        !group.0.join("service-a").exists()
+    });
+    drop(rig);
+}
+
+#[test]
+fn what_start_programs_leave_becomes_the_supervisors_and_is_no_zombie_when_it_ends() {
+    let mut rig = Rig::new();
+    rig.start();
+    rig.client().load(&[("job", &rig.check("a", ""))]).unwrap();
+    rig.wait_until("a runs", |rig, status| is_running(status, "a") && rig.copies("a").len() == 1);
+    let daemon = rig.copies("a")[0];
+    let parent = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse::<u32>().unwrap()
+    };
+    assert_eq!(Some(parent(daemon.pid)), rig.supervisor_pid());
+    rig.client().command(Command::Stop, vcap()).unwrap();
+    let stat = format!("/proc/{}", daemon.pid);
+    rig.wait_until("it is waited for", |_, status| is_stopped(status, "a") && !std::path::Path::new(&stat).exists());
+}
+
+#[test]
+fn the_log_says_what_was_asked_for_and_what_was_done() {
+    let mut rig = Rig::new();
+    rig.start();
+    rig.client().load(&[("job", &rig.check("a", ""))]).unwrap();
+    rig.wait_until("a runs", |_, status| is_running(status, "a"));
+    rig.client().command(Command::Unmonitor, Selection::Service("a".into())).unwrap();
+    rig.client().command(Command::Stop, vcap()).unwrap();
+    rig.wait_until("a is stopped", |_, status| is_stopped(status, "a"));
+    let _ = rig.client().command(Command::Start, Selection::Service("b".into()));
+    let log = fs::read_to_string(rig.state().join("monit.log")).unwrap();
+    let mut rest = log.as_str();
+    for words in [
+        "asked to look after the services of 1 files",
+        "'a' process is not running yet",
+        "'a' start\n",
+        "'a' started with pid",
+        "asked to unmonitor 'a'",
+        "asked to stop the services of group vcap",
+        "'a' stop\n",
+        "'a' stopped",
+        "asked to start 'b', refused: there is no service 'b'",
+    ] {
+        let Some(at) = rest.find(words) else { panic!("no {words:?} in\n{rest}") };
+        rest = &rest[at..];
+    }
+}

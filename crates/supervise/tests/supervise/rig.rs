@@ -42,6 +42,8 @@ while :; do sleep 0.3; done
 pub(crate) struct Rig {
     folder: tempfile::TempDir,
     supervisor: Option<Child>,
+    /// The control group for services.
+    pub(crate) groups: Option<PathBuf>,
 }
 
 impl Rig {
@@ -52,7 +54,7 @@ impl Rig {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        Self { folder, supervisor: None }
+        Self { folder, supervisor: None, groups: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -80,7 +82,7 @@ impl Rig {
 
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_supervisor"));
-        command.arg("run").arg(self.state()).arg(CYCLE.to_string());
+        command.arg("run").arg(self.state()).arg(CYCLE.to_string()).args(&self.groups);
         command.stdin(Stdio::null()).stdout(Stdio::null()).env_remove(KILL_AT);
         command
     }
@@ -93,6 +95,10 @@ impl Rig {
     pub(crate) fn start_killed_at(&mut self, point: u64) {
         let child = self.command().env(KILL_AT, point.to_string()).stderr(Stdio::null()).spawn().unwrap();
         self.supervisor = Some(child);
+    }
+
+    pub(crate) fn supervisor_pid(&self) -> Option<u32> {
+        self.supervisor.as_ref().map(Child::id)
     }
 
     pub(crate) fn kill(&mut self) {

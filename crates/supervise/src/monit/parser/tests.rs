@@ -32,6 +32,115 @@ fn a_file_of_a_job_as_releases_write_it() {
     assert_eq!(service.kind, Kind::Process { pidfile: "/var/vcap/sys/run/web/web.pid".into() });
 }
 
+/// Every form of a service that was counted in public releases, and how many tests it has.
+const COUNTED: [(&str, usize); 23] = [
+    ("check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap", 0),
+    ("check process a with pidfile /p start program \"/b start\" with timeout 60 seconds stop program \"/b stop\" group vcap", 0),
+    ("check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" with timeout 60 seconds group vcap", 0),
+    (
+        "check process a with pidfile /p start program \"/b start\" with timeout 9 seconds stop program \"/b stop\" with timeout 9 seconds group vcap",
+        0,
+    ),
+    ("check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap depends on b", 0),
+    ("check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" depends on b group vcap", 0),
+    (
+        "check process a with pidfile /p start program \"/b start\" as uid vcap and gid vcap timeout 60 seconds stop program \"/b stop\" group vcap",
+        0,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b\" as uid vcap and gid vcap timeout 60 seconds stop program \"/b\" depends on b group vcap",
+        0,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if totalmem > 80 % for 3 cycles then alert if totalmem > 3500 Mb for 3 cycles then alert
+         if totalmem > 90 % for 15 cycles then restart if totalmem > 3750 Mb for 15 cycles then restart
+         if totalmem > 4000 Mb for 3 cycles then restart",
+        5,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if totalmem > 80 % for 3 cycles then alert if totalmem > 90 % 15 cycles then restart",
+        2,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if totalmem > 384 Mb for 15 cycles then exec \"/b restart\"",
+        1,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if totalmem > 500000 for 5 cycles then alert if totalmem > 1000000 then restart",
+        2,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if totalmem > 500 Mb for 2 cycles then alert if totalmem > 1000 Mb then restart if failed host 10.0.0.1 port 4222 type tcp then alert",
+        3,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if failed port 8080 protocol http request \"/healthz\" then exec \"/b restart\"",
+        1,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\" group vcap
+         if failed host 127.0.0.1 port 8080 protocol HTTP with timeout 20 seconds for 5 cycles then restart",
+        1,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" with timeout 60 seconds stop program \"/b stop\"
+         if 3 restarts within 10 cycles then exec \"/b stop all\" depends on b group vcap",
+        1,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\"
+         if 1 restart within 3 cycles then exec \"/b stop all\" depends on b group vcap",
+        1,
+    ),
+    (
+        "check process a with pidfile /p start program \"/b start\" stop program \"/b stop\"
+         if failed unixsocket /s.sock then restart if 1 restarts within 3 cycles then exec \"/b stop\" depends on b group vcap",
+        2,
+    ),
+    ("check file a path /etc/cron.d/mounter start program \"/b mount\" stop program \"/b unmount\" group vcap", 0),
+    ("check file a with path /p start program \"/b start\" stop program \"/b stop\" group vcap", 0),
+    ("check file a with path /etc/hosts if changed timestamp then exec \"/bin/bash -c 'kill -s HUP $(cat /p)'\"", 1),
+    (
+        "check host a address localhost depends on b
+         if failed host localhost port 80 protocol http and request \"/health\" with timeout 60 seconds then alert group vcap",
+        1,
+    ),
+    (
+        "check process a\n  with pidfile   /p\n  start program  \"/b start\"\n  stop program  \"/b stop\"\n  if failed host 10.0.0.1 port 80\n    with timeout 5 seconds for 3 cycles\n    then restart\n  group vcap",
+        1,
+    ),
+];
+
+#[test]
+fn every_form_of_a_service_that_was_counted_in_public_releases_is_understood() {
+    for (text, tests) in COUNTED {
+        let service = one(text);
+        assert_eq!((service.name.as_str(), service.tests.len()), ("a", tests), "{text}");
+        let is_watched = service.start.is_some() && service.stop.is_some() && service.groups == ["vcap"];
+        assert!(is_watched || !matches!(service.kind, Kind::Process { .. }), "{text}");
+        // The same in other letters, and on one line or many.
+        let shouted = text.replace("check", "CHECK").replace("group", "Group").replace(" if ", "\n\tIF ");
+        assert_eq!(one(&shouted).tests.len(), tests, "{shouted}");
+    }
+    // All files of a folder that somebody has, without their templates' marks.
+    let folder = std::env::var_os("WINDLASS_MONIT_FILES").map(std::path::PathBuf::from);
+    let files = folder.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let refused: Vec<String> = files
+        .filter_map(|entry| {
+            let path = entry.unwrap().path();
+            parse(path.file_name()?.to_str()?, &std::fs::read_to_string(&path).unwrap()).err()
+        })
+        .map(|error| error.to_string())
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
 #[test]
 fn empty_files_and_comments_check_nothing() {
     for text in ["", "# empty\n", "\n\n  # a\n#b"] {
