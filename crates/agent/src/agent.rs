@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use windlass_contract::agent::{Message, Reply, TaskHandle};
 use windlass_contract::explain;
+use windlass_durable::file;
 
 use crate::actions::{self, Action, ActionError, Arguments, Mode};
 use crate::alerts::{Alerts, Severity};
@@ -66,6 +67,17 @@ impl Agent {
             false => reply(action, (action.run)(&agent, arguments)),
         });
         Some(answered.await.unwrap_or_else(|_| Reply::exception("the agent failed inside; its log says where")))
+    }
+
+    /// The state of the jobs, which is also left where their scripts can read it.
+    pub(crate) fn record_health(&self) -> &'static str {
+        let state = self.supervisor.state();
+        let (path, text) = (self.base.health(), json!({"state": state}).to_string());
+        let is_known = std::fs::read(&path).is_ok_and(|known| known == text.as_bytes());
+        if !is_known && let Err(error) = file::write(&path, text.as_bytes(), 0o644) {
+            tracing::warn!("{} does not say that the jobs are {state}: {error}", path.display());
+        }
+        state
     }
 
     /// Runs scripts of jobs for the task that asks.

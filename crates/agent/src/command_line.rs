@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::supervisor::{LAUNCH, SUPERVISE, SupervisorKind};
+use crate::supervisor::{LAUNCH, MONIT, SUPERVISE, SupervisorKind};
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,6 +14,13 @@ pub(crate) enum Command {
     Version,
     /// Be the supervisor of the jobs below this base directory.
     Supervise { base: PathBuf },
+    /// Be the command `monit` for that supervisor.
+    Monit {
+        /// Its base directory.
+        base: PathBuf,
+        /// What the command is told.
+        arguments: Vec<String>,
+    },
     /// Start a program for the supervisor.
     Launch(Vec<OsString>),
 }
@@ -64,6 +71,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
     if word == LAUNCH {
         return Ok(Command::Launch(arguments.skip(1).collect()));
     }
+    if word == MONIT {
+        return monit(arguments.skip(1), options.base);
+    }
     if supervises {
         arguments.next();
     }
@@ -101,6 +111,17 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
     })
 }
 
+/// `-b BASE` comes first, if at all; the rest is monit's.
+fn monit(arguments: impl Iterator<Item = OsString>, usual: PathBuf) -> Result<Command, UsageError> {
+    let mut arguments = arguments.peekable();
+    let base = match arguments.next_if(|first| first == "-b") {
+        Some(_) => arguments.next().ok_or_else(|| UsageError::MissingValue("b".to_owned()))?.into(),
+        None => usual,
+    };
+    let arguments = arguments.map(|argument| argument.into_string().map_err(UsageError::NotText));
+    Ok(Command::Monit { base, arguments: arguments.collect::<Result<_, _>>()? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +146,12 @@ mod tests {
             assert_eq!(parsed(arguments).as_ref(), Ok(&expected), "{arguments:?}");
         }
         assert_eq!(parsed(&["-v"]), Ok(Command::Version));
+        let monit = |base: &str, words: &[&str]| {
+            let arguments = words.iter().map(|&word| word.to_owned()).collect();
+            Ok(Command::Monit { base: base.into(), arguments })
+        };
+        assert_eq!(parsed(&["monit", "-b", "/base", "-g", "vcap", "stop"]), monit("/base", &["-g", "vcap", "stop"]));
+        assert_eq!(parsed(&["monit", "summary"]), monit("/var/vcap", &["summary"]));
     }
 
     #[test]

@@ -33,6 +33,11 @@ impl Base {
         Ok(base)
     }
 
+    /// A base directory that is there already.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -89,6 +94,16 @@ impl Base {
     /// Exists while the jobs are stopped.
     pub(crate) fn stopped(&self) -> PathBuf {
         self.0.join("monit/stopped")
+    }
+
+    /// The monit files of the jobs that were started.
+    pub(crate) fn monit_files(&self) -> PathBuf {
+        self.0.join("monit/job")
+    }
+
+    /// The state of the jobs, for scripts of jobs.
+    pub(crate) fn health(&self) -> PathBuf {
+        self.instance().join("health.json")
     }
 
     pub(crate) fn instance(&self) -> PathBuf {
@@ -148,6 +163,11 @@ impl Base {
     /// Those names as a hosts file, on machines whose own hosts file belongs to somebody else.
     pub(crate) fn hosts(&self) -> PathBuf {
         self.bosh().join("etc_hosts")
+    }
+
+    /// How logs are rotated, on machines whose own rotation belongs to somebody else.
+    pub(crate) fn logrotate(&self) -> PathBuf {
+        self.bosh().join("etc_logrotate")
     }
 
     /// The machine's name, on machines whose own name belongs to somebody else.

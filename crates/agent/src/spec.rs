@@ -209,6 +209,13 @@ impl Spec {
         !self.jobs().is_empty()
     }
 
+    /// How large a log may get before it is rotated. What could say more than a size to `logrotate` says nothing.
+    pub(crate) fn log_size(&self) -> &str {
+        let size = self.properties.logging.max_log_file_size.as_str();
+        let is_size = !size.is_empty() && size.chars().all(|letter| letter.is_ascii_alphanumeric());
+        if is_size { size } else { "50M" }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -18,6 +18,8 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         wanted.check_monit_files()?;
         agent.supervisor.forget()?;
         wanted.enable(agent)?;
+        let doing = "Setting up the rotation of logs";
+        agent.platform.rotate_logs(spec.log_size()).map_err(|source| ActionError::Platform { doing, source })?;
     }
     spec.write(&agent.base.spec(), &agent.base.instance())?;
     Ok("applied".into())

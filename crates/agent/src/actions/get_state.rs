@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
+use crate::alerts::Alert;
 use crate::spec::Spec;
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
@@ -16,7 +17,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let mut state = json!(Spec::read(&agent.base.spec())?);
     let settings = agent.settings.current();
     state["agent_id"] = json!(settings.agent.agent_id);
-    state["job_state"] = agent.supervisor.state().into();
+    state["job_state"] = agent.record_health().into();
     let processes = agent.supervisor.processes();
     if !processes.is_empty() {
         state["processes"] = processes.into();
@@ -30,7 +31,11 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         }
     }
     if alerts {
-        state["alerts"] = json!(agent.alerts.all());
+        let mut addresses: Vec<String> =
+            settings.agent.networks.values().filter_map(|network| network.ip.clone()).collect();
+        addresses.sort();
+        let events = agent.supervisor.events();
+        state["alerts"] = json!(agent.alerts.with(events.iter().filter_map(|event| Alert::of(event, &addresses))));
     }
     state["vm"] = json!({"name": settings.agent.vm.name});
     Ok(state)

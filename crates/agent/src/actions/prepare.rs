@@ -12,6 +12,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     let spec: Spec = arguments.take(0)?;
     agent.supervisor.check(&spec)?;
     let wanted = Wanted::of(agent, &spec)?;
+    wanted.forget_unused(agent)?;
     wanted.install(agent)?;
     // `apply` would refuse them, but what runs now would be stopped by then.
     wanted.check_monit_files()?;

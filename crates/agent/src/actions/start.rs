@@ -8,5 +8,6 @@ use crate::spec::Spec;
 
 pub(super) fn run(agent: &Agent, _: Arguments) -> Result<Value, ActionError> {
     agent.supervisor.start(&Spec::read(&agent.base.spec())?)?;
+    agent.record_health();
     Ok("started".into())
 }

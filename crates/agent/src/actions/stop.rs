@@ -6,6 +6,8 @@ use super::{ActionError, Arguments};
 use crate::agent::Agent;
 
 pub(super) fn run(agent: &Agent, _: Arguments) -> Result<Value, ActionError> {
-    agent.supervisor.stop(&agent.tasks)?;
+    let stopped = agent.supervisor.stop(&agent.tasks);
+    agent.record_health();
+    stopped?;
     Ok("stopped".into())
 }

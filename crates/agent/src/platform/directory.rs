@@ -174,6 +174,11 @@ impl Platform for Directory {
         file::write(&path, hosts.as_bytes(), 0o644).map_err(io_error(&path))
     }
 
+    fn rotate_logs(&self, size: &str) -> Result<(), PlatformError> {
+        let path = self.base.logrotate();
+        file::write(&path, super::logrotate(&self.base, size).as_bytes(), 0o644).map_err(io_error(&path))
+    }
+
     fn trust_certificates(&self, pem: &str) -> Result<(), PlatformError> {
         const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
         let folder = self.base.trusted_certs();

@@ -173,6 +173,11 @@ impl Platform for Dummy {
         file::write(&path, hosts.as_bytes(), READABLE).map_err(io_error(&path))
     }
 
+    fn rotate_logs(&self, size: &str) -> Result<(), PlatformError> {
+        let path = self.base.logrotate();
+        file::write(&path, super::logrotate(&self.base, size).as_bytes(), READABLE).map_err(io_error(&path))
+    }
+
     fn trust_certificates(&self, _: &str) -> Result<(), PlatformError> {
         Ok(())
     }

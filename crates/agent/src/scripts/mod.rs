@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use serde::Serialize;
@@ -110,21 +111,23 @@ pub(crate) fn run_all(
     scripts: &[Script],
     run: impl Fn(&Script) -> Result<(), ScriptError> + Sync,
 ) -> Result<(), ScriptsError> {
-    let results: Vec<bool> = std::thread::scope(|scope| {
-        let threads: Vec<_> = scripts.iter().map(|script| scope.spawn(|| run(script))).collect();
-        let outcome = |(script, result): (&Script, std::thread::Result<Result<(), ScriptError>>)| match result {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                tracing::warn!("{name} of job {}: {}", script.job, explain(&error));
-                false
-            }
-            Err(_) => false,
-        };
-        scripts.iter().zip(threads.into_iter().map(|thread| thread.join())).map(outcome).collect()
+    // In the order in which they ended.
+    let ended = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for script in scripts {
+            scope.spawn(|| {
+                let result = run(script);
+                if let Err(error) = &result {
+                    tracing::warn!("{name} of job {}: {}", script.job, explain(error));
+                }
+                ended.lock().unwrap_or_else(PoisonError::into_inner).push((script.job.clone(), result.is_ok()));
+            });
+        }
     });
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
     let named = |wanted: bool| {
-        let with_result = scripts.iter().zip(&results).filter(|(_, result)| **result == wanted);
-        with_result.map(|(script, _)| script.job.clone()).collect::<Vec<_>>()
+        let with_result = ended.iter().filter(|(_, result)| *result == wanted);
+        with_result.map(|(job, _)| job.clone()).collect::<Vec<_>>()
     };
     let failed = named(false);
     if failed.is_empty() {

@@ -124,7 +124,16 @@ pub(super) fn remove_others(base: &Base, collection: Collection, keep: &[Bundle]
             file::remove_file(&path).map_err(io_error(&path))?;
         }
     }
-    let installed: HashSet<&Path> = keep.iter().map(|bundle| bundle.installed.as_path()).collect();
+    remove_installed(base, collection, keep.iter().map(|bundle| bundle.installed.clone()).collect())
+}
+
+/// Removes trees that no link leads to and that are none of these.
+pub(super) fn remove_unused(base: &Base, collection: Collection, keep: &[Bundle]) -> Result<(), SoftwareError> {
+    let linked = entries(&collection.enabled(base))?.into_iter().filter_map(|path| fs::read_link(path).ok());
+    remove_installed(base, collection, linked.chain(keep.iter().map(|bundle| bundle.installed.clone())).collect())
+}
+
+fn remove_installed(base: &Base, collection: Collection, installed: HashSet<PathBuf>) -> Result<(), SoftwareError> {
     for versions in entries(&collection.installed(base))? {
         for path in entries(&versions)?.iter().filter(|path| !installed.contains(path.as_path())) {
             kill_point("before a bundle is removed");

@@ -14,14 +14,12 @@ mod unpack;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_supervise::monit::fleet::Fleet;
-
 use crate::agent::Agent;
 use crate::blobs::{BlobError, Blobs};
 use crate::layout::is_name;
 use crate::platform::PlatformError;
 use crate::spec::{JobOfSpec, PackageOfSpec, Spec};
-use crate::supervisor::{self, SupervisorError};
+use crate::supervisor::{SupervisorError, files};
 use windlass_archive::digest::{Digest, NoDigest};
 
 use bundle::{Bundle, Collection};
@@ -160,14 +158,20 @@ impl Wanted {
         Ok(())
     }
 
+    /// Removes what an earlier `prepare` installed and nobody uses or wants any more: at most two versions of anything are there.
+    pub(crate) fn forget_unused(&self, agent: &Agent) -> Result<(), SoftwareError> {
+        bundle::remove_unused(&agent.base, Collection::Jobs, &self.jobs)?;
+        let packages: Vec<Bundle> = self.packages.iter().map(|package| package.bundle.clone()).collect();
+        bundle::remove_unused(&agent.base, Collection::Packages, &packages)
+    }
+
     /// Refuses jobs whose processes could not be looked after, also those of two jobs that have one name.
     pub(crate) fn check_monit_files(&self) -> Result<(), SupervisorError> {
-        let mut files = Vec::new();
+        let mut found = Vec::new();
         for job in &self.jobs {
-            files.extend(supervisor::read_monit_files(&job.installed, &job.name)?);
+            found.extend(files::of_job(&job.installed, &job.name)?);
         }
-        Fleet::read(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
-        Ok(())
+        files::check(&found)
     }
 
     /// Puts in use what is installed, and removes what is not wanted any more.

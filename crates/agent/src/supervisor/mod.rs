@@ -1,5 +1,6 @@
 //! Who runs the jobs, and what it says about them. An instance without jobs runs as soon as it is not stopped.
 
+pub(crate) mod files;
 mod own;
 
 use std::io;
@@ -10,13 +11,14 @@ use serde_json::Value;
 use windlass_durable::file;
 use windlass_supervise::ClientError;
 use windlass_supervise::monit::fleet::FleetError;
+use windlass_supervise::protocol::Happening;
 
 use crate::layout::Base;
 use crate::spec::{Spec, SpecError};
 use crate::tasks::Tasks;
 
 use own::Own;
-pub(crate) use own::{LAUNCH, SUPERVISE, read_monit_files, run};
+pub(crate) use own::{LAUNCH, MONIT, SUPERVISE, monit, run};
 
 /// Who runs the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +143,14 @@ impl Supervisor {
             Self::Dummy { state } => *state.lock().unwrap_or_else(PoisonError::into_inner),
             Self::Simulated { stopped } if stopped.exists() => "stopped",
             Self::Simulated { .. } => "running",
+        }
+    }
+
+    /// What happened to the processes of the jobs, the latest last.
+    pub(crate) fn events(&self) -> Vec<Happening> {
+        match self {
+            Self::Own(own) => own.events(),
+            Self::Dummy { .. } | Self::Simulated { .. } => Vec::new(),
         }
     }
 

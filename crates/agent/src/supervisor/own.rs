@@ -1,7 +1,7 @@
 //! The supervisor that is a process of its own: started here, told here, and never the agent's to end.
 
 use std::ffi::OsString;
-use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, ExitCode, Stdio};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use windlass_durable::{file, kill_point};
-use windlass_supervise::monit::fleet::Fleet;
-use windlass_supervise::{Client, Command, Health, Selection, ServiceStatus, Settings};
+use windlass_supervise::protocol::Happening;
+use windlass_supervise::{Client, Command, Health, Selection, ServiceStatus, Settings, monit_command, own_group};
 
-use super::SupervisorError;
+use super::{SupervisorError, files};
 use crate::layout::Base;
 use crate::spec::Spec;
 use crate::tasks::Tasks;
@@ -33,6 +33,15 @@ const SHORT: Duration = Duration::from_secs(1);
 /// The words by which the agent's program is a supervisor, or what starts programs for one.
 pub(crate) const SUPERVISE: &str = "supervise";
 pub(crate) const LAUNCH: &str = "launch";
+/// And the one by which it is the command `monit`.
+pub(crate) const MONIT: &str = "monit";
+
+/// The line by which a command `monit` is known to be ours to replace.
+const OURS: &str = "# The supervisor of this VM, by the words of monit.";
+
+/// The name of the namespace of control groups that a machine begins with: groups made in it are the machine's, and outlive a VM
+/// that is a process.
+const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// A stemcell's script that starts the agent with a loader of its own names itself here.
 const PROGRAM: &str = "WINDLASS_AGENT";
@@ -58,6 +67,7 @@ pub(crate) fn run(base: &Path) -> ExitCode {
     let _ = rustix::process::setsid();
     let mut settings = Settings::new(folder(base), vec![program(), LAUNCH.into()]);
     settings.log = base.join("monit/monit.log");
+    settings.groups = service_groups();
     match windlass_supervise::run(&settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -65,6 +75,24 @@ pub(crate) fn run(base: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where services get control groups: in those of a container.
+fn service_groups() -> Option<PathBuf> {
+    let namespace = std::fs::read_link("/proc/self/ns/cgroup").ok()?;
+    if namespace.as_os_str() == FIRST_NAMESPACE { None } else { Some(own_group()?.join("services")) }
+}
+
+/// Is the command `monit` for the supervisor of the jobs below `base`.
+pub(crate) fn monit(base: &Path, arguments: &[String]) -> ExitCode {
+    let client = Client::new(folder(base)).with_patience(SHORT);
+    let reload = || {
+        let base = Base::at(base);
+        let read = files::read(&base).map_err(|error| windlass_contract::explain(&error))?;
+        let read: Vec<(&str, &str)> = read.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        client.load(&read).map_err(|error| windlass_contract::explain(&error))
+    };
+    monit_command::run(arguments, &client, reload, &mut std::io::stdout(), &mut std::io::stderr())
 }
 
 fn folder(base: &Path) -> PathBuf {
@@ -110,32 +138,55 @@ impl Own {
         kill_point("before the supervisor is started");
         *child = Some(process.spawn().map_err(SupervisorError::Start)?);
         kill_point("after the supervisor was started");
-        Ok(())
+        self.write_command()
+    }
+
+    /// Puts the command `monit` where scripts of releases look for it, unless the stemcell brings one.
+    fn write_command(&self) -> Result<(), SupervisorError> {
+        let path = self.base.bosh().join("bin/monit");
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+        let program = quoted(&program().to_string_lossy());
+        let base = quoted(&self.base.path().to_string_lossy());
+        let text = format!("#!/bin/sh\n{OURS}\nexec {program} {MONIT} -b {base} \"$@\"\n");
+        let is_strangers = match std::fs::read(&path) {
+            Ok(found) if found == text.as_bytes() => return Ok(()),
+            Ok(found) => !String::from_utf8_lossy(&found).contains(OURS),
+            Err(_) => path.symlink_metadata().is_ok(),
+        };
+        if is_strangers {
+            return Ok(());
+        }
+        let written = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let written = written.and_then(|()| file::write(&path, text.as_bytes(), 0o755));
+        let opened = || std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755));
+        written.and_then(|()| opened()).map_err(files::failed(&path))
     }
 
     pub(super) fn forget(&self) -> Result<(), SupervisorError> {
         if !self.exists() {
             return Ok(());
         }
+        files::remove(&self.base)?;
         self.ensure()?;
         Ok(self.client().load(&[])?)
     }
 
     pub(super) fn start(&self, spec: &Spec) -> Result<(), SupervisorError> {
-        let files = monit_files(&self.base.jobs(), spec)?;
+        let files = files::of_jobs(&self.base.jobs(), spec)?;
         if self.exists() || !files.is_empty() {
+            files::write(&self.base, &files)?;
             self.ensure()?;
             let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
             self.client().load(&files)?;
             self.client().command(Command::Start, vcap())?;
         }
         let stopped = self.base.stopped();
-        file::remove_file(&stopped).map_err(failed(&stopped))
+        file::remove_file(&stopped).map_err(files::failed(&stopped))
     }
 
     pub(super) fn stop(&self, tasks: &Tasks) -> Result<(), SupervisorError> {
         let stopped = self.base.stopped();
-        file::write(&stopped, b"", file::PRIVATE).map_err(failed(&stopped))?;
+        file::write(&stopped, b"", file::PRIVATE).map_err(files::failed(&stopped))?;
         if !self.exists() {
             return Ok(());
         }
@@ -191,6 +242,14 @@ impl Own {
         found.inspect_err(|error| tracing::warn!("{}", windlass_contract::explain(error))).ok()
     }
 
+    /// What happened to the services, the latest last.
+    pub(super) fn events(&self) -> Vec<Happening> {
+        if !self.exists() {
+            return Vec::new();
+        }
+        self.client().with_patience(SHORT).events(0).unwrap_or_default()
+    }
+
     pub(super) fn state(&self) -> &'static str {
         if self.base.stopped().exists() {
             return "stopped";
@@ -215,11 +274,6 @@ fn vcap() -> Selection {
     Selection::Group(GROUP.to_owned())
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> SupervisorError {
-    let path = path.to_owned();
-    move |source| SupervisorError::Io { path, source }
-}
-
 fn process(service: &ServiceStatus) -> Value {
     let state = match service.health {
         Health::Unmonitored => "unknown",
@@ -232,32 +286,4 @@ fn process(service: &ServiceStatus) -> Value {
         "name": service.name, "state": state, "uptime": {"secs": service.uptime.unwrap_or_default() / 1000},
         "mem": {"kb": usage.memory, "percent": usage.memory_share}, "cpu": {"total": usage.cpu},
     })
-}
-
-/// The monit files of the spec's jobs in `folder`, in BOSH's order and by its names: the last job first.
-pub(crate) fn monit_files(folder: &Path, spec: &Spec) -> Result<Vec<(String, String)>, SupervisorError> {
-    let mut files = Vec::new();
-    for (position, job) in spec.jobs().iter().rev().enumerate() {
-        let name = &job.name;
-        files.extend(read_monit_files(&folder.join(name), &format!("{position:04}_{name}"))?);
-    }
-    Fleet::read(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
-    Ok(files)
-}
-
-/// `monit` and `LABEL.monit` in a job's folder.
-pub(crate) fn read_monit_files(job: &Path, prefix: &str) -> Result<Vec<(String, String)>, SupervisorError> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(job).map_err(failed(job))? {
-        let path = entry.map_err(failed(job))?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let name = match name.strip_suffix(".monit") {
-            Some(label) => format!("{prefix}_{label}.monitrc"),
-            None if name == "monit" => format!("{prefix}.monitrc"),
-            None => continue,
-        };
-        files.push((name, std::fs::read_to_string(&path).map_err(failed(&path))?));
-    }
-    files.sort();
-    Ok(files)
 }

@@ -38,8 +38,13 @@ fn story(machine: &Machine) -> Vec<(&'static str, Value)> {
 /// Makes the calls one after the other, each with the blobs that it needs, with a kill at step `machine.kill_at`; says whether
 /// there was one.
 pub(crate) async fn tell(machine: &mut Machine, shelf: &Shelf, calls: &[(&'static str, Value)]) -> bool {
-    let kill_at = machine.kill_at.unwrap_or_default();
     machine.spawn();
+    tell_on(machine, shelf, calls).await
+}
+
+/// The same to an agent that was started before.
+pub(crate) async fn tell_on(machine: &mut Machine, shelf: &Shelf, calls: &[(&'static str, Value)]) -> bool {
+    let kill_at = machine.kill_at.unwrap_or_default();
     let mut was_killed = false;
     let patience = Deadlines { silence: Duration::from_millis(200), ..Deadlines::default() };
     let begun = Instant::now();

@@ -332,8 +332,9 @@ async fn an_agent_killed_at_any_step_of_an_installation_finishes_it() {
     assert!(kills > 10, "only {kills} steps were killed; the story has more");
 }
 
-/// A VM whose base directory is `/var/vcap`, in mounts of its own; none for whoever may not have such.
-fn machine_that_runs_jobs() -> Option<Machine> {
+/// A VM whose base directory is `/var/vcap`, in mounts of its own; none for whoever may not have such. `more` is done there before
+/// the agent starts.
+fn machine_that_runs_jobs(more: &str) -> Option<Machine> {
     let mut machine = Machine::new();
     machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
     let allowed = std::process::Command::new("unshare").args(["--mount", "true"]).status();
@@ -346,8 +347,9 @@ fn machine_that_runs_jobs() -> Option<Machine> {
     // The same process becomes the agent, so that a kill meets it.
     let script = format!(
         "#!/bin/sh\nif [ -z \"$INSIDE\" ]; then INSIDE=1 exec unshare --mount --propagation private \"$0\" \"$@\"; fi\n\
-         unset INSIDE\nmount -t tmpfs tmpfs /var && mkdir /var/vcap && mount --bind {} /var/vcap || exit 1\n\
-         exec {} -P directory -M monit \"$5\" \"$6\" -b /var/vcap\n",
+         unset INSIDE\nAGENT_PROGRAM={}\nmount -t tmpfs tmpfs /var && mkdir /var/vcap && mount --bind {} /var/vcap || exit 1\n\
+         {more}\nexec {} -P directory -M monit \"$5\" \"$6\" -b /var/vcap\n",
+        machine.program.display(),
         base.display(),
         machine.program.display()
     );
@@ -390,6 +392,15 @@ impl Processes {
         Self::with(|pid, line| line.contains("supervise\0") && sees(pid)).first().copied()
     }
 
+    /// Runs a command where the agent is; what it said on both streams.
+    fn inside(&self, command: &str) -> (String, String) {
+        let mut process = std::process::Command::new("nsenter");
+        process.args(["--target", &self.0.pid().to_string(), "--mount", "sh", "-c", command]);
+        let output = process.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    }
+
     fn end(pid: u32) {
         let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -430,7 +441,7 @@ async fn running(machine: &Machine) -> Value {
 
 #[tokio::test]
 async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_the_agent() {
-    let Some(mut machine) = machine_that_runs_jobs() else { return };
+    let Some(mut machine) = machine_that_runs_jobs("") else { return };
     machine.start().await;
     let word = machine.agent_id.to_string();
     let mut shelf = Shelf::default();
@@ -438,10 +449,10 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
         "#!/bin/bash\nrun=/var/vcap/sys/run/web\nmkdir -p $run\ncase $1 in\nstart) (exec -a web-{word} sleep 1000) & \
          echo $! > $run/pid ;;\nstop) kill $(cat $run/pid); rm $run/pid ;;\nesac\n"
     );
-    let monit = "check process web with pidfile /var/vcap/sys/run/web/pid\n\
+    let monit_file = "check process web with pidfile /var/vcap/sys/run/web/pid\n\
         start program \"/var/vcap/jobs/web/bin/ctl start\"\nstop program \"/var/vcap/jobs/web/bin/ctl stop\"\ngroup vcap\n";
     let mut spec = shelf.spec("hash1", &["web"], &[]);
-    let files = archive(&[("web/monit", 0o644, monit), ("web/bin/ctl", 0o755, &ctl)]);
+    let files = archive(&[("web/monit", 0o644, monit_file), ("web/bin/ctl", 0o755, &ctl)]);
     spec["rendered_templates_archive"] = shelf.add("rendered", files);
     shelf.hand_over(&machine).await;
     assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
@@ -455,6 +466,16 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
     // Directors that watch a start do not ask in full, and name what does not run.
     let short = vm.0.message(json!({"method": "get_state", "arguments": []})).await["value"].clone();
     assert_eq!((&short["processes"][0]["name"], &short["vitals"]), (&json!("web"), &Value::Null));
+    // Scripts of releases see it with monit's words, which work in the VM's mounts.
+    let monit = |words: &str| vm.inside(&format!("/var/vcap/bosh/bin/monit {words}"));
+    let (summary, _) = monit("summary");
+    assert!(
+        summary.lines().nth(2).is_some_and(|line| line == "Process 'web'                       running"),
+        "{summary}"
+    );
+    assert_eq!(std::fs::read_to_string(vm.0.base().join("monit/job/0000_web.monitrc")).unwrap(), monit_file);
+    let health = || std::fs::read_to_string(vm.0.base().join("instance/health.json")).unwrap();
+    assert_eq!(health(), r#"{"state":"running"}"#);
     // The agent dies and comes back: nothing is touched.
     let supervisor = vm.supervisor().unwrap();
     vm.0.kill();
@@ -471,9 +492,22 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
     Processes::end(first);
     until("it does not come back", &vm.0, || vm.pid("web/pid").is_some_and(|pid| pid != first)).await;
     assert_eq!(vm.of_jobs().len(), 1);
+    let alerts = vm.0.director().alerts().await.unwrap();
+    let title = format!("web ({}) - Does not exist - restart", vm.0.address);
+    assert!(alerts.iter().any(|alert| alert.title == title && alert.severity == 1), "{alerts:?}");
+    // By hand, as operators do it.
+    let (_, errors) = vm.inside("/var/vcap/bosh/bin/monit stop nobody");
+    assert!(errors.contains("there is no service 'nobody': there are web"), "{errors}");
+    let stop = "/var/vcap/bosh/bin/monit stop -g vcap && while ! /var/vcap/bosh/bin/monit summary | \
+        grep -q \"'web' *not monitored$\"; do sleep 0.1; done";
+    vm.inside(stop);
+    assert_eq!(vm.of_jobs(), [] as [u32; 0]);
+    vm.inside("/var/vcap/bosh/bin/monit reload && /var/vcap/bosh/bin/monit start all");
+    running(&vm.0).await;
     // Stopped, it stays stopped.
     assert_eq!(call(&vm.0, "stop", json!([])).await["value"], "stopped");
     assert_eq!((vm.of_jobs(), state_of(&vm.0).await["job_state"].clone()), (vec![], json!("stopped")));
+    assert_eq!(std::fs::read_to_string(vm.0.base().join("instance/health.json")).unwrap(), r#"{"state":"stopped"}"#);
 
     let before = std::fs::read_link(vm.0.base().join("jobs/web")).unwrap();
     let broken = archive(&[("web/monit", 0o644, "check process web with a twist\n"), ("web/bin/ctl", 0o755, &ctl)]);
@@ -486,4 +520,220 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
         assert!(exception(&reply).contains("monit files cannot be used"), "{reply}");
     }
     assert_eq!(std::fs::read_link(vm.0.base().join("jobs/web")).unwrap(), before, "what was in use still is");
+}
+
+/// A job with one process. Its second copy would leave a note, and its scripts say when they run.
+fn careful_job(word: &str) -> Vec<u8> {
+    let ctl = format!(
+        "#!/bin/bash\nhome=/var/vcap/data/web\ncase $1 in\nstart) (exec -a web-{word} bash -c \"mkdir $home/lock 2> /dev/null || \
+         echo twice >> $home/twice; echo \\$\\$ > $home/pid; exec -a web-{word} sleep 1000\" > /dev/null 2>&1) & ;;\nstop) pid=$(cat $home/pid) || exit 0; \
+         kill $pid; while kill -0 $pid 2> /dev/null; do sleep 0.01; done; rmdir $home/lock; rm $home/pid ;;\nesac\n"
+    );
+    let monit = "check process web with pidfile /var/vcap/data/web/pid\n\
+        start program \"/var/vcap/jobs/web/bin/ctl start\"\nstop program \"/var/vcap/jobs/web/bin/ctl stop\"\ngroup vcap\n";
+    let drain = "#!/bin/bash\necho drain >> /var/vcap/data/web/drains; echo 0\n";
+    let pre_start = "#!/bin/bash\nmkdir /var/vcap/data/web/starting || echo twice >> /var/vcap/data/web/twice\n\
+        sleep 0.1; rmdir /var/vcap/data/web/starting\n";
+    archive(&[
+        ("web/monit", 0o644, monit),
+        ("web/bin/ctl", 0o755, &ctl),
+        ("web/bin/drain", 0o755, drain),
+        ("web/bin/pre-start", 0o755, pre_start),
+    ])
+}
+
+async fn running_killed_at(kill_at: u64) -> bool {
+    // The supervisor and the programs that it starts live on.
+    let unkilled = "printf '#!/bin/sh\\nunset WINDLASS_KILL_AT\\nexec %s \"$@\"\\n' \"$AGENT_PROGRAM\" > /var/unkilled; \
+        chmod +x /var/unkilled; export WINDLASS_AGENT=/var/unkilled";
+    let Some(mut machine) = machine_that_runs_jobs(unkilled) else { return false };
+    machine.kill_at = Some(kill_at);
+    let mut shelf = Shelf::default();
+    let mut spec = shelf.spec("hash1", &["web"], &[]);
+    spec["rendered_templates_archive"] = shelf.add("rendered", careful_job(machine.agent_id.as_str()));
+    let calls = [
+        ("prepare", json!([spec])),
+        ("apply", json!([spec])),
+        ("run_script", json!(["pre-start", {}])),
+        ("start", json!([])),
+        ("drain", json!(["shutdown"])),
+        ("stop", json!([])),
+        ("apply", json!([spec])),
+        ("run_script", json!(["pre-start", {}])),
+        ("start", json!([])),
+    ];
+    let mut vm = Processes(machine);
+    let mut was_killed = kills::tell(&mut vm.0, &shelf, &calls).await;
+    let after = format!("after a kill at step {kill_at}");
+    until(&after, &vm.0, || vm.of_jobs().len() == 1).await;
+    was_killed |= kills::tell_on(&mut vm.0, &shelf, &[("stop", json!([]))]).await;
+    let log = std::fs::read_to_string(vm.0.base().join("monit/monit.log")).unwrap_or_default();
+    assert_eq!(vm.of_jobs(), [] as [u32; 0], "{after}: a process is lost\n{log}");
+    assert!(!vm.0.base().join("data/web/twice").exists(), "{after}: something ran beside itself\n{log}");
+    was_killed
+}
+
+#[tokio::test]
+async fn an_agent_killed_at_any_step_of_starting_draining_and_stopping_loses_no_process_and_has_none_twice() {
+    if machine_that_runs_jobs("").is_none() {
+        return;
+    }
+    let kills = kills::sweep(Points::sampled(8), running_killed_at).await;
+    assert!(kills > 3, "only {kills} steps were killed; the story has more");
+}
+
+#[tokio::test]
+async fn what_nobody_uses_and_wants_goes_with_the_next_prepare() {
+    for machine in machines().await.into_iter().take(1) {
+        let mut shelf = Shelf::default();
+        for number in 1..=4 {
+            let tool = shelf.package("tool", &number.to_string(), &[("bin/tool", 0o755, "tool")]);
+            let spec = shelf.spec(&format!("hash{number}"), &["web"], &[tool]);
+            shelf.hand_over(&machine).await;
+            let method = if number == 1 { "apply" } else { "prepare" };
+            let reply = call(&machine, method, json!([spec])).await;
+            assert!(reply["value"].is_string(), "{reply}");
+            let expected = if number == 1 { 1 } else { 2 };
+            for name in ["jobs/web", "packages/tool"] {
+                assert_eq!(versions(&machine.base(), name), expected, "{name} after {number}");
+            }
+        }
+        assert_eq!(std::fs::read_to_string(machine.base().join("jobs/web/config/a.yml")).unwrap(), "hash1");
+        let rotation = std::fs::read_to_string(machine.base().join("bosh/etc_logrotate")).unwrap();
+        assert!(rotation.contains("/data/sys/log/*/*.log") && rotation.contains("size=50M"), "{rotation}");
+    }
+}
+
+/// An entry that no careful writer of archives would write.
+fn odd_archive(kind: tar::EntryType, name: &[u8], target: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name);
+    header.set_entry_type(kind);
+    if !target.is_empty() {
+        header.set_link_name(target).unwrap();
+    }
+    header.set_size(content.len() as u64);
+    header.set_mode(0o644);
+    header.set_cksum();
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append(&header, content).unwrap();
+    if !target.is_empty() {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(1);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, std::path::Path::new("link/escaped"), &b"x"[..]).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn archives_that_lead_out_of_their_tree_or_never_end_are_refused_and_write_nothing_outside() {
+    let mut machine = machine();
+    machine.start().await;
+    let outside = machine.folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let absolute = format!("{}/escaped", outside.display());
+    let mut shelf = Shelf::default();
+    let bomb = {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let mut header = tar::Header::new_gnu();
+        header.as_gnu_mut().unwrap().name[..4].copy_from_slice(b"bomb");
+        header.set_size(1 << 50);
+        header.set_mode(0o644);
+        header.set_cksum();
+        std::io::Write::write_all(&mut encoder, header.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut encoder, &vec![0; 4 << 20]).unwrap();
+        encoder.finish().unwrap()
+    };
+    let cases = [
+        odd_archive(tar::EntryType::Regular, b"a/../../../../escaped", "", b"x"),
+        odd_archive(tar::EntryType::Symlink, b"link", outside.to_str().unwrap(), b""),
+        odd_archive(tar::EntryType::Link, b"link", "../../../../../settings.json", b""),
+        odd_archive(tar::EntryType::Block, b"device", "", b""),
+        odd_archive(tar::EntryType::Char, b"device", "", b""),
+        bomb,
+    ];
+    for (number, content) in cases.into_iter().enumerate() {
+        let mut package = shelf.add(&format!("case-{number}"), content);
+        package["name"] = "tool".into();
+        package["version"] = number.to_string().into();
+        let spec = shelf.spec(&format!("hash{number}"), &["web"], &[package]);
+        shelf.hand_over(&machine).await;
+        let reply = call(&machine, "prepare", json!([spec])).await;
+        assert!(exception(&reply).contains("cannot install the package 'tool'"), "case {number}: {reply}");
+        assert_eq!(versions(&machine.base(), "packages/tool"), 0, "case {number}");
+    }
+    // As with tar, the slash in front of a name means the tree.
+    let mut package = shelf.add("absolute", odd_archive(tar::EntryType::Regular, absolute.as_bytes(), "", b"x"));
+    package["name"] = "tool".into();
+    package["version"] = "absolute".into();
+    let spec = shelf.spec("hash", &["web"], &[package]);
+    shelf.hand_over(&machine).await;
+    assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
+    assert!(machine.base().join("packages/tool").join(absolute.trim_start_matches('/')).exists());
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "nothing is written outside");
+    for folder in [machine.folder.path().to_owned(), machine.base(), machine.base().join("data")] {
+        assert!(!folder.join("escaped").exists());
+    }
+}
+
+#[tokio::test]
+async fn jobs_without_monit_files_have_no_processes_and_two_services_of_one_name_are_refused_by_the_names_of_both() {
+    let mut machine = machine();
+    machine.start().await;
+    let mut shelf = Shelf::default();
+    let mut spec = shelf.spec("hash1", &["plain"], &[]);
+    spec["rendered_templates_archive"] =
+        shelf.add("plain", archive(&[("plain/bin/run", 0o755, "#!/bin/sh\necho ran\n")]));
+    shelf.hand_over(&machine).await;
+    assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
+    assert!(machine.console().contains("has no monit file: nothing of it is looked after"));
+    assert_eq!(call(&machine, "run_errand", json!(["plain"])).await["value"]["stdout"], "ran\n");
+
+    let check = "check process same with pidfile /p\n";
+    let mut spec = shelf.spec("hash2", &["one", "two"], &[]);
+    let files = archive(&[("one/monit", 0o644, check), ("two/monit", 0o644, check)]);
+    spec["rendered_templates_archive"] = shelf.add("twice", files);
+    shelf.hand_over(&machine).await;
+    for method in ["prepare", "apply"] {
+        let reply = call(&machine, method, json!([spec])).await;
+        let words = "'same' is checked twice, in one.monitrc and in two.monitrc: rename one of them in its job";
+        assert!(exception(&reply).contains(words), "{reply}");
+    }
+    assert!(machine.base().join("jobs/plain").exists(), "what was in use still is");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_in_the_middle_of_an_apply_leaves_what_is_in_use_and_the_next_apply_works() {
+    let Some(mut machine) =
+        machine_that_runs_jobs("mkdir -p /var/vcap/data && mount -t tmpfs -o size=6m tmpfs /var/vcap/data")
+    else {
+        return;
+    };
+    machine.start().await;
+    let vm = Processes(machine);
+    let in_use = || vm.inside("cat /var/vcap/packages/tool/bin/tool").0;
+    let mut shelf = Shelf::default();
+    let small = shelf.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
+    let first = shelf.spec("hash1", &["web"], &[small]);
+    shelf.hand_over(&vm.0).await;
+    assert_eq!(call(&vm.0, "apply", json!([first])).await["value"], "applied");
+    // Many files, so that the size of each is no surprise.
+    let content = "0".repeat(100_000);
+    let names: Vec<String> = (0..100).map(|number| format!("share/{number}")).collect();
+    let files: Vec<(&str, u32, &str)> = names.iter().map(|name| (name.as_str(), 0o644, content.as_str())).collect();
+    let large = shelf.package("tool", "2", &files);
+    let second = shelf.spec("hash2", &["web"], &[large]);
+    shelf.hand_over(&vm.0).await;
+    for method in ["prepare", "apply"] {
+        let reply = call(&vm.0, method, json!([second])).await;
+        assert!(exception(&reply).contains("cannot install the package 'tool'"), "{reply}");
+    }
+    assert_eq!(in_use(), "tool 1");
+    assert_eq!(vm.inside("ls -A /var/vcap/data/packages/tool | wc -l").0.trim(), "1", "nothing half-installed stays");
+    let newer = shelf.package("tool", "3", &[("bin/tool", 0o755, "tool 3")]);
+    let third = shelf.spec("hash3", &["web"], &[newer]);
+    shelf.hand_over(&vm.0).await;
+    assert_eq!(call(&vm.0, "apply", json!([third])).await["value"], "applied");
+    assert_eq!(in_use(), "tool 3");
 }

@@ -169,6 +169,21 @@ impl Platform for Linux {
         Ok(self.write_hosts_file(hostname, records)?)
     }
 
+    fn rotate_logs(&self, size: &str) -> Result<(), PlatformError> {
+        let path = self.root.at("/etc/logrotate.d/vcap");
+        let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let text = super::logrotate(&self.base, size);
+        folder.and_then(|()| file::write(&path, text.as_bytes(), 0o644)).map_err(io_error(&path))?;
+        // Stemcells that have it decide there how often logs are looked at.
+        let script = self.base.bosh().join("bin/setup-logrotate.sh");
+        if script.exists()
+            && let Err(error) = tool(&script.to_string_lossy(), [""; 0]).run()
+        {
+            tracing::warn!("{error}");
+        }
+        Ok(())
+    }
+
     fn trust_certificates(&self, pem: &str) -> Result<(), PlatformError> {
         Ok(self.trust(pem)?)
     }
