@@ -28,6 +28,19 @@ pub struct ReleaseManifest {
     pub packages: Vec<Package>,
     /// Its packages, compiled for a stemcell; then there are none as source.
     pub compiled_packages: Vec<CompiledPackage>,
+    /// What its author allows, if there is a file that says so.
+    pub license: Option<License>,
+    /// Whether its tarball is written without compression.
+    pub no_compression: bool,
+}
+
+/// The licence in the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct License {
+    /// The digest of what it was made of.
+    pub fingerprint: String,
+    /// The digest of its archive.
+    pub sha1: String,
 }
 
 /// A job in the list.
@@ -41,6 +54,8 @@ pub struct JobEntry {
     pub fingerprint: String,
     /// The digest of its archive.
     pub sha1: String,
+    /// The packages that it needs, where the list says so; `job.MF` counts.
+    pub packages: Vec<String>,
 }
 
 /// A package in the list.
@@ -85,6 +100,8 @@ impl ReleaseManifest {
                     .iter()
                     .map(compiled)
                     .collect::<Result<_, _>>()?,
+                license: root.optional("license")?.map(|license| self::license(&license)).transpose()?,
+                no_compression: root.optional("no_compression")?.map_or(Ok(false), |flag| flag.boolean())?,
             })
         };
         let manifest = read().map_err(|problem| ReleaseError::Document(NAME.to_owned(), problem))?;
@@ -120,7 +137,7 @@ fn check_names<'a>(kind: &'static str, names: impl Iterator<Item = &'a String>) 
 }
 
 /// Names become names of files.
-fn check_name(kind: &'static str, name: &str) -> Result<(), ReleaseError> {
+pub fn check_name(kind: &'static str, name: &str) -> Result<(), ReleaseError> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+.".contains(&byte);
     let is_fine = (1..=255).contains(&name.len()) && name.bytes().all(is_allowed) && name != "." && name != "..";
     if is_fine { Ok(()) } else { Err(ReleaseError::Name { kind, name: name.to_owned() }) }
@@ -145,7 +162,12 @@ fn job(at: &At<'_>) -> Result<JobEntry, Problem> {
         version: text(&at.field("version")?)?,
         fingerprint: fingerprint(at)?,
         sha1: text(&at.field("sha1")?)?,
+        packages: at.optional_list("packages")?.iter().map(text).collect::<Result<_, _>>()?,
     })
+}
+
+fn license(at: &At<'_>) -> Result<License, Problem> {
+    Ok(License { fingerprint: fingerprint(at)?, sha1: text(&at.field("sha1")?)? })
 }
 
 fn package(at: &At<'_>) -> Result<Package, Problem> {

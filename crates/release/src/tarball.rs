@@ -15,6 +15,9 @@ use crate::manifest::{self, Package, ReleaseManifest};
 /// `release.MF` of the largest releases has some hundred KiB.
 const LARGEST_MANIFEST: u64 = 4 << 20;
 
+/// The licence's archive in the tarball.
+const LICENSE: &str = "license.tgz";
+
 /// A release that was read, and whose archives are in a folder.
 #[derive(Debug)]
 pub struct Release {
@@ -25,6 +28,8 @@ pub struct Release {
     /// The archives of its packages, by name: source, or compiled where the release is. One that is missing is known to
     /// whoever asked for it to be left out.
     pub packages: BTreeMap<String, PathBuf>,
+    /// The archive of its licence.
+    pub license: Option<PathBuf>,
 }
 
 /// A job and its archive.
@@ -60,7 +65,11 @@ pub fn read(tarball: &Path, folder: &Path) -> Result<Release, ReleaseError> {
     {
         packages.extend(package_archive(&archives, kind, place, package)?);
     }
-    Ok(Release { manifest, jobs, packages })
+    let license = archives.get(Path::new(LICENSE)).cloned().filter(|_| manifest.license.is_some());
+    if let (Some(listed), Some(archive)) = (&manifest.license, &license) {
+        verify("licence", "license", &listed.sha1, archive)?;
+    }
+    Ok(Release { manifest, jobs, packages, license })
 }
 
 /// Clients leave out packages that a director has.
@@ -149,7 +158,9 @@ fn lay_out(tarball: &Path, folder: &Path) -> Result<(String, BTreeMap<PathBuf, P
             let not_text =
                 || damaged(io::Error::new(io::ErrorKind::InvalidData, "release.MF is too large or not UTF-8"));
             text = Some(String::from_utf8(bytes).ok().filter(|_| is_fine).ok_or_else(not_text)?);
-        } else if path.extension().is_some_and(|extension| extension == "tgz") && path.components().count() == 2 {
+        } else if path == Path::new(LICENSE)
+            || (path.extension().is_some_and(|extension| extension == "tgz") && path.components().count() == 2)
+        {
             // Numbered: their names in the tarball are those of strangers.
             let archive = folder.join(format!("{}.tgz", archives.len()));
             copy(entry, &archive, damaged)?;

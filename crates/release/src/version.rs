@@ -11,6 +11,11 @@ pub struct Version {
     post: Option<Segment>,
 }
 
+/// why there is no next version
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the version '{0}' ends in a word, so nothing comes next; give --version")]
+pub struct NoNext(pub String);
+
 /// why a text is no version
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Release version invalid: {0}")]
@@ -48,6 +53,27 @@ impl Version {
             .and_then(|release| Ok(Self { release, pre: optional(pre)?, post: optional(post)? }));
         parsed.map_err(|()| invalid())
     }
+
+    /// The final version after this one: its last number and one, without what stands behind.
+    pub fn next_final(&self) -> Result<Self, NoNext> {
+        let release = self.release.next().ok_or_else(|| NoNext(self.to_string()))?;
+        Ok(Self { release, pre: None, post: None })
+    }
+
+    /// The dev version after this one: `1+dev.1` after `1`, `1+dev.3` after `1+dev.2`.
+    pub fn next_dev(&self) -> Result<Self, NoNext> {
+        let post = match &self.post {
+            None => Segment(vec![Component::Word("dev".to_owned()), Component::Number(1)]),
+            Some(post) => post.next().ok_or_else(|| NoNext(self.to_string()))?,
+        };
+        Ok(Self { post: Some(post), ..self.clone() })
+    }
+
+    /// The same version, made at this time in seconds since 1970: `1+dev.1700000000`.
+    pub fn dev_at(&self, seconds: u64) -> Self {
+        let post = Segment(vec![Component::Word("dev".to_owned()), Component::Number(seconds)]);
+        Self { post: Some(post), ..self.clone() }
+    }
 }
 
 impl Segment {
@@ -58,6 +84,17 @@ impl Segment {
             false => Ok(Component::parse(part)),
         };
         text.split('.').map(component).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Segment {
+    fn next(&self) -> Option<Self> {
+        let mut next = self.clone();
+        match next.0.last_mut()? {
+            Component::Number(last) => *last = last.checked_add(1)?,
+            Component::Word(_) => return None,
+        }
+        Some(next)
     }
 }
 
@@ -155,6 +192,23 @@ mod tests {
         for wrong in ["", "1 2", "1..2", "1-", "1+", "a/b", "1+a+b", "ü"] {
             assert_eq!(Version::parse(wrong), Err(NoVersion(wrong.to_owned())));
         }
+    }
+
+    #[test]
+    fn the_next_version_is_that_of_bosh() {
+        for (last, final_, dev) in [
+            ("0+dev.0", "1", "0+dev.1"),
+            ("1", "2", "1+dev.1"),
+            ("1+dev.9", "2", "1+dev.10"),
+            ("2.5.9", "2.5.10", "2.5.9+dev.1"),
+            ("1-rc.1", "2", "1-rc.1+dev.1"),
+        ] {
+            let last = version(last);
+            assert_eq!((last.next_final().unwrap().to_string(), last.next_dev().unwrap().to_string()), (final_.into(), dev.into()));
+        }
+        assert_eq!(version("1+dev.3").dev_at(1_700_000_000).to_string(), "1+dev.1700000000");
+        assert_eq!(version("1.a").next_final(), Err(NoNext("1.a".to_owned())));
+        assert_eq!(version("1+dev.007").next_dev(), Err(NoNext("1+dev.007".to_owned())));
     }
 
     proptest! {

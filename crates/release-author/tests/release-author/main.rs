@@ -1,0 +1,6 @@
+//! Release directories, as authors have them.
+
+#![allow(clippy::unwrap_used)]
+
+mod create;
+mod shop;
