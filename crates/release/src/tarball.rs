@@ -72,6 +72,31 @@ pub fn read(tarball: &Path, folder: &Path) -> Result<Release, ReleaseError> {
     Ok(Release { manifest, jobs, packages, license })
 }
 
+/// Reads what a tarball has, and nothing behind it: `release.MF` and what it says.
+pub fn read_manifest(tarball: &Path) -> Result<(String, ReleaseManifest), ReleaseError> {
+    /// Ends the reading.
+    enum Stop {
+        Found(String),
+        Failed(io::Error),
+    }
+    let mut file = open(tarball)?;
+    let damaged = |source| ReleaseError::Archive("the tarball".to_owned(), source);
+    let start = first_bytes(&mut file).map_err(damaged)?;
+    let stopped = Tarball::new(decompressed(&start, BufReader::new(file))).each(Stop::Failed, |entry| {
+        if inside(&entry.path_bytes()).as_deref() != Some(Path::new(manifest::NAME)) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        entry.take(LARGEST_MANIFEST).read_to_string(&mut text).map_err(Stop::Failed)?;
+        Err(Stop::Found(text))
+    });
+    match stopped {
+        Ok(()) => Err(ReleaseError::NoManifest),
+        Err(Stop::Failed(error)) => Err(damaged(error)),
+        Err(Stop::Found(text)) => ReleaseManifest::parse(&text).map(|manifest| (text, manifest)),
+    }
+}
+
 /// Clients leave out packages that a director has.
 fn package_archive(
     archives: &BTreeMap<PathBuf, PathBuf>,

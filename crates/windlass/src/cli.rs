@@ -1,5 +1,6 @@
 //! Every verb and flag of the command line.
 
+mod author;
 mod bench;
 mod envs;
 mod remote;
@@ -14,6 +15,7 @@ use windlass_contract::{DiskCid, Secret, VmCid};
 use windlass_director::settings::Isolation;
 
 use crate::interpolation::InterpolationArgs;
+pub(crate) use author::*;
 pub(crate) use bench::*;
 use envs::ENV_HELP;
 pub(crate) use envs::{CreateEnvArgs, EnvArgs, StopEnvArgs};
@@ -99,7 +101,7 @@ pub(crate) struct Global {
     /// Show only this column of tables; may be repeated
     #[arg(long = "column", global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) columns: Vec<String>,
-    /// BOSH's client makes releases with SHA-256 then; no effect on other verbs
+    /// Releases are made with SHA-256 digests; that is the default
     #[arg(long, global = true, hide = true)]
     pub(crate) sha2: bool,
     /// The file with the names of directors.
@@ -143,6 +145,9 @@ pub(crate) enum Verb {
     /// Build, inspect and repack stemcells
     #[command(subcommand)]
     Stemcell(StemcellVerb),
+
+    #[command(flatten)]
+    Author(AuthorVerb),
 
     /// Show what a stemcell says of itself
     InspectLocalStemcell {

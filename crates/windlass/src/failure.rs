@@ -115,6 +115,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     SimHost(#[from] windlass_cloud_sim::agents::HostError),
     #[error(transparent)]
+    Author(#[from] windlass_release_author::AuthorError),
+    #[error("cannot clone '{url}'")]
+    Clone { url: String, source: io::Error },
+    #[error(transparent)]
     StemcellBuild(#[from] windlass_stemcell::BuildError),
     #[error(transparent)]
     StemcellRepack(#[from] windlass_stemcell::RepackError),

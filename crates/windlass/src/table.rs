@@ -25,11 +25,12 @@ pub(crate) struct Table {
 }
 
 /// The columns whose cells may have several lines. A line break in another is somebody's attempt to make up a row.
-const SEVERAL_LINES: [&str; 26] = [
+const SEVERAL_LINES: [&str; 28] = [
     "Cloud Properties",
     "Config(s)",
     "Content",
     "Context",
+    "Dependencies",
     "Description",
     "Details",
     "Diff",
@@ -42,6 +43,7 @@ const SEVERAL_LINES: [&str; 26] = [
     "Hint",
     "IPs",
     "Metadata",
+    "Packages",
     "Problem",
     "Reason",
     "Release(s)",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use windlass_manifest::interpolate::Strictness;
 
+use super::author::DirArgs;
 use super::slug::{Instance, Selection, Slug};
 use super::visits::{LogsArgs, PcapArgs, SCP_HELP, ScpArgs, SshArgs};
 use crate::interpolation::InterpolationArgs;
@@ -335,12 +336,18 @@ pub(crate) struct UploadStemcellArgs {
 /// `upload-release`.
 #[derive(Debug, Args)]
 pub(crate) struct UploadReleaseArgs {
-    /// Tarball, or http(s):// URL that the director fetches
-    pub(crate) source: String,
+    /// Tarball, release directory, manifest of a version, git repository, or http(s):// URL that the director fetches; without it
+    /// the latest version of --dir
+    pub(crate) source: Option<String>,
+    #[command(flatten)]
+    pub(crate) dir: DirArgs,
+    /// Give it the next version that the director does not have
+    #[arg(long)]
+    pub(crate) rebase: bool,
     /// Keep its jobs and packages anew
     #[arg(long)]
     pub(crate) fix: bool,
-    /// With a URL: do nothing if a release of this name is there
+    /// With a URL: do nothing if a release of this name is there. Without a file: the release of this name
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// With a URL: in this version
@@ -349,6 +356,9 @@ pub(crate) struct UploadReleaseArgs {
     /// With a URL: digest of the tarball
     #[arg(long, value_name = "DIGEST")]
     pub(crate) sha1: Option<String>,
+    /// With a URL: do nothing if it is there compiled for this stemcell
+    #[arg(long, value_name = "OS/VERSION")]
+    pub(crate) stemcell: Option<String>,
 }
 
 /// A document that is sent.

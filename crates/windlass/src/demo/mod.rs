@@ -51,6 +51,8 @@ pub(crate) enum DemoError {
     Director(#[source] crate::director_client::ClientError),
     #[error("cannot use the file '{}' on the disk", path.display())]
     Data { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Release(#[from] windlass_release_author::AuthorError),
     #[error("the demo did not show what it should: {0}")]
     Broken(String),
     #[error("the demo did not clean up everything in '{}': {problems}", state_dir.display())]

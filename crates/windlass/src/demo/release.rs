@@ -1,62 +1,40 @@
-//! The release of the demo, packed from the sources in `examples/hello`.
+//! The release of the demo, made from the sources in `examples/hello`.
 
-use std::io;
 use std::path::Path;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use sha2::{Digest, Sha256};
 use windlass_durable::file;
+use windlass_release_author::{Create, ReleaseDirectory};
 
-/// A file of an archive: its path there, and its text.
-type Source = (&'static str, &'static str);
+use super::DemoError;
 
-const JOB: [Source; 4] = [
-    ("job.MF", include_str!("../../../../examples/hello/jobs/hello/spec")),
-    ("monit", include_str!("../../../../examples/hello/jobs/hello/monit")),
-    ("templates/ctl.erb", include_str!("../../../../examples/hello/jobs/hello/templates/ctl.erb")),
-    ("templates/greeting.erb", include_str!("../../../../examples/hello/jobs/hello/templates/greeting.erb")),
+/// Its files, as an author has them.
+const SOURCES: [(&str, &str); 9] = [
+    ("config/final.yml", include_str!("../../../../examples/hello/config/final.yml")),
+    ("config/blobs.yml", include_str!("../../../../examples/hello/config/blobs.yml")),
+    ("jobs/hello/spec", include_str!("../../../../examples/hello/jobs/hello/spec")),
+    ("jobs/hello/monit", include_str!("../../../../examples/hello/jobs/hello/monit")),
+    ("jobs/hello/templates/ctl.erb", include_str!("../../../../examples/hello/jobs/hello/templates/ctl.erb")),
+    ("jobs/hello/templates/greeting.erb", include_str!("../../../../examples/hello/jobs/hello/templates/greeting.erb")),
+    ("packages/hello/spec", include_str!("../../../../examples/hello/packages/hello/spec")),
+    ("packages/hello/packaging", include_str!("../../../../examples/hello/packages/hello/packaging")),
+    ("src/hello/hello", include_str!("../../../../examples/hello/src/hello/hello")),
 ];
-const PACKAGE: [Source; 2] = [
-    ("packaging", include_str!("../../../../examples/hello/packages/hello/packaging")),
-    ("hello/hello", include_str!("../../../../examples/hello/src/hello/hello")),
-];
 
-/// Writes the release's tarball.
-pub(super) fn write(path: &Path) -> io::Result<()> {
-    let (job, package) = (archive(&texts(&JOB))?, archive(&texts(&PACKAGE))?);
-    let entry = |sources: &[Source], archive: &[u8], rest: &str| {
-        let together: String = sources.iter().map(|(name, text)| format!("{name}\n{text}")).collect();
-        let (fingerprint, digest) = (digest(together.as_bytes()), digest(archive));
-        format!(
-            "- name: hello\n  version: {fingerprint}\n  fingerprint: {fingerprint}\n  sha1: sha256:{digest}\n  {rest}\n"
-        )
+/// Lays the sources out in `folder`, and makes a tarball of them beside it.
+pub(super) fn write(folder: &Path, tarball: &Path) -> Result<(), DemoError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| DemoError::Data { path, source }
     };
-    let manifest = format!(
-        "name: hello\nversion: \"1\"\ncommit_hash: demo\nuncommitted_changes: false\njobs:\n{}packages:\n{}",
-        entry(&JOB, &job, "packages: [hello]"),
-        entry(&PACKAGE, &package, "dependencies: []")
-    );
-    let release =
-        archive(&[("release.MF", manifest.as_bytes()), ("jobs/hello.tgz", &job), ("packages/hello.tgz", &package)])?;
-    file::write(path, &release, 0o644)
-}
-
-fn texts(sources: &[Source]) -> Vec<(&'static str, &'static [u8])> {
-    sources.iter().map(|(name, text)| (*name, text.as_bytes())).collect()
-}
-
-fn archive(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
-    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
-    for (name, content) in files {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        builder.append_data(&mut header, name, *content)?;
+    for (name, text) in SOURCES {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(failed(parent))?;
+        }
+        file::write(&path, text.as_bytes(), 0o644).map_err(failed(&path))?;
     }
-    builder.into_inner()?.finish()
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    // The demo leaves nothing in the home directory.
+    let directory = ReleaseDirectory::at(folder)?.with_cache(&folder.join(".cache"));
+    let options = Create { version: Some("1".to_owned()), force: true, ..Create::default() };
+    Ok(directory.create(&options, &mut |_| {})?.write_tarball(tarball, &[])?)
 }

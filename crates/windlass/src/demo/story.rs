@@ -154,8 +154,7 @@ async fn software(stage: &Stage) -> Result<bool, DemoError> {
         say("\nJobs do not run on this machine; 'windlass doctor' says why, and what helps.");
         return Ok(false);
     }
-    let release = stage.place.files.join("hello.tgz");
-    release::write(&release).map_err(|source| DemoError::Data { path: release, source })?;
+    release::write(&stage.place.files.join("hello"), &stage.place.files.join("hello.tgz"))?;
     let mut manifest = JOBS_MANIFEST.to_owned();
     if stage.isolation == Isolation::Process {
         manifest = manifest.replace(EXAMPLE_OS, HOST_OS);

@@ -1,6 +1,7 @@
 //! One file per verb, or per few that belong together.
 
 mod attach_disk;
+mod author;
 mod bench;
 mod bench_agent;
 mod bench_api;
@@ -181,6 +182,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Local(verb) => local::run(screen, flags, verb),
         Verb::Sim(SimArgs { verb: Some(verb), .. }) => sim::look(screen, verb),
         Verb::Bench(verb) => bench::run(screen, verb).await,
+        Verb::Author(verb) => author::run(screen, verb),
         Verb::InspectLocalStemcell { file } => inspect_local_stemcell::run(screen, &file),
         Verb::RepackStemcell(arguments) => stemcell_repack::run(screen, arguments),
         Verb::Remote(RemoteVerb::Ssh(arguments)) if arguments.env.director => env_visits::ssh(screen, &arguments).await,

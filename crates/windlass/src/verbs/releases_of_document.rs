@@ -2,7 +2,7 @@
 
 use windlass_manifest::Document;
 
-use crate::cli::UploadReleaseArgs;
+use crate::cli::{DirArgs, UploadReleaseArgs};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::verbs::upload_release;
@@ -24,14 +24,25 @@ fn named(document: &Document, fix: bool) -> Vec<UploadReleaseArgs> {
     };
     let one = |release: &windlass_manifest::At<'_>| {
         Some(UploadReleaseArgs {
-            source: text(release, "url")?,
+            source: Some(text(release, "url")?),
+            dir: DirArgs { dir: ".".into() },
             fix,
+            rebase: false,
             name: text(release, "name"),
             release_version: text(release, "version"),
             sha1: text(release, "sha1"),
+            stemcell: stemcell(release),
         })
     };
     releases.iter().filter_map(one).collect()
+}
+
+/// For which stemcell it is compiled, if it says so.
+fn stemcell(release: &windlass_manifest::At<'_>) -> Option<String> {
+    let exported = release.optional_list("exported_from").unwrap_or_default().into_iter().next();
+    let stemcell = exported.or_else(|| release.optional("stemcell").ok().flatten())?;
+    let text = |key: &str| Some(stemcell.field(key).ok()?.string().ok()?.to_owned());
+    Some(format!("{}/{}", text("os")?, text("version")?))
 }
 
 #[cfg(test)]
@@ -44,7 +55,7 @@ mod tests {
             "releases:\n- {name: a, version: '1', url: 'https://x/a.tgz', sha1: s}\n- {name: b, version: latest}\n";
         let found = named(&Document::parse(text).unwrap(), true);
         let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((one.source.as_str(), one.fix), ("https://x/a.tgz", true));
+        assert_eq!((one.source.as_deref(), one.fix), (Some("https://x/a.tgz"), true));
         assert_eq!(
             (one.name.as_deref(), one.release_version.as_deref(), one.sha1.as_deref()),
             (Some("a"), Some("1"), Some("s"))

@@ -1,56 +1,192 @@
-//! `windlass upload-release`: hands a release to the director.
+//! `windlass upload-release`: hands a release to the director, without the packages that it has.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
+use windlass_release::tarball::read_manifest;
+use windlass_release_author::{BuiltRelease, ReleaseDirectory};
 
+use super::author::{self, teller};
 use super::upload_stemcell::progress_bar;
 use crate::cli::UploadReleaseArgs;
 use crate::director_answers::Release;
+use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::task_view;
 
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &UploadReleaseArgs) -> Result<(), Failure> {
-    let source = &arguments.source;
-    let doing = format!("uploading release '{source}'");
-    let path = if arguments.fix { "/releases?fix=true" } else { "/releases" };
-    if source.starts_with("http://") || source.starts_with("https://") {
-        return fetch(session, arguments, path, &doing).await;
+    if !arguments.fix && is_known(session, arguments).await? {
+        return Ok(());
     }
-    let file = Path::new(source.strip_prefix("file://").unwrap_or(source));
+    let Some(source) = &arguments.source else {
+        let release = find(session, arguments, &arguments.dir.dir)?;
+        return upload_built(session, arguments, &release).await;
+    };
+    if source.starts_with("http://") || source.starts_with("https://") {
+        return fetch(session, arguments, source).await;
+    }
+    if let Some(repository) = git_repository(source) {
+        let folder = tempfile::tempdir().map_err(|error| Failure::Process("cannot make a temporary folder", error))?;
+        clone(repository, folder.path()).await?;
+        let release = find(session, arguments, folder.path())?;
+        return upload_built(session, arguments, &release).await;
+    }
+    let path = Path::new(source.strip_prefix("file://").unwrap_or(source));
+    if path.is_dir() || path.extension().is_some_and(|extension| extension == "yml") {
+        let directory = ReleaseDirectory::at(&arguments.dir.dir)?;
+        let release = author::open(&directory, path, session.screen)?;
+        return upload_built(session, arguments, &release).await;
+    }
+    upload_tarball(session, arguments, path).await
+}
+
+/// The version of a directory that is asked for, or the latest.
+fn find(session: &mut Session<'_>, arguments: &UploadReleaseArgs, folder: &Path) -> Result<BuiltRelease, Failure> {
+    let directory = ReleaseDirectory::at(folder)?;
+    let (name, version) = (arguments.name.as_deref(), arguments.release_version.as_deref());
+    Ok(directory.find(name, version, &mut teller(session.screen))?)
+}
+
+/// What a release is cloned from.
+fn git_repository(source: &str) -> Option<&str> {
+    let is_git = ["git://", "git+", "git@"].iter().any(|start| source.starts_with(start));
+    is_git.then(|| source.strip_prefix("git+").unwrap_or(source))
+}
+
+async fn clone(url: &str, into: &Path) -> Result<(), Failure> {
+    let mut git = tokio::process::Command::new("git");
+    let ran = git.args(["clone", "--quiet", "--depth", "1", "--", url]).arg(into).stdin(Stdio::null()).output().await;
+    let failed = |source| Failure::Clone { url: url.to_owned(), source };
+    let output = ran.map_err(failed)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))),
+    }
+}
+
+/// A tarball goes as it is, unless the director has packages of it.
+async fn upload_tarball(session: &mut Session<'_>, arguments: &UploadReleaseArgs, path: &Path) -> Result<(), Failure> {
+    // What is wrong with it is the director's to tell.
+    let known = match read_manifest(path) {
+        Ok((text, manifest)) if !arguments.fix => {
+            known_packages(session, &text, !manifest.compiled_packages.is_empty()).await?
+        }
+        _ => Vec::new(),
+    };
+    if known.is_empty() {
+        return send(session, arguments, path).await;
+    }
+    upload_without(session, arguments, &BuiltRelease::of_tarball(path)?, &known).await
+}
+
+async fn upload_built(
+    session: &mut Session<'_>,
+    arguments: &UploadReleaseArgs,
+    release: &BuiltRelease,
+) -> Result<(), Failure> {
+    let known = match arguments.fix {
+        true => Vec::new(),
+        false => known_packages(session, &release.manifest(), release.is_compiled()).await?,
+    };
+    upload_without(session, arguments, release, &known).await
+}
+
+async fn upload_without(
+    session: &mut Session<'_>,
+    arguments: &UploadReleaseArgs,
+    release: &BuiltRelease,
+    known: &[String],
+) -> Result<(), Failure> {
+    let folder = tempfile::tempdir().map_err(|error| Failure::Process("cannot make a temporary folder", error))?;
+    let path = folder.path().join("release.tgz");
+    release.write_tarball(&path, known)?;
+    send(session, arguments, &path).await
+}
+
+/// The fingerprints of packages that need not be sent.
+async fn known_packages(session: &mut Session<'_>, manifest: &str, compiled: bool) -> Result<Vec<String>, Failure> {
+    let path = if compiled { "/packages/matches_compiled" } else { "/packages/matches" };
+    if !manifest.contains("packages:\n- ") {
+        return Ok(Vec::new());
+    }
+    session.director.post_yaml(path, manifest).await.while_("asking which packages the director has")
+}
+
+async fn send(session: &mut Session<'_>, arguments: &UploadReleaseArgs, file: &Path) -> Result<(), Failure> {
+    let doing = format!("uploading release '{}'", arguments.source.as_deref().unwrap_or("of this directory"));
     let size = std::fs::metadata(file).map(|metadata| metadata.len()).ok();
     let bar = progress_bar(session.screen.is_live());
     let mut report = bar.reporter();
-    let task = session.director.upload(path, file, move |sent| report(sent, size)).await;
+    let task = session.director.upload(&path(arguments), file, move |sent| report(sent, size)).await;
     bar.clear();
     task_view::follow(session, task.while_(&doing)?, &doing).await
 }
 
+fn path(arguments: &UploadReleaseArgs) -> String {
+    let flags = [("fix", arguments.fix), ("rebase", arguments.rebase)];
+    let set: Vec<String> = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| format!("{flag}=true")).collect();
+    if set.is_empty() { "/releases".to_owned() } else { format!("/releases?{}", set.join("&")) }
+}
+
 /// The director fetches it.
-async fn fetch(
-    session: &mut Session<'_>,
-    arguments: &UploadReleaseArgs,
-    path: &str,
-    doing: &str,
-) -> Result<(), Failure> {
-    let named = arguments.name.as_deref().zip(arguments.release_version.as_deref());
-    if let Some((name, version)) = named.filter(|_| !arguments.fix)
-        && is_there(session, name, version).await?
-    {
-        session.screen.line(&format!("Release '{name}/{version}' already exists."));
-        return Ok(());
-    }
-    let mut body = json!({"location": arguments.source});
+async fn fetch(session: &mut Session<'_>, arguments: &UploadReleaseArgs, source: &str) -> Result<(), Failure> {
+    let mut body = json!({"location": source});
     if let (Some(sha1), Some(body)) = (&arguments.sha1, body.as_object_mut()) {
         body.insert("sha1".to_owned(), json!(sha1));
     }
-    session.carry_out(Call::new(Method::POST, path).with_json(body), doing).await.map(|_| ())
+    let doing = format!("uploading release '{source}'");
+    session.carry_out(Call::new(Method::POST, path(arguments)).with_json(body), &doing).await.map(|_| ())
 }
 
-async fn is_there(session: &mut Session<'_>, name: &str, version: &str) -> Result<bool, Failure> {
+/// Whether the director has what is named; says so.
+async fn is_known(session: &mut Session<'_>, arguments: &UploadReleaseArgs) -> Result<bool, Failure> {
+    let named = arguments.name.as_deref().zip(arguments.release_version.as_deref());
+    let Some((name, version)) = named else { return Ok(false) };
     let releases: Vec<Release> = session.director.get("/releases").await.while_("listing releases")?;
     let mut versions = releases.iter().filter(|release| release.name == name).flat_map(|it| &it.release_versions);
-    Ok(versions.any(|found| found.version == version))
+    if !versions.any(|found| found.version == version) {
+        return Ok(false);
+    }
+    let compiled_for = match &arguments.stemcell {
+        None => String::new(),
+        Some(stemcell) => {
+            let path = format!("/releases/{}?version={}", escape(name), escape(version));
+            let release: Value = session.director.get(&path).await.while_("looking for compiled packages")?;
+            if !is_compiled(&release, stemcell) {
+                return Ok(false);
+            }
+            format!(" for stemcell '{stemcell}'")
+        }
+    };
+    session.screen.line(&format!("Release '{name}/{version}'{compiled_for} already exists."));
+    Ok(true)
+}
+
+/// Whether all packages of a release are there for a stemcell.
+fn is_compiled(release: &Value, stemcell: &str) -> bool {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let is_there = |package: &Value| list(package, "compiled_packages").iter().any(|it| it["stemcell"] == stemcell);
+    list(release, "packages").iter().all(is_there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_are_told_from_files() {
+        assert_eq!(git_repository("git+https://x/y.git"), Some("https://x/y.git"));
+        assert_eq!(git_repository("git@x:y"), Some("git@x:y"));
+        assert_eq!(git_repository("git.tgz"), None);
+    }
+
+    #[test]
+    fn a_release_is_there_for_a_stemcell_if_all_packages_are() {
+        let release = json!({"packages": [{"compiled_packages": [{"stemcell": "os/1"}]}, {"compiled_packages": []}]});
+        assert!(!is_compiled(&release, "os/1"));
+        assert!(is_compiled(&json!({"packages": [release["packages"][0]]}), "os/1"));
+    }
 }
