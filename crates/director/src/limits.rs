@@ -62,15 +62,20 @@ impl Default for Limits {
     }
 }
 
+/// Works without holding up requests.
+pub(crate) fn beside_requests<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 impl Limits {
     /// Works on a document when it has its turn, without holding up requests.
     pub(crate) async fn heavily<T>(&self, work: impl FnOnce() -> T) -> T {
         // The semaphores are never closed, so there always is a permit.
         let _turn = self.documents.acquire().await;
-        match Handle::current().runtime_flavor() {
-            RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-            _ => work(),
-        }
+        beside_requests(work)
     }
 
     /// How the director is, as `look` finds, or as it was found less than a second ago.

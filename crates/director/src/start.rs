@@ -32,7 +32,7 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::{Director, RefreshError, api, certificates, schedules, standby};
+use crate::{Director, RefreshError, api, certificates, schedules, software, standby};
 
 /// How a director is started.
 #[derive(Debug, Clone)]
@@ -237,6 +237,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         driven: Default::default(),
     };
     let clouds = Clouds::with_default(drivers.default_cpi()?);
+    let renderer = software::renderer(settings.ruby).map_err(unusable)?;
     let director = Arc::new(Director {
         name: settings.name.clone(),
         uuid,
@@ -252,7 +253,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         health: HealthRecord::default(),
         metrics,
         limits: Limits::default(),
-        library: Arc::new(Library::new(store.clone(), folders.releases())),
+        library: Arc::new(Library::new(store.clone(), folders.releases(), renderer)),
         release_files: Default::default(),
     });
     director.refresh_clouds().await?;

@@ -41,7 +41,7 @@ impl TestDirector {
         let authority = Authority::open(&folders.pki()).unwrap();
         let client = authority.director_client(&folders.pki()).unwrap();
         let reader = Account { credentials: credentials("reader"), role: Role::ReadOnly };
-        let library = Arc::new(Library::new(store.clone(), folders.releases()));
+        let library = Arc::new(Library::new(store.clone(), folders.releases(), windlass_render::Backends::new(None)));
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),

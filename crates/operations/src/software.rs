@@ -1,9 +1,13 @@
 //! Jobs and packages on their way to a VM. Nothing in a VM dials out, so the files that a spec names are put into the agent before
 //! it hears of them.
 
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use rustix::fs::{MemfdFlags, memfd_create};
 use windlass_contract::Object;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::VmRecord;
@@ -26,7 +30,6 @@ pub struct Delivery {
     /// `job`, `packages`, `configuration_hash` and `rendered_templates_archive` of the spec that agents apply.
     pub spec: Object,
     pub packages: Vec<PackageFile>,
-    /// The files of the jobs, which may hold secrets: they are gone from here with the delivery.
     pub jobs: JobsFile,
 }
 
@@ -40,9 +43,35 @@ pub struct PackageFile {
     pub path: PathBuf,
 }
 
-/// The archive of the rendered jobs.
+/// The archive of the rendered jobs. It may hold secrets, so it is in memory alone, and goes with the delivery.
 #[derive(Debug)]
 pub struct JobsFile {
     pub blob: String,
-    pub file: tempfile::TempPath,
+    memory: File,
+}
+
+impl JobsFile {
+    pub fn new(blob: String, archive: &[u8]) -> io::Result<Self> {
+        let mut memory = File::from(memfd_create("jobs", MemfdFlags::CLOEXEC)?);
+        memory.write_all(archive)?;
+        Ok(Self { blob, memory })
+    }
+
+    /// Where this process finds it.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.memory.as_raw_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rendered_jobs_are_in_no_folder() {
+        let jobs = JobsFile::new("blob".to_owned(), b"secret").unwrap();
+        assert_eq!(std::fs::read(jobs.path()).unwrap(), b"secret");
+        let target = std::fs::read_link(jobs.path()).unwrap();
+        assert!(target.to_string_lossy().starts_with("/memfd:"), "{target:?}");
+    }
 }

@@ -144,7 +144,7 @@ pub(crate) fn check(program: &Parsed) -> Result<Uses, Refusal> {
         links: calls.iter().any(|call| links.contains(&&*call.name)),
     };
     let has_structs = calls.iter().any(|call| call.receiver == Root::Struct);
-    let refuse = |line: usize, construct: String| Err(Refusal { line, construct });
+    let refuse = |line: usize, construct: String| Err(Refusal::new(line, construct));
     for (name, line) in &defined {
         if BOUND.contains(&&**name) || NOT_DEFINED.contains(&&**name) || kernel::NAMES.contains(&&**name) {
             return refuse(*line, format!("a method named '{name}'"));

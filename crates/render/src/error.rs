@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::RubyError;
+
 /// What needs Ruby, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
@@ -9,11 +11,20 @@ pub struct Unsupported {
     pub template: String,
     pub line: usize,
     pub construct: String,
+    /// Whether the construct is a mistake, as Ruby 3.1 reads it.
+    pub is_syntax: bool,
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "template '{}' (line {}) needs Ruby for {}", self.template, self.line, self.construct)
+        let Self { template, line, construct, is_syntax } = self;
+        match is_syntax {
+            true => write!(
+                formatter,
+                "template '{template}' has a syntax error at line {line}, as Ruby 3.1 reads it: {construct}"
+            ),
+            false => write!(formatter, "template '{template}' (line {line}) needs Ruby for {construct}"),
+        }
     }
 }
 
@@ -26,6 +37,15 @@ pub enum RenderError {
     /// templates say so themselves, or ask for what there is not
     #[error("{0}")]
     Failed(JobErrors),
+    /// Ruby cannot be asked
+    #[error(transparent)]
+    Ruby(#[from] RubyError),
+    /// Ruby is needed, and cannot be asked
+    #[error("job '{job}' cannot be rendered: {why}, and {ruby}")]
+    NoRuby { job: String, why: Unsupported, ruby: RubyError },
+    /// a mistake, which Ruby would tell better if it could be asked
+    #[error("job '{job}' cannot be rendered: {why}\n{excerpt}")]
+    Syntax { job: String, why: Unsupported, excerpt: String },
 }
 
 /// All errors of one job.
@@ -39,13 +59,15 @@ pub struct JobErrors {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
     pub template: String,
-    pub line: usize,
+    /// Ruby does not always tell.
+    pub line: Option<usize>,
     pub message: String,
 }
 
 impl fmt::Display for TemplateError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Error filling in template '{}' (line {}: {})", self.template, self.line, self.message)
+        let line = self.line.map_or_else(|| "unknown".to_owned(), |line| line.to_string());
+        write!(formatter, "Error filling in template '{}' (line {line}: {})", self.template, self.message)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Templates of jobs become files, without Ruby.
+//! Templates of jobs become files: without Ruby where they can, by a caged Ruby where they must.
 //!
 //! A release's templates are ERB: text with Ruby code in it. BOSH runs that code beside all secrets; here, a subset of Ruby is
-//! evaluated that has no way to the machine. What is not in the subset is refused with template, line and construct, and is
-//! never approximated.
+//! evaluated that has no way to the machine. What is not in the subset is never approximated: it is named with template, line and
+//! construct, and left to Ruby.
 //!
 //! ```text
 //! template ── erb ──▶ Ruby program ── parse ──▶ tree ── check ──▶ evaluate ──▶ text
@@ -11,7 +11,8 @@
 //! ```
 //!
 //! - [`Renderer`]: what a director asks: [`check`](Renderer::check) at upload, [`render`](Renderer::render) at deploy.
-//! - [`Native`]: the backend of this crate.
+//! - [`Native`]: without Ruby. [`Ruby`]: with the Ruby of this machine, in a cage. [`Backends`]: natively where it can be, by Ruby
+//!   where it must.
 //! - [`hashes`], [`archive()`]: what becomes of rendered jobs.
 //!
 //! | question | file |
@@ -20,42 +21,44 @@
 //! | Which syntax is native? | `parse/lower.rs`, `calls.rs`, `literals.rs` |
 //! | Which methods are native? | `NAMES` in each file of `methods/` |
 //! | What does `p` do? | `evaluate/binding.rs`, `links.rs` |
-//! | What may a template take? | `evaluate/mod.rs` |
+//! | What may a template take? | `evaluate/mod.rs`; with Ruby: `ruby/cage.rs` |
+//! | What can a template do to this machine? | nothing; with Ruby: `ruby/cage.rs`, `ruby/syscalls.rs` |
 
 mod archive;
+mod backends;
 mod check;
 mod erb;
 mod error;
 mod evaluate;
+mod excerpt;
 mod hashes;
 mod methods;
 mod native;
 mod parse;
 mod pattern;
+mod ruby;
+mod templates;
 mod tree;
 mod value;
 
 pub use archive::archive;
+pub use backends::Backends;
 pub use error::{JobErrors, RenderError, TemplateError, Unsupported};
+pub use excerpt::excerpt;
 pub use hashes::configuration_hash;
 pub use native::Native;
+pub use ruby::{Cage, Ruby, RubyError, RubySetup, render_cage};
 use serde_json::Value;
+pub use templates::ProvidedLink;
 use windlass_release::Job;
 
 /// The name of the template that says which processes a job has.
 pub(crate) const MONIT: &str = "monit";
 
-/// What can render a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Support {
-    Native,
-    NeedsRuby(Unsupported),
-}
-
 /// Something that renders jobs.
 pub trait Renderer: Send + Sync {
-    /// Whether a job can be rendered, as far as its templates tell.
-    fn check(&self, job: &Job) -> Support;
+    /// The first thing in a job that this cannot render, as far as templates tell without values.
+    fn check(&self, job: &Job) -> Result<(), Unsupported>;
 
     /// Renders a job with the template spec of an instance, narrowed to the job: `properties` and `links` are the job's own.
     fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError>;

@@ -11,22 +11,17 @@ use crate::erb::{self, Program};
 use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
 use crate::evaluate::{self, Flow};
 use crate::parse::{self, Parsed, Refusal};
-use crate::{MONIT, RenderedFile, RenderedJob, Renderer, Support, check};
-
-/// Where links say what a job provides.
-const LINKS: &str = ".bosh/links.json";
+use crate::templates::{self, Template};
+use crate::{MONIT, RenderedJob, Renderer, check};
 
 /// Renders templates without Ruby.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Native;
 
 impl Renderer for Native {
-    fn check(&self, job: &Job) -> Support {
-        let refused = on_large_stack(|| templates(job).into_iter().find_map(|template| template.check().err()));
-        match refused.unwrap_or_else(|| Some(gave_up(job))) {
-            None => Support::Native,
-            Some(unsupported) => Support::NeedsRuby(unsupported),
-        }
+    fn check(&self, job: &Job) -> Result<(), Unsupported> {
+        let checked = on_large_stack(|| templates::of(job).iter().try_for_each(Template::check));
+        checked.unwrap_or_else(|| Err(gave_up(job)))
     }
 
     fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
@@ -44,44 +39,17 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
 }
 
 fn gave_up(job: &Job) -> Unsupported {
-    let template = job.spec.name.clone();
-    Unsupported { template, line: 1, construct: "a template that the parser gives up on".to_owned() }
-}
-
-/// One template of a job.
-struct Template<'a> {
-    source: &'a str,
-    destination: &'a str,
-    content: &'a str,
-}
-
-/// `monit`, then the others in the order of `job.MF`.
-fn templates(job: &Job) -> Vec<Template<'_>> {
-    let monit = job.monit.get(MONIT).map_or("", String::as_str);
-    let mut templates = vec![Template { source: MONIT, destination: MONIT, content: monit }];
-    let listed = job.spec.raw.get("templates").and_then(Value::as_object);
-    let mut sources: Vec<&str> = listed.into_iter().flat_map(|listed| listed.keys()).map(String::as_str).collect();
-    sources.extend(job.templates.keys().map(String::as_str).filter(|_| listed.is_none()));
-    for source in sources {
-        if let (Some(content), Some(destination)) = (job.templates.get(source), job.spec.templates.get(source)) {
-            templates.push(Template { source, destination, content });
-        }
-    }
-    templates
+    let (template, construct) = (job.spec.name.clone(), "a template that the parser gives up on".to_owned());
+    Unsupported { template, line: 1, construct, is_syntax: false }
 }
 
 fn render(job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
+    let templates = templates::of(job);
     let mut errors = Vec::new();
-    let mut monit = String::new();
-    let mut files = Vec::new();
-    for template in templates(job) {
+    let mut texts = Vec::new();
+    for template in &templates {
         match template.render(spec) {
-            Ok(content) if template.source == MONIT => monit = content,
-            Ok(content) => files.push(RenderedFile {
-                source: template.source.to_owned(),
-                destination: template.destination.to_owned(),
-                content,
-            }),
+            Ok(text) => texts.push(text),
             Err(Failed::NeedsRuby(unsupported)) => return Err(RenderError::NeedsRuby(unsupported)),
             Err(Failed::Template(error)) => {
                 errors.push(error);
@@ -94,8 +62,7 @@ fn render(job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
     if !errors.is_empty() {
         return Err(RenderError::Failed(JobErrors { job: job.spec.name.clone(), errors }));
     }
-    files.push(RenderedFile { source: LINKS.to_owned(), destination: LINKS.to_owned(), content: "[]\n".to_owned() });
-    Ok(RenderedJob { monit, files })
+    Ok(templates::rendered(&templates, texts))
 }
 
 enum Failed {
@@ -140,8 +107,8 @@ impl Compiled {
 
 impl Template<'_> {
     fn unsupported(&self, refusal: Refusal) -> Unsupported {
-        let Refusal { line, construct } = refusal;
-        Unsupported { template: self.source.to_owned(), line, construct }
+        let Refusal { line, construct, is_syntax } = refusal;
+        Unsupported { template: self.source.to_owned(), line, construct, is_syntax }
     }
 
     fn check(&self) -> Result<(), Unsupported> {
@@ -165,14 +132,16 @@ impl Template<'_> {
             return Ok(program.texts.concat());
         }
         let (parsed, uses) = parsed.as_ref().map_err(|refusal| Failed::NeedsRuby(self.unsupported(refusal.clone())))?;
-        let error = |line, message| Failed::Template(TemplateError { template: self.source.to_owned(), line, message });
+        let error = |line, message| {
+            Failed::Template(TemplateError { template: self.source.to_owned(), line: Some(line), message })
+        };
         evaluate::run(parsed, *uses, &program.texts, spec).map_err(|flow| match *flow {
             Flow::NeedsRuby(refusal) => Failed::NeedsRuby(self.unsupported(refusal)),
             Flow::Raise(failure) => error(failure.line, failure.message),
             Flow::Stopped(refusal) => error(refusal.line, refusal.construct),
             Flow::Next(_) | Flow::Break { .. } | Flow::LeaveLoop | Flow::Return { .. } => {
                 let construct = "a jump out of the template".to_owned();
-                Failed::NeedsRuby(self.unsupported(Refusal { line: 1, construct }))
+                Failed::NeedsRuby(self.unsupported(Refusal::new(1, construct)))
             }
         })
     }

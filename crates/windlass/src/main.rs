@@ -1,7 +1,7 @@
 //! The one binary.
 //!
-//! It is five programs: the agent inside a VM, the CPI of a built-in cloud, the supervisor of a VM of the embedded one, the host
-//! of the agents of the simulated one, and the command line. The others are told apart here, before the command line's parser
+//! It is six programs: the agent inside a VM, the CPI of a built-in cloud, the supervisor of a VM of the embedded one, the host
+//! of the agents of the simulated one, what cages a Ruby that renders, and the command line. The others are told apart here, before the command line's parser
 //! and the async runtime start, so that a CPI call costs little more than a process.
 //!
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         [_, "cpi", "sim", "--config", _] => windlass_cloud_sim::serve(Some(Path::new(&arguments[4]))),
         [_, "vm-run", _] => windlass_cloud_local::vm_run(Path::new(&arguments[2])),
         [_, "vm-root", ..] => windlass_cloud_local::vm_root(&arguments[2..]),
+        [_, "render-cage", ..] => windlass_render::render_cage(&arguments[2..]),
         [_, "sim-host", _] => verbs::sim_host(Path::new(&arguments[2])),
         _ => match cli::Cli::try_parse_from(&arguments) {
             Ok(cli) => verbs::run(cli.complete()),

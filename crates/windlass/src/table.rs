@@ -25,7 +25,7 @@ pub(crate) struct Table {
 }
 
 /// The columns whose cells may have several lines. A line break in another is somebody's attempt to make up a row.
-const SEVERAL_LINES: [&str; 28] = [
+const SEVERAL_LINES: [&str; 29] = [
     "Cloud Properties",
     "Config(s)",
     "Content",
@@ -48,6 +48,7 @@ const SEVERAL_LINES: [&str; 28] = [
     "Reason",
     "Release(s)",
     "Remedy",
+    "Rendered by Ruby",
     "Result",
     "Stderr",
     "Stdout",

@@ -18,7 +18,7 @@ use super::input::{Parameters, TextBody, Words};
 use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
 use crate::store::BriefInstance;
-use crate::tasks::{DeployOptions, Job, prepare};
+use crate::tasks::{DeployOptions, Job, Prepared, prepare};
 
 fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
@@ -200,8 +200,10 @@ pub(super) async fn plan(
     let deployment = name_in(&director, &manifest).await?;
     let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
     let prepared = prepare(&director, &deployment, &manifest, &options).await;
-    let plan = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?.plan;
-    let written = || serde_json::to_vec(&PlanShown { text: plan.describe(), plan: &plan });
+    let Prepared { plan, needs_ruby, .. } = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    let mut text = plan.describe();
+    needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
+    let written = || serde_json::to_vec(&PlanShown { text, plan: &plan });
     written_json(director.limits.heavily(written).await)
 }
 

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_operations::agents::addresses;
 use windlass_planning::plan::{InstancePlan, Selection};
+use windlass_planning::records::InstanceRecord;
 
 use super::deployments::must_include;
 use super::{ApiError, Shared};
@@ -57,7 +58,17 @@ pub(super) async fn show(
         "instance": record.name(), "index": record.index, "az": record.az, "state": record.state,
         "converged": record.converged, "ignored": record.ignored, "vm": vm,
         "disks": current.disks.iter().map(disk).collect::<Vec<_>>(), "plans": plans,
+        "needs_ruby": needs_ruby(&director, record).await,
     })))
+}
+
+/// Which of its jobs need Ruby, and for what. A release that is gone tells nothing of it.
+async fn needs_ruby(director: &Director, record: &InstanceRecord) -> Vec<String> {
+    let digest = record.spec.as_ref().and_then(|spec| spec.software.as_ref()).map(|software| &software.digest);
+    let Some(digest) = digest else { return Vec::new() };
+    let Ok(Some(software)) = director.store.software(digest).await else { return Vec::new() };
+    let rendering = director.library.rendering(&software.jobs).await;
+    rendering.map(|rendering| rendering.needs_ruby()).unwrap_or_default()
 }
 
 /// What a task was to do to an instance, and what it wrote about that.

@@ -22,6 +22,7 @@
 //!               meltdown: {instances: 5, percent: 20, within: 10m}}
 //! schedules: {delete_orphan_disks_after: 5d, delete_orphaned_vms_every: 5m, snapshot_every: 24h, keep_tasks: 2000}
 //! certificates: {lifetime: 730d, ca_lifetime: 3650d}
+//! ruby: caged                   # or uncaged, none; for templates that are not native
 //! ```
 
 mod read;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub schedules: Schedules,
     /// How long certificates live; they are made anew when a third of it is left.
     pub certificates: Lifetimes,
+    /// Who renders templates that are not native.
+    pub ruby: RubyUse,
 }
 
 /// A cloud that is built in, or a CPI of somebody else.
@@ -157,6 +160,24 @@ impl Isolation {
             Self::Process => "process",
         }
     }
+}
+
+/// Who renders templates that are not native.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RubyUse {
+    /// The Ruby of this machine, which sees nothing but itself; refused where that cannot be.
+    #[default]
+    Caged,
+    /// The Ruby of this machine, which can read what the director can read.
+    Uncaged,
+    /// Nobody: such jobs are refused.
+    None,
+}
+
+impl RubyUse {
+    /// Every word and what it means.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("caged", Self::Caged), ("uncaged", Self::Uncaged), ("none", Self::None)];
 }
 
 /// The resurrector: when an agent counts as lost, and when so many are that it is better to do nothing.
@@ -252,6 +273,7 @@ impl Default for Settings {
             resurrector: ResurrectorSettings::default(),
             schedules: Schedules::default(),
             certificates: Lifetimes::default(),
+            ruby: RubyUse::default(),
         }
     }
 }

@@ -9,10 +9,10 @@ use windlass_manifest::fields::{Fields, number};
 use windlass_manifest::{At, Content, Document, Problem};
 use windlass_planning::desired::Findings;
 
-use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, Schedules, Settings};
+use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, RubyUse, Schedules, Settings};
 use crate::users::{Account, Credentials, Role};
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "name",
     "listen",
     "advertise",
@@ -33,6 +33,7 @@ const KEYS: [&str; 20] = [
     "resurrector",
     "schedules",
     "certificates",
+    "ruby",
 ];
 
 /// The settings, or all problems, one per line.
@@ -72,6 +73,9 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     }
     if let Some(isolation) = fields.word("isolation", &Isolation::WORDS) {
         settings.isolation = isolation;
+    }
+    if let Some(ruby) = fields.word("ruby", &RubyUse::WORDS) {
+        settings.ruby = ruby;
     }
     for key in ["cpi_preferred_api_version", "cpi_api_test_max_version"] {
         let highest = u64::from(ApiVersion::HIGHEST.0);

@@ -1,7 +1,6 @@
 //! Jobs and compiled packages, made ready for the VM of an instance.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -13,10 +12,10 @@ use windlass_planning::plan::{InstancePlan, InstanceSpec};
 use windlass_planning::records::{CompiledPackage, VmRecord};
 use windlass_planning::software::{Software, TemplateInstance};
 
-use super::{RenderedInstance, SoftwareError, template_spec};
-use crate::Director;
+use super::{NotRendered, RenderedInstance, SoftwareError, template_spec};
 use crate::software::Library;
 use crate::store::Store;
+use crate::{Director, limits};
 
 /// The jobs of one instance.
 #[derive(Debug)]
@@ -25,8 +24,6 @@ pub(crate) struct JobsOfInstance {
     library: Arc<Library>,
     /// Where compiled packages are.
     packages: PathBuf,
-    /// Where the files of jobs are until the VM has them.
-    temporary: PathBuf,
     deployment: String,
     plan: InstancePlan,
     /// What the templates gave last.
@@ -39,7 +36,6 @@ impl JobsOfInstance {
             store: director.store.clone(),
             library: director.library.clone(),
             packages: director.folders.releases(),
-            temporary: director.folders.temporary(),
             deployment: deployment.to_owned(),
             plan: plan.clone(),
             applied: Mutex::default(),
@@ -66,8 +62,10 @@ impl JobsOfInstance {
             networks: &vm.networks,
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
         };
-        let rendered = rendering.render(&software, &instance).map_err(SoftwareError::Render)?;
-        let (jobs, digest) = write_jobs(&self.temporary, &rendered)?;
+        // Ruby takes its time.
+        let rendered = limits::beside_requests(|| rendering.render(&software, &instance));
+        let rendered = rendered.map_err(NotRendered::of_vm)?;
+        let (jobs, digest) = pack(&rendered)?;
         let packages = self.packages(&software, vm).await?;
         let spec = self.spec(&software, &rendered, &packages, (&jobs.blob, &digest)).await?;
         *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(rendered.configuration_hash());
@@ -135,6 +133,16 @@ impl JobsOfInstance {
     }
 }
 
+impl NotRendered {
+    /// Only the addresses of its VM showed that Ruby is needed.
+    fn of_vm(mut self) -> Self {
+        if self.lacks_ruby {
+            self.text.push_str("\nThe VM is kept. Once Ruby can be asked, deploy again.");
+        }
+        self
+    }
+}
+
 #[async_trait]
 impl SoftwareSource for JobsOfInstance {
     async fn for_vm(
@@ -147,13 +155,10 @@ impl SoftwareSource for JobsOfInstance {
     }
 }
 
-/// Writes the archive of the jobs to a private file that goes away by itself; returns its digest as well.
-fn write_jobs(folder: &Path, rendered: &RenderedInstance) -> Result<(JobsFile, String), SoftwareError> {
-    let failed = |source| SoftwareError::Write { path: folder.to_owned(), source };
-    let archive = windlass_render::archive(&rendered.jobs()).map_err(failed)?;
+/// Packs the jobs; returns the archive's digest as well.
+fn pack(rendered: &RenderedInstance) -> Result<(JobsFile, String), SoftwareError> {
+    let archive = windlass_render::archive(&rendered.jobs()).map_err(SoftwareError::Pack)?;
     let digest = Sha1::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(&archive).map_err(failed)?;
     let blob = uuid::Uuid::new_v4().to_string();
-    Ok((JobsFile { blob, file: file.into_temp_path() }, digest))
+    Ok((JobsFile::new(blob, &archive).map_err(SoftwareError::Pack)?, digest))
 }

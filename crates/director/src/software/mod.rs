@@ -4,18 +4,23 @@
 //! - [`Rendering`]: templates become files; a plan compares their hash with what an instance has.
 //! - [`template_spec`]: what templates see of an instance.
 //! - [`delivery`]: the files on their way to a VM.
+//! - [`known_hashes`]: what templates gave before.
 
 pub(crate) mod delivery;
+mod known_hashes;
 mod template_spec;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_planning::software::{JobOfGroup, Software, TemplateInstance, Templates};
 use windlass_release::Job;
-use windlass_render::{Native, RenderError, RenderedJob, Renderer, configuration_hash};
+use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
 
+use self::known_hashes::KnownHashes;
+use crate::settings::RubyUse;
 use crate::store::{Store, StoreError};
 
 /// More jobs than this are not kept in memory.
@@ -49,18 +54,33 @@ pub(crate) enum SoftwareError {
     #[error("the package '{package}' is not compiled for {stemcell}; deploy again")]
     NotCompiled { package: String, stemcell: String },
     /// templates cannot be rendered
-    #[error("{0}")]
-    Render(String),
-    /// the archive cannot be written
-    #[error("cannot write the files of the jobs to {}", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Render(#[from] NotRendered),
+    /// there is no room in memory
+    #[error("cannot pack the files of the jobs")]
+    Pack(#[source] io::Error),
     /// a mistake of ours
     #[error("rendering ended early; this is a defect of Windlass, please report it")]
     Panicked,
+}
+
+/// everything that is wrong with the templates of an instance
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct NotRendered {
+    text: String,
+    /// Whether Ruby would have been needed, and cannot be asked.
+    lacks_ruby: bool,
+}
+
+/// What renders templates: natively, and with this program around the Ruby of this machine.
+pub(crate) fn renderer(ruby: RubyUse) -> io::Result<Backends> {
+    let setup = RubySetup::caged(std::env::current_exe()?);
+    Ok(Backends::new(match ruby {
+        RubyUse::Caged => Some(Ruby::new(setup)),
+        RubyUse::Uncaged => Some(Ruby::new(RubySetup { cage: Cage::Open, ..setup })),
+        RubyUse::None => None,
+    }))
 }
 
 /// A job of a release; versions are fingerprints, so what is read once stays true.
@@ -76,12 +96,14 @@ pub(crate) struct Library {
     store: Store,
     folder: PathBuf,
     read: Mutex<HashMap<JobKey, Arc<Job>>>,
+    renderer: Arc<Backends>,
+    hashes: Arc<KnownHashes>,
 }
 
 impl Library {
     /// The library of the releases whose archives are in `folder`.
-    pub(crate) fn new(store: Store, folder: PathBuf) -> Self {
-        Self { store, folder, read: Mutex::default() }
+    pub(crate) fn new(store: Store, folder: PathBuf, renderer: Backends) -> Self {
+        Self { store, folder, read: Mutex::default(), renderer: Arc::new(renderer), hashes: Arc::default() }
     }
 
     /// What renders these jobs.
@@ -90,7 +112,7 @@ impl Library {
         for job in jobs {
             read.insert(key(job), self.job(job).await?);
         }
-        Ok(Rendering { jobs: read })
+        Ok(Rendering { jobs: read, renderer: self.renderer.clone(), hashes: self.hashes.clone() })
     }
 
     async fn job(&self, job: &JobOfGroup) -> Result<Arc<Job>, SoftwareError> {
@@ -120,6 +142,8 @@ impl Library {
 #[derive(Debug)]
 pub(crate) struct Rendering {
     jobs: HashMap<JobKey, Arc<Job>>,
+    renderer: Arc<Backends>,
+    hashes: Arc<KnownHashes>,
 }
 
 /// The files of an instance, by job in the manifest's order.
@@ -137,22 +161,45 @@ impl RenderedInstance {
 }
 
 impl Rendering {
+    /// Each job that needs Ruby, and for what; sorted.
+    pub(crate) fn needs_ruby(&self) -> Vec<String> {
+        let told = |((release, name, _), job): (&JobKey, &Arc<Job>)| {
+            let why = self.renderer.check(job).err()?;
+            Some(format!("job '{name}' of release '{release}': {why}"))
+        };
+        let mut needs: Vec<_> = self.jobs.iter().filter_map(told).collect();
+        needs.sort();
+        needs
+    }
+
+    /// The jobs that were read, each with what its templates see.
+    fn seen<'a>(
+        &'a self,
+        software: &'a Software,
+        instance: &'a TemplateInstance<'_>,
+    ) -> impl Iterator<Item = (&'a JobOfGroup, &'a Job, serde_json::Value)> {
+        software.jobs.iter().filter_map(|job| {
+            let read = self.jobs.get(&key(job))?;
+            Some((job, &**read, template_spec::of(software, job, instance)))
+        })
+    }
+
     /// The files of an instance, or everything that is wrong with its templates.
     pub(crate) fn render(
         &self,
         software: &Software,
         instance: &TemplateInstance<'_>,
-    ) -> Result<RenderedInstance, String> {
+    ) -> Result<RenderedInstance, NotRendered> {
         let mut rendered = Vec::new();
         let mut errors = Vec::new();
-        for job in &software.jobs {
-            let Some(read) = self.jobs.get(&key(job)) else { continue };
-            match Native.render(read, &template_spec::of(software, job, instance)) {
+        let mut lacks_ruby = false;
+        for (job, read, spec) in self.seen(software, instance) {
+            match self.renderer.render(read, &spec) {
                 Ok(files) => rendered.push((job.name.clone(), files)),
-                Err(RenderError::NeedsRuby(why)) => {
-                    errors.push(format!("The job '{}' needs Ruby, which is not there to render it: {why}", job.name));
+                Err(error) => {
+                    lacks_ruby |= matches!(error, RenderError::NoRuby { .. });
+                    errors.push(error.to_string());
                 }
-                Err(RenderError::Failed(failed)) => errors.push(failed.to_string()),
             }
         }
         if errors.is_empty() {
@@ -160,12 +207,20 @@ impl Rendering {
         }
         let indented: Vec<_> = errors.iter().map(|error| format!("  - {}", error.replace('\n', "\n    "))).collect();
         let group = instance.group;
-        Err(format!("Unable to render jobs for instance group '{group}'. Errors are:\n{}", indented.join("\n")))
+        let text = format!("Unable to render jobs for instance group '{group}'. Errors are:\n{}", indented.join("\n"));
+        Err(NotRendered { text, lacks_ruby })
     }
 }
 
 impl Templates for Rendering {
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {
-        Ok(self.render(software, instance)?.configuration_hash())
+        let seen = self.seen(software, instance).map(|(job, _, spec)| (job, spec));
+        let key = self.hashes.key(seen);
+        if let Some(known) = self.hashes.get(&key) {
+            return Ok(known);
+        }
+        let hash = self.render(software, instance).map_err(|error| error.text)?.configuration_hash();
+        self.hashes.insert(key, hash.clone());
+        Ok(hash)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) use clean_up::{Rubbish, find as find_rubbish};
 pub(crate) use error::TaskError;
 pub(crate) use job::{DeployOptions, InstanceChange, Job};
 pub(crate) use log::{EventStage, OutputKind, TaskLog};
-pub(crate) use prepare::{prepare, reload, reload_one};
+pub(crate) use prepare::{Prepared, prepare, reload, reload_one};
 pub(crate) use scan::errands_of;
 pub(crate) use scan_and_fix::Suspects;
 pub(crate) use ssh::SshRequest;

@@ -26,6 +26,8 @@ pub(crate) struct Prepared {
     pub(super) releases: Vec<i64>,
     /// What will run on the groups.
     pub(super) software: Vec<Software>,
+    /// Which jobs need Ruby, and for what.
+    pub(crate) needs_ruby: Vec<String>,
 }
 
 /// Reads and plans. All that is wrong with any document is told at once.
@@ -103,6 +105,7 @@ pub(crate) async fn prepare(
         let limits = cloud_limits::of_plan(director, &plan, &current).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
+    let needs_ruby = templates.needs_ruby();
     if !findings.is_clean() {
         return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
     }
@@ -118,6 +121,7 @@ pub(crate) async fn prepare(
         configs: used.iter().map(|config| config.id).collect(),
         releases: desired.releases,
         software,
+        needs_ruby,
     })
 }
 

@@ -442,7 +442,7 @@ impl Context {
                 agent.put_blob(&package.blob, &package.path).await?;
             }
         }
-        agent.put_blob(&delivery.jobs.blob, &delivery.jobs.file).await?;
+        agent.put_blob(&delivery.jobs.blob, &delivery.jobs.path()).await?;
         applied.extend(delivery.spec);
         Ok(applied)
     }

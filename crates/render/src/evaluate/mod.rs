@@ -104,7 +104,7 @@ pub(crate) fn run(program: &Parsed, uses: Uses, texts: &[String], spec: &serde_j
 impl Evaluator<'_> {
     /// Says that this needs Ruby.
     pub(crate) fn refuse<T>(&self, construct: impl Into<String>) -> Answer<T> {
-        Err(Box::new(Flow::NeedsRuby(Refusal { line: self.line, construct: construct.into() })))
+        Err(Box::new(Flow::NeedsRuby(Refusal::new(self.line, construct))))
     }
 
     /// Counts work.
@@ -123,7 +123,7 @@ impl Evaluator<'_> {
     }
 
     fn stop<T>(&self, construct: String) -> Answer<T> {
-        Err(Box::new(Flow::Stopped(Refusal { line: self.line, construct })))
+        Err(Box::new(Flow::Stopped(Refusal::new(self.line, construct))))
     }
 
     pub(crate) fn raise<T>(&self, class: &'static str, message: impl Into<String>) -> Answer<T> {

@@ -43,10 +43,7 @@ pub(super) fn program(statements: &[Node], lines: &Lines) -> Result<Parsed, Refu
 
 impl Lower<'_> {
     fn hidden_end(&self) -> Refusal {
-        Refusal {
-            line: self.lines.0.len().max(1),
-            construct: "a comment that hides the end of the template".to_owned(),
-        }
+        Refusal::new(self.lines.0.len().max(1), "a comment that hides the end of the template")
     }
 
     pub(super) fn line(&self, node: &Node) -> usize {
@@ -54,7 +51,7 @@ impl Lower<'_> {
     }
 
     pub(super) fn refuse<T>(&self, node: &Node, construct: impl Into<String>) -> Result<T, Refusal> {
-        Err(Refusal { line: self.line(node), construct: construct.into() })
+        Err(Refusal::new(self.line(node), construct))
     }
 
     pub(super) fn all(&mut self, nodes: &[Node]) -> Result<Vec<Expression>, Refusal> {

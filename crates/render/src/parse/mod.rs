@@ -19,6 +19,14 @@ use crate::tree::Expression;
 pub(crate) struct Refusal {
     pub(crate) line: usize,
     pub(crate) construct: String,
+    /// Whether it is what the parser says of a mistake; newer Rubies may know better.
+    pub(crate) is_syntax: bool,
+}
+
+impl Refusal {
+    pub(crate) fn new(line: usize, construct: impl Into<String>) -> Self {
+        Self { line, construct: construct.into(), is_syntax: false }
+    }
 }
 
 /// A template that was read.
@@ -34,7 +42,7 @@ pub(crate) const LONGEST: usize = 128 << 10;
 
 /// Reads a program.
 pub(crate) fn parse(program: &Program) -> Result<Parsed, Refusal> {
-    let refuse = |construct: &str| Err(Refusal { line: 1, construct: construct.to_owned() });
+    let refuse = |construct: &str| Err(Refusal::new(1, construct));
     if program.magic_comment {
         return refuse("a comment that changes how Ruby reads the template");
     }
@@ -49,8 +57,8 @@ pub(crate) fn parse(program: &Program) -> Result<Parsed, Refusal> {
     let result = Parser::new(program.source.as_bytes().to_vec(), options).do_parse();
     let lines = Lines::of(&program.source);
     if let Some(error) = result.diagnostics.iter().find(|found| found.level == ErrorLevel::Error) {
-        let construct = format!("syntax that is not that of Ruby 3.1 ({})", error.render_message());
-        return Err(Refusal { line: lines.line(error.loc.begin), construct });
+        let (line, construct) = (lines.line(error.loc.begin), error.render_message());
+        return Err(Refusal { line, construct, is_syntax: true });
     }
     let Some(Node::Begin(begin)) = result.ast.as_deref() else { return refuse("an empty program") };
     lower::program(&begin.statements, &lines)

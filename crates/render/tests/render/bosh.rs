@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use serde_json::json;
 use sha1::{Digest as _, Sha1};
-use windlass_render::{Native, RenderedFile, RenderedJob, Renderer as _, archive, configuration_hash};
+use windlass_render::{Native, ProvidedLink, RenderedFile, RenderedJob, Renderer as _, archive, configuration_hash};
 
 /// The templates of a job that BOSH rendered and sent to an agent.
 const RECORDED: &[(&str, &str, &str)] = &[
@@ -44,10 +44,7 @@ fn a_recorded_job_has_the_files_hashes_and_archive_of_bosh() {
         job.spec.templates.insert((*source).to_owned(), (*destination).to_owned());
     }
     let mut rendered = Native.render(&job, &spec).unwrap();
-    // What the job provides is added by the director.
-    let links = rendered.files.last_mut().unwrap();
-    links.content =
-        "[\n  {\n    \"name\": \"dbweb\",\n    \"type\": \"http\",\n    \"group\": \"7\"\n  }\n]\n".to_owned();
+    rendered.provide(&[ProvidedLink { name: "dbweb".to_owned(), kind: "http".to_owned(), group: 7 }]);
     assert_eq!(rendered.template_hash(), "27f75d77db45742d5dfa49277dbf4706467b97a2");
     assert_eq!(configuration_hash(&[("web", &rendered)]), "add4f6df9ddfdedfa7a5ac64cff01a8e66593005");
     let packed = archive(&[("web", &rendered)]).unwrap();

@@ -1,6 +1,6 @@
 //! Templates as data: one expression per line, and whole templates.
 
-use windlass_render::{Native, RenderError, Renderer as _, Support};
+use windlass_render::{Native, RenderError, Renderer as _};
 
 /// Each line becomes `<%= line %>`. All of them must be native, and are compared with Ruby.
 const EXPRESSIONS: &str = include_str!("expressions.txt");
@@ -42,7 +42,7 @@ fn everything_that_is_called_native_is_rendered_without_ruby() {
 fn what_needs_ruby_is_known_when_a_release_is_uploaded() {
     let mut taken = Vec::new();
     for template in printed(REFUSED) {
-        if Native.check(&crate::job("app", "", &[("t.erb", &template)])) == Support::Native {
+        if Native.check(&crate::job("app", "", &[("t.erb", &template)])).is_ok() {
             taken.push(template);
         }
     }

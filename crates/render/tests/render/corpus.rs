@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use windlass_release::{Job, JobSpec};
-use windlass_render::{Native, RenderError, Renderer as _, Support};
+use windlass_render::{Native, RenderError, Renderer as _, Ruby};
 
-use crate::ruby::Ruby;
+use crate::ruby::told;
 
 fn folders(path: &Path) -> Vec<PathBuf> {
     let mut found: Vec<_> = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -78,9 +78,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, job: &Job, release: &str, ruby: Option<&mut Ruby>) {
+    fn add(&mut self, job: &Job, release: &str, ruby: Option<&Ruby>) {
         self.jobs += 1;
-        if let Support::NeedsRuby(why) = Native.check(job) {
+        if let Err(why) = Native.check(job) {
             *self.reasons.entry(why.construct.clone()).or_default() += 1;
             eprintln!("{release}/{}: {why}", job.spec.name);
             return;
@@ -91,26 +91,22 @@ impl Tally {
             let spec = spec(job, all);
             for (source, content) in &job.templates {
                 let single = crate::job(&job.spec.name, "", &[(source, content)]);
-                let theirs = ruby.render(content, &spec);
-                let same = match Native.render(&single, &spec) {
-                    Ok(rendered) => {
-                        self.rendered += 1;
-                        theirs["text"] == rendered.files[0].content
-                    }
+                let theirs = told(ruby.render(&single, &spec));
+                let ours = match Native.render(&single, &spec) {
                     Err(RenderError::NeedsRuby(why)) => {
-                        if theirs.get("text").is_some() {
+                        if theirs.is_ok() {
                             *self.at_run_time.entry(why.construct).or_default() += 1;
                         }
                         continue;
                     }
-                    Err(RenderError::Failed(errors)) => {
-                        self.failed += 1;
-                        theirs["error"] == errors.errors[0].message && theirs["line"] == errors.errors[0].line
-                    }
+                    ours => told(ours),
                 };
-                if !same {
-                    let ours = Native.render(&single, &spec);
-                    self.different.push(format!("{release}/{}/{source}\n{ours:?}\n{theirs}", job.spec.name));
+                match ours {
+                    Ok(_) => self.rendered += 1,
+                    Err(_) => self.failed += 1,
+                }
+                if ours != theirs {
+                    self.different.push(format!("{release}/{}/{source}\n{ours:?}\n{theirs:?}", job.spec.name));
                 }
             }
         }
@@ -123,12 +119,12 @@ fn jobs_of_public_releases_become_what_ruby_makes_of_them() {
         eprintln!("not run: WINDLASS_CORPUS does not name a folder of releases");
         return;
     };
-    let mut ruby = Ruby::start();
+    let ruby = crate::ruby::ruby();
     let mut tally = Tally::default();
     for release in folders(Path::new(&corpus)) {
         let name = release.file_name().unwrap().to_string_lossy().into_owned();
         for job in folders(&release.join("jobs")).iter().filter_map(|folder| read(folder)) {
-            tally.add(&job, &name, ruby.as_mut());
+            tally.add(&job, &name, ruby.as_ref());
         }
     }
     let Tally { jobs, native, rendered, failed, at_run_time, mut reasons, different } = tally;

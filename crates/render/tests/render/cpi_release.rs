@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use windlass_release::{Job, JobSpec};
-use windlass_render::{Native, Renderer as _, Support};
+use windlass_render::{Native, Renderer as _};
 
 const SPEC: &str = include_str!("../../../../releases/windlass-cpi/jobs/windlass_cpi/spec");
 const PROGRAM: &str = include_str!("../../../../releases/windlass-cpi/jobs/windlass_cpi/templates/cpi.erb");
@@ -17,7 +17,7 @@ fn rendered(properties: Value) -> (String, Value) {
         templates: templates.map(|(name, text)| (name.to_owned(), text.to_owned())).into(),
         monit: BTreeMap::from([("monit".to_owned(), String::new())]),
     };
-    assert!(matches!(Native.check(&job), Support::Native), "{:?}", Native.check(&job));
+    assert_eq!(Native.check(&job), Ok(()));
     let rendered = Native.render(&job, &json!({"properties": properties})).unwrap();
     let file = |destination: &str| {
         let found = rendered.files.iter().find(|file| file.destination == destination);

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backends;
 mod bosh;
+mod caged;
 mod cases;
 mod corpus;
 mod cpi_release;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::ruby::{Ruby, difference};
+use crate::ruby::{difference, ruby};
 
 fn choice(words: &'static [&'static str]) -> impl Strategy<Value = String> + Clone {
     prop::sample::select(words).prop_map(str::to_owned)
@@ -253,10 +253,7 @@ fn expression() -> impl Strategy<Value = String> {
 
 #[test]
 fn random_programs_have_the_result_that_ruby_gives() {
-    let Some(mut ruby) = Ruby::start() else {
-        eprintln!("not run: there is no 'ruby' on this machine");
-        return;
-    };
+    let Some(ruby) = ruby() else { return };
     // The same ones each time, unless others are asked for.
     let wanted: Option<usize> = std::env::var("WINDLASS_PROGRAMS").ok().and_then(|cases| cases.parse().ok());
     let mut runner = match wanted {
@@ -270,7 +267,7 @@ fn random_programs_have_the_result_that_ruby_gives() {
         let program = expression().new_tree(&mut runner).unwrap().current();
         let template = format!("<% x = 5 %>\n<%= {program} %>");
         native += usize::from(crate::render(&template).is_ok());
-        different.extend(difference(&mut ruby, &template));
+        different.extend(difference(&ruby, &template, &crate::spec()));
     }
     eprintln!("{native} of {cases} programs were rendered natively");
     different.sort_by_key(String::len);

@@ -1,65 +1,46 @@
 //! The same templates through Ruby, where it is at hand: what we claim must be what Ruby says.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use serde_json::Value;
+use windlass_render::{RenderError, RenderedJob, Renderer as _, Ruby, RubyError, RubySetup};
 
-use serde_json::{Value, json};
-use windlass_render::RenderError;
-
-/// A Ruby that renders what it is sent.
-pub(crate) struct Ruby {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
+/// The Ruby backend, if there is a Ruby.
+pub(crate) fn ruby() -> Option<Ruby> {
+    let ruby = Ruby::new(RubySetup::caged(env!("CARGO_BIN_EXE_render-cage").into()));
+    match ruby.version() {
+        Ok(version) => eprintln!("compared with Ruby {version}"),
+        Err(RubyError::NotFound) => {
+            eprintln!("not run: there is no 'ruby' on this machine");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    Some(ruby)
 }
 
-impl Ruby {
-    pub(crate) fn start() -> Option<Self> {
-        let mut command = Command::new("ruby");
-        command.args(["-W0", "-e", include_str!("context.rb")]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        let to = child.stdin.take()?;
-        let from = BufReader::new(child.stdout.take()?);
-        Some(Self { child, to, from })
-    }
-
-    pub(crate) fn render(&mut self, template: &str, spec: &Value) -> Value {
-        writeln!(self.to, "{}", json!({ "template": template, "spec": spec })).unwrap();
-        let mut line = String::new();
-        self.from.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("Ruby ended at: {template}"))
-    }
-}
-
-impl Drop for Ruby {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// The text of a job's only template, or line and message of its error.
+pub(crate) fn told(rendered: Result<RenderedJob, RenderError>) -> Result<String, (Option<usize>, String)> {
+    match rendered {
+        Ok(job) => Ok(job.files[0].content.clone()),
+        Err(RenderError::Failed(errors)) => Err((errors.errors[0].line, errors.errors[0].message.clone())),
+        Err(error) => panic!("{error}"),
     }
 }
 
 /// What differs between Ruby and us, if anything does. What we refuse does not.
-pub(crate) fn difference(ruby: &mut Ruby, template: &str) -> Option<String> {
-    let theirs = ruby.render(template, &crate::spec());
-    let (ours, same) = match crate::render(template) {
-        Ok(job) => (format!("{:?}", job.files[0].content), theirs["text"] == job.files[0].content),
-        Err(RenderError::NeedsRuby(_)) => return None,
-        Err(RenderError::Failed(errors)) => {
-            let error = &errors.errors[0];
-            let same = theirs["error"] == error.message && theirs["line"] == error.line;
-            (format!("{error}"), same)
-        }
-    };
-    (!same).then(|| format!("{template}\n  ours:   {ours}\n  theirs: {theirs}"))
+pub(crate) fn difference(ruby: &Ruby, template: &str, spec: &Value) -> Option<String> {
+    let job = crate::job("app", "", &[("t.erb", template)]);
+    let ours = windlass_render::Native.render(&job, spec);
+    if matches!(ours, Err(RenderError::NeedsRuby(_))) {
+        return None;
+    }
+    let (ours, theirs) = (told(ours), told(ruby.render(&job, spec)));
+    (ours != theirs).then(|| format!("{template}\n  ours:   {ours:?}\n  theirs: {theirs:?}"))
 }
 
 #[test]
 fn whatever_is_rendered_natively_is_what_ruby_renders() {
-    let Some(mut ruby) = Ruby::start() else {
-        eprintln!("not run: there is no 'ruby' on this machine");
-        return;
-    };
+    let Some(ruby) = ruby() else { return };
     let cases = crate::cases::native().into_iter().chain(crate::cases::native_or_not());
-    let different: Vec<_> = cases.filter_map(|case| difference(&mut ruby, &case)).collect();
+    let different: Vec<_> = cases.filter_map(|case| difference(&ruby, &case, &crate::spec())).collect();
     assert!(different.is_empty(), "{}", different.join("\n"));
 }

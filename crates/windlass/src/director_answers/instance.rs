@@ -147,6 +147,9 @@ pub(crate) struct Explained {
     /// The newest first.
     #[serde(default)]
     pub(crate) plans: Vec<ExplainedPlan>,
+    /// Which of its jobs need Ruby, and for what.
+    #[serde(default)]
+    pub(crate) needs_ruby: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

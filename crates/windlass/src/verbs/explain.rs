@@ -54,6 +54,9 @@ fn state(told: &Explained) -> Table {
             ("Cloud Properties", formats::yaml_cell(&vm.cloud_properties)),
         ]),
     }
+    if !told.needs_ruby.is_empty() {
+        columns.push(("Rendered by Ruby", told.needs_ruby.join("\n")));
+    }
     let (header, row) = columns.into_iter().unzip();
     Table { header, rows: vec![row], transpose: true, ..Table::default() }
 }
@@ -120,7 +123,10 @@ mod tests {
             "plans":[{"task":3,"description":"create deployment","state":"done","started_at":1794770131,
                 "actions":[{"action":"create VM","reason":"it has none"}],
                 "timeline":[{"time":1794770131,"stage":"Creating missing vms","what":"started"},{"time":1794770133,"stage":"Creating missing vms","what":"finished"}]}]}"#;
-        let told: Explained = serde_json::from_str(told).unwrap();
+        let mut told: Explained = serde_json::from_str(told).unwrap();
+        assert!(!state(&told).for_people(str::to_owned).contains("Ruby"));
+        told.needs_ruby = vec!["job 'app' needs it".to_owned()];
+        assert!(state(&told).for_people(str::to_owned).contains("Rendered by Ruby  job 'app' needs it"));
         assert!(state(&told).for_people(str::to_owned).contains("Agent answered    yes"));
         assert!(disks(&told).for_scripts().contains("{\"path\":\"/x\"}"));
         assert_eq!(actions(&told.plans[0]).for_scripts(), "create VM\tit has none\t\n");

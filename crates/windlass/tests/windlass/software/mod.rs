@@ -3,6 +3,7 @@
 
 mod kills;
 mod release;
+mod ruby;
 
 use std::fs;
 use std::path::PathBuf;

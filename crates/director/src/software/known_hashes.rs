@@ -1,0 +1,59 @@
+//! What templates gave before: hashes of it, never the contents. Plans of what was planned already cost little then.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use windlass_planning::software::JobOfGroup;
+
+/// So many are kept.
+const MOST: usize = 50_000;
+
+/// All that went into the files of an instance, hashed with a secret of this process, so that nobody can guess properties by it.
+pub(super) type Key = [u8; 32];
+
+/// Hashes of files, by what went into them.
+#[derive(Debug)]
+pub(super) struct KnownHashes {
+    secret: [uuid::Uuid; 2],
+    known: Mutex<HashMap<Key, String>>,
+}
+
+impl Default for KnownHashes {
+    fn default() -> Self {
+        Self { secret: [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()], known: Mutex::default() }
+    }
+}
+
+impl KnownHashes {
+    /// Stands for jobs and what their templates see.
+    pub(super) fn key<'a>(&self, seen: impl Iterator<Item = (&'a JobOfGroup, Value)>) -> Key {
+        let mut hasher = Sha256::new();
+        self.secret.iter().for_each(|part| hasher.update(part.as_bytes()));
+        for (job, spec) in seen {
+            for part in [&job.release, &job.name, &job.version, &spec.to_string()] {
+                hasher.update(part.len().to_be_bytes());
+                hasher.update(part);
+            }
+        }
+        // Once more with the secret, so that nobody can go on from one to another.
+        let inner = hasher.finalize();
+        let mut hasher = Sha256::new();
+        self.secret.iter().rev().for_each(|part| hasher.update(part.as_bytes()));
+        hasher.update(inner);
+        hasher.finalize().into()
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<String> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub(super) fn insert(&self, key: Key, hash: String) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(key, hash);
+    }
+}

@@ -1,0 +1,51 @@
+//! Natively where it can be, by Ruby where it must.
+
+use serde_json::Value;
+use windlass_release::Job;
+
+use crate::error::{RenderError, Unsupported};
+use crate::{Native, RenderedJob, Renderer, Ruby, RubyError, excerpt, templates};
+
+/// Both backends. A job is rendered by one of them as a whole.
+#[derive(Debug)]
+pub struct Backends {
+    /// None where the operator wants none.
+    ruby: Option<Ruby>,
+}
+
+impl Backends {
+    pub fn new(ruby: Option<Ruby>) -> Self {
+        Self { ruby }
+    }
+
+    /// By Ruby, for this reason.
+    fn by_ruby(&self, job: &Job, spec: &Value, why: Unsupported) -> Result<RenderedJob, RenderError> {
+        let rendered = match &self.ruby {
+            Some(ruby) => ruby.render_job(job, spec),
+            None => Err(RubyError::Forbidden),
+        };
+        let unavailable = |ruby| {
+            let job_name = job.spec.name.clone();
+            let template = templates::of(job).into_iter().find(|template| template.source == why.template);
+            match template.and_then(|template| excerpt(template.content, why.line)).filter(|_| why.is_syntax) {
+                Some(excerpt) => RenderError::Syntax { job: job_name, why, excerpt },
+                None => RenderError::NoRuby { job: job_name, why, ruby },
+            }
+        };
+        rendered.map_err(unavailable)?.map_err(RenderError::Failed)
+    }
+}
+
+impl Renderer for Backends {
+    /// What needs Ruby.
+    fn check(&self, job: &Job) -> Result<(), Unsupported> {
+        Native.check(job)
+    }
+
+    fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
+        match Native.render(job, spec) {
+            Err(RenderError::NeedsRuby(why)) => self.by_ruby(job, spec, why),
+            rendered => rendered,
+        }
+    }
+}

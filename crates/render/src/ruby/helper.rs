@@ -1,0 +1,240 @@
+//! One Ruby process, and the conversation with it: a line of JSON each way, by a deadline.
+
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::cage::{KEEP, OPEN, VERB};
+use super::installation::Installation;
+use super::{Cage, RubyError, RubySetup};
+use crate::templates::Template;
+
+/// How long a process may take until it can be asked.
+const START: Duration = Duration::from_secs(30);
+/// How long a line may be: what a job becomes, as JSON.
+const LONGEST_LINE: usize = 96 << 20;
+/// So often one process is asked: what templates leave behind in it is gone then.
+const MOST_RENDERED: u64 = 2000;
+
+/// What Ruby says.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Ready {
+        #[serde(rename = "ready")]
+        _version: String,
+    },
+    Failed {
+        failed: String,
+    },
+    Texts {
+        id: u64,
+        texts: Vec<String>,
+    },
+    Errors {
+        id: u64,
+        errors: Vec<TemplateFailure>,
+    },
+    At {
+        id: u64,
+        at: usize,
+    },
+}
+
+/// A template that failed.
+#[derive(Debug, Deserialize)]
+pub(super) struct TemplateFailure {
+    /// Its number.
+    pub(super) at: usize,
+    pub(super) line: Option<usize>,
+    pub(super) message: String,
+}
+
+/// What became of the templates.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Texts(Vec<String>),
+    Errors(Vec<TemplateFailure>),
+    /// The process had to be ended, or ended by itself, at this template.
+    Stopped {
+        at: Option<usize>,
+        why: Silence,
+    },
+}
+
+/// Why nothing more is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    TookTooLong,
+    WroteTooMuch,
+    Ended,
+}
+
+/// A Ruby process. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Helper {
+    /// Whose secrets it has seen.
+    pub(super) deployment: String,
+    child: Child,
+    to: ChildStdin,
+    from: ChildStdout,
+    heard: Vec<u8>,
+    asked: u64,
+    /// The jobs whose templates it has.
+    jobs: HashSet<String>,
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Helper {
+    pub(super) fn start(setup: &RubySetup, ruby: &Installation, deployment: &str) -> Result<Self, RubyError> {
+        let unusable = |why: String| RubyError::Unusable { program: ruby.program.clone(), why };
+        let failed = |error: io::Error| unusable(error.to_string());
+        let part = if setup.cage == Cage::Open { OPEN } else { KEEP };
+        let installation = serde_json::to_string(ruby).map_err(|error| failed(error.into()))?;
+        let mut child = Command::new(&setup.program)
+            .args([VERB, part, &installation])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(unusable("it has no pipes".to_owned()));
+        };
+        let (heard, deployment, jobs) = (Vec::new(), deployment.to_owned(), HashSet::new());
+        let mut helper = Self { deployment, child, to, from, heard, asked: 0, jobs };
+        rustix::io::ioctl_fionbio(&helper.to, true).map_err(|error| failed(error.into()))?;
+        rustix::io::ioctl_fionbio(&helper.from, true).map_err(|error| failed(error.into()))?;
+        match helper.hear(&mut &[][..], Instant::now() + START) {
+            Ok(Said::Ready { .. }) => Ok(helper),
+            Ok(Said::Failed { failed: why }) if setup.cage == Cage::Closed => Err(RubyError::NoCage { why }),
+            Ok(Said::Failed { failed: why }) => Err(unusable(why)),
+            Ok(_) => Err(unusable("it answered before it was asked".to_owned())),
+            Err(Silence::TookTooLong) => Err(unusable(format!("it did not start within {} s", START.as_secs()))),
+            Err(_) => Err(unusable("it ended as soon as it was started".to_owned())),
+        }
+    }
+
+    /// Whether it was asked before.
+    pub(super) fn is_used(&self) -> bool {
+        self.asked > 0
+    }
+
+    /// Whether it can be asked again.
+    pub(super) fn is_alive(&mut self) -> bool {
+        self.asked < MOST_RENDERED && matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Has a job's templates rendered.
+    pub(super) fn render(&mut self, job: &str, templates: &[Template<'_>], spec: &Value, within: Duration) -> Answer {
+        self.asked += 1;
+        let id = self.asked;
+        let key = key(job, templates);
+        let mut request = json!({ "id": id, "job": key, "spec": spec });
+        if self.jobs.insert(key) {
+            let named = |template: &Template<'_>| json!([format!("{job}/{}", template.source), template.content]);
+            request["templates"] = templates.iter().map(named).collect();
+        }
+        let line = format!("{request}\n");
+        let (mut unsent, deadline) = (line.as_bytes(), Instant::now() + within);
+        let mut at = None;
+        loop {
+            match self.hear(&mut unsent, deadline) {
+                Ok(Said::At { id: of, at: now }) if of == id => at = Some(now),
+                Ok(Said::Texts { id: of, texts }) if of == id && texts.len() == templates.len() => {
+                    return Answer::Texts(texts);
+                }
+                Ok(Said::Errors { id: of, errors }) if of == id => return Answer::Errors(errors),
+                // It says what it was not asked: a template talks in its place.
+                Ok(_) => return Answer::Stopped { at, why: Silence::Ended },
+                Err(why) => return Answer::Stopped { at, why },
+            }
+        }
+    }
+
+    /// The next line, while what is unsent is sent.
+    fn hear(&mut self, unsent: &mut &[u8], deadline: Instant) -> Result<Said, Silence> {
+        let mut looked_at = 0;
+        loop {
+            if let Some(end) = self.heard[looked_at..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=looked_at + end).collect();
+                return serde_json::from_slice(&line).map_err(|_| Silence::Ended);
+            }
+            looked_at = self.heard.len();
+            if looked_at > LONGEST_LINE {
+                return Err(Silence::WroteTooMuch);
+            }
+            self.wait(!unsent.is_empty(), deadline)?;
+            self.send(unsent)?;
+            self.receive()?;
+        }
+    }
+
+    fn wait(&self, sends: bool, deadline: Instant) -> Result<(), Silence> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Silence::TookTooLong);
+        }
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut watched = vec![PollFd::new(&self.from, PollFlags::IN)];
+        if sends {
+            watched.push(PollFd::new(&self.to, PollFlags::OUT));
+        }
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(_) => Err(Silence::Ended),
+        }
+    }
+
+    fn send(&mut self, unsent: &mut &[u8]) -> Result<(), Silence> {
+        while !unsent.is_empty() {
+            match self.to.write(unsent) {
+                Ok(sent) => *unsent = &unsent[sent..],
+                Err(error) if is_not_yet(&error) => break,
+                Err(_) => return Err(Silence::Ended),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), Silence> {
+        let mut piece = [0; 64 << 10];
+        match self.from.read(&mut piece) {
+            Ok(0) => Err(Silence::Ended),
+            Ok(read) => {
+                self.heard.extend_from_slice(&piece[..read]);
+                Ok(())
+            }
+            Err(error) if is_not_yet(&error) => Ok(()),
+            Err(_) => Err(Silence::Ended),
+        }
+    }
+}
+
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Stands for a job's templates.
+fn key(job: &str, templates: &[Template<'_>]) -> String {
+    let mut hasher = Sha256::new();
+    for part in [job].into_iter().chain(templates.iter().flat_map(|template| [template.source, template.content])) {
+        hasher.update(part.len().to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,219 @@
+//! The Ruby backend: what is not native is rendered by the Ruby of this machine, in a cage.
+//!
+//! A process has the secrets of one deployment, and ends soon after nobody asks it any more. It is this program first
+//! (`windlass render-cage`), which confines itself and then becomes Ruby.
+//!
+//! - [`installation`]: which files are Ruby's. [`cage`], [`syscalls`]: what it can do.
+//! - [`helper`]: one process, and the lines that go to it and come from it.
+//! - `context.rb`: what templates see; `helper.rb`: Ruby's side of the conversation.
+
+mod cage;
+mod helper;
+mod installation;
+mod syscalls;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_release::Job;
+
+pub use cage::render_cage;
+use helper::{Answer, Helper, Silence};
+use installation::Installation;
+
+use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
+use crate::templates::{self, Template};
+use crate::{MONIT, RenderedJob, Renderer};
+
+/// Without gems, which are slow to start with and are not BOSH's.
+const FLAGS: [&str; 4] = ["--disable-gems", "-W0", "-E", "UTF-8"];
+const LIBRARIES: &str = include_str!("libraries.rb");
+const SCRIPT: &str = concat!(include_str!("libraries.rb"), include_str!("context.rb"), include_str!("helper.rb"));
+
+/// Whether Ruby is kept from the rest of the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Cage {
+    /// Namespaces, a root of Ruby's own files, and few system calls; refused where that cannot be.
+    #[default]
+    Closed,
+    /// Few system calls alone: templates can read what this user can read.
+    Open,
+}
+
+/// How Ruby is started.
+#[derive(Debug, Clone)]
+pub struct RubySetup {
+    /// This program: with `render-cage` it is what [`render_cage`] does.
+    pub program: PathBuf,
+    pub cage: Cage,
+    /// How long a job may take.
+    pub patience: Duration,
+}
+
+impl RubySetup {
+    /// Ruby in a cage.
+    pub fn caged(program: PathBuf) -> Self {
+        Self { program, cage: Cage::Closed, patience: Duration::from_secs(10) }
+    }
+}
+
+/// why Ruby cannot be asked
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RubyError {
+    /// there is none
+    #[error("there is no Ruby on this machine; install it (Debian and Ubuntu: apt-get install ruby)")]
+    NotFound,
+    /// the operator does not want it
+    #[error("the director's settings say 'ruby: none'")]
+    Forbidden,
+    /// the machine does not allow what keeps it from everything else
+    #[error(
+        "this machine does not let Ruby be caged: {why}; allow user namespaces, or set 'ruby: uncaged' in director.yml, which lets \
+         templates read every file that the director can read"
+    )]
+    NoCage { why: String },
+    /// it does not work
+    #[error("{} cannot be used: {why}", program.display())]
+    Unusable { program: PathBuf, why: String },
+}
+
+/// Renders templates with Ruby.
+#[derive(Debug)]
+pub struct Ruby {
+    setup: RubySetup,
+    found: Mutex<Option<Arc<Installation>>>,
+    /// Processes that wait to be asked.
+    idle: Mutex<Vec<Helper>>,
+    /// How many more may work at once.
+    turns: Mutex<usize>,
+    turn_over: Condvar,
+}
+
+impl Ruby {
+    pub fn new(setup: RubySetup) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        Self {
+            setup,
+            found: Mutex::default(),
+            idle: Mutex::default(),
+            turns: Mutex::new((processors / 2).max(1)),
+            turn_over: Condvar::new(),
+        }
+    }
+
+    /// The version of Ruby, if there is one.
+    pub fn version(&self) -> Result<String, RubyError> {
+        Ok(self.installation()?.version.clone())
+    }
+
+    fn installation(&self) -> Result<Arc<Installation>, RubyError> {
+        let mut found = lock(&self.found);
+        if let Some(known) = found.as_ref().filter(|known| known.program.is_file()) {
+            return Ok(known.clone());
+        }
+        // One that was installed since is found.
+        let installation = Arc::new(Installation::find()?);
+        *found = Some(installation.clone());
+        Ok(installation)
+    }
+
+    /// A process that knows no other deployment.
+    fn helper(&self, deployment: &str) -> Result<Helper, RubyError> {
+        let mut idle = lock(&self.idle);
+        idle.retain_mut(Helper::is_alive);
+        if let Some(at) = idle.iter().position(|helper| helper.deployment == deployment) {
+            return Ok(idle.swap_remove(at));
+        }
+        drop(idle);
+        self.new_helper(deployment)
+    }
+
+    fn new_helper(&self, deployment: &str) -> Result<Helper, RubyError> {
+        Helper::start(&self.setup, &*self.installation()?, deployment)
+    }
+
+    /// What Ruby makes of templates.
+    fn ask(&self, job: &Job, templates: &[Template<'_>], spec: &Value) -> Result<Answer, RubyError> {
+        let deployment = spec["deployment"].as_str().unwrap_or_default();
+        let _turn = Turn::take(self);
+        let mut helper = self.helper(deployment)?;
+        let was_used = helper.is_used();
+        let mut answer = helper.render(&job.spec.name, templates, spec, self.setup.patience);
+        if was_used && matches!(answer, Answer::Stopped { at: None, .. }) {
+            // It ended while nobody asked.
+            helper = self.new_helper(deployment)?;
+            answer = helper.render(&job.spec.name, templates, spec, self.setup.patience);
+        }
+        if !matches!(answer, Answer::Stopped { .. }) {
+            lock(&self.idle).push(helper);
+        }
+        Ok(answer)
+    }
+
+    fn why_stopped(&self, why: Silence) -> String {
+        match why {
+            Silence::TookTooLong => {
+                format!("the template was stopped after {} s", self.setup.patience.as_secs_f32())
+            }
+            Silence::WroteTooMuch => "the template was stopped when it had written 64 MiB".to_owned(),
+            Silence::Ended => {
+                "Ruby ended at this template, which may have taken too much memory or ended it".to_owned()
+            }
+        }
+    }
+
+    /// Renders a job, whatever is in its templates.
+    pub fn render_job(&self, job: &Job, spec: &Value) -> Result<Result<RenderedJob, JobErrors>, RubyError> {
+        let templates = templates::of(job);
+        let error = |at: usize, line, message| {
+            let template = templates.get(at).map_or(MONIT, |template| template.source).to_owned();
+            TemplateError { template, line, message }
+        };
+        let errors = match self.ask(job, &templates, spec)? {
+            Answer::Texts(texts) => return Ok(Ok(templates::rendered(&templates, texts))),
+            Answer::Errors(errors) => {
+                errors.into_iter().map(|failed| error(failed.at, failed.line, failed.message)).collect()
+            }
+            Answer::Stopped { at, why } => vec![error(at.unwrap_or_default(), None, self.why_stopped(why))],
+        };
+        Ok(Err(JobErrors { job: job.spec.name.clone(), errors }))
+    }
+}
+
+impl Renderer for Ruby {
+    fn check(&self, _: &Job) -> Result<(), Unsupported> {
+        Ok(())
+    }
+
+    fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
+        match self.render_job(job, spec) {
+            Ok(rendered) => rendered.map_err(RenderError::Failed),
+            Err(error) => Err(RenderError::Ruby(error)),
+        }
+    }
+}
+
+/// One of the processes that may work at once.
+struct Turn<'a>(&'a Ruby);
+
+impl<'a> Turn<'a> {
+    fn take(ruby: &'a Ruby) -> Self {
+        let turns = lock(&ruby.turns);
+        let waited = ruby.turn_over.wait_while(turns, |turns| *turns == 0);
+        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Self(ruby)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.turns) += 1;
+        self.0.turn_over.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
