@@ -212,6 +212,7 @@ impl Found {
             | Kind::Symbol(_)
             | Kind::Local(_)
             | Kind::LeaveLoop
+            | Kind::LastMatch(_)
             | Kind::Text(_) => {}
             Kind::Constant(name) => self.constants.push((name.clone(), expression.line)),
             Kind::Interpolated(parts) | Kind::Pattern(parts, _) | Kind::Array(parts) => self.all(parts),

@@ -74,6 +74,8 @@ pub(crate) enum Kind {
     Break(Box<Expression>),
     /// `break` of a `while` or `until`.
     LeaveLoop,
+    /// `$~`, or a group of it.
+    LastMatch(Option<usize>),
     /// Appends a text of the template.
     Text(usize),
     /// Appends a value.

@@ -161,6 +161,7 @@ impl Evaluator<'_> {
                 let value = self.expression(value)?;
                 Err(Box::new(Flow::Break { tag: self.scope.tag, value }))
             }
+            Kind::LastMatch(group) => self.last_match(*group),
             Kind::LeaveLoop => Err(Box::new(Flow::LeaveLoop)),
             _ => self.refuse("this expression"),
         }
@@ -210,7 +211,7 @@ impl Evaluator<'_> {
                 let values = self.expressions(std::slice::from_ref(pattern))?;
                 for value in values {
                     let matches = match &subject {
-                        Some(subject) => self.case_equal(&value, subject)?,
+                        Some(subject) => self.case_matches(&value, subject)?,
                         None => value.is_true(),
                     };
                     if matches {

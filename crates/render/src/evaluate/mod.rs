@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) use binding::NAMES as BOUND;
 pub(crate) use blocks::Arguments;
 pub(crate) use expression::is_a;
-pub(crate) use scope::{Closure, Scope};
+pub(crate) use scope::{Closure, LastMatch, Scope};
 
 use crate::check::Uses;
 use crate::parse::{Parsed, Refusal};

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::pattern::Captures;
 use crate::tree::{Block, Slot};
 use crate::value::Value;
 
@@ -19,6 +20,18 @@ pub(crate) struct Scope {
     pub(super) tag: u64,
     /// The block that a method was called with.
     pub(super) block: Option<Rc<Closure>>,
+    /// Of a program or a method's call; blocks have that of what is around them.
+    last_match: RefCell<LastMatch>,
+}
+
+/// What a regular expression found last: `$~`.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum LastMatch {
+    #[default]
+    Nothing,
+    Found(Rc<Captures>),
+    /// Ruby knows.
+    Unknown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +55,7 @@ impl Scope {
         block: Option<Rc<Closure>>,
     ) -> Rc<Self> {
         let slots = RefCell::new(vec![Value::Nil; slots]);
-        Rc::new(Self { slots, parent, captured: Cell::new(false), place, tag, block })
+        Rc::new(Self { slots, parent, captured: Cell::new(false), place, tag, block, last_match: RefCell::default() })
     }
 
     pub(super) fn get(&self, slot: Slot) -> Value {
@@ -70,6 +83,20 @@ impl Scope {
         match (self.place, &self.parent) {
             (Place::Block, Some(parent)) => parent.home(),
             _ => self.tag,
+        }
+    }
+
+    pub(crate) fn last_match(&self) -> LastMatch {
+        match (self.place, &self.parent) {
+            (Place::Block | Place::Lambda, Some(parent)) => parent.last_match(),
+            _ => self.last_match.borrow().clone(),
+        }
+    }
+
+    pub(crate) fn remember(&self, found: LastMatch) {
+        match (self.place, &self.parent) {
+            (Place::Block | Place::Lambda, Some(parent)) => parent.remember(found),
+            _ => drop(self.last_match.replace(found)),
         }
     }
 

@@ -63,7 +63,7 @@ impl Evaluator<'_> {
             ("eql?", [_]) => Ok(Value::Bool(false)),
             ("!=", [other]) => Ok(Value::Bool(!self.equal(receiver, other)?)),
             ("!", []) => Ok(Value::Bool(!receiver.is_true())),
-            ("===", [other]) => Ok(Value::Bool(self.case_equal(receiver, other)?)),
+            ("===", [other]) => Ok(Value::Bool(self.case_matches(receiver, other)?)),
             ("<=>", [other]) => Ok(Value::Int(self.order(receiver, other)? as i128)),
             ("nil?", []) => Ok(Value::Bool(receiver.is_nil())),
             ("to_s", []) => {

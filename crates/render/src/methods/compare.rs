@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use crate::evaluate::{Answer, Evaluator};
+use crate::evaluate::{Answer, Evaluator, LastMatch};
 use crate::value::{DEEPEST_DATA, Value};
 
 impl Evaluator<'_> {
@@ -75,18 +75,26 @@ impl Evaluator<'_> {
         })
     }
 
-    /// `===`, as `case` asks.
+    /// `===` and `case`, after which there is `$~`.
+    pub(crate) fn case_matches(&mut self, pattern: &Value, value: &Value) -> Answer<bool> {
+        let is_equal = self.case_equal(pattern, value)?;
+        if let (Value::Pattern(pattern), Value::Str(text)) = (pattern, value) {
+            self.found(pattern, &text.get())?;
+        } else if matches!(pattern, Value::Pattern(_)) {
+            self.scope.remember(LastMatch::Nothing);
+        }
+        Ok(is_equal)
+    }
+
+    /// `===` of what goes through lists.
     pub(crate) fn case_equal(&mut self, pattern: &Value, value: &Value) -> Answer<bool> {
         match (pattern, value) {
             (Value::Class(class), value) => self.is_a(value, class),
             (Value::Range(range), value) => self.covers(range, value),
             (Value::Pattern(pattern), Value::Str(text)) => {
-                let text = text.get();
-                self.work(text.len())?;
-                match pattern.first(&text) {
-                    Some(found) => Ok(found.is_some()),
-                    None => self.refuse("this regular expression"),
-                }
+                // Some of Ruby's methods that ask so set `$~`, and others do not.
+                self.scope.remember(LastMatch::Unknown);
+                Ok(self.first(pattern, &text.get())?.is_some())
             }
             (Value::Pattern(_), Value::Symbol(_)) => self.refuse("a regular expression for a symbol"),
             (Value::Pattern(_), _) => Ok(false),

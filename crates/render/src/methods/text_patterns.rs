@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
+use crate::evaluate::{Answer, Arguments, Closure, Evaluator, LastMatch};
 use crate::pattern::{Captures, Pattern};
 use crate::value::{Key, Text, Value};
 
@@ -46,14 +46,14 @@ impl Evaluator<'_> {
                 text.content.replace(changed);
                 if count == 0 { Value::Nil } else { Value::Str(Rc::clone(text)) }
             }
-            ("=~", [Value::Pattern(pattern)]) => match self.first(pattern, content)? {
+            ("=~", [Value::Pattern(pattern)]) => match self.found(pattern, content)? {
                 Some(found) => Value::Int(found.before.chars().count() as i128),
                 None => Value::Nil,
             },
-            ("!~", [Value::Pattern(pattern)]) => Value::Bool(self.first(pattern, content)?.is_none()),
+            ("!~", [Value::Pattern(pattern)]) => Value::Bool(self.found(pattern, content)?.is_none()),
             ("match?", [Value::Pattern(pattern)]) => Value::Bool(self.first(pattern, content)?.is_some()),
             ("match", [Value::Pattern(pattern)]) if block.is_none() => {
-                self.first(pattern, content)?.map_or(Value::Nil, |found| Value::Match(Rc::new(found)))
+                self.found(pattern, content)?.map_or(Value::Nil, Value::Match)
             }
             ("[]" | "slice", [Value::Pattern(pattern)]) => self.group(pattern, content, 0)?,
             ("[]" | "slice", [Value::Pattern(pattern), Value::Int(group)]) => {
@@ -67,7 +67,30 @@ impl Evaluator<'_> {
         Ok(Some(found))
     }
 
-    fn first(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Captures>> {
+    /// `$~`, or a group of it.
+    pub(crate) fn last_match(&mut self, group: Option<usize>) -> Answer {
+        let found = match self.scope.last_match() {
+            LastMatch::Nothing => return Ok(Value::Nil),
+            LastMatch::Unknown => return self.refuse("what was found last"),
+            LastMatch::Found(found) => found,
+        };
+        match group {
+            None => Ok(Value::Match(found)),
+            Some(group) => match found.groups.get(group).cloned().flatten() {
+                Some(text) => self.text(text),
+                None => Ok(Value::Nil),
+            },
+        }
+    }
+
+    /// What a pattern finds first, which is `$~` then.
+    pub(crate) fn found(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Rc<Captures>>> {
+        let found = self.first(pattern, content)?.map(Rc::new);
+        self.scope.remember(found.clone().map_or(LastMatch::Nothing, LastMatch::Found));
+        Ok(found)
+    }
+
+    pub(crate) fn first(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Captures>> {
         self.work(content.len())?;
         match pattern.first(content) {
             Some(found) => Ok(found.map(|found| pattern.captures(&found, content))),
@@ -76,7 +99,7 @@ impl Evaluator<'_> {
     }
 
     fn group(&mut self, pattern: &Pattern, content: &str, group: usize) -> Answer {
-        let found = self.first(pattern, content)?;
+        let found = self.found(pattern, content)?;
         match found.and_then(|found| found.groups.get(group).cloned().flatten()) {
             Some(text) => self.text(text),
             None => Ok(Value::Nil),
@@ -85,6 +108,7 @@ impl Evaluator<'_> {
 
     fn all<'t>(&mut self, pattern: &Pattern, content: &'t str) -> Answer<Vec<regex_lite::Captures<'t>>> {
         self.work(content.len())?;
+        self.scope.remember(LastMatch::Unknown);
         match pattern.all(content) {
             Some(found) => {
                 self.take(found.len() * 128)?;
@@ -141,6 +165,7 @@ impl Evaluator<'_> {
         if !matches!((rest, block), ([Value::Str(_) | Value::Hash(_)], _) | ([], Some(_))) {
             return Ok(None);
         }
+        let is_pattern = matches!(pattern, Value::Pattern(_));
         let pattern = match pattern {
             Value::Pattern(pattern) => Rc::clone(pattern),
             Value::Str(text) => match Pattern::literal(&text.content.borrow()) {
@@ -159,8 +184,13 @@ impl Evaluator<'_> {
         };
         let mut changed = String::new();
         let mut from = 0;
+        let mut last = if is_pattern { LastMatch::Nothing } else { LastMatch::Unknown };
         for found in &matches {
             let Some(whole) = found.get(0) else { continue };
+            if is_pattern {
+                last = LastMatch::Found(Rc::new(pattern.captures(found, content)));
+            }
+            self.scope.remember(last.clone());
             changed.push_str(&content[from..whole.start()]);
             let instead = match (rest, block) {
                 ([Value::Str(text)], _) => self.replacement(&text.get(), found)?,
@@ -179,6 +209,7 @@ impl Evaluator<'_> {
             from = whole.end();
         }
         changed.push_str(&content[from..]);
+        self.scope.remember(last);
         Ok(Some((changed, matches.len())))
     }
 

@@ -106,6 +106,11 @@ impl Lower<'_> {
                 Some(slot) => Kind::Local(slot),
                 None => return self.refuse(node, format!("variable '{}'", variable.name)),
             },
+            Node::NthRef(group) => match group.name.parse() {
+                Ok(group) => Kind::LastMatch(Some(group)),
+                Err(_) => return self.refuse(node, format!("'${}'", group.name)),
+            },
+            Node::Gvar(variable) if variable.name == "$~" => Kind::LastMatch(None),
             Node::Const(_) => Kind::Constant(self.constant(node)?),
             Node::Lvasgn(_) | Node::IndexAsgn(_) => {
                 let target = Box::new(self.target(node)?);

@@ -10,6 +10,7 @@ mod corpus;
 mod cpi_release;
 mod errors;
 mod hostile;
+mod mutated;
 mod programs;
 mod ruby;
 
