@@ -133,6 +133,9 @@ pub(crate) enum Verb {
     StopEnv(StopEnvArgs),
     /// Start what runs on the VM of create-env
     StartEnv(EnvArgs),
+    /// Render the templates of one job on this machine, and show the files or what is wrong
+    #[command(after_help = RENDER_HELP)]
+    Render(RenderArgs),
     /// Look at this machine, and say what will work on it and what to do about the rest
     Doctor,
     /// Show everything on this machine in a minute, and clean up
@@ -212,6 +215,34 @@ pub(crate) enum Verb {
         flags: Vec<String>,
     },
 }
+
+/// `render`.
+#[derive(Debug, Args)]
+pub(crate) struct RenderArgs {
+    /// Folder of the job, with spec, monit and templates; with --release the job's name
+    #[arg(long, value_name = "DIR")]
+    pub(crate) job: PathBuf,
+    /// Release tarball to take the job from
+    #[arg(long, value_name = "FILE")]
+    pub(crate) release: Option<PathBuf>,
+    /// Properties of the job, as in a manifest; without them, its defaults
+    #[arg(long, value_name = "FILE")]
+    pub(crate) properties: Option<PathBuf>,
+    /// What else templates see, such as index, networks and links
+    #[arg(long, value_name = "FILE")]
+    pub(crate) spec: Option<PathBuf>,
+    /// Write the files below a directory instead of showing them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Let Ruby, where it is needed, read all files of this machine: for machines that cannot cage it
+    #[arg(long)]
+    pub(crate) uncaged: bool,
+}
+
+const RENDER_HELP: &str = "Nothing is sent to a director. Templates that are not native are rendered by the Ruby of this machine,\n\
+    which sees nothing but itself.\n\n\
+    Examples:\n  windlass render --job jobs/web --properties web.yml\n  \
+    windlass render --release shop-1.tgz --job web --output rendered";
 
 /// `demo`.
 #[derive(Debug, Args)]

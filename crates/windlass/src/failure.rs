@@ -64,6 +64,12 @@ pub(crate) enum Failure {
         "stopped waiting; task {task} goes on: 'windlass task {task}' follows it, 'windlass cancel-task {task}' ends it"
     )]
     Interrupted { task: u64 },
+    #[error("{0}")]
+    Render(String),
+    #[error("the release has no job '{name}'; it has {has}")]
+    NoSuchJob { name: String, has: String },
+    #[error(transparent)]
+    Release(#[from] Box<windlass_release::ReleaseError>),
     #[error("cannot write '{}'", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("the header '{0}' is not of the form NAME: VALUE")]

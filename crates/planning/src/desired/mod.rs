@@ -34,6 +34,7 @@ pub use jobs::{JobReference, ReleaseReference};
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
 pub use resolve::{Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
 pub use runtime_config::{Addon, Candidate, RuntimeConfig};
+pub use software::bind as bind_properties;
 pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
 pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};
 pub use variables::refuse_unfilled;

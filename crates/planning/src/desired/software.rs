@@ -227,7 +227,7 @@ fn merge(into: &mut Object, from: &Object) {
 
 /// A value for each property that a job declares: the given one, else the default, else null. What it does not declare is left
 /// out.
-fn bind(spec: &JobSpec, given: &Object) -> Result<Value, Vec<String>> {
+pub fn bind(spec: &JobSpec, given: &Object) -> Result<Value, Vec<String>> {
     let mut bound = BTreeMap::new();
     let mut problems = Vec::new();
     for (name, property) in &spec.properties {

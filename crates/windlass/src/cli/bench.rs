@@ -21,6 +21,8 @@ pub(crate) enum BenchVerb {
     Api(BenchApiArgs),
     /// What it costs a director to ask every agent how it is
     Health(BenchHealthArgs),
+    /// What templates of many instances cost: natively, by a caged Ruby, by a plain one, and by one process per file
+    Render(BenchRenderArgs),
     /// Everything that this machine and this build can measure, in one table
     All(BenchAllArgs),
     /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
@@ -33,6 +35,17 @@ pub(crate) struct BenchAllArgs {
     /// Smaller sizes: a few minutes instead of a quarter of an hour, and figures that vary more
     #[arg(long)]
     pub(crate) quick: bool,
+}
+
+/// `bench render`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchRenderArgs {
+    /// How many instances, each with ten templates
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
+    pub(crate) instances: usize,
+    /// How many files one process each is measured with
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub(crate) processes: usize,
 }
 
 /// `bench api`.

@@ -11,6 +11,7 @@ mod bench_health;
 mod bench_kills;
 mod bench_local;
 mod bench_registry;
+mod bench_render;
 mod cancel_task;
 pub(crate) mod certify;
 mod change_instances;
@@ -60,6 +61,7 @@ mod registry;
 mod releases;
 mod releases_of_document;
 mod remote;
+mod render;
 mod scp;
 mod sim;
 mod snapshots;
@@ -147,7 +149,9 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 /// Whether a verb touches networks and mounts, and therefore runs where they are its own, if it can.
 fn has_its_own_machine(verb: &Verb) -> bool {
     match verb {
-        Verb::Bench(BenchVerb::Agent(_) | BenchVerb::CpiCall(_) | BenchVerb::Registry(_)) => false,
+        Verb::Bench(BenchVerb::Agent(_) | BenchVerb::CpiCall(_) | BenchVerb::Registry(_) | BenchVerb::Render(_)) => {
+            false
+        }
         Verb::Bench(_) => true,
         Verb::Demo(demo) => !demo.keep && !demo.end && demo.isolation != Some(windlass_cloud_local::Isolation::Process),
         _ => false,
@@ -171,6 +175,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Environments => environments::list(screen, flags),
         Verb::LogIn => environments::log_in(screen, flags).await,
         Verb::LogOut => environments::log_out(screen, flags),
+        Verb::Render(arguments) => render::run(screen, &arguments),
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
         Verb::Demo(arguments) => Ok(demo::run(flags, &arguments).await?),
         Verb::Director(arguments) => director::run(flags, arguments).await,

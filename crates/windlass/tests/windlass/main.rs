@@ -38,6 +38,7 @@ mod matrix;
 mod recovery;
 mod refusals;
 mod registry;
+mod render;
 mod replay;
 mod sim;
 mod simulated;
