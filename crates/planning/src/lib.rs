@@ -5,6 +5,7 @@
 //!
 //! - [`records`]: what is, as plain types. A director keeps them in its database, create-env in its state file.
 //! - [`spec`] and [`software`]: what one instance is to be, and what runs on the instances of a group.
+//! - [`links`]: what jobs provide to each other.
 //! - [`desired`]: what should be: the manifest and the configs, read and checked. All mistakes at once.
 //! - [`plan`]: the actions that lead from the one to the other.
 //! - [`problems`]: what cloud-check finds, and what can be done about it.
@@ -12,6 +13,7 @@
 
 pub mod desired;
 pub mod diff;
+pub mod links;
 pub mod plan;
 pub mod problems;
 pub mod records;

@@ -3,6 +3,8 @@
 //! All instances of a group have the same, so it is kept once, under a digest of it; an instance's spec has the digest, and a hash
 //! of what the templates of its jobs gave for this one instance.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -27,6 +29,9 @@ pub struct JobOfGroup {
     pub version: String,
     /// Every property that the job declares, with the manifest's value, or else the default, or else null.
     pub properties: Value,
+    /// What templates see of each link, by the name in the release. Those that nobody provides are not here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, Value>,
 }
 
 /// A package that a job of a group needs.

@@ -17,6 +17,9 @@ mod guard_tests;
 mod info;
 mod input;
 mod instances;
+#[cfg(test)]
+mod link_tests;
+mod links;
 mod openapi;
 mod problems;
 mod releases;
@@ -107,6 +110,10 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/snapshots", get(snapshots::list))
         .route("/deployments/{deployment}/errands", get(releases::nothing_in))
         .route("/deployments/{deployment}/variables", get(releases::nothing_in))
+        .route("/link_providers", get(links::providers))
+        .route("/link_consumers", get(links::consumers))
+        .route("/links", get(links::list))
+        .route("/link_address", get(links::address))
         .route("/metrics", get(watching::metrics))
         .route("/openapi.json", get(openapi::document))
         .route("/deployment_configs", get(deployments::configs))
@@ -154,6 +161,8 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/snapshots/{cid}", delete(snapshots::remove))
         .route("/deployments/{deployment}/ssh", post(instances::ssh))
         .route("/deployments/{deployment}/errands/{errand}/runs", post(releases::refuse_errand))
+        .route("/links", post(links::create))
+        .route("/links/{id}", delete(links::remove))
         .route("/releases/{name}", delete(releases::remove))
         .route("/releases/export", post(releases::refuse_export))
         .route("/networks/{name}", delete(releases::no_network))

@@ -28,7 +28,7 @@ pub(super) fn of(software: &Software, job: &JobOfGroup, instance: &TemplateInsta
         "persistent_disk": instance.persistent_disk,
         "dns_domain_name": DOMAIN,
         "properties": job.properties,
-        "links": {},
+        "links": job.links,
         "release": {"name": job.release, "version": job.release_version},
     })
 }
@@ -84,6 +84,7 @@ mod tests {
             release_version: "1".into(),
             version: "fp".into(),
             properties: json!({"port": 80}),
+            links: Default::default(),
         };
         let software = Software { jobs: vec![job.clone()], packages: Vec::new() };
         let instance = TemplateInstance {

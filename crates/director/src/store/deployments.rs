@@ -67,6 +67,7 @@ impl Store {
                 .execute(transaction.connection())
                 .await?;
         }
+        super::links::forget_stale(&mut transaction, name).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -81,6 +82,7 @@ impl Store {
     /// Removes a deployment that has no instances any more.
     pub(crate) async fn remove_deployment(&self, name: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
+        super::links::forget_all(&mut transaction, name).await?;
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",
             "DELETE FROM deployment_stemcells WHERE deployment = $1",

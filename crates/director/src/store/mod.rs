@@ -12,6 +12,7 @@ mod instances;
 mod intents;
 mod known;
 mod ledger;
+mod links;
 mod lists;
 mod locks;
 mod problems;
@@ -42,6 +43,7 @@ pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
+pub(crate) use links::LinkRecord;
 pub(crate) use lists::{BriefInstance, Watched};
 pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
@@ -60,6 +62,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 20, name: "indexes", sql: include_str!("0020_indexes.sql") },
     Migration { number: 30, name: "tries", sql: include_str!("0030_tries.sql") },
     Migration { number: 31, name: "leadership", sql: include_str!("0031_leadership.sql") },
+    Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
 ];
 
 /// The director's records.

@@ -6,8 +6,10 @@ use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
 use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
-    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, Wanted, refuse_unfilled, resolve,
+    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, Wanted, linked_deployments,
+    refuse_unfilled, resolve,
 };
+use windlass_planning::links::LinkProvider;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
@@ -24,8 +26,6 @@ pub(crate) struct Prepared {
     pub(super) configs: Vec<i64>,
     /// Ids of the versions of releases in use.
     pub(super) releases: Vec<i64>,
-    /// What will run on the groups.
-    pub(super) software: Vec<Software>,
     /// Which jobs need Ruby, and for what.
     pub(crate) needs_ruby: Vec<String>,
 }
@@ -60,6 +60,7 @@ pub(crate) async fn prepare(
         true => Vec::new(),
         false => director.store.releases().await?,
     };
+    let others = providers_elsewhere(director, &manifest, options).await?;
     let wanted = Wanted {
         manifest: &manifest,
         cloud: &cloud,
@@ -67,6 +68,7 @@ pub(crate) async fn prepare(
         cpis: &cpis,
         stemcells: &stemcells,
         releases: &releases,
+        links: others.as_ref().map_or(LinksFrom::Records, LinksFrom::Manifest),
     };
     let desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     refuse_unknown_cpis(director, &desired, &mut findings);
@@ -77,7 +79,7 @@ pub(crate) async fn prepare(
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
     current.software = director.store.software_of(deployment).await?;
-    let software: Vec<Software> = desired.groups.iter().filter_map(|group| group.software.clone()).collect();
+    let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     if !software.is_empty() {
         current.compiled = director.store.compiled_keys().await?;
     }
@@ -120,9 +122,28 @@ pub(crate) async fn prepare(
         stemcells: desired.stemcells,
         configs: used.iter().map(|config| config.id).collect(),
         releases: desired.releases,
-        software,
         needs_ruby,
     })
+}
+
+/// The providers of other deployments that jobs consume links from, by deployment. None if links are to stay as they are: only a
+/// deploy looks for providers.
+async fn providers_elsewhere(
+    director: &Director,
+    manifest: &DeploymentManifest,
+    options: &DeployOptions,
+) -> Result<Option<BTreeMap<String, Vec<LinkProvider>>>, TaskError> {
+    if options.change_state.is_some() {
+        return Ok(None);
+    }
+    let mut elsewhere = BTreeMap::new();
+    for name in linked_deployments(manifest) {
+        if director.store.deployment(&name).await?.is_some() {
+            let providers = director.store.link_providers(&name).await?;
+            elsewhere.insert(name, providers);
+        }
+    }
+    Ok(Some(elsewhere))
 }
 
 fn told(findings: &[Finding], options: &DeployOptions) -> Vec<String> {

@@ -35,7 +35,7 @@ pub(super) async fn run(
     if options.dry_run {
         return Ok(format!("/deployments/{deployment}"));
     }
-    if !prepared.software.is_empty() {
+    if !prepared.plan.software.is_empty() {
         let stage = log.stage("Preparing package compilation", &[], 1);
         stage.part("Finding packages to compile").run(async { Ok::<_, TaskError>(()) }).await?;
     }
@@ -90,7 +90,11 @@ async fn reserve(
     }
     director.store.use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
     director.store.use_releases(&prepared.plan.deployment, &prepared.releases).await?;
-    director.store.begin_instances(&instance_records(&prepared.plan), &prepared.software).await
+    director.store.begin_instances(&instance_records(&prepared.plan), &prepared.plan.software).await?;
+    match &prepared.plan.links {
+        Some(links) => director.store.note_links(&prepared.plan.deployment, links).await,
+        None => Ok(()),
+    }
 }
 
 /// What the instances are brought to; those to which nothing is done are there already.

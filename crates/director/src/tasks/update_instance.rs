@@ -31,13 +31,7 @@ pub(super) async fn run(
     }
     let wish = if has_its_new_vm(present, change) { Wish::Start } else { change.wish };
     let instance = plan_state_change(present, wish, !change.skip_drain, change.ignore_unresponsive_agent);
-    let plan = Plan {
-        deployment: deployment.to_owned(),
-        warnings: Vec::new(),
-        compilation: None,
-        removed: vec![instance],
-        groups: Vec::new(),
-    };
+    let plan = Plan { deployment: deployment.to_owned(), removed: vec![instance], ..Plan::default() };
     director.store.save_plan(log.task(), &plan).await?;
     log.write(OutputKind::Debug, &plan.describe());
     let instance = &plan.removed[0];

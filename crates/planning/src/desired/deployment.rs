@@ -75,7 +75,7 @@ const FEATURES: [(&str, Option<&str>); 8] = [
     ("converge_variables", Some("there is no config server")),
     ("use_tmpfs_config", Some("jobs are kept on the ephemeral disk")),
     ("use_tmpfs_job_config", Some("jobs are kept on the ephemeral disk")),
-    ("redact_links", Some("there are no links yet")),
+    ("redact_links", Some("plans and diffs show no values of links")),
 ];
 
 impl DeploymentManifest {
@@ -213,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_releases_are_read_and_links_are_refused_with_their_line() {
+    fn jobs_and_releases_are_read_with_what_is_said_of_their_links() {
         let (manifest, findings) = read(&format!(
             "{GOOD}  jobs: [{{name: redis, release: r, properties: {{port: 1}}}}, {{name: x, release: r, consumes: {{a: {{from: b}}}}}}]\nreleases: [{{name: r, version: 1}}]\n"
         ));
-        let problems = findings.to_string();
-        assert!(problems.contains("instance_groups[0].jobs[1].consumes: this director has no links yet"), "{problems}");
-        assert_eq!(problems.lines().count(), 1, "{problems}");
+        assert!(findings.is_clean(), "{findings}");
         assert_eq!(manifest.releases[0].version.value, "1");
         assert_eq!(manifest.groups[0].jobs[0].properties.as_ref().unwrap()["port"], 1);
+        let (name, given) = &manifest.groups[0].jobs[1].links.consumes[0];
+        assert_eq!((name.as_str(), given.place.path.as_str()), ("a", "instance_groups[0].jobs[1].consumes.a"));
     }
 
     #[test]

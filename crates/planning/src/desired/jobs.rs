@@ -5,6 +5,7 @@ use windlass_manifest::At;
 
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
+use super::links::JobLinks;
 
 /// A version of a release that a manifest names.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +22,7 @@ pub struct JobReference {
     pub release: Placed<String>,
     /// None if the job has no such key: then the properties of group and deployment count.
     pub properties: Option<Object>,
+    pub links: JobLinks,
 }
 
 /// `url`, `sha1` and `stemcell` are the client's business: it uploads before it deploys.
@@ -39,15 +41,8 @@ pub(super) fn read_release(at: &At<'_>, findings: &mut Findings) -> Option<Relea
 
 pub(super) fn read_job(at: &At<'_>, findings: &mut Findings) -> Option<JobReference> {
     let mut fields = Fields::of(at, &JOB_KEYS, findings)?;
-    for key in ["provides", "consumes", "custom_provider_definitions"] {
-        let is_empty = |at: &At<'_>| {
-            at.entries().is_ok_and(|entries| entries.is_empty()) || at.list().is_ok_and(|list| list.is_empty())
-        };
-        if let Some(at) = fields.optional(key).filter(|at| !is_empty(at)) {
-            fields.findings().push(at.problem("this director has no links yet; remove it"));
-        }
-    }
+    let links = JobLinks::read(&mut fields);
     let (name, release) = (fields.text("name"), fields.text("release"));
     let properties = fields.optional("properties").and_then(|at| fields.check(at.object()));
-    Some(JobReference { name: name?, release: release?, properties })
+    Some(JobReference { name: name?, release: release?, properties, links })
 }

@@ -8,6 +8,7 @@ use windlass_contract::cpi::methods::VmResources;
 use super::cloud_config::Section;
 use super::findings::{Findings, Place, Placed};
 use super::instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, VmSize};
+use super::links::{DesiredLinks, LinkReader, LinksFrom};
 use super::networks::{NetworkDefinition, NetworkPlacement};
 use super::runtime_config::Candidate;
 use super::software::Releases;
@@ -33,6 +34,7 @@ pub struct Wanted<'a> {
     pub stemcells: &'a [StemcellRecord],
     /// With their jobs and packages.
     pub releases: &'a [ReleaseRecord],
+    pub links: LinksFrom<'a>,
 }
 
 /// A deployment in which every name means something.
@@ -50,6 +52,8 @@ pub struct Desired {
     pub compilation: Option<DesiredCompilation>,
     /// Names of CPIs, each with the earlier names of the same one.
     pub cpi_names: Vec<Vec<String>>,
+    /// What jobs provide to each other.
+    pub links: DesiredLinks,
 }
 
 /// A group in which every name means something.
@@ -153,7 +157,15 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     }
     let releases = Releases::choose(wanted.manifest, wanted.releases, findings);
     let resolver = Resolver { wanted, chosen, releases };
-    let groups: Vec<_> = wanted.manifest.groups.iter().filter_map(|group| resolver.group(group, findings)).collect();
+    let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
+    let mut links = LinkReader::new(deployment, wanted.links);
+    let manifest = &wanted.manifest.groups;
+    let groups: Vec<_> = manifest.iter().filter_map(|group| resolver.group(group, &mut links, findings)).collect();
+    // A group that could not be completed may provide what others seem to lack.
+    let links = match groups.len() == manifest.len() {
+        true => links.resolve(&groups, findings),
+        false => DesiredLinks::default(),
+    };
     resolver.refuse_addons(&groups, findings);
     let mut stemcells: Vec<i64> =
         groups.iter().flat_map(|group| &group.stemcells).map(|stemcell| stemcell.id).collect();
@@ -168,10 +180,21 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     Desired {
         releases: resolver.releases.ids(),
         compilation,
-        deployment: wanted.manifest.name.as_ref().map(|name| name.value.clone()).unwrap_or_default(),
+        deployment: deployment.to_owned(),
         groups,
+        links,
         stemcells,
         cpi_names: wanted.cpis.cpis.iter().map(names).collect(),
+    }
+}
+
+impl DesiredGroup {
+    /// The network that others reach its instances in.
+    pub fn default_network(&self) -> Option<&str> {
+        let by = |purpose: &str| {
+            self.networks.iter().find(|network| network.default.iter().any(|default| default == purpose))
+        };
+        by("addressable").or_else(|| by("gateway")).map(|network| network.definition.name.as_str())
     }
 }
 
@@ -207,7 +230,12 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn group(&self, group: &InstanceGroup, findings: &mut Findings) -> Option<DesiredGroup> {
+    fn group(
+        &self,
+        group: &InstanceGroup,
+        links: &mut LinkReader<'_>,
+        findings: &mut Findings,
+    ) -> Option<DesiredGroup> {
         let problems = findings.problems().len();
         let zones = self.zones(group, findings);
         let vm_size = self.vm_size(group, findings);
@@ -215,7 +243,8 @@ impl Resolver<'_> {
         let disks = self.disks(group, findings);
         let networks = self.networks(group, findings);
         let stemcells = self.stemcells(group, &zones, findings);
-        let software = self.releases.software(group, findings);
+        links.disks(group);
+        let software = self.releases.software(group, links, findings);
         for az in group.migrated_from.iter().filter_map(|from| from.az.as_ref()) {
             self.wanted.cloud.find(Section::Azs, az, findings);
         }

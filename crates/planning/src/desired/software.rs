@@ -10,6 +10,7 @@ use super::DeploymentManifest;
 use super::findings::Findings;
 use super::instance_group::InstanceGroup;
 use super::jobs::{JobReference, ReleaseReference};
+use super::links::LinkReader;
 use crate::records::{JobRecord, PackageRecord, ReleaseRecord};
 use crate::software::{JobOfGroup, PackageOfGroup, Software};
 
@@ -47,8 +48,13 @@ impl<'a> Releases<'a> {
         self.chosen.iter().filter_map(|(_, release)| Some((*release)?.id)).collect()
     }
 
-    /// What runs on a group; none if it has no jobs, or if it was said why there is none.
-    pub(super) fn software(&self, group: &InstanceGroup, findings: &mut Findings) -> Option<Software> {
+    /// What runs on a group, as yet without links; none if it has no jobs, or if it was said why there is none.
+    pub(super) fn software(
+        &self,
+        group: &InstanceGroup,
+        links: &mut LinkReader<'_>,
+        findings: &mut Findings,
+    ) -> Option<Software> {
         let problems = findings.problems().len();
         let mut software = Software::default();
         for (position, reference) in group.jobs.iter().enumerate() {
@@ -65,8 +71,9 @@ impl<'a> Releases<'a> {
                     continue;
                 }
             };
-            refuse_links(reference, &spec, findings);
-            let properties = self.properties(group, reference, &spec, findings);
+            let given = self.given_properties(group, reference);
+            links.job(group, reference, &spec, &given, findings);
+            let properties = bound_properties(reference, &spec, &given, findings);
             add_packages(&mut software, reference, release, &spec, findings);
             software.jobs.push(JobOfGroup {
                 name: record.name.clone(),
@@ -74,6 +81,7 @@ impl<'a> Releases<'a> {
                 release_version: release.version.clone(),
                 version: record.version.clone(),
                 properties,
+                links: BTreeMap::new(),
             });
         }
         (findings.problems().len() == problems && !software.jobs.is_empty()).then_some(software)
@@ -104,20 +112,24 @@ impl<'a> Releases<'a> {
         job.map(|job| (found, job))
     }
 
-    fn properties(&self, group: &InstanceGroup, job: &JobReference, spec: &JobSpec, findings: &mut Findings) -> Value {
-        let given = job.properties.clone().unwrap_or_else(|| {
+    /// What the manifest says for a job.
+    fn given_properties(&self, group: &InstanceGroup, job: &JobReference) -> Object {
+        job.properties.clone().unwrap_or_else(|| {
             let mut shared = self.manifest.properties.clone();
             merge(&mut shared, &group.properties);
             shared
-        });
-        match bind(spec, &given) {
-            Ok(properties) => properties,
-            Err(problems) => {
-                for problem in problems {
-                    findings.push(job.name.problem(format!("job '{}': {problem}", job.name.value)));
-                }
-                Value::Null
+        })
+    }
+}
+
+fn bound_properties(job: &JobReference, spec: &JobSpec, given: &Object, findings: &mut Findings) -> Value {
+    match bind(spec, given) {
+        Ok(properties) => properties,
+        Err(problems) => {
+            for problem in problems {
+                findings.push(job.name.problem(format!("job '{}': {problem}", job.name.value)));
             }
+            Value::Null
         }
     }
 }
@@ -146,18 +158,6 @@ fn find<'a>(reference: &ReleaseReference, uploaded: &'a [ReleaseRecord]) -> Resu
 fn continues(version: &str, prefix: &str) -> bool {
     prefix.is_empty()
         || version.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '+']))
-}
-
-/// A job that cannot do without a link cannot be rendered.
-fn refuse_links(reference: &JobReference, spec: &JobSpec, findings: &mut Findings) {
-    let consumed = spec.raw.get("consumes").and_then(Value::as_array).into_iter().flatten();
-    for link in consumed.filter(|link| link.get("optional") != Some(&Value::Bool(true))) {
-        let link = link.get("name").and_then(Value::as_str).unwrap_or_default();
-        findings.push(reference.name.problem(format!(
-            "the job '{}' consumes the link '{link}', and this director has no links yet; remove the job",
-            reference.name.value
-        )));
-    }
 }
 
 /// The packages of a job and all that they need, each after what it needs itself.

@@ -59,8 +59,9 @@ fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecor
     let mut findings = Findings::new();
     let manifest = DeploymentManifest::read(&Document::parse(manifest).unwrap(), &mut findings);
     let Configs { cloud, runtime, cpis } = Configs::read(configs, &mut findings);
+    let links = LinksFrom::Records;
     let wanted =
-        Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells, releases: &[] };
+        Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells, releases: &[], links };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)
 }

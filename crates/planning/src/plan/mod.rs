@@ -4,6 +4,7 @@
 //! that. Planning a deployment that is where it should be gives an empty plan.
 //!
 //! - [`compilation`]: which packages have to be compiled before, and where.
+//! - [`link_contents`]: what jobs get of each other through links.
 //! - [`next_states`]: what becomes of an instance that is stopped.
 //! - [`placement`]: which instances stay, which go, and in which zones new ones are made.
 //! - [`addresses`]: which addresses they get.
@@ -18,6 +19,7 @@ mod addresses;
 mod changes;
 mod compilation;
 mod limits;
+mod link_contents;
 mod next_states;
 mod placement;
 mod planner;
@@ -31,7 +33,9 @@ use serde_json::Value;
 use windlass_contract::{DiskCid, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
+use crate::links::PlannedLinks;
 use crate::records::{DiskRecord, InstanceRecord, InstanceState};
+use crate::software::Software;
 pub use crate::spec::{DiskSpec, InstanceSpec, reserved_addresses};
 
 #[cfg(test)]
@@ -45,7 +49,7 @@ pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, WhatWasTher
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
 /// What a deploy will do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The deployment.
     pub deployment: String,
@@ -59,6 +63,12 @@ pub struct Plan {
     pub removed: Vec<InstancePlan>,
     /// Instances that are wanted, by group in the order of the manifest.
     pub groups: Vec<GroupPlan>,
+    /// What will run on the groups. Kept apart from the plan.
+    #[serde(skip)]
+    pub software: Vec<Software>,
+    /// What is noted about links; none if they stay as they are. Kept apart from the plan.
+    #[serde(skip)]
+    pub links: Option<PlannedLinks>,
 }
 
 /// What happens to a group.

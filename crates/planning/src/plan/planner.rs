@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::VmResources;
@@ -11,10 +12,12 @@ use windlass_contract::{DiskCid, Networks, Object, VmCid};
 use super::addresses::{Addresses, Tenant};
 use super::changes::{Fate, Goal, changes, fate, new_instance, obstacle, removal, resting, rests};
 use super::compilation::{self, CompilationPlan, is_compilation_group};
+use super::link_contents::{self, LinkedInstance};
 use super::placement::{Present, Seat, place};
 use super::software_change::why_other_software;
 use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
 use crate::desired::{Count, Desired, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
+use crate::links::PlannedLinks;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 use crate::software::{Software, SoftwareOfInstance, TemplateInstance, Templates};
 
@@ -145,10 +148,11 @@ pub fn plan(
         options,
         templates,
         addresses: Addresses::new(current.addresses.clone()),
+        linked: BTreeMap::new(),
         findings,
     };
     let mut removed = Vec::new();
-    let mut groups = Vec::new();
+    let mut seated = Vec::new();
     let mut wanted = BTreeSet::new();
     for group in &desired.groups {
         wanted.insert(group.name.as_str());
@@ -159,7 +163,7 @@ pub fn plan(
             Ok((seats, surplus)) => {
                 let reason = "there are more instances than wanted in its az";
                 removed.extend(surplus.into_iter().map(|instance| planner.remove(group, instance, reason)));
-                groups.push(planner.group(group, seats));
+                seated.push(planner.seat(group, seats));
             }
         }
     }
@@ -173,8 +177,13 @@ pub fn plan(
         };
         removed.push(removal(instance, reason, options));
     }
+    let links = planner.links(&seated);
+    let groups = seated.into_iter().map(|group| planner.group(group, &links)).collect();
     let compilation = planner.compilation(new_id);
-    Plan { deployment: desired.deployment.clone(), warnings: Vec::new(), compilation, removed, groups }
+    let software = planner.linked.into_values().map(|linked| linked.software.clone()).collect();
+    let links = (!desired.links.are_kept).then_some(links);
+    let deployment = desired.deployment.clone();
+    Plan { deployment, warnings: Vec::new(), compilation, removed, groups, software, links }
 }
 
 /// Plans the end of a deployment.
@@ -182,7 +191,7 @@ pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
     let options = PlanOptions::default();
     let removed =
         current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", &options)).collect();
-    Plan { deployment: deployment.to_owned(), warnings: Vec::new(), compilation: None, removed, groups: Vec::new() }
+    Plan { deployment: deployment.to_owned(), removed, ..Plan::default() }
 }
 
 struct Planner<'a, 'f> {
@@ -191,7 +200,53 @@ struct Planner<'a, 'f> {
     options: &'a PlanOptions,
     templates: &'a dyn Templates,
     addresses: Addresses,
+    /// What runs on groups, with its links, by group and by what ran there before if that matters.
+    linked: BTreeMap<(String, String), Rc<Linked>>,
     findings: &'f mut Findings,
+}
+
+struct Linked {
+    software: Software,
+    digest: String,
+}
+
+/// A group whose instances have their addresses.
+struct SeatedGroup<'a> {
+    group: &'a DesiredGroup,
+    is_first: bool,
+    /// In the order of their update.
+    instances: Vec<SeatedInstance<'a>>,
+}
+
+struct SeatedInstance<'a> {
+    id: String,
+    index: i64,
+    az: Option<String>,
+    bootstrap: bool,
+    state: InstanceState,
+    wish: Option<Wish>,
+    present: Option<&'a CurrentInstance>,
+    next: Next,
+}
+
+/// What is known of an instance's future before its jobs are rendered.
+enum Next {
+    /// Everything.
+    Settled(Option<InstanceSpec>, Vec<Action>),
+    Updated {
+        spec: Box<InstanceSpec>,
+        fate: Fate,
+        swap: bool,
+    },
+}
+
+impl SeatedInstance<'_> {
+    fn networks(&self) -> Option<&Networks> {
+        match &self.next {
+            Next::Settled(spec, _) => spec.as_ref().map(|spec| &spec.networks),
+            Next::Updated { spec, .. } => Some(&spec.networks),
+        }
+    }
 }
 
 impl<'a> Planner<'a, '_> {
@@ -287,13 +342,14 @@ impl<'a> Planner<'a, '_> {
         present
     }
 
-    fn group(&mut self, group: &DesiredGroup, seats: Vec<Seat<'_>>) -> GroupPlan {
+    /// Gives the instances of a group their addresses.
+    fn seat(&mut self, group: &'a DesiredGroup, seats: Vec<Seat<'a>>) -> SeatedGroup<'a> {
         let is_first = seats.iter().all(|seat| seat.present.is_none());
         let bootstrap = bootstrap(&seats);
         let mut instances = Vec::with_capacity(seats.len());
         for seat in seats {
             let is_bootstrap = Some(&seat.id) == bootstrap.as_ref();
-            match self.instance(group, seat, is_bootstrap) {
+            match self.seat_instance(group, seat, is_bootstrap) {
                 Ok(instance) => instances.push(instance),
                 Err(message) => {
                     self.problem(group, message);
@@ -304,9 +360,82 @@ impl<'a> Planner<'a, '_> {
         }
         let first_az = instances.iter().find(|instance| instance.bootstrap).and_then(|instance| instance.az.clone());
         instances.sort_by(|one, other| {
-            let order = |instance: &InstancePlan| (!instance.bootstrap, instance.az != first_az);
+            let order = |instance: &SeatedInstance<'_>| (!instance.bootstrap, instance.az != first_az);
             order(one).cmp(&order(other)).then_with(|| one.az.cmp(&other.az)).then_with(|| one.id.cmp(&other.id))
         });
+        SeatedGroup { group, is_first, instances }
+    }
+
+    fn seat_instance(
+        &mut self,
+        group: &'a DesiredGroup,
+        seat: Seat<'a>,
+        bootstrap: bool,
+    ) -> Result<SeatedInstance<'a>, String> {
+        let wish = seat.present.and_then(|present| self.options.wish_for(&present.record));
+        let before = seat.present.map(|present| present.record.state).unwrap_or_default();
+        let state = wish.map_or(before, Wish::state);
+        let (id, index, az, present) = (seat.id.clone(), seat.index, seat.zone.az.clone(), seat.present);
+        let next = match present {
+            Some(present) if present.record.ignored => {
+                if let Some(message) = protected(present).filter(|_| wish.is_some()) {
+                    self.problem(group, message);
+                }
+                Next::Settled(present.record.spec.clone(), Vec::new())
+            }
+            Some(present) if rests(present, state) => {
+                let (spec, actions) = self.resting(group, present, state);
+                Next::Settled(spec, actions)
+            }
+            _ => self.addressed(group, &seat)?,
+        };
+        Ok(SeatedInstance { id, index, az, bootstrap, state, wish, present, next })
+    }
+
+    /// What an instance is brought to, as far as it is known without its jobs.
+    fn addressed(&mut self, group: &DesiredGroup, seat: &Seat<'_>) -> Result<Next, String> {
+        let Seat { id, zone, present, statics, .. } = seat;
+        let before = present.and_then(|present| present.record.spec.as_ref());
+        let recorded_group = present.map_or(&group.name, |present| &present.record.group);
+        let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
+        let tenant = Tenant { holder: &holder, zone, statics, present: before.map(|spec| &spec.networks) };
+        let networks = self.addresses.assign(group, &tenant)?;
+        let mut spec = self.spec(group, zone, networks)?;
+        let recreates = |present: &CurrentInstance| self.options.recreates(present);
+        let fate = present.map_or(Fate::Missing, |present| fate(self.desired, present, &spec, recreates(present)));
+        let old = present.and_then(|present| present.vm.as_ref()).filter(|vm| vm.ready);
+        let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
+        if let (true, Some(old)) = (swap, old) {
+            spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
+        }
+        Ok(Next::Updated { spec: Box::new(spec), fate, swap: swap && old.is_some() })
+    }
+
+    /// What jobs provide to each other, now that everybody has addresses.
+    fn links(&mut self, seated: &[SeatedGroup<'_>]) -> PlannedLinks {
+        let mut instances = BTreeMap::new();
+        for group in seated {
+            let of_group: Vec<_> = group.instances.iter().filter_map(as_linked).collect();
+            instances.insert(group.group.name.as_str(), of_group);
+        }
+        let (links, problems) = link_contents::contents(self.desired, &instances);
+        problems.into_iter().for_each(|problem| self.findings.say(problem));
+        links
+    }
+
+    fn group(&mut self, seated: SeatedGroup<'_>, links: &PlannedLinks) -> GroupPlan {
+        let SeatedGroup { group, is_first, instances: seated } = seated;
+        let mut instances = Vec::with_capacity(seated.len());
+        for instance in seated {
+            match self.instance(group, instance, links) {
+                Ok(instance) => instances.push(instance),
+                Err(message) => {
+                    self.problem(group, message);
+                    // Templates of the next one would fail just the same.
+                    break;
+                }
+            }
+        }
         let canaries = self.options.canaries.unwrap_or(group.update.canaries);
         let max_in_flight = self.options.max_in_flight.unwrap_or(group.update.max_in_flight);
         GroupPlan {
@@ -323,20 +452,35 @@ impl<'a> Planner<'a, '_> {
         }
     }
 
-    fn instance(&mut self, group: &DesiredGroup, seat: Seat<'_>, bootstrap: bool) -> Result<InstancePlan, String> {
-        let wish = seat.present.and_then(|present| self.options.wish_for(&present.record));
-        let before = seat.present.map(|present| present.record.state).unwrap_or_default();
-        let state = wish.map_or(before, Wish::state);
-        let (id, index, az) = (seat.id.clone(), seat.index, seat.zone.az.clone());
-        let (spec, actions) = match seat.present {
-            Some(present) if present.record.ignored => {
-                if let Some(message) = protected(present).filter(|_| wish.is_some()) {
-                    self.problem(group, message);
-                }
-                (present.record.spec.clone(), Vec::new())
+    fn instance(
+        &mut self,
+        group: &DesiredGroup,
+        seated: SeatedInstance<'_>,
+        links: &PlannedLinks,
+    ) -> Result<InstancePlan, String> {
+        let SeatedInstance { id, index, az, bootstrap, state, wish, present, next } = seated;
+        let (spec, actions) = match next {
+            Next::Settled(spec, actions) => (spec, actions),
+            Next::Updated { mut spec, fate, swap } => {
+                // The cloud has chosen addresses for a VM that is there, which templates see.
+                let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
+                let seen = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
+                let instance = TemplateInstance {
+                    deployment: &self.desired.deployment,
+                    group: &group.name,
+                    index,
+                    id: &id,
+                    az: az.as_deref(),
+                    bootstrap,
+                    networks: &seen,
+                    persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+                };
+                let linked = self.linked(group, present, links);
+                spec.software = linked.as_deref().map(|linked| self.software(linked, &instance)).transpose()?;
+                let software = linked.as_deref().map(|linked| &linked.software);
+                let actions = self.updated(group, present, &spec, (state, wish), (fate, swap), software);
+                (Some(*spec), actions)
             }
-            Some(present) if rests(present, state) => self.resting(group, present, state),
-            _ => self.updated(group, seat, (state, bootstrap), wish)?,
         };
         Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions: actions.into() })
     }
@@ -358,65 +502,36 @@ impl<'a> Planner<'a, '_> {
     fn updated(
         &mut self,
         group: &DesiredGroup,
-        seat: Seat<'_>,
-        (state, bootstrap): (InstanceState, bool),
-        wish: Option<Wish>,
-    ) -> Result<(Option<InstanceSpec>, Vec<Action>), String> {
-        let Seat { id, index, zone, present, statics } = seat;
-        let before = present.and_then(|present| present.record.spec.as_ref());
-        let recorded_group = present.map_or(&group.name, |present| &present.record.group);
-        let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
-        let tenant = Tenant { holder: &holder, zone, statics: &statics, present: before.map(|spec| &spec.networks) };
-        let networks = self.addresses.assign(group, &tenant)?;
-        let mut spec = self.spec(group, zone, networks)?;
-        // The cloud has chosen addresses for a VM that is there, which templates see.
-        let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
-        let seen = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
-        let instance = TemplateInstance {
-            deployment: &self.desired.deployment,
-            group: &group.name,
-            index,
-            id: &id,
-            az: zone.az.as_deref(),
-            bootstrap,
-            networks: &seen,
-            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
-        };
-        spec.software = self.software(group, &instance)?;
+        present: Option<&CurrentInstance>,
+        spec: &InstanceSpec,
+        (state, wish): (InstanceState, Option<Wish>),
+        (fate, swap): (Fate, bool),
+        software: Option<&Software>,
+    ) -> Vec<Action> {
         // An errand's VM is made when it is run.
         if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) {
-            return Ok((Some(spec), Vec::new()));
+            return Vec::new();
         }
-        let Some(present) = present else {
-            let actions = new_instance(&spec);
-            return Ok((Some(spec), actions));
-        };
+        let Some(present) = present else { return new_instance(spec) };
         if let Some(message) = obstacle(present, self.options.fix) {
             self.problem(group, message);
         }
-        let fate = fate(self.desired, present, &spec, self.options.recreates(present));
-        let old = present.vm.as_ref().filter(|vm| vm.ready);
-        let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
-        if let (true, Some(old)) = (swap, old) {
-            spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
-        }
         let goal = Goal {
-            software: why_other_software(&self.current.software, present, group, &spec),
+            software: why_other_software(&self.current.software, present, software, spec),
             desired: self.desired,
             group: &group.name,
-            spec: &spec,
+            spec,
             state,
             fate,
-            swap: swap && old.is_some(),
+            swap,
             drain: self.options.skip_drain.drains(&group.name),
             restart: wish == Some(Wish::Restart),
             options: self.options,
         };
-        let actions = changes(present, &goal).unwrap_or_else(|message| {
+        changes(present, &goal).unwrap_or_else(|message| {
             self.problem(group, message);
             Vec::new()
-        });
-        Ok((Some(spec), actions))
+        })
     }
 
     fn spec(
@@ -461,15 +576,45 @@ impl<'a> Planner<'a, '_> {
         })
     }
 
-    fn software(
-        &self,
+    /// What runs on a group, with its links; all of its instances have the same, unless they keep what they have.
+    fn linked(
+        &mut self,
         group: &DesiredGroup,
-        instance: &TemplateInstance<'_>,
-    ) -> Result<Option<SoftwareOfInstance>, String> {
-        let Some(software) = &group.software else { return Ok(None) };
-        let configuration_hash = self.templates.configuration_hash(software, instance)?;
-        Ok(Some(SoftwareOfInstance { digest: software.digest(), configuration_hash }))
+        present: Option<&CurrentInstance>,
+        links: &PlannedLinks,
+    ) -> Option<Rc<Linked>> {
+        let software = group.software.as_ref()?;
+        let digest = |present: &CurrentInstance| Some(present.record.spec.as_ref()?.software.as_ref()?.digest.clone());
+        let are_kept = self.desired.links.are_kept;
+        let before = present.and_then(digest);
+        let key = (group.name.clone(), before.clone().filter(|_| are_kept).unwrap_or_default());
+        if let Some(known) = self.linked.get(&key) {
+            return Some(known.clone());
+        }
+        let before = before.and_then(|digest| self.current.software.get(&digest));
+        let software = match are_kept {
+            true => link_contents::kept(software, before),
+            false => link_contents::linked(software, &group.name, links, before),
+        };
+        let linked = Rc::new(Linked { digest: software.digest(), software });
+        self.linked.insert(key, linked.clone());
+        Some(linked)
     }
+
+    fn software(&self, linked: &Linked, instance: &TemplateInstance<'_>) -> Result<SoftwareOfInstance, String> {
+        let configuration_hash = self.templates.configuration_hash(&linked.software, instance)?;
+        Ok(SoftwareOfInstance { digest: linked.digest.clone(), configuration_hash })
+    }
+}
+
+fn as_linked<'i>(instance: &'i SeatedInstance<'_>) -> Option<LinkedInstance<'i>> {
+    Some(LinkedInstance {
+        id: &instance.id,
+        index: instance.index,
+        bootstrap: instance.bootstrap,
+        az: instance.az.as_deref(),
+        networks: instance.networks()?,
+    })
 }
 
 /// The networks as they are planned, with the addresses that the cloud chose for the VM.

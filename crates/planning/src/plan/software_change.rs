@@ -1,11 +1,10 @@
 //! Why the jobs of an instance have to be stopped and started again, down to the property that changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::{CurrentInstance, InstanceSpec};
-use crate::desired::DesiredGroup;
 use crate::software::Software;
 
 /// At most so many changes are named.
@@ -15,7 +14,7 @@ const NAMED: usize = 3;
 pub(super) fn why_other_software(
     known: &BTreeMap<String, Software>,
     present: &CurrentInstance,
-    group: &DesiredGroup,
+    software: Option<&Software>,
     wanted: &InstanceSpec,
 ) -> Option<String> {
     let has = present.record.spec.as_ref().and_then(|spec| spec.software.as_ref());
@@ -27,12 +26,13 @@ pub(super) fn why_other_software(
         (Some(has), Some(wanted)) => (has, wanted),
     };
     let same_files = has.configuration_hash == wanted.configuration_hash;
-    let (Some(before), Some(after)) = (known.get(&has.digest), &group.software) else {
+    let (Some(before), Some(after)) = (known.get(&has.digest), software) else {
         return (!same_files).then(|| "its configuration changes".to_owned());
     };
     let mut changes = archives(before, after);
     if !same_files {
         changes.extend(properties(before, after));
+        changes.extend(links(before, after));
         if changes.is_empty() {
             changes.push("its configuration changes".to_owned());
         }
@@ -83,11 +83,63 @@ fn properties(before: &Software, after: &Software) -> Vec<String> {
     changes
 }
 
+/// Links of jobs that are in both, and what of them changes.
+fn links(before: &Software, after: &Software) -> Vec<String> {
+    let mut changes = Vec::new();
+    for job in &after.jobs {
+        let Some(known) = before.jobs.iter().find(|known| known.name == job.name) else { continue };
+        let names: BTreeSet<&String> = known.links.keys().chain(job.links.keys()).collect();
+        for name in names {
+            let of = format!("link '{name}' of job '{}'", job.name);
+            match (known.links.get(name), job.links.get(name)) {
+                (None, _) => changes.push(format!("it gets {of}")),
+                (_, None) => changes.push(format!("{of} goes")),
+                (Some(before), Some(after)) if before != after => {
+                    changes.push(format!("{of} changes: {}", link_parts(before, after).join(", ")));
+                }
+                _ => {}
+            }
+        }
+    }
+    changes
+}
+
+/// Instances by count and name, everything else by its name alone.
+fn link_parts(before: &Value, after: &Value) -> Vec<String> {
+    let mut parts = Vec::new();
+    let instances = |content: &Value| content.get("instances").and_then(Value::as_array).cloned().unwrap_or_default();
+    let (had, has) = (instances(before), instances(after));
+    if had.len() != has.len() {
+        parts.push(format!("instances {} → {}", had.len(), has.len()));
+    } else if had != has {
+        let is_new = |instance: &&Value| !had.contains(instance);
+        let name = |instance: &Value| {
+            let part = |key: &str| {
+                instance.get(key).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            };
+            format!("{}/{}", part("name").unwrap_or_default(), part("id").unwrap_or_default())
+        };
+        let changed: Vec<_> = has.iter().filter(is_new).take(NAMED).map(name).collect();
+        parts.push(format!("instances {}", changed.join(", ")));
+    }
+    let null = Value::Null;
+    let mut paths = Vec::new();
+    let properties = |content: &'_ Value| content.get("properties").cloned().unwrap_or(Value::Null);
+    compare("", &properties(before), &properties(after), &mut paths);
+    parts.extend(paths.into_iter().map(|path| format!("property {path}")));
+    let keys = before.as_object().into_iter().chain(after.as_object()).flat_map(|content| content.keys());
+    let others: BTreeSet<&String> = keys.filter(|key| !["instances", "properties"].contains(&key.as_str())).collect();
+    let differs =
+        |key: &&&String| before.get(key.as_str()).unwrap_or(&null) != after.get(key.as_str()).unwrap_or(&null);
+    parts.extend(others.iter().filter(differs).map(|key| (**key).clone()));
+    parts
+}
+
 /// Only names: a manifest that a client filled in has secrets among its values.
 fn compare(path: &str, before: &Value, after: &Value, changed: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
-            let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for key in keys {
                 let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 let value = |object: &windlass_contract::Object| object.get(key).cloned().unwrap_or(Value::Null);

@@ -12,11 +12,12 @@ use windlass_contract::StemcellCid;
 use windlass_contract::network::NetworkKind;
 
 use super::*;
-use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, Wanted, resolve};
-use crate::records::{ConfigRecord, InstanceRecord, InstanceState, StemcellRecord, VmRecord};
+use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, LinksFrom, Wanted, resolve};
+use crate::records::{ConfigRecord, InstanceRecord, InstanceState, ReleaseRecord, StemcellRecord, VmRecord};
 
 mod jobs;
 mod limits;
+mod links;
 mod mutated;
 mod states;
 
@@ -123,6 +124,16 @@ fn manifest(groups: &str) -> String {
 }
 
 fn read(cloud: &str, manifest: &Document) -> (Desired, Findings) {
+    let others = BTreeMap::new();
+    read_with(cloud, manifest, &[jobs::release("1"), jobs::release("2")], LinksFrom::Manifest(&others))
+}
+
+fn read_with(
+    cloud: &str,
+    manifest: &Document,
+    releases: &[ReleaseRecord],
+    links: LinksFrom<'_>,
+) -> (Desired, Findings) {
     let mut findings = Findings::new();
     let config = ConfigRecord { id: 1, kind: "cloud".into(), name: "c".into(), content: cloud.into(), created_at: 0 };
     let Configs { cloud, runtime, cpis } = Configs::read([&config], &mut findings);
@@ -138,14 +149,14 @@ fn read(cloud: &str, manifest: &Document) -> (Desired, Findings) {
         deployments: Vec::new(),
     };
     let stemcells = [stemcell("1", 1), stemcell("1.10", 2), stemcell("1.9", 3)];
-    let releases = [jobs::release("1"), jobs::release("2")];
     let wanted = Wanted {
         manifest: &manifest,
         cloud: &cloud,
         runtime: &runtime,
         cpis: &cpis,
         stemcells: &stemcells,
-        releases: &releases,
+        releases,
+        links,
     };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)

@@ -1,17 +1,18 @@
 //! Plans of groups with jobs: what is compiled, what restarts and why.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::records::{JobRecord, PackageRecord, ReleaseRecord};
-use crate::software::{Software, TemplateInstance, Templates};
+use crate::records::{JobRecord, PackageRecord};
+use crate::software::{JobOfGroup, Software, TemplateInstance, Templates};
 
-/// Templates whose files have the properties and the instance's own address in them. A property `fails` cannot be rendered.
+/// Templates whose files have the properties, the links and the instance's own address in them. A property `fails` cannot be rendered.
 pub(super) struct Hashed;
 
 impl Templates for Hashed {
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {
-        let properties: Vec<_> = software.jobs.iter().map(|job| job.properties.to_string()).collect();
+        let links = |job: &JobOfGroup| job.links.values().map(Value::to_string).collect::<String>();
+        let properties: Vec<_> = software.jobs.iter().map(|job| format!("{}{}", job.properties, links(job))).collect();
         let addresses: Vec<_> = instance.networks.values().map(|network| &network.ip).collect();
         match properties.iter().any(|properties| properties.contains("fails")) {
             true => Err("Unable to render jobs".to_owned()),
@@ -84,18 +85,18 @@ fn with_jobs(release: &str, groups: &str) -> Desired {
 }
 
 /// What there is once a plan was carried out.
-fn carried_out(desired: &Desired, current: &Current) -> Current {
+pub(super) fn carried_out(desired: &Desired, current: &Current) -> Current {
     let plan = planned(desired, current);
     let mut after = carry_out(&plan, current, "a");
-    for software in desired.groups.iter().filter_map(|group| group.software.clone()) {
-        after.software.insert(software.digest(), software);
+    for software in &plan.software {
+        after.software.insert(software.digest(), software.clone());
     }
     after.compiled.clone_from(&current.compiled);
     after.compiled.extend(plan.compilation.iter().flat_map(|plan| &plan.packages).map(|package| package.key()));
     after
 }
 
-fn told(desired: &Desired, current: &Current) -> Vec<String> {
+pub(super) fn told(desired: &Desired, current: &Current) -> Vec<String> {
     planned(desired, current).describe().lines().skip(1).map(|line| line.trim().to_owned()).collect()
 }
 

@@ -136,13 +136,7 @@ fn one_instance_is_changed_from_what_is_on_record() {
     let of = |current: &Current, wish, silent| {
         let plan = plan_state_change(&current.instances[0], wish, true, silent);
         let group = GroupPlan { instances: vec![plan], ..planned(&desired(&[shape()]), current).groups.remove(0) };
-        Plan {
-            deployment: "law".into(),
-            warnings: Vec::new(),
-            compilation: None,
-            removed: Vec::new(),
-            groups: vec![group],
-        }
+        Plan { deployment: "law".into(), groups: vec![group], ..Plan::default() }
     };
     let running = deployed();
     let detach = of(&running, Wish::Detach, false);

@@ -2,6 +2,7 @@
 //! supervised. Real parts only.
 
 mod kills;
+mod links;
 mod release;
 mod ruby;
 

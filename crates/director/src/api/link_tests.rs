@@ -1,0 +1,152 @@
+//! What clients see of links, from the first deploy that notes them until their deployment is gone.
+
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+use windlass_planning::links::{LinkConsumer, LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind};
+
+use crate::testing::TestDirector;
+
+fn planned(instances: &[&str]) -> PlannedLinks {
+    let shown =
+        |id: &&str| json!({"name": "db", "id": id, "address": id, "addresses": {"a": id}, "dns_addresses": {"a": id}});
+    let content = json!({
+        "deployment_name": "My_Shop", "domain": "bosh", "default_network": "a", "networks": ["a"], "instance_group": "db",
+        "properties": {"password": "secret"}, "instances": instances.iter().map(shown).collect::<Vec<_>>(),
+    });
+    let provider = LinkProvider {
+        id: 0,
+        deployment: "My_Shop".into(),
+        group: "db".into(),
+        owner: "pg".into(),
+        kind: ProviderKind::Job,
+        original_name: "db".into(),
+        link_type: "sql".into(),
+        name: "main".into(),
+        shared: true,
+        consumable: true,
+        content,
+    };
+    let private =
+        LinkProvider { original_name: "admin".into(), name: "admin".into(), shared: false, ..provider.clone() };
+    let consumer = LinkConsumer {
+        group: "web".into(),
+        job: "app".into(),
+        original_name: "store".into(),
+        link_type: "sql".into(),
+        name: "main".into(),
+        optional: true,
+        blocked: false,
+    };
+    let content = provider.content_for(None, None).unwrap();
+    let links = vec![PlannedLink { consumer, source: Some(LinkSource::Own(0)), content }];
+    PlannedLinks { providers: vec![provider, private], links, renamed: vec![("old".into(), "web".into())] }
+}
+
+async fn list(bench: &TestDirector, what: &str) -> Vec<Value> {
+    let (status, answer) = bench.ask(Method::GET, &format!("/{what}?deployment=My_Shop"), "").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer.as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("My_Shop").await.unwrap();
+    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    assert_eq!(
+        list(&bench, "link_providers").await[0],
+        json!({
+            "id": "1", "name": "main", "shared": true, "deployment": "My_Shop",
+            "link_provider_definition": {"type": "sql", "name": "db"},
+            "owner_object": {"type": "job", "name": "pg", "info": {"instance_group": "db"}},
+        })
+    );
+    assert_eq!(
+        list(&bench, "link_consumers").await,
+        [json!({
+            "id": "1", "name": "main", "optional": true, "deployment": "My_Shop",
+            "owner_object": {"type": "job", "name": "app", "info": {"instance_group": "web"}},
+            "link_consumer_definition": {"name": "store", "type": "sql"},
+        })]
+    );
+    let links = list(&bench, "links").await;
+    assert_eq!(
+        (&links[0]["id"], &links[0]["link_provider_id"], &links[0]["link_consumer_id"]),
+        (&json!("1"), &json!("1"), &json!("1"))
+    );
+    assert!(!links[0].to_string().contains("secret"));
+
+    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    assert_eq!(list(&bench, "links").await, links, "the same content is the same link");
+    store.note_links("My_Shop", &planned(&["one", "two"])).await.unwrap();
+    assert_eq!(list(&bench, "links").await.len(), 2, "the old one is there until the deploy has succeeded");
+    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    assert_eq!(list(&bench, "links").await[0]["id"], "2");
+
+    let nothing = PlannedLinks::default();
+    store.note_links("My_Shop", &nothing).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    for what in ["link_providers", "link_consumers", "links"] {
+        assert_eq!(list(&bench, what).await, Vec::<Value>::new(), "{what}");
+    }
+    assert_eq!(bench.ask(Method::GET, "/links", "").await.1["code"], 190024);
+    assert_eq!(bench.ask(Method::GET, "/links?deployment=nowhere", "").await.1["code"], 70000);
+}
+
+#[tokio::test]
+async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("My_Shop").await.unwrap();
+    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    let request = |provider: Value, rest: Value| {
+        let mut request = json!({
+            "link_provider_id": provider, "link_consumer": {"owner_object": {"name": "broker", "type": "external"}},
+        });
+        request.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        request.to_string()
+    };
+    for (body, status, code, said) in [
+        (request(json!(1), json!({})), 400, 810001, "Invalid request: `link_provider_id` must be a String"),
+        (request(json!("1"), json!({"link_consumer": null})), 400, 810001, "`link_consumer` section must be defined"),
+        (request(json!("99"), json!({})), 400, 810002, "Invalid link_provider_id: 99"),
+        (request(json!("2"), json!({})), 403, 810009, "Provider not `shared`"),
+        (
+            request(json!("1"), json!({"network": "far"})),
+            400,
+            810003,
+            "Can't resolve network: `far` in provider id: 1 for `broker`",
+        ),
+    ] {
+        let (found, answer) = bench.ask(Method::POST, "/links", body).await;
+        assert_eq!((found.as_u16(), &answer["code"]), (status, &json!(code)), "{answer}");
+        assert!(answer["description"].as_str().unwrap().contains(said), "{answer}");
+    }
+    let (status, made) = bench.ask(Method::POST, "/links", request(json!("1"), json!({"network": "a"}))).await;
+    assert_eq!((status, &made["name"], &made["link_provider_id"]), (StatusCode::OK, &json!("db"), &json!("1")));
+    let owner = list(&bench, "link_consumers").await[1]["owner_object"].clone();
+    assert_eq!(owner, json!({"type": "external", "name": "broker"}));
+    let id = made["id"].as_str().unwrap();
+    let address = bench.ask(Method::GET, &format!("/link_address?link_id={id}&status=healthy"), "").await.1;
+    assert_eq!(address, json!({"address": "q-s3.db.a.my-shop.bosh"}));
+    assert_eq!(bench.ask(Method::GET, "/link_address", "").await.1["code"], 810006);
+    assert_eq!(bench.ask(Method::GET, &format!("/link_address?link_id={id}&status=odd"), "").await.1["code"], 810007);
+
+    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    store.note_links("My_Shop", &planned(&["two"])).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    assert_eq!(list(&bench, "links").await.len(), 2, "a deploy takes no link from those outside");
+    assert_eq!(bench.ask(Method::DELETE, "/links/99", "").await.0, StatusCode::NOT_FOUND);
+    let own = list(&bench, "links").await[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(bench.ask(Method::DELETE, &format!("/links/{own}"), "").await.1["code"], 810005);
+    assert_eq!(bench.ask(Method::DELETE, &format!("/links/{id}"), "").await.0, StatusCode::NO_CONTENT);
+    assert_eq!(list(&bench, "link_consumers").await.len(), 1);
+    let (status, _) = bench.send(Some("reader"), Method::POST, "/links", request(json!("1"), json!({}))).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+
+    bench.ask(Method::POST, "/links", request(json!("1"), json!({}))).await;
+    store.remove_deployment("My_Shop").await.unwrap();
+    assert!(store.link_providers("My_Shop").await.unwrap().is_empty(), "links do not keep a deployment from going");
+}

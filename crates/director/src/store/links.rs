@@ -1,0 +1,364 @@
+//! Links: who provides what, who consumes it, and what each consumer gets.
+//!
+//! What instances were rendered with is in their software. These records tell other deployments and clients what there is, and keep
+//! the numbers that clients know links by.
+
+use serde_json::Value;
+use windlass_database::Transaction;
+use windlass_database::sqlx::any::AnyRow;
+use windlass_database::sqlx::{self, AssertSqlSafe, Row};
+use windlass_operations::clock;
+use windlass_planning::links::{
+    LinkConsumer, LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content,
+};
+
+use super::{Store, StoreError, from_json, to_json};
+
+/// A consumer of a link on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkConsumerRecord {
+    pub id: i64,
+    pub deployment: String,
+    /// Empty for one outside of deployments.
+    pub group: String,
+    pub owner: String,
+    /// `job`, or `external`.
+    pub kind: String,
+    pub original_name: String,
+    pub link_type: String,
+    pub name: String,
+    pub optional: bool,
+}
+
+/// A link on record.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LinkRecord {
+    pub id: i64,
+    pub name: String,
+    /// None once the provider is gone.
+    pub provider: Option<i64>,
+    pub consumer: i64,
+    pub content: Value,
+    /// Unix seconds.
+    pub created_at: i64,
+}
+
+const EXTERNAL: &str = "external";
+
+fn provider(row: &AnyRow) -> Result<LinkProvider, StoreError> {
+    let kind: String = row.try_get("kind")?;
+    Ok(LinkProvider {
+        id: row.try_get("id")?,
+        deployment: row.try_get("deployment")?,
+        group: row.try_get("instance_group")?,
+        owner: row.try_get("owner")?,
+        kind: ProviderKind::parse(&kind).ok_or(StoreError::Damaged { column: "link_providers.kind", byte: 0 })?,
+        original_name: row.try_get("original_name")?,
+        link_type: row.try_get("link_type")?,
+        name: row.try_get("name")?,
+        shared: row.try_get::<i64, _>("shared")? != 0,
+        consumable: row.try_get::<i64, _>("consumable")? != 0,
+        content: from_json("link_providers.content", row.try_get("content")?)?,
+    })
+}
+
+fn consumer(row: &AnyRow) -> Result<LinkConsumerRecord, StoreError> {
+    Ok(LinkConsumerRecord {
+        id: row.try_get("id")?,
+        deployment: row.try_get("deployment")?,
+        group: row.try_get("instance_group")?,
+        owner: row.try_get("owner")?,
+        kind: row.try_get("kind")?,
+        original_name: row.try_get("original_name")?,
+        link_type: row.try_get("link_type")?,
+        name: row.try_get("name")?,
+        optional: row.try_get::<i64, _>("optional")? != 0,
+    })
+}
+
+fn link(row: &AnyRow) -> Result<LinkRecord, StoreError> {
+    Ok(LinkRecord {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        provider: row.try_get("provider")?,
+        consumer: row.try_get("consumer")?,
+        content: from_json("links.content", row.try_get("content")?)?,
+        created_at: row.try_get("created_at")?,
+    })
+}
+
+/// What a deploy notes, in one transaction.
+struct Notes<'a> {
+    transaction: &'a mut Transaction,
+    deployment: &'a str,
+    serial: i64,
+}
+
+impl Notes<'_> {
+    /// A group that took over another has its rows, so that clients know them by the same numbers.
+    async fn rename(&mut self, from: &str, to: &str) -> Result<(), StoreError> {
+        for table in ["link_providers", "link_consumers"] {
+            let statement = format!(
+                "UPDATE {table} SET instance_group = $1 WHERE deployment = $2 AND instance_group = $3 AND NOT EXISTS (\
+                 SELECT 1 FROM {table} o WHERE o.deployment = $2 AND o.instance_group = $1 AND o.owner = {table}.owner \
+                 AND o.kind = {table}.kind AND o.original_name = {table}.original_name)"
+            );
+            sqlx::query(AssertSqlSafe(statement))
+                .bind(to)
+                .bind(self.deployment)
+                .bind(from)
+                .execute(self.transaction.connection())
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn provider(&mut self, provider: &LinkProvider) -> Result<i64, StoreError> {
+        let id = sqlx::query_scalar(
+            "INSERT INTO link_providers (deployment, instance_group, owner, kind, original_name, link_type, name, shared, \
+             consumable, content, serial) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+             ON CONFLICT (deployment, instance_group, owner, kind, original_name) DO UPDATE SET link_type = $6, name = $7, \
+             shared = $8, consumable = $9, content = $10, serial = $11 RETURNING id",
+        )
+        .bind(self.deployment)
+        .bind(&provider.group)
+        .bind(&provider.owner)
+        .bind(provider.kind.as_str())
+        .bind(&provider.original_name)
+        .bind(&provider.link_type)
+        .bind(&provider.name)
+        .bind(i64::from(provider.shared))
+        .bind(i64::from(provider.consumable))
+        .bind(to_json("link_providers.content", &provider.content)?)
+        .bind(self.serial)
+        .fetch_one(self.transaction.connection())
+        .await?;
+        Ok(id)
+    }
+
+    async fn consumer(&mut self, kind: &str, consumer: &LinkConsumer) -> Result<i64, StoreError> {
+        let id = sqlx::query_scalar(
+            "INSERT INTO link_consumers (deployment, instance_group, owner, kind, original_name, link_type, name, optional, serial) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             ON CONFLICT (deployment, instance_group, owner, kind, original_name) DO UPDATE SET link_type = $6, name = $7, \
+             optional = $8, serial = $9 RETURNING id",
+        )
+        .bind(self.deployment)
+        .bind(&consumer.group)
+        .bind(&consumer.job)
+        .bind(kind)
+        .bind(&consumer.original_name)
+        .bind(&consumer.link_type)
+        .bind(&consumer.name)
+        .bind(i64::from(consumer.optional))
+        .bind(self.serial)
+        .fetch_one(self.transaction.connection())
+        .await?;
+        Ok(id)
+    }
+
+    /// A link with the same content is the same link.
+    async fn link(
+        &mut self,
+        name: &str,
+        provider: i64,
+        consumer: i64,
+        content: &Value,
+    ) -> Result<LinkRecord, StoreError> {
+        let rows = sqlx::query("SELECT * FROM links WHERE consumer = $1 AND provider = $2")
+            .bind(consumer)
+            .bind(provider)
+            .fetch_all(self.transaction.connection())
+            .await?;
+        for row in &rows {
+            let known = link(row)?;
+            if is_same_content(&known.content, content) {
+                sqlx::query("UPDATE links SET serial = $1 WHERE id = $2")
+                    .bind(self.serial)
+                    .bind(known.id)
+                    .execute(self.transaction.connection())
+                    .await?;
+                return Ok(known);
+            }
+        }
+        let row = sqlx::query(
+            "INSERT INTO links (name, provider, consumer, content, created_at, serial) VALUES ($1, $2, $3, $4, $5, $6) RETURNING *",
+        )
+        .bind(name)
+        .bind(provider)
+        .bind(consumer)
+        .bind(to_json("links.content", content)?)
+        .bind(clock::now())
+        .bind(self.serial)
+        .fetch_one(self.transaction.connection())
+        .await?;
+        link(&row)
+    }
+
+    /// A consumer, and the link that it gets.
+    async fn planned(&mut self, planned: &PlannedLink, providers: &[i64]) -> Result<(), StoreError> {
+        let consumer = self.consumer("job", &planned.consumer).await?;
+        let provider = match &planned.source {
+            Some(LinkSource::Own(position)) => providers.get(*position).copied(),
+            Some(LinkSource::Shared(provider)) => self.existing(provider.id).await?,
+            None => None,
+        };
+        if let Some(provider) = provider {
+            self.link(&planned.consumer.original_name, provider, consumer, &planned.content).await?;
+        }
+        Ok(())
+    }
+
+    /// Another deployment's provider may have gone since the plan was made.
+    async fn existing(&mut self, provider: i64) -> Result<Option<i64>, StoreError> {
+        let found = sqlx::query_scalar("SELECT id FROM link_providers WHERE id = $1").bind(provider);
+        Ok(found.fetch_optional(self.transaction.connection()).await?)
+    }
+}
+
+/// Forgets what the last deploy of a deployment did not touch.
+pub(super) async fn forget_stale(transaction: &mut Transaction, deployment: &str) -> Result<(), StoreError> {
+    const STALE: &str = "deployment = $1 AND serial <> (SELECT links_serial FROM deployments WHERE name = $1)";
+    for statement in [
+        format!(
+            "DELETE FROM links WHERE consumer IN (SELECT id FROM link_consumers WHERE deployment = $1 AND kind <> '{EXTERNAL}') \
+             AND serial <> (SELECT links_serial FROM deployments WHERE name = $1)"
+        ),
+        format!("DELETE FROM link_consumers WHERE kind <> '{EXTERNAL}' AND {STALE}"),
+        format!("UPDATE links SET provider = NULL WHERE provider IN (SELECT id FROM link_providers WHERE {STALE})"),
+        format!("DELETE FROM link_providers WHERE {STALE}"),
+    ] {
+        sqlx::query(AssertSqlSafe(statement)).bind(deployment).execute(transaction.connection()).await?;
+    }
+    Ok(())
+}
+
+/// Forgets all links of a deployment. Those who consume its shared ones keep what they have.
+pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &str) -> Result<(), StoreError> {
+    for statement in [
+        "DELETE FROM links WHERE consumer IN (SELECT id FROM link_consumers WHERE deployment = $1)",
+        "DELETE FROM link_consumers WHERE deployment = $1",
+        "UPDATE links SET provider = NULL WHERE provider IN (SELECT id FROM link_providers WHERE deployment = $1)",
+        "DELETE FROM link_providers WHERE deployment = $1",
+    ] {
+        sqlx::query(statement).bind(deployment).execute(transaction.connection()).await?;
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Notes what a deploy does to links, from whose beginning on other deployments see it.
+    pub(crate) async fn note_links(&self, deployment: &str, planned: &PlannedLinks) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let serial = sqlx::query_scalar(
+            "UPDATE deployments SET links_serial = links_serial + 1 WHERE name = $1 RETURNING links_serial",
+        )
+        .bind(deployment)
+        .fetch_one(transaction.connection())
+        .await?;
+        let mut notes = Notes { transaction: &mut transaction, deployment, serial };
+        for (from, to) in &planned.renamed {
+            notes.rename(from, to).await?;
+        }
+        let mut providers = Vec::new();
+        for provider in &planned.providers {
+            providers.push(notes.provider(provider).await?);
+        }
+        for link in &planned.links {
+            notes.planned(link, &providers).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// What a deployment provided in its last deploy.
+    pub(crate) async fn link_providers(&self, deployment: &str) -> Result<Vec<LinkProvider>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT p.* FROM link_providers p JOIN deployments d ON d.name = p.deployment \
+             WHERE p.deployment = $1 AND p.serial = d.links_serial ORDER BY p.id",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(provider).collect()
+    }
+
+    /// One provider.
+    pub(crate) async fn link_provider(&self, id: i64) -> Result<Option<LinkProvider>, StoreError> {
+        let row = sqlx::query("SELECT * FROM link_providers WHERE id = $1")
+            .bind(id)
+            .fetch_optional(self.database.pool())
+            .await?;
+        row.as_ref().map(provider).transpose()
+    }
+
+    /// Who consumes links in a deployment, and who outside of it consumes its own.
+    pub(crate) async fn link_consumers(&self, deployment: &str) -> Result<Vec<LinkConsumerRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM link_consumers WHERE deployment = $1 ORDER BY id")
+            .bind(deployment)
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(consumer).collect()
+    }
+
+    /// The links of a deployment's consumers.
+    pub(crate) async fn links(&self, deployment: &str) -> Result<Vec<LinkRecord>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT l.* FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE c.deployment = $1 ORDER BY c.id, l.id",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(link).collect()
+    }
+
+    /// One link, and whether its consumer is outside of deployments.
+    pub(crate) async fn link(&self, id: i64) -> Result<Option<(LinkRecord, bool)>, StoreError> {
+        let row =
+            sqlx::query("SELECT l.*, c.kind FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE l.id = $1")
+                .bind(id)
+                .fetch_optional(self.database.pool())
+                .await?;
+        row.map(|row| Ok((link(&row)?, row.try_get::<String, _>("kind")? == EXTERNAL))).transpose()
+    }
+
+    /// Gives a link to somebody outside of deployments.
+    pub(crate) async fn add_external_link(
+        &self,
+        provider: &LinkProvider,
+        owner: &str,
+        content: &Value,
+    ) -> Result<LinkRecord, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let serial = sqlx::query_scalar("SELECT links_serial FROM deployments WHERE name = $1")
+            .bind(&provider.deployment)
+            .fetch_one(transaction.connection())
+            .await?;
+        let mut notes = Notes { transaction: &mut transaction, deployment: &provider.deployment, serial };
+        let consumer = LinkConsumer {
+            group: String::new(),
+            job: owner.to_owned(),
+            original_name: provider.original_name.clone(),
+            link_type: provider.link_type.clone(),
+            name: provider.name.clone(),
+            optional: false,
+            blocked: false,
+        };
+        let consumer = notes.consumer(EXTERNAL, &consumer).await?;
+        let made = notes.link(&provider.original_name, provider.id, consumer, content).await?;
+        transaction.commit().await?;
+        Ok(made)
+    }
+
+    /// Takes a link from somebody outside of deployments, and forgets a consumer without links.
+    pub(crate) async fn remove_external_link(&self, link: &LinkRecord) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("DELETE FROM links WHERE id = $1").bind(link.id).execute(transaction.connection()).await?;
+        sqlx::query(
+            "DELETE FROM link_consumers WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM links WHERE consumer = $1)",
+        )
+        .bind(link.consumer)
+        .execute(transaction.connection())
+        .await?;
+        Ok(transaction.commit().await?)
+    }
+}

@@ -1,0 +1,143 @@
+//! What the jobs of a deployment get of their links, once every instance has its addresses.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use windlass_contract::Networks;
+use windlass_contract::network::NetworkKind;
+
+use crate::desired::{Desired, DesiredGroup, canonical};
+use crate::links::{LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content};
+use crate::software::Software;
+
+/// The root of all names of instances.
+const DOMAIN: &str = "bosh";
+
+/// An instance, as those see it who consume links of its jobs.
+#[derive(Debug)]
+pub(super) struct LinkedInstance<'a> {
+    pub(super) id: &'a str,
+    pub(super) index: i64,
+    pub(super) bootstrap: bool,
+    pub(super) az: Option<&'a str>,
+    pub(super) networks: &'a Networks,
+}
+
+/// All links with their contents. `instances` has those of each group in the order of their update.
+pub(super) fn contents(
+    desired: &Desired,
+    instances: &BTreeMap<&str, Vec<LinkedInstance<'_>>>,
+) -> (PlannedLinks, Vec<String>) {
+    let mut problems = Vec::new();
+    let is_used = |position: usize| {
+        let is_it = |source: &Option<LinkSource>| matches!(source, Some(LinkSource::Own(own)) if *own == position);
+        desired.links.links.iter().any(|link| is_it(&link.source))
+    };
+    let mut providers = desired.links.providers.clone();
+    for (position, provider) in providers.iter_mut().enumerate() {
+        let group = desired.groups.iter().find(|group| group.name == provider.group);
+        if let (ProviderKind::Job, Some(group)) = (provider.kind, group) {
+            let properties = provider.content.take();
+            if provider.shared || is_used(position) {
+                let instances = instances.get(group.name.as_str()).map_or(&[][..], Vec::as_slice);
+                provider.content = content(desired, group, properties, instances);
+            }
+        }
+    }
+    let mut links = Vec::new();
+    for link in &desired.links.links {
+        let provider = provider_of(&providers, link.source.as_ref());
+        let content = provider
+            .map_or(Ok(Value::Null), |provider| provider.content_for(link.network.as_deref(), link.ip_addresses));
+        match content {
+            Ok(content) => {
+                links.push(PlannedLink { consumer: link.consumer.clone(), source: link.source.clone(), content });
+            }
+            Err(message) => problems.push(format!(
+                "link '{}' of job '{}' in instance group '{}': {message}",
+                link.consumer.original_name, link.consumer.job, link.consumer.group
+            )),
+        }
+    }
+    let taken_over = |group: &DesiredGroup| {
+        let new = group.name.clone();
+        group.migrated_from.iter().map(move |(old, _)| (old.clone(), new.clone())).collect::<Vec<_>>()
+    };
+    (PlannedLinks { providers, links, renamed: desired.groups.iter().flat_map(taken_over).collect() }, problems)
+}
+
+/// A group's software with its links. What templates saw already is kept where it is the same in another order.
+pub(super) fn linked(software: &Software, group: &str, links: &PlannedLinks, before: Option<&Software>) -> Software {
+    let mut software = software.clone();
+    for job in &mut software.jobs {
+        let before = before.and_then(|before| before.jobs.iter().find(|known| known.name == job.name));
+        for link in links.links.iter().filter(|link| link.consumer.group == group && link.consumer.job == job.name) {
+            let Some(provider) = provider_of(&links.providers, link.source.as_ref()) else { continue };
+            let name = &link.consumer.original_name;
+            let seen = provider.for_templates(&link.content);
+            let known = before.and_then(|before| before.links.get(name)).filter(|known| is_same_content(known, &seen));
+            job.links.insert(name.clone(), known.cloned().unwrap_or(seen));
+        }
+    }
+    software
+}
+
+/// A group's software with the links that it had.
+pub(super) fn kept(software: &Software, before: Option<&Software>) -> Software {
+    let mut software = software.clone();
+    for job in &mut software.jobs {
+        let known = before.and_then(|before| before.jobs.iter().find(|known| known.name == job.name));
+        job.links = known.map(|known| known.links.clone()).unwrap_or_default();
+    }
+    software
+}
+
+fn provider_of<'p>(providers: &'p [LinkProvider], source: Option<&'p LinkSource>) -> Option<&'p LinkProvider> {
+    match source? {
+        LinkSource::Own(position) => providers.get(*position),
+        LinkSource::Shared(provider) => Some(provider),
+    }
+}
+
+fn content(desired: &Desired, group: &DesiredGroup, properties: Value, instances: &[LinkedInstance<'_>]) -> Value {
+    let default = group.default_network();
+    let networks: Vec<_> = group.networks.iter().map(|network| network.definition.name.as_str()).collect();
+    let instances: Vec<_> = instances.iter().map(|instance| instance_content(desired, group, instance)).collect();
+    json!({
+        "deployment_name": desired.deployment,
+        "domain": DOMAIN,
+        "default_network": default,
+        "networks": networks,
+        "instance_group": group.name,
+        "properties": properties,
+        // There is no DNS that knows instances.
+        "use_short_dns_addresses": false,
+        "use_dns_addresses": false,
+        "use_link_dns_names": false,
+        "instances": instances,
+    })
+}
+
+fn instance_content(desired: &Desired, group: &DesiredGroup, instance: &LinkedInstance<'_>) -> Value {
+    let mut addresses = Map::new();
+    for (network, settings) in instance.networks {
+        // Nobody knows before which address a cloud will choose, so such an instance is called by its name.
+        let address = settings.ip.clone().filter(|_| settings.kind != NetworkKind::Dynamic);
+        let name = || {
+            let parts = [canonical(&group.name), canonical(network), canonical(&desired.deployment)];
+            format!("{}.{}.{DOMAIN}", instance.id, parts.join("."))
+        };
+        addresses.insert(network.clone(), address.unwrap_or_else(name).into());
+    }
+    let address = group.default_network().and_then(|network| addresses.get(network)).cloned();
+    json!({
+        "name": group.name,
+        "id": instance.id,
+        "index": instance.index,
+        "bootstrap": instance.bootstrap,
+        "az": instance.az,
+        "address": address,
+        "addresses": addresses.clone(),
+        "dns_addresses": addresses,
+    })
+}
