@@ -6,8 +6,8 @@ use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
 use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
-    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, Wanted, linked_deployments,
-    refuse_unfilled, resolve,
+    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, RuntimeConfig, Wanted,
+    linked_deployments, refuse_unfilled, resolve,
 };
 use windlass_planning::links::LinkProvider;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
@@ -56,11 +56,11 @@ pub(crate) async fn prepare(
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
     let stemcells = director.store.stemcells().await?;
-    let releases = match manifest.releases.is_empty() {
+    let releases = match manifest.releases.is_empty() && runtime.releases.is_empty() {
         true => Vec::new(),
         false => director.store.releases().await?,
     };
-    let others = providers_elsewhere(director, &manifest, options).await?;
+    let others = providers_elsewhere(director, (&manifest, &runtime), options).await?;
     let wanted = Wanted {
         manifest: &manifest,
         cloud: &cloud,
@@ -130,14 +130,14 @@ pub(crate) async fn prepare(
 /// deploy looks for providers.
 async fn providers_elsewhere(
     director: &Director,
-    manifest: &DeploymentManifest,
+    (manifest, runtime): (&DeploymentManifest, &RuntimeConfig),
     options: &DeployOptions,
 ) -> Result<Option<BTreeMap<String, Vec<LinkProvider>>>, TaskError> {
     if options.change_state.is_some() {
         return Ok(None);
     }
     let mut elsewhere = BTreeMap::new();
-    for name in linked_deployments(manifest) {
+    for name in linked_deployments(manifest, runtime) {
         if director.store.deployment(&name).await?.is_some() {
             let providers = director.store.link_providers(&name).await?;
             elsewhere.insert(name, providers);

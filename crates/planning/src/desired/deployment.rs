@@ -3,11 +3,11 @@
 use windlass_contract::Object;
 use windlass_manifest::{At, Document};
 
+use super::addons::{Addon, Level, read_addon};
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
 use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group};
 use super::jobs::{ReleaseReference, read_release};
-use super::runtime_config::{Addon, read_addon};
 use super::stemcells::StemcellReference;
 use super::update::{UpdateSettings, read_update};
 use super::variables::read_variables;
@@ -33,6 +33,8 @@ pub struct DeploymentManifest {
     pub tags: Object,
     /// For jobs that have none of their own.
     pub properties: Object,
+    /// Whether jobs are kept in memory only; none if the manifest does not say.
+    pub use_tmpfs: Option<bool>,
 }
 
 /// Names that mean the same in DNS.
@@ -73,8 +75,8 @@ const FEATURES: [(&str, Option<&str>); 8] = [
     ("use_link_dns_names", Some("there is no DNS of jobs yet")),
     ("randomize_az_placement", Some("plans are reproducible, so zones are never chosen at random")),
     ("converge_variables", Some("there is no config server")),
-    ("use_tmpfs_config", Some("jobs are kept on the ephemeral disk")),
-    ("use_tmpfs_job_config", Some("jobs are kept on the ephemeral disk")),
+    ("use_tmpfs_config", None),
+    ("use_tmpfs_job_config", Some("today's name is 'use_tmpfs_config'")),
     ("redact_links", Some("plans and diffs show no values of links")),
 ];
 
@@ -91,6 +93,7 @@ impl DeploymentManifest {
             addons: Vec::new(),
             tags: Object::new(),
             properties: Object::new(),
+            use_tmpfs: None,
         };
         let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
         let Some(mut root) = Fields::of(&document.root(), &known, findings) else { return manifest };
@@ -103,12 +106,13 @@ impl DeploymentManifest {
         manifest.properties = root.object("properties");
         manifest.name = root.name();
         manifest.tags = root.object("tags");
+        let listed = manifest.knows_all_releases.then_some(manifest.releases.as_slice());
         for at in root.list("addons") {
-            manifest.addons.extend(read_addon(&at, root.findings()));
+            manifest.addons.extend(read_addon(&at, Level::Deployment, listed, root.findings()));
         }
         read_variables(&mut root);
         if let Some(at) = root.optional("features") {
-            read_features(&at, root.findings());
+            manifest.use_tmpfs = read_features(&at, root.findings());
         }
         let update = match root.optional("update") {
             Some(at) => read_update(&at, UpdateSettings::default(), root.findings()),
@@ -163,15 +167,24 @@ impl DeploymentManifest {
     }
 }
 
-fn read_features(at: &At<'_>, findings: &mut Findings) {
+/// What of it has an effect: whether jobs are kept in memory only.
+fn read_features(at: &At<'_>, findings: &mut Findings) -> Option<bool> {
     let known: Vec<&str> = FEATURES.iter().map(|(feature, _)| *feature).collect();
-    let Some(mut fields) = Fields::of(at, &known, findings) else { return };
+    let mut fields = Fields::of(at, &known, findings)?;
     for (feature, no_effect) in FEATURES {
         let Some(at) = fields.optional(feature) else { continue };
         if let (Some(true), Some(why)) = (fields.boolean(feature), no_effect) {
             fields.findings().warn(at.problem(format!("has no effect: {why}")));
         }
     }
+    if fields.boolean("use_link_dns_names") == Some(true) {
+        for implied in ["use_dns_addresses", "use_short_dns_addresses"] {
+            if fields.boolean(implied) == Some(false) {
+                fields.refuse(implied, "cannot be false where 'use_link_dns_names' is true");
+            }
+        }
+    }
+    fields.boolean("use_tmpfs_config")
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub struct JobReference {
     /// None if the job has no such key: then the properties of group and deployment count.
     pub properties: Option<Object>,
     pub links: JobLinks,
+    /// The runtime config that it stands in; empty for the manifest.
+    pub document: String,
 }
 
 /// `url`, `sha1` and `stemcell` are the client's business: it uploads before it deploys.
@@ -44,5 +46,5 @@ pub(super) fn read_job(at: &At<'_>, findings: &mut Findings) -> Option<JobRefere
     let links = JobLinks::read(&mut fields);
     let (name, release) = (fields.text("name"), fields.text("release"));
     let properties = fields.optional("properties").and_then(|at| fields.check(at.object()));
-    Some(JobReference { name: name?, release: release?, properties, links })
+    Some(JobReference { name: name?, release: release?, properties, links, document: String::new() })
 }

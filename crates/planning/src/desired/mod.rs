@@ -4,6 +4,7 @@
 //! together with the uploaded stemcells. Nothing stops at the first mistake: all that is wrong in any document is gathered in
 //! [`Findings`], each with its document, path and line, and keys that nobody knows are warned of.
 
+mod addons;
 mod addresses;
 mod cloud_config;
 mod compilation;
@@ -24,6 +25,7 @@ mod variables;
 #[cfg(test)]
 mod tests;
 
+pub use addons::{Addon, Candidate};
 pub use addresses::AddressRange;
 pub use cloud_config::{Az, CloudConfig, DiskType, Section, VmType};
 pub use compilation::Compilation;
@@ -35,7 +37,7 @@ pub use jobs::{JobReference, ReleaseReference};
 pub use links::{DesiredLink, DesiredLinks, JobLinks, LinksFrom, linked_deployments};
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
 pub use resolve::{Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
-pub use runtime_config::{Addon, Candidate, RuntimeConfig};
+pub use runtime_config::RuntimeConfig;
 pub use software::bind as bind_properties;
 pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
 pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};

@@ -2,15 +2,16 @@
 
 use std::net::IpAddr;
 
+use serde_json::Value;
 use windlass_contract::Object;
 use windlass_contract::cpi::methods::VmResources;
 
+use super::addons::with_addons;
 use super::cloud_config::Section;
 use super::findings::{Findings, Place, Placed};
 use super::instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, VmSize};
 use super::links::{DesiredLinks, LinkReader, LinksFrom};
 use super::networks::{NetworkDefinition, NetworkPlacement};
-use super::runtime_config::Candidate;
 use super::software::Releases;
 use super::stemcells::StemcellChoice;
 use super::update::{UpdateSettings, VmStrategy};
@@ -155,18 +156,22 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
             }
         }
     }
-    let releases = Releases::choose(wanted.manifest, wanted.releases, findings);
+    let os = |group: &InstanceGroup| {
+        let alias = group.stemcell.as_ref().map(|alias| alias.value.as_str());
+        let choices = chosen.iter().find(|(known, _)| Some(*known) == alias).map(|(_, choices)| choices);
+        choices.and_then(|choices| Some(choices.first()?.os.clone())).unwrap_or_default()
+    };
+    let (manifest, added) = with_addons(wanted.manifest, wanted.runtime, os, findings);
+    let releases = Releases::choose(wanted.manifest, &added, wanted.releases, findings);
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     let mut links = LinkReader::new(deployment, wanted.links);
-    let manifest = &wanted.manifest.groups;
     let groups: Vec<_> = manifest.iter().filter_map(|group| resolver.group(group, &mut links, findings)).collect();
     // A group that could not be completed may provide what others seem to lack.
     let links = match groups.len() == manifest.len() {
         true => links.resolve(&groups, findings),
         false => DesiredLinks::default(),
     };
-    resolver.refuse_addons(&groups, findings);
     let mut stemcells: Vec<i64> =
         groups.iter().flat_map(|group| &group.stemcells).map(|stemcell| stemcell.id).collect();
     stemcells.sort_unstable();
@@ -175,7 +180,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         std::iter::once(entry.name.clone()).chain(entry.migrated_from.iter().cloned()).collect()
     };
     // Without jobs nothing is compiled, so it does not matter whether it could be.
-    let has_jobs = wanted.manifest.groups.iter().any(|group| !group.jobs.is_empty());
+    let has_jobs = manifest.iter().any(|group| !group.jobs.is_empty());
     let compilation = has_jobs.then(|| resolver.compilation(findings)).flatten();
     Desired {
         releases: resolver.releases.ids(),
@@ -272,7 +277,7 @@ impl Resolver<'_> {
             stemcells: stemcells?,
             disks,
             networks,
-            env: group.env.clone(),
+            env: env(group, self.wanted.manifest.use_tmpfs),
             tags,
             update: group.update,
             strategy,
@@ -468,33 +473,30 @@ impl Resolver<'_> {
             findings.push(name.problem(format!("no subnet of '{}' reaches the az '{}'", name.value, az.value)));
         }
     }
+}
 
-    /// An addon with jobs is like jobs in the manifest.
-    fn refuse_addons(&self, groups: &[DesiredGroup], findings: &mut Findings) {
-        let own = self.wanted.manifest.addons.iter().map(|addon| ("", addon));
-        let runtime = self.wanted.runtime.addons.iter().map(|(document, addon)| (document.as_str(), addon));
-        let deployment = self.wanted.manifest.name.as_ref().map_or("", |name| &name.value);
-        for (document, addon) in own.chain(runtime).filter(|(_, addon)| addon.has_jobs) {
-            let applies = |group: &&DesiredGroup| {
-                addon.applies_to(&Candidate {
-                    deployment,
-                    group: &group.name,
-                    lifecycle: group.lifecycle.as_str(),
-                    os: group.stemcells.first().map_or("", |stemcell| &stemcell.os),
-                    networks: group.networks.iter().map(|network| network.definition.name.as_str()).collect(),
-                    azs: group.zones.iter().filter_map(|zone| zone.az.as_deref()).collect(),
-                })
-            };
-            if let Some(group) = groups.iter().find(applies) {
-                findings.begin(document);
-                findings.push(addon.name.problem(format!(
-                    "the addon '{}' has jobs for the group '{}', and this director cannot run jobs of addons yet; \
-                     remove it, or exclude the group",
-                    addon.name.value, group.name
-                )));
+/// What agents get; jobs are kept in memory only where the manifest says so and the group does not say otherwise.
+fn env(group: &InstanceGroup, use_tmpfs: Option<bool>) -> Object {
+    let mut env = group.env.clone();
+    let Some(use_tmpfs) = use_tmpfs else { return env };
+    for path in [&["bosh", "job_dir", "tmpfs"][..], &["bosh", "agent", "settings", "tmpfs"]] {
+        set_unless_given(&mut env, path, use_tmpfs.into());
+    }
+    env
+}
+
+fn set_unless_given(object: &mut Object, path: &[&str], value: Value) {
+    match path {
+        [] => {}
+        [last] => {
+            object.entry(*last).or_insert(value);
+        }
+        [first, rest @ ..] => {
+            let inner = object.entry(*first).or_insert_with(|| Value::Object(Object::new()));
+            if let Some(inner) = inner.as_object_mut() {
+                set_unless_given(inner, rest, value);
             }
         }
-        findings.begin("");
     }
 }
 

@@ -22,12 +22,15 @@ pub(super) struct Releases<'a> {
 }
 
 impl<'a> Releases<'a> {
+    /// `added` are the releases of runtime configs that addons need, each with its document.
     pub(super) fn choose(
         manifest: &'a DeploymentManifest,
+        added: &[(&str, &'a ReleaseReference)],
         uploaded: &'a [ReleaseRecord],
         findings: &mut Findings,
     ) -> Self {
         let mut chosen: Vec<(&str, Option<&ReleaseRecord>)> = Vec::new();
+        let mut versions: Vec<(&str, &str)> = Vec::new();
         for reference in &manifest.releases {
             let name = reference.name.value.as_str();
             if chosen.iter().any(|(known, _)| *known == name) {
@@ -38,8 +41,29 @@ impl<'a> Releases<'a> {
             if let Err(message) = &found {
                 findings.push(reference.version.problem(message.clone()));
             }
+            versions.push((name, &reference.version.value));
             chosen.push((name, found.ok()));
         }
+        for (document, reference) in added {
+            findings.begin(*document);
+            let (name, version) = (reference.name.value.as_str(), reference.version.value.as_str());
+            if let Some((_, other)) = versions.iter().find(|(known, _)| *known == name) {
+                if *other != version {
+                    findings.push(reference.version.problem(format!(
+                        "Runtime manifest specifies release '{name}' with version as '{version}'. This conflicts with version \
+                         '{other}' specified in the deployment manifest."
+                    )));
+                }
+                continue;
+            }
+            let found = find(reference, uploaded);
+            if let Err(message) = &found {
+                findings.push(reference.version.problem(message.clone()));
+            }
+            versions.push((name, version));
+            chosen.push((name, found.ok()));
+        }
+        findings.begin("");
         Self { manifest, chosen }
     }
 
@@ -58,6 +82,7 @@ impl<'a> Releases<'a> {
         let problems = findings.problems().len();
         let mut software = Software::default();
         for (position, reference) in group.jobs.iter().enumerate() {
+            findings.begin(reference.document.clone());
             let name = &reference.name;
             if group.jobs[..position].iter().any(|other| other.name.value == name.value) {
                 findings.push(name.problem(format!("the job '{}' is there already", name.value)));
@@ -84,6 +109,7 @@ impl<'a> Releases<'a> {
                 links: BTreeMap::new(),
             });
         }
+        findings.begin("");
         (findings.problems().len() == problems && !software.jobs.is_empty()).then_some(software)
     }
 

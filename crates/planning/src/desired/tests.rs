@@ -186,25 +186,6 @@ fn each_az_has_its_cpi_and_the_stemcell_must_be_there() {
 }
 
 #[test]
-fn an_addon_with_jobs_is_refused_like_jobs_but_only_where_it_applies() {
-    let addon = |include: &str| {
-        let runtime = format!(
-            "releases: [{{name: r, version: 1}}]\naddons: [{{name: dns, jobs: [{{name: j, release: r}}], include: {include}}}]\n"
-        );
-        together(MANIFEST, &[config("cloud", CLOUD), config("runtime", &runtime)], &stemcells("")).1.to_string()
-    };
-    assert_eq!(addon("{stemcell: [{os: ubuntu}]}"), "");
-    let problems = addon("{stemcell: [{os: os}], azs: [z2]}");
-    assert!(
-        problems
-            .starts_with("in the runtime config 'default': addons[0].name: the addon 'dns' has jobs for the group 'g'"),
-        "{problems}"
-    );
-    let own = format!("{MANIFEST}addons: [{{name: own, jobs: [{{name: j, release: r}}]}}]\n");
-    assert!(with(&own).1.to_string().starts_with("addons[0].name: the addon 'own' has jobs"));
-}
-
-#[test]
 fn hot_swap_falls_back_with_a_warning_where_addresses_are_given() {
     let swap = MANIFEST.replace("update: {", "update: {vm_strategy: create-swap-delete, ");
     let (desired, findings) = with(&swap);

@@ -76,9 +76,13 @@ fn properties(before: &Software, after: &Software) -> Vec<String> {
     let mut changes = Vec::new();
     for job in &after.jobs {
         let Some(known) = before.jobs.iter().find(|known| known.name == job.name) else { continue };
-        let mut paths = Vec::new();
-        compare("", &known.properties, &job.properties, &mut paths);
-        changes.extend(paths.into_iter().map(|path| format!("property {path} of job '{}' changes", job.name)));
+        let mut found = Vec::new();
+        compare("", &known.properties, &job.properties, &mut found);
+        let told = |change: &PropertyChange<'_>| match change.values() {
+            Some(values) => format!("property '{}' of job '{}' changes: {values}", change.path, job.name),
+            None => format!("property '{}' of job '{}' changes", change.path, job.name),
+        };
+        changes.extend(found.iter().map(told));
     }
     changes
 }
@@ -123,10 +127,10 @@ fn link_parts(before: &Value, after: &Value) -> Vec<String> {
         parts.push(format!("instances {}", changed.join(", ")));
     }
     let null = Value::Null;
-    let mut paths = Vec::new();
-    let properties = |content: &'_ Value| content.get("properties").cloned().unwrap_or(Value::Null);
-    compare("", &properties(before), &properties(after), &mut paths);
-    parts.extend(paths.into_iter().map(|path| format!("property {path}")));
+    let mut found = Vec::new();
+    let (had, has) = (before.get("properties").unwrap_or(&null), after.get("properties").unwrap_or(&null));
+    compare("", had, has, &mut found);
+    parts.extend(found.iter().map(|change| format!("property '{}'", change.path)));
     let keys = before.as_object().into_iter().chain(after.as_object()).flat_map(|content| content.keys());
     let others: BTreeSet<&String> = keys.filter(|key| !["instances", "properties"].contains(&key.as_str())).collect();
     let differs =
@@ -135,18 +139,43 @@ fn link_parts(before: &Value, after: &Value) -> Vec<String> {
     parts
 }
 
-/// Only names: a manifest that a client filled in has secrets among its values.
-fn compare(path: &str, before: &Value, after: &Value, changed: &mut Vec<String>) {
+/// A property that is another before and after.
+struct PropertyChange<'a> {
+    path: String,
+    before: &'a Value,
+    after: &'a Value,
+}
+
+/// Parts of names whose values are never told.
+const SECRET: [&str; 6] = ["pass", "secret", "token", "key", "credential", "pin"];
+
+impl PropertyChange<'_> {
+    /// Numbers and switches only: a manifest that a client filled in has the values of variables among its texts.
+    fn values(&self) -> Option<String> {
+        let path = self.path.to_lowercase();
+        let shown = |value: &Value| match value {
+            Value::Null => Some("none".to_owned()),
+            Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+            _ => None,
+        };
+        let is_secret = SECRET.iter().any(|part| path.contains(part));
+        (!is_secret).then(|| Some(format!("{} → {}", shown(self.before)?, shown(self.after)?)))?
+    }
+}
+
+static NOTHING: Value = Value::Null;
+
+fn compare<'a>(path: &str, before: &'a Value, after: &'a Value, changed: &mut Vec<PropertyChange<'a>>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for key in keys {
                 let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                let value = |object: &windlass_contract::Object| object.get(key).cloned().unwrap_or(Value::Null);
-                compare(&inner, &value(before), &value(after), changed);
+                let (before, after) = (before.get(key).unwrap_or(&NOTHING), after.get(key).unwrap_or(&NOTHING));
+                compare(&inner, before, after, changed);
             }
         }
-        _ if before != after => changed.push(format!("'{path}'")),
+        _ if before != after => changed.push(PropertyChange { path: path.to_owned(), before, after }),
         _ => {}
     }
 }

@@ -15,6 +15,7 @@ use super::*;
 use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, LinksFrom, Wanted, resolve};
 use crate::records::{ConfigRecord, InstanceRecord, InstanceState, ReleaseRecord, StemcellRecord, VmRecord};
 
+mod addons;
 mod jobs;
 mod limits;
 mod links;
@@ -134,9 +135,21 @@ fn read_with(
     releases: &[ReleaseRecord],
     links: LinksFrom<'_>,
 ) -> (Desired, Findings) {
+    read_configs(&[config("cloud", "c", cloud)], manifest, releases, links)
+}
+
+fn config(kind: &str, name: &str, content: &str) -> ConfigRecord {
+    ConfigRecord { id: 1, kind: kind.into(), name: name.into(), content: content.into(), created_at: 0 }
+}
+
+fn read_configs(
+    configs: &[ConfigRecord],
+    manifest: &Document,
+    releases: &[ReleaseRecord],
+    links: LinksFrom<'_>,
+) -> (Desired, Findings) {
     let mut findings = Findings::new();
-    let config = ConfigRecord { id: 1, kind: "cloud".into(), name: "c".into(), content: cloud.into(), created_at: 0 };
-    let Configs { cloud, runtime, cpis } = Configs::read([&config], &mut findings);
+    let Configs { cloud, runtime, cpis } = Configs::read(configs, &mut findings);
     let manifest = DeploymentManifest::read(manifest, &mut findings);
     let stemcell = |version: &str, id| StemcellRecord {
         id,

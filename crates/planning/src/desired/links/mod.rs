@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use windlass_contract::Object;
 use windlass_release::JobSpec;
 
-use super::DeploymentManifest;
 use super::findings::{Findings, Place, Placed};
 use super::instance_group::InstanceGroup;
 use super::jobs::JobReference;
+use super::{DeploymentManifest, RuntimeConfig};
 use crate::links::{LinkConsumer, LinkProvider, LinkSource, ProviderKind, disk_content};
 pub use settings::JobLinks;
 use settings::{Consumed, Provided, Words};
@@ -51,8 +51,9 @@ pub struct DesiredLink {
 }
 
 /// Other deployments that jobs consume links from.
-pub fn linked_deployments(manifest: &DeploymentManifest) -> BTreeSet<String> {
-    let jobs = manifest.groups.iter().flat_map(|group| &group.jobs);
+pub fn linked_deployments(manifest: &DeploymentManifest, runtime: &RuntimeConfig) -> BTreeSet<String> {
+    let addons = manifest.addons.iter().chain(runtime.addons.iter().map(|(_, addon)| addon));
+    let jobs = manifest.groups.iter().flat_map(|group| &group.jobs).chain(addons.flat_map(|addon| &addon.jobs));
     let named = jobs.flat_map(|job| &job.links.consumes);
     named.filter_map(|(_, given)| Some(given.value.get("deployment")?.as_str()?.to_owned())).collect()
 }
@@ -74,8 +75,9 @@ struct WantedLink {
     is_explicit: bool,
     /// Another deployment.
     from: Option<String>,
-    /// Where it is asked for.
+    /// Where it is asked for, and in which document.
     place: Place,
+    document: String,
 }
 
 /// A job of a group, as messages name it.
@@ -230,6 +232,7 @@ impl<'a> LinkReader<'a> {
             is_explicit: setting.is_some(),
             from: read.deployment.filter(|from| from != self.deployment),
             place: setting.map_or_else(|| of.job.name.place.clone(), |(_, at)| at.place.clone()),
+            document: of.job.document.clone(),
         });
     }
 

@@ -13,6 +13,7 @@ impl LinkReader<'_> {
         }
         let mut links = Vec::new();
         for wanted in &self.wanted {
+            findings.begin(wanted.document.clone());
             match self.source(wanted, groups) {
                 Ok(source) => {
                     self.warn_of_names(wanted, source.as_ref(), groups, findings);
@@ -23,6 +24,7 @@ impl LinkReader<'_> {
                 Err(message) => findings.push(wanted.place.problem(message)),
             }
         }
+        findings.begin("");
         DesiredLinks { providers: self.providers, links, are_kept: false }
     }
 

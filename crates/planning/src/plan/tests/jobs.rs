@@ -128,11 +128,22 @@ fn a_property_restarts_the_jobs_that_have_it_and_nothing_else() {
     assert_eq!(
         told[1..],
         [
-            "install packages: property 'port' of job 'app' changes",
-            "stop: property 'port' of job 'app' changes",
+            "install packages: property 'port' of job 'app' changes: 1 → 2",
+            "stop: property 'port' of job 'app' changes: 1 → 2",
             "start: it was changed",
         ]
     );
+}
+
+#[test]
+fn a_plan_tells_numbers_of_properties_and_no_texts_or_secrets() {
+    let after = carried_out(&with_jobs("1", &app("{port: 1, tls: {key: 1234}}")), &nothing());
+    let told = |properties: &str| told(&with_jobs("1", &app(properties)), &after).join("\n");
+    let secret = told("{port: 1, tls: {key: 5678}}");
+    assert!(secret.contains("property 'tls.key' of job 'app' changes\n"), "{secret}");
+    assert!(!secret.contains("5678") && !secret.contains("1234"), "{secret}");
+    let text = told("{port: hunter2, tls: {key: 1234}}");
+    assert!(text.contains("property 'port' of job 'app' changes\n") && !text.contains("hunter2"), "{text}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::links::{LinkProvider, PlannedLinks};
 use crate::records::{JobRecord, ReleaseRecord};
 
-fn release() -> ReleaseRecord {
+pub(super) fn release() -> ReleaseRecord {
     let job = |name: &str, spec: Value| {
         let mut whole = json!({"name": name, "templates": {}, "packages": []});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
