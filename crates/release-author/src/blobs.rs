@@ -151,7 +151,9 @@ impl Blobs {
         }
         for blob in &blobs {
             let to = self.file(&blob.path)?;
-            let Some(id) = blob.id.as_ref().filter(|_| verify(&to, &blob.path, &blob.digest).is_err()) else { continue };
+            let Some(id) = blob.id.as_ref().filter(|_| verify(&to, &blob.path, &blob.digest).is_err()) else {
+                continue;
+            };
             let store = store.as_ref().map_err(|error| AuthorError::NoStore {
                 path: self.release.join("config/final.yml"),
                 why: match error {

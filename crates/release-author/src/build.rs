@@ -111,9 +111,7 @@ impl Shelves<'_> {
                 let (digest, archive) = self.make(wanted, recipe, &dev, sender)?;
                 Ok(part(&digest, archive))
             }
-            (None, None) => {
-                Err(AuthorError::NotBuilt { name: name.clone(), fingerprint: fingerprint.clone() })
-            }
+            (None, None) => Err(AuthorError::NotBuilt { name: name.clone(), fingerprint: fingerprint.clone() }),
             (None, Some(known)) => Err(AuthorError::NoArchive {
                 name: name.clone(),
                 fingerprint: fingerprint.clone(),
@@ -177,13 +175,7 @@ impl Shelves<'_> {
     }
 
     /// Puts an archive among the final ones, unless it is there; what is on record then.
-    pub(crate) fn finish(
-        &self,
-        kind: Kind,
-        name: &str,
-        part: &Part,
-        tell: Tell<'_>,
-    ) -> Result<Build, AuthorError> {
+    pub(crate) fn finish(&self, kind: Kind, name: &str, part: &Part, tell: Tell<'_>) -> Result<Build, AuthorError> {
         let index = Builds::of(&self.release.join(".final_builds"), kind, name);
         if let Some(build) = index.find(&part.fingerprint)? {
             return Ok(build);

@@ -385,11 +385,7 @@ impl ReleaseDirectory {
 }
 
 /// A release of jobs, and of packages with what each needs, and perhaps a licence after them.
-fn assemble(
-    jobs: Vec<BuiltJob>,
-    mut parts: impl Iterator<Item = Part>,
-    needs: Vec<Vec<String>>,
-) -> BuiltRelease {
+fn assemble(jobs: Vec<BuiltJob>, mut parts: impl Iterator<Item = Part>, needs: Vec<Vec<String>>) -> BuiltRelease {
     let package = |dependencies| {
         let part = parts.next()?;
         Some(BuiltPackage { part, dependencies, stemcell: None })

@@ -80,7 +80,9 @@ pub enum AuthorError {
         package: String,
     },
     /// nothing is called so
-    #[error("Missing files for pattern '{pattern}' of package '{package}': neither src/ nor blobs/ has any; correct 'files' in its spec, or add the blob")]
+    #[error(
+        "Missing files for pattern '{pattern}' of package '{package}': neither src/ nor blobs/ has any; correct 'files' in its spec, or add the blob"
+    )]
     NoFiles {
         /// The package.
         package: String,
@@ -139,7 +141,9 @@ pub enum AuthorError {
         fingerprint: String,
     },
     /// an archive that is nowhere
-    #[error("Cannot find blob named '{name}/{fingerprint}' with SHA1 '{digest}'; remove what is left of it with 'reset-release' and create the release again")]
+    #[error(
+        "Cannot find blob named '{name}/{fingerprint}' with SHA1 '{digest}'; remove what is left of it with 'reset-release' and create the release again"
+    )]
     NoArchive {
         /// Job, package or licence.
         name: String,

@@ -261,7 +261,10 @@ mod tests {
         };
         for (pattern, names) in [
             ("a/*", "a/b a/broken a/linked a/x.go a/y.rb"),
-            ("a/**", "a/b a/b/.hidden a/b/c.txt a/linked a/linked/er a/linked/er/still a/linked/er/still/z a/x.go a/y.rb"),
+            (
+                "a/**",
+                "a/b a/b/.hidden a/b/c.txt a/linked a/linked/er a/linked/er/still a/linked/er/still/z a/x.go a/y.rb",
+            ),
             ("a/b/**/*", "a/b/.hidden a/b/c.txt"),
             ("**/z", "a/linked/er/still/z deep/er/still/z"),
             ("a-[0-9].tgz", "a-1.tgz a-2.tgz"),

@@ -145,7 +145,8 @@ impl Versions {
         yaml::save(&self.manifest(name, version), manifest)?;
         all.push((Uuid::new_v4().to_string(), version.to_owned()));
         all.sort();
-        let entry = |(key, version): &(String, String)| format!("  {}:\n    version: {}\n", scalar(key), scalar(version));
+        let entry =
+            |(key, version): &(String, String)| format!("  {}:\n    version: {}\n", scalar(key), scalar(version));
         let entries: String = all.iter().map(entry).collect();
         yaml::save(&self.index(name), &format!("builds:\n{entries}format-version: \"2\"\n"))
     }

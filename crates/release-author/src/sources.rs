@@ -87,8 +87,7 @@ impl All {
                 errors.push(ReleaseError::Twice { kind: "package", name: package.name.clone() }.into());
             }
         }
-        for (part, word) in
-            self.packages.iter().map(|it| (it, "package")).chain(self.jobs.iter().map(|it| (it, "job")))
+        for (part, word) in self.packages.iter().map(|it| (it, "package")).chain(self.jobs.iter().map(|it| (it, "job")))
         {
             for needed in part.needs.iter().filter(|needed| !seen.contains_key(needed.as_str())) {
                 let of = format!("{word} '{}'", part.name);
@@ -280,8 +279,7 @@ impl Roots {
 
     /// What matches, first in `src`, with its path below there.
     fn matching(&self, spec: &PackageSpec, pattern: &str) -> Result<Vec<(PathBuf, PathBuf)>, AuthorError> {
-        let refused =
-            |why| AuthorError::Pattern { package: spec.name.clone(), pattern: pattern.to_owned(), why };
+        let refused = |why| AuthorError::Pattern { package: spec.name.clone(), pattern: pattern.to_owned(), why };
         let clean = clean(pattern).ok_or_else(|| refused("leads out of the release"))?;
         let mut all = Vec::new();
         for root in [&self.src, &self.blobs] {

@@ -87,7 +87,8 @@ impl Tree {
     /// Writes the archive; the digest of what was written.
     pub(crate) fn pack(&self, into: &Path, compress: bool) -> Result<String, AuthorError> {
         let cannot_write = |error| AuthorError::Write(into.to_owned(), error);
-        let file = Hashed { inner: io::BufWriter::new(File::create(into).map_err(cannot_write)?), hasher: Sha256::new() };
+        let file =
+            Hashed { inner: io::BufWriter::new(File::create(into).map_err(cannot_write)?), hasher: Sha256::new() };
         let file = if compress {
             let mut encoder = GzEncoder::new(file, Compression::default());
             self.write(&mut encoder, into)?;
@@ -135,8 +136,9 @@ impl Tree {
             let path = folder.join(name);
             let done = match entry {
                 Entry::Folder { .. } => fs::create_dir_all(&path),
-                Entry::File { from, mode, .. } => fs::copy(from, &path)
-                    .and_then(|_| fs::set_permissions(&path, fs::Permissions::from_mode(*mode))),
+                Entry::File { from, mode, .. } => {
+                    fs::copy(from, &path).and_then(|_| fs::set_permissions(&path, fs::Permissions::from_mode(*mode)))
+                }
                 Entry::Link { target } => std::os::unix::fs::symlink(target, &path),
             };
             done.map_err(|error| AuthorError::Write(path, error))?;
@@ -202,14 +204,7 @@ fn copy(
 }
 
 /// A tar header, with the `./` in front that `tar::Builder` would take away.
-fn header(
-    to: &mut impl Write,
-    name: &[u8],
-    kind: tar::EntryType,
-    mode: u32,
-    size: u64,
-    link: &[u8],
-) -> io::Result<()> {
+fn header(to: &mut impl Write, name: &[u8], kind: tar::EntryType, mode: u32, size: u64, link: &[u8]) -> io::Result<()> {
     for (long, kind) in [(name, tar::EntryType::GNULongName), (link, tar::EntryType::GNULongLink)] {
         if long.len() > 100 {
             let mut text = long.to_vec();

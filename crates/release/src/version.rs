@@ -204,7 +204,10 @@ mod tests {
             ("1-rc.1", "2", "1-rc.1+dev.1"),
         ] {
             let last = version(last);
-            assert_eq!((last.next_final().unwrap().to_string(), last.next_dev().unwrap().to_string()), (final_.into(), dev.into()));
+            assert_eq!(
+                (last.next_final().unwrap().to_string(), last.next_dev().unwrap().to_string()),
+                (final_.into(), dev.into())
+            );
         }
         assert_eq!(version("1+dev.3").dev_at(1_700_000_000).to_string(), "1+dev.1700000000");
         assert_eq!(version("1.a").next_final(), Err(NoNext("1.a".to_owned())));

@@ -94,7 +94,14 @@ fn is_no(value: &bool) -> bool {
 
 impl Default for Extensions {
     fn default() -> Self {
-        Self { replay: false, jobs: true, jobs_reason: None, jobs_os: None, nesting: false, limits: CloudLimits::default() }
+        Self {
+            replay: false,
+            jobs: true,
+            jobs_reason: None,
+            jobs_os: None,
+            nesting: false,
+            limits: CloudLimits::default(),
+        }
     }
 }
 

@@ -14,7 +14,8 @@ fn the_originals_sources_have_the_originals_fingerprints() {
     let (recorded, found) = (recorded(), windlass_release::ReleaseManifest::parse(&release.manifest()).unwrap());
     let names = |manifest: &windlass_release::ReleaseManifest| {
         let jobs = manifest.jobs.iter().map(|job| format!("{}/{}", job.name, job.fingerprint));
-        let packages = manifest.packages.iter().map(|it| format!("{}/{} {:?}", it.name, it.fingerprint, it.dependencies));
+        let packages =
+            manifest.packages.iter().map(|it| format!("{}/{} {:?}", it.name, it.fingerprint, it.dependencies));
         jobs.chain(packages).collect::<Vec<_>>()
     };
     assert_eq!(names(&found), names(&recorded));
@@ -36,7 +37,9 @@ fn a_directory_has_the_originals_files_and_a_second_release_makes_nothing_anew()
     assert_eq!(site.read(".dev_builds/jobs/web/index.yml"), index);
     assert_eq!(site.read("dev_releases/shop/shop-0+dev.1.yml"), first.manifest());
     let versions = site.read("dev_releases/shop/index.yml");
-    assert!(versions.starts_with("builds:\n  ") && versions.ends_with(":\n    version: 0+dev.1\nformat-version: \"2\"\n"));
+    assert!(
+        versions.starts_with("builds:\n  ") && versions.ends_with(":\n    version: 0+dev.1\nformat-version: \"2\"\n")
+    );
     assert!(site.cache().join(&web.digest).is_file());
     let (second, said) = site.create(&Create::default()).unwrap();
     assert_eq!(said, ["Added dev release 'shop/0+dev.2'"]);
@@ -73,8 +76,15 @@ fn a_tarball_is_one_that_directors_take() {
     release.write_tarball(&path, &[]).unwrap();
     let files_there = files(fs::read(&path).unwrap());
     let names: Vec<&str> = files_there.keys().map(String::as_str).collect();
-    let expected =
-        ["LICENSE", "jobs/smoke.tgz", "jobs/web.tgz", "license.tgz", "packages/app.tgz", "packages/base.tgz", "release.MF"];
+    let expected = [
+        "LICENSE",
+        "jobs/smoke.tgz",
+        "jobs/web.tgz",
+        "license.tgz",
+        "packages/app.tgz",
+        "packages/base.tgz",
+        "release.MF",
+    ];
     assert_eq!(names, expected);
     let read = BuiltRelease::of_tarball(&path).unwrap();
     assert_eq!(read.manifest(), release.manifest());
@@ -90,7 +100,10 @@ fn a_tarball_is_one_that_directors_take() {
 #[test]
 fn a_package_is_prepared_by_its_script() {
     let site = Site::shop();
-    site.write("packages/app/pre_packaging", b"echo $RELEASE_DIR > made; mkdir -p deep; cp packaging deep/; rm -r app\n");
+    site.write(
+        "packages/app/pre_packaging",
+        b"echo $RELEASE_DIR > made; mkdir -p deep; cp packaging deep/; rm -r app\n",
+    );
     let (release, _) = site.create(&Create::default()).unwrap();
     let app = files(fs::read(&release.packages[0].part.archive).unwrap());
     assert_eq!(app.keys().collect::<Vec<_>>(), ["deep/packaging", "made", "packaging"]);

@@ -105,10 +105,11 @@ pub(crate) fn files(archive: Vec<u8>) -> BTreeMap<String, Vec<u8>> {
     for entry in archive.entries().unwrap() {
         let mut entry = entry.unwrap();
         if entry.header().entry_type().is_file() {
-            let name = entry.path().unwrap().strip_prefix("./").map_or_else(
-                |_| entry.path().unwrap().display().to_string(),
-                |path| path.display().to_string(),
-            );
+            let name = entry
+                .path()
+                .unwrap()
+                .strip_prefix("./")
+                .map_or_else(|_| entry.path().unwrap().display().to_string(), |path| path.display().to_string());
             let mut content = Vec::new();
             entry.read_to_end(&mut content).unwrap();
             files.insert(name, content);

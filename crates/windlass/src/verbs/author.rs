@@ -42,7 +42,11 @@ pub(super) fn teller(screen: &mut Screen) -> impl FnMut(Said) {
     move |said| match said {
         Said::Step(text) => {
             let text = format!("{text}\n");
-            if among_steps { screen.continue_line(&text) } else { screen.begin_line(&text) }
+            if among_steps {
+                screen.continue_line(&text)
+            } else {
+                screen.begin_line(&text)
+            }
             among_steps = true;
         }
         Said::Line(text) | Said::Warning(text) => {
@@ -133,12 +137,7 @@ fn show(screen: &mut Screen, release: &BuiltRelease, archive: Option<&Path>) {
         })
         .collect();
     jobs.sort();
-    screen.table(&Table {
-        content: "jobs",
-        header: vec!["Job", "Digest", "Packages"],
-        rows: jobs,
-        ..Table::default()
-    });
+    screen.table(&Table { content: "jobs", header: vec!["Job", "Digest", "Packages"], rows: jobs, ..Table::default() });
     screen.table(&packages(release));
 }
 
