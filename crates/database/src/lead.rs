@@ -43,7 +43,7 @@ const NEXT: &str =
 /// another program took the lead
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("another director took over the database, and this one may not write to it any more")]
-pub(crate) struct Overtaken;
+struct Overtaken;
 
 /// Whether a transaction was refused because another program leads.
 pub fn is_overtaken(error: &sqlx::Error) -> bool {
@@ -198,8 +198,12 @@ impl Lead {
             return Ok(());
         }
         self.lose();
-        Err(sqlx::Error::AnyDriverError(Box::new(Overtaken)))
+        Err(overtaken())
     }
+}
+
+pub(crate) fn overtaken() -> sqlx::Error {
+    sqlx::Error::AnyDriverError(Box::new(Overtaken))
 }
 
 /// Takes the next number: whoever led before writes nothing from now on.
@@ -235,6 +239,7 @@ pub async fn leader_of(url: &str) -> Result<Option<Leader>, sqlx::Error> {
     let mut connection = AnyConnection::connect(url).await?;
     let row = sqlx::query("SELECT host, address, since FROM leadership WHERE place = 1 AND epoch > 0");
     let row = row.fetch_optional(&mut connection).await?;
+    connection.close().await?;
     let read = |row: sqlx::any::AnyRow| {
         Ok(Leader { host: row.try_get("host")?, address: row.try_get("address")?, since: row.try_get("since")? })
     };

@@ -108,8 +108,8 @@ const BUSY: Duration = Duration::from_secs(30);
 /// SQLite's codes for a full disk and for a full disk of the write-ahead log's index, and PostgreSQL's.
 const FULL: [&str; 3] = ["13", "4874", "53100"];
 
-/// PostgreSQL's codes of a server that stops or starts.
-const GOING_DOWN: [&str; 3] = ["57P01", "57P02", "57P03"];
+/// PostgreSQL's codes of a server that stops or starts, or ended a connection because a transaction on it was not gone on with.
+const GOING_DOWN: [&str; 4] = ["57P01", "57P02", "57P03", "25P03"];
 
 /// Where applied migrations are noted, unless something else is said.
 const LEDGER: &str = "schema_migrations";
@@ -175,6 +175,10 @@ impl Database {
     pub async fn led(self, lead: &Arc<Lead>, leader: &Leader) -> Result<Self, sqlx::Error> {
         let mut transaction = self.begin().await?;
         let epoch = lead::next_epoch(transaction.connection(), leader).await?;
+        // Frozen since it took the lead, it must not take it from whoever has it now.
+        if !lead.is_certain() {
+            return Err(lead::overtaken());
+        }
         transaction.commit().await?;
         lead.begin(epoch);
         // Beside a file, a lock of the machine's keeps others away.

@@ -184,7 +184,9 @@ impl Store {
 pub(crate) async fn uuid_in(url: &str) -> Result<Option<String>, sqlx::Error> {
     let mut connection = sqlx::AnyConnection::connect(url).await?;
     let uuid = sqlx::query_scalar("SELECT value FROM attributes WHERE name = 'uuid'");
-    uuid.fetch_optional(&mut connection).await
+    let uuid = uuid.fetch_optional(&mut connection).await?;
+    connection.close().await?;
+    Ok(uuid)
 }
 
 fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {

@@ -139,8 +139,8 @@ impl Pair {
     fn ask_standby(&self, path: &str) -> Output {
         let log = self.log(1);
         let address = log.split("listens=").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
-        let mut command = self.verb(0, &["curl", path]);
-        command.env("BOSH_ENVIRONMENT", format!("https://{address}"));
+        let mut command = Command::new(WINDLASS);
+        command.args(["curl", path]).stdin(Stdio::null()).env("BOSH_ENVIRONMENT", format!("https://{address}"));
         command.env("BOSH_CA_CERT", self.state_dir(0).join("ca.pem"));
         command.env("BOSH_CLIENT", "admin").env("BOSH_CLIENT_SECRET", "whatever").output().unwrap()
     }
@@ -178,14 +178,22 @@ impl Pair {
         })
     }
 
-    /// The ids of the requests to attach a disk, of both directors.
+    /// Which disk was to be attached to which VM, by both directors.
     fn attachments(&self) -> BTreeSet<String> {
         let both = format!("{}\n{}", self.log(0), self.log(1));
         let requests = both.lines().filter_map(|line| line.split_once("calling the CPI request="));
         let requests = requests
             .map(|(_, text)| serde_json::Deserializer::from_str(text).into_iter::<Value>().next().unwrap().unwrap());
         let attachments = requests.filter(|request| request["method"] == "attach_disk");
-        attachments.map(|request| request["context"]["request_id"].as_str().unwrap().to_owned()).collect()
+        attachments.map(|request| request["arguments"].to_string()).collect()
+    }
+
+    /// The VMs that the cloud attached disks to.
+    fn attached_in_cloud(&self) -> Vec<Value> {
+        let disks =
+            fs::read_dir(self.file("cloud/disks")).unwrap().map(|entry| entry.unwrap().path().join("disk.json"));
+        let disks = disks.map(|path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap());
+        disks.map(|disk| disk["attached_to"].clone()).collect()
     }
 }
 
@@ -222,10 +230,12 @@ fn taken_over_after(signal: &str) -> Pair {
 
     pair.wait_for("the task has ended", |pair| pair.rows(1, &["tasks"]).is_empty());
     assert_eq!(pair.rows(1, &["tasks", "--recent=1"])[0]["state"], "done", "{}", pair.log(1));
-    assert_eq!(pair.attachments().len(), 1, "it is attached once");
+    assert_eq!(pair.attachments().len(), 1, "one disk to one VM");
     let disks = pair.rows(1, &["disks"]);
     assert_eq!((disks.len(), &disks[0]["mounted"]), (1, &json!("true")));
-    assert_eq!(pair.rows(1, &["-d", "example", "vms"]).len(), 1);
+    let vms = pair.rows(1, &["-d", "example", "vms"]);
+    assert_eq!(vms.len(), 1);
+    assert_eq!(pair.attached_in_cloud(), [vms[0]["vm_cid"].clone()]);
     assert!(pair.rows(1, &["leaks"]).is_empty() && pair.rows(1, &["locks"]).is_empty());
     assert!(pair.ok(1, &["plan", manifest.to_str().unwrap()]).contains("nothing to do"));
     pair
@@ -247,6 +257,6 @@ fn a_director_that_was_frozen_while_it_attached_a_disk_writes_nothing_more_and_e
     assert_eq!(pair.records(), records);
     assert_eq!(pair.log(0).matches("calling the CPI").count(), asked, "{}", pair.log(0));
     assert_eq!(pair.log(0).matches("asking the agent").count(), told, "{}", pair.log(0));
-    assert_eq!(pair.attachments().len(), 1);
+    assert_eq!((pair.attachments().len(), pair.attached_in_cloud().len()), (1, 1));
     assert!(pair.ok(1, &["plan", pair.file("manifest.yml").to_str().unwrap()]).contains("nothing to do"));
 }
