@@ -171,7 +171,8 @@ mod tests {
         metrics.meter("").called("create_vm", Duration::from_secs(2), false);
         metrics.round_done();
         let health = BTreeMap::from([("a\"\n\\b".to_owned(), Health { healthy: 2, unhealthy: 1 })]);
-        let counts = Counts { tasks: BTreeMap::from([("done".to_owned(), 7)]), vms: 3, ..Counts::default() };
+        let tasks = BTreeMap::from([("done".to_owned(), 7)]);
+        let counts = Counts { tasks, deployments: 4, vms: 3, ..Counts::default() };
         let text = metrics.text(&counts, &health);
         for line in [
             "windlass_http_requests_seconds_count{method=\"GET\",status=\"200\"} 2",
@@ -179,6 +180,7 @@ mod tests {
             "windlass_http_requests_seconds_count{method=\"other\",status=\"404\"} 1",
             "windlass_cpi_calls_seconds_sum{cpi=\"\",method=\"create_vm\",outcome=\"failure\"} 2.000000",
             "windlass_tasks{state=\"done\"} 7",
+            "windlass_deployments 4",
             "windlass_vms 3",
             r#"windlass_instances{deployment="a\"\n\\b",health="unhealthy"} 1"#,
             "windlass_health_rounds_total 1",

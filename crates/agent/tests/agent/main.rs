@@ -5,6 +5,7 @@
 mod blobs;
 mod conformance;
 mod disks;
+mod documented;
 mod fuzz;
 mod health;
 mod host;

@@ -16,14 +16,14 @@ use crate::machine::{Machine, base64_of};
 type Heard = Arc<Mutex<Vec<(String, String)>>>;
 
 /// A small web server: answers requests with the documents it has, for as long as the test runs.
-struct Server {
-    address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     heard: Heard,
     documents: Arc<Mutex<Vec<(&'static str, String)>>>,
 }
 
 impl Server {
-    fn new(documents: Vec<(&'static str, String)>) -> Self {
+    pub(crate) fn new(documents: Vec<(&'static str, String)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (heard, documents): (Heard, _) = (Heard::default(), Arc::new(Mutex::new(documents)));
@@ -49,13 +49,13 @@ impl Server {
         *self.documents.lock().unwrap() = vec![document];
     }
 
-    fn heard(&self, start: &str) -> Option<String> {
+    pub(crate) fn heard(&self, start: &str) -> Option<String> {
         let heard = self.heard.lock().unwrap();
         heard.iter().find(|(first, _)| first.starts_with(start)).map(|(_, headers)| headers.clone())
     }
 }
 
-fn config(sources: Value, more: Value) -> Value {
+pub(crate) fn config(sources: Value, more: Value) -> Value {
     let mut settings = json!({ "Sources": sources });
     for (key, value) in more.as_object().unwrap() {
         settings[key] = value.clone();
@@ -255,8 +255,8 @@ async fn without_a_registry_or_settings_the_agent_says_what_is_missing() {
     assert!(console.contains("Metadata does not provide settings") && !console.contains("hunter2"), "{console}");
 }
 
-/// What an agent is given by CPIs that are written with the libraries of BOSH, or as the documents show it. What differs from
-/// VM to VM is put in by the test: the agent's id, its networks, and how it is reached.
+/// What an agent is given by CPIs that are written with the libraries of BOSH. What differs from VM to VM is put in by the test: the
+/// agent's id, and how it is reached.
 fn settings_of_others() -> Vec<(&'static str, Value)> {
     let mbus = json!("https://mbus:mbus-password@0.0.0.0:6868");
     let manual = json!({"type": "manual", "netmask": "255.255.255.0", "gateway": "10.230.13.1", "ip": "10.230.13.6",
@@ -285,25 +285,6 @@ fn settings_of_others() -> Vec<(&'static str, Value)> {
                 "disks": {"system": "/dev/sda", "ephemeral": "", "persistent": {}},
                 "env": {"bosh": {"group": "d-x", "groups": ["d-x"], "mbus": null, "ntp": null, "blobstores": null, "password": null}},
                 "mbus": mbus, "blobstore": null, "ntp": []}),
-        ),
-        (
-            "the documents of version 1",
-            json!({"agent_id": "a", "vm": {"name": "i-347844"},
-                "networks": {"private": manual, "public": {"type": "vip", "ip": "173.101.112.104", "cloud_properties": {}}},
-                "disks": {"system": "/dev/sda", "ephemeral": "/dev/sdb", "persistent": {}}, "mbus": mbus,
-                "ntp": ["0.pool.ntp.org", "1.pool.ntp.org"],
-                "blobstore": {"provider": "local", "options": {"blobstore_path": "/var/vcap/micro_bosh/data/cache"}}, "env": {}}),
-        ),
-        (
-            "the documents of version 1, with disks",
-            json!({"agent_id": "a", "vm": {"name": "i-347844"}, "networks": {}, "mbus": mbus, "ntp": [], "blobstore": {}, "env": {},
-                "disks": {"system": "/dev/sda", "ephemeral": "/dev/sdb",
-                    "persistent": {"vol-3475945": {"volume_id": "3"}, "vol-7447851": {"path": "/dev/sdd"}}}}),
-        ),
-        (
-            "the documents of version 2",
-            json!({"agent_id": "a", "dns": {}, "networks": {}, "vm": {"name": "vm-1"}, "mbus": mbus,
-                "disks": {"system": {"path": "/dev/sda1"}, "ephemeral": {"path": "/dev/sdb1"}, "persistent": {}}}),
         ),
         (
             "nothing but null",
