@@ -19,8 +19,10 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
@@ -28,7 +30,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -37,6 +39,9 @@ use tokio_rustls::TlsAcceptor;
 pub use guest::{Guest, Working};
 pub use received::{ReceiveError, Received};
 
+/// How much of a body that nobody wants is read, and for how long.
+const MOST_UNREAD: u64 = 32 << 20;
+const UNREAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait when no connection can be accepted, for want of file descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -213,28 +218,41 @@ impl<H: Host> Connection<H> {
 
     async fn converse(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { host, guest, limits, mut closing, _open } = self;
+        let left_unread = Arc::<AtomicBool>::default();
         let service = service_fn(|request: Request<Incoming>| {
-            let request = request.map(|body| Received::new(body, limits.pause));
+            let request = request.map(|body| Received::new(body, limits.pause, Arc::clone(&left_unread)));
             let answer = host.answer(&guest, request);
-            async { Ok::<_, Infallible>(answer.await) }
+            Box::pin(async { Ok::<_, Infallible>(answer.await) })
         });
-        let connection = http1::Builder::new()
+        let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head)
             .max_buf_size(limits.head_size)
             // The buffer may grow beyond its size by what one read brings.
             .max_header_size(limits.head_size)
             .serve_connection(TokioIo::new(stream), service);
-        let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
-            ended = &mut connection => ended,
+            ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
             _ = closing.changed() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+                Pin::new(&mut connection).graceful_shutdown();
+                poll_fn(|context| connection.poll_without_shutdown(context)).await
             }
         };
         if let Err(error) = ended {
             tracing::debug!(%error, address = %guest.address, "a connection broke");
+            return;
+        }
+        let mut stream = connection.into_parts().io.into_inner();
+        let _ = stream.shutdown().await;
+        if left_unread.load(Ordering::Relaxed) {
+            read_on(stream).await;
         }
     }
+}
+
+/// Whoever still sends would not hear why nobody listens: what comes to a closed connection takes the answer with it. So the
+/// rest is read for a while, and thrown away.
+async fn read_on(stream: impl AsyncRead + Unpin) {
+    let (mut rest, mut nowhere) = (stream.take(MOST_UNREAD), tokio::io::sink());
+    let _ = tokio::time::timeout(UNREAD_WITHIN, tokio::io::copy(&mut rest, &mut nowhere)).await;
 }

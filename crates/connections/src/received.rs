@@ -1,6 +1,8 @@
 //! The body of a request, as it comes.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ pub struct Received {
     patience: Duration,
     /// Made when there is something to wait for: most bodies are there with their heads.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Nothing more is to be expected.
+    is_over: bool,
+    left_unread: Arc<AtomicBool>,
 }
 
 /// why a body did not arrive whole
@@ -29,8 +34,18 @@ pub enum ReceiveError {
 }
 
 impl Received {
-    pub(crate) fn new(body: Incoming, patience: Duration) -> Self {
-        Self { body, patience, waiting: None }
+    /// `left_unread` tells whether the body was dropped before its end.
+    pub(crate) fn new(body: Incoming, patience: Duration, left_unread: Arc<AtomicBool>) -> Self {
+        left_unread.store(false, Ordering::Relaxed);
+        Self { body, patience, waiting: None, is_over: false, left_unread }
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if !self.is_over && !self.body.is_end_stream() {
+            self.left_unread.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -44,11 +59,13 @@ impl Body for Received {
     ) -> Poll<Option<Result<Frame<Bytes>, ReceiveError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             self.waiting = None;
+            self.is_over = !matches!(frame, Some(Ok(_)));
             return Poll::Ready(frame.map(|frame| frame.map_err(ReceiveError::Broken)));
         }
         let patience = self.patience;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
         ready!(waiting.as_mut().poll(context));
+        self.is_over = true;
         Poll::Ready(Some(Err(ReceiveError::Silence(patience))))
     }
 

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use http_body_util::{BodyExt, Full};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -30,6 +29,9 @@ impl Host for Echo {
             "/work" => Some(guest.working()),
             _ => None,
         };
+        if request.uri().path() == "/large" {
+            return Response::builder().status(413).body(Full::default()).unwrap();
+        }
         let body = request.into_body().collect().await;
         Response::new(Full::new(body.map_or_else(|error| error.to_string().into(), |body| body.to_bytes())))
     }
@@ -130,6 +132,19 @@ async fn a_server_full_of_trusted_ones_lets_nobody_in() {
         one.write_all(request("GET /").as_bytes()).await.unwrap();
         assert!(heard(one).await.starts_with("HTTP/1.1 200"));
     }
+}
+
+/// A refusal reaches whoever is still sending what is refused.
+#[tokio::test]
+async fn who_sends_too_much_hears_why_it_is_refused() {
+    let server = Server::start(Limits::default()).await;
+    let body = vec![b'x'; 16 << 20];
+    let mut stream =
+        server.say(&format!("PUT /large HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len())).await;
+    stream.write_all(&body).await.unwrap();
+    assert!(heard(&mut stream).await.starts_with("HTTP/1.1 413"));
+    drop(stream);
+    server.open(0).await;
 }
 
 /// Heads and bodies that stop coming, and connections that nobody uses, do not cost for ever.
