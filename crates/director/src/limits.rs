@@ -72,10 +72,14 @@ pub(crate) fn beside_requests<T>(work: impl FnOnce() -> T) -> T {
 
 impl Limits {
     /// Works on a document when it has its turn, without holding up requests.
-    pub(crate) async fn heavily<T>(&self, work: impl FnOnce() -> T) -> T {
+    ///
+    /// In a thread that ends with it: a thread keeps the memory that it once had for its next work, and whichever of the
+    /// runtime's threads had worked on a document would keep that of one.
+    pub(crate) async fn heavily<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         // The semaphores are never closed, so there always is a permit.
         let _turn = self.documents.acquire().await;
-        beside_requests(work)
+        let done = beside_requests(|| std::thread::scope(|threads| threads.spawn(work).join()));
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// How the director is, as `look` finds, or as it was found less than a second ago.
