@@ -20,7 +20,6 @@ mod tests;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -234,7 +233,7 @@ impl<H: Host> Connection<H> {
         let ended = tokio::select! {
             ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
             _ = closing.changed() => {
-                Pin::new(&mut connection).graceful_shutdown();
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|context| connection.poll_without_shutdown(context)).await
             }
         };
