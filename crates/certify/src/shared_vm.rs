@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::answer::Answer;
 
-/// What only looks at a VM, and what is meant to remove it.
-const NOT_WATCHED: [&str; 4] = ["has_vm", "get_disks", "info", "delete_vm"];
+/// What only looks.
+const HARMLESS: [&str; 3] = ["has_vm", "get_disks", "info"];
 
 /// Watches the VM that checks share.
 #[derive(Debug, Default)]
@@ -35,16 +35,16 @@ impl SharedVm {
         self.cid.clone()
     }
 
-    /// Notes a call, and gives the VM if the call was about it.
+    /// Notes a call, and gives the VM if the call was about it and should have left it.
     pub(crate) fn note(&mut self, request: &Value) -> Option<String> {
-        let method = request["method"].as_str().filter(|method| !NOT_WATCHED.contains(method))?;
+        let method = request["method"].as_str().filter(|method| !HARMLESS.contains(method))?;
         let cid = self.cid.clone()?;
         if !self.called.iter().any(|called| called == method) {
             self.called.push(method.to_owned());
         }
         let is_about_it =
             request["arguments"].as_array().is_some_and(|arguments| arguments.contains(&cid.clone().into()));
-        is_about_it.then_some(cid)
+        (is_about_it && method != "delete_vm").then_some(cid)
     }
 
     pub(crate) fn seen(&mut self) {
