@@ -154,7 +154,8 @@ mod tests {
             (json!({"agent_id": "a", "disks": {"persistent": {"d": {"lun": 1}}}}), "disks.persistent.d must be"),
             (json!({"agent_id": "a", "env": {"bosh": {"mbus": {"urls": "x"}}}}), "env.bosh.mbus.urls must be"),
             (json!({"agent_id": ""}), "Windlass' agent refuses them"),
-            (json!({"agent_id": "a", "networks": {"one": {"type": "odd-hunter2"}}}), "Windlass' agent refuses them"),
+            (json!({"agent_id": "a", "networks": {"one": {"type": "odd"}}}), "Windlass' agent refuses them"),
+            (json!({"agent_id": "a", "env": {"bosh": {"groups": "hunter2"}}}), "Windlass' agent refuses them"),
         ] {
             let said = refusal(&settings).unwrap_or_default();
             assert!(said.starts_with(place) && !said.contains("hunter2"), "{settings}: {said}");
