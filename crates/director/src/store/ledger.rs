@@ -3,16 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use windlass_contract::RequestId;
+use serde::Deserialize;
+use windlass_contract::{ApiVersion, DiskCid, RequestId};
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, AnyConnection};
 use windlass_durable::process::ProcessIdentity;
 use windlass_operations::clock;
 use windlass_operations::ledger::{Fact, Intent, IntentEnd, IntentOutcome, Ledger, LedgerError};
-use windlass_planning::records::DiskRecord;
+use windlass_planning::records::{DiskRecord, StemcellOfVm};
 
 use super::insist::insist;
-use super::{Store, StoreError, events, intents, resources, to_json};
+use super::{Store, StoreError, events, intents, optional_json, resources, to_json};
 
 pub(super) const DISKS_LEAVE_VM: &str = "UPDATE disks SET vm = NULL, mounted = 0, hint = NULL WHERE vm = $1";
 
@@ -204,13 +205,15 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
                 .await?;
         }
         Fact::DiskOrphaned { disk } => {
+            let version = stemcell_version(connection, disk).await?;
             sqlx::query(
-                "INSERT INTO orphan_disks (cid, cpi, size, cloud_properties, az, deployment, instance, orphaned_at)
-                 SELECT d.cid, d.cpi, d.size, d.cloud_properties, i.az, i.deployment, i.instance_group || '/' || i.id, $2
+                "INSERT INTO orphan_disks (cid, cpi, size, cloud_properties, az, deployment, instance, orphaned_at, stemcell_version)
+                 SELECT d.cid, d.cpi, d.size, d.cloud_properties, i.az, i.deployment, i.instance_group || '/' || i.id, $2, $3
                  FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1",
             )
             .bind(disk.as_str())
             .bind(clock::now())
+            .bind(version.map(|version| i64::from(version.0)))
             .execute(&mut *connection)
             .await?;
             sqlx::query("DELETE FROM disks WHERE cid = $1").bind(disk.as_str()).execute(connection).await?;
@@ -251,6 +254,25 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         Fact::Nothing => {}
     }
     Ok(())
+}
+
+/// Of the VM that a disk's instance has, or else would have.
+async fn stemcell_version(connection: &mut AnyConnection, disk: &DiskCid) -> Result<Option<ApiVersion>, StoreError> {
+    #[derive(Deserialize)]
+    struct OfStemcell {
+        stemcell: StemcellOfVm,
+    }
+    let row = sqlx::query(
+        "SELECT v.record, i.spec FROM disks d JOIN instances i ON i.id = d.instance
+         LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0 WHERE d.cid = $1",
+    )
+    .bind(disk.as_str())
+    .fetch_optional(connection)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let of_vm: Option<OfStemcell> = optional_json(&row, "record")?;
+    let of_vm = if of_vm.is_some() { of_vm } else { optional_json(&row, "spec")? };
+    Ok(of_vm.and_then(|of_vm| of_vm.stemcell.api_version))
 }
 
 /// One that is active is what its instance writes to.

@@ -62,6 +62,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 20, name: "indexes", sql: include_str!("0020_indexes.sql") },
     Migration { number: 30, name: "tries", sql: include_str!("0030_tries.sql") },
     Migration { number: 31, name: "leadership", sql: include_str!("0031_leadership.sql") },
+    Migration { number: 33, name: "stemcells of orphans", sql: include_str!("0033_stemcells_of_orphans.sql") },
     Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
 ];
 
@@ -84,6 +85,12 @@ pub enum StoreError {
     /// two deployments want the same address
     #[error("another deployment took the address {0} while this one was planned; deploy again")]
     AddressTaken(std::net::IpAddr),
+    /// what a deployment is to use was deleted
+    #[error("a {0} that this deployment uses was deleted while it was planned; upload it again, or deploy again")]
+    Gone(&'static str),
+    /// a deployment uses what is to be deleted
+    #[error("a deployment began to use this {0} meanwhile, so it is not deleted")]
+    InUse(&'static str),
     /// an intent is not there, or not any more
     #[error(transparent)]
     Intent(#[from] NotOneIntent),
@@ -95,6 +102,14 @@ pub enum StoreError {
         /// Where in it.
         byte: usize,
     },
+}
+
+/// Whoever refers to something may come after who deletes it, or the other way round.
+fn refused(error: sqlx::Error, because: StoreError) -> StoreError {
+    match error.as_database_error().is_some_and(|error| error.is_foreign_key_violation()) {
+        true => because,
+        false => error.into(),
+    }
 }
 
 impl StoreError {

@@ -7,7 +7,7 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
 
-use super::{Store, StoreError, from_json, to_json};
+use super::{Store, StoreError, from_json, refused, to_json};
 
 /// How many things one query looks for; databases have a limit of their own.
 const AT_ONCE: usize = 500;
@@ -202,7 +202,8 @@ impl Store {
                 .bind(deployment)
                 .bind(*version)
                 .execute(transaction.connection())
-                .await?;
+                .await
+                .map_err(|error| refused(error, StoreError::Gone("release")))?;
         }
         Ok(transaction.commit().await?)
     }
@@ -215,7 +216,8 @@ impl Store {
             "DELETE FROM release_version_packages WHERE release_version = $1",
             "DELETE FROM release_versions WHERE id = $1",
         ] {
-            sqlx::query(statement).bind(version).execute(transaction.connection()).await?;
+            let forgotten = sqlx::query(statement).bind(version).execute(transaction.connection()).await;
+            forgotten.map_err(|error| refused(error, StoreError::InUse("release")))?;
         }
         for statement in [
             "DELETE FROM release_jobs WHERE id NOT IN (SELECT job FROM release_version_jobs)",
@@ -285,4 +287,36 @@ async fn join(transaction: &mut Transaction, kind: Kind, version: i64, id: i64) 
     };
     sqlx::query(statement).bind(version).bind(id).execute(transaction.connection()).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_gone_or_in_use_meanwhile_is_said_instead_of_a_failed_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("director.db").display())).await.unwrap();
+        store.add_deployment("shop").await.unwrap();
+        for error in
+            [store.use_releases("shop", &[7]).await.unwrap_err(), store.use_stemcells("shop", &[7]).await.unwrap_err()]
+        {
+            assert!(error.to_string().contains("was deleted while it was planned"), "{error}");
+        }
+        let release = ReleaseRecord {
+            id: 0,
+            name: "web".into(),
+            version: "1".into(),
+            commit_hash: String::new(),
+            uncommitted_changes: false,
+            jobs: Vec::new(),
+            packages: Vec::new(),
+            deployments: Vec::new(),
+        };
+        store.take_release(&release).await.unwrap();
+        let id = store.releases().await.unwrap()[0].id;
+        store.use_releases("shop", &[id]).await.unwrap();
+        let error = store.forget_release(id).await.unwrap_err();
+        assert!(matches!(error, StoreError::InUse("release")), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](windlass_operations::ledger::Fact).
 
-use windlass_contract::{DiskCid, Object, VmCid};
+use windlass_contract::{ApiVersion, DiskCid, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
@@ -26,6 +26,8 @@ pub(crate) struct OrphanDisk {
     pub instance: String,
     /// Unix seconds.
     pub orphaned_at: i64,
+    /// Of the stemcell that it was used with.
+    pub stemcell_version: Option<ApiVersion>,
 }
 
 /// A VM that belongs to no instance, because another one took its place.
@@ -83,6 +85,7 @@ fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
         deployment: row.try_get("deployment")?,
         instance: row.try_get("instance")?,
         orphaned_at: row.try_get("orphaned_at")?,
+        stemcell_version: row.try_get::<Option<i64>, _>("stemcell_version")?.map(|version| ApiVersion(version as u32)),
     })
 }
 

@@ -5,7 +5,7 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::records::StemcellRecord;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, refused};
 
 fn read(row: &AnyRow) -> Result<StemcellRecord, StoreError> {
     let cid: String = row.try_get("cid")?;
@@ -59,7 +59,8 @@ impl Store {
                 .bind(deployment)
                 .bind(*stemcell)
                 .execute(transaction.connection())
-                .await?;
+                .await
+                .map_err(|error| refused(error, StoreError::Gone("stemcell")))?;
         }
         Ok(transaction.commit().await?)
     }

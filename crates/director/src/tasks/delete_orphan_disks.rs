@@ -45,9 +45,10 @@ pub(super) async fn delete(
 ) -> Result<(), TaskError> {
     let cpi_log = |line: &str| part.cpi_log(line);
     let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
+    let version = disk.stemcell_version;
     for snapshot in director.store.snapshots_of_orphan(&disk.cid).await? {
-        director.clouds.perform(who, &disk.cpi, None, Change::DeleteSnapshot { cid: snapshot.cid }).await?;
+        director.clouds.perform(who, &disk.cpi, version, Change::DeleteSnapshot { cid: snapshot.cid }).await?;
     }
-    director.clouds.perform(who, &disk.cpi, None, Change::DeleteDisk { cid: disk.cid.clone() }).await?;
+    director.clouds.perform(who, &disk.cpi, version, Change::DeleteDisk { cid: disk.cid.clone() }).await?;
     Ok(())
 }

@@ -62,8 +62,7 @@ async fn take_one(
         clean: instance.record.state != InstanceState::Started,
         metadata: metadata(director, deployment, instance),
     };
-    let version = instance.vm.as_ref().and_then(|vm| vm.stemcell.api_version);
-    match director.clouds.perform(who, &disk.cpi, version, change).await {
+    match director.clouds.perform(who, &disk.cpi, instance.stemcell_version(), change).await {
         Ok(Fact::SnapshotTaken { snapshot }) => Ok(Some(snapshot.cid.to_string())),
         Ok(_) => Ok(None),
         Err(ChangeError::Call { source, .. })
@@ -107,12 +106,15 @@ pub(super) async fn delete(
     let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));
     let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
     let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
+    let current = reload(director, deployment).await?;
     for found in director.store.snapshots(deployment).await? {
         let snapshot = found.snapshot;
+        let owner = current.instances.iter().find(|instance| instance.record.id == found.instance);
+        let version = owner.and_then(CurrentInstance::stemcell_version);
         if only.is_none_or(|only| *only == snapshot.cid) {
             each.push(Box::pin(async move {
                 let change = Change::DeleteSnapshot { cid: snapshot.cid };
-                Ok(director.clouds.perform(who, &snapshot.cpi, None, change).await.map(drop)?)
+                Ok(director.clouds.perform(who, &snapshot.cpi, version, change).await.map(drop)?)
             }));
         }
     }

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use windlass_contract::{DiskCid, VmCid};
+use windlass_contract::{ApiVersion, DiskCid, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::links::PlannedLinks;
@@ -350,6 +350,12 @@ impl GroupPlan {
 }
 
 impl CurrentInstance {
+    /// The version of the stemcell that its VM has, or would have.
+    pub fn stemcell_version(&self) -> Option<ApiVersion> {
+        let of_vm = self.vm.as_ref().map(|vm| &vm.stemcell);
+        of_vm.or(self.record.spec.as_ref().map(|spec| &spec.stemcell))?.api_version
+    }
+
     /// The disk of that name: the one that was mounted, or else one that was made for it and matches.
     pub(crate) fn disk(&self, wanted: &DiskSpec) -> Option<&DiskRecord> {
         let named = || self.disks.iter().filter(|disk| disk.name == wanted.name);

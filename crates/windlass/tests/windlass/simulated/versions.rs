@@ -48,19 +48,32 @@ fn old_and_new_cpis_and_stemcells_work_together_in_every_combination() {
             "data",
             "CPI {cpi}, stemcell {stemcell}"
         );
-        // Whatever is done to a VM later, the CPI is told the version of the stemcell that it was made from.
-        for request in
-            site.requests().iter().filter(|it| ["create_vm", "delete_vm"].contains(&it["method"].as_str().unwrap()))
-        {
-            let told = &request["context"]["vm"]["stemcell"]["api_version"];
-            assert_eq!(told.to_string(), stemcell, "CPI {cpi}: {request}");
-        }
         // A CPI of version 1 answers no hint; the agent finds the disk in its settings.
         let hint = site.rows(&["disks"])[0]["hint"].as_str().unwrap_or_default().to_owned();
         assert_eq!(hint.contains("path"), cpi == 2, "CPI {cpi}, stemcell {stemcell}: {hint}");
         let is_asked = !registry.instances().is_empty();
         assert_eq!(is_asked, (cpi, stemcell) != (2, "2"), "CPI {cpi}, stemcell {stemcell}");
-        site.ok(&["-n", "-d", "example", "delete-deployment"]);
+        for verb in ["take-snapshot", "delete-snapshots", "take-snapshot", "delete-deployment"] {
+            site.ok(&["-n", "-d", "example", verb]);
+        }
+        site.ok(&["-n", "clean-up", "--all"]);
+        told_everywhere(&site, &format!("CPI {cpi}"), stemcell);
         runtime.block_on(registry.stop());
+    }
+}
+
+/// Whatever is done later to a VM or a disk, also when it is nobody's any more, the CPI is told the version of the stemcell that it
+/// was used with.
+fn told_everywhere(site: &Site, cpi: &str, stemcell: &str) {
+    let requests = site.requests();
+    for method in
+        ["create_vm", "delete_vm", "attach_disk", "detach_disk", "snapshot_disk", "delete_snapshot", "delete_disk"]
+    {
+        let asked: Vec<_> = requests.iter().filter(|request| request["method"] == method).collect();
+        assert!(!asked.is_empty(), "{cpi}: {method}");
+        for request in asked {
+            let told = &request["context"]["vm"]["stemcell"]["api_version"];
+            assert_eq!(told.to_string(), stemcell, "{cpi}: {request}");
+        }
     }
 }
