@@ -11,7 +11,6 @@ pub(crate) fn show(screen: &mut Screen, diff: &[DiffLine]) {
     let lines = diff.iter().map(|line| match line.1.as_deref() {
         Some("added") => (Some(Paint::Green), marked(line)),
         Some("removed") => (Some(Paint::Red), marked(line)),
-        _ if line.0.is_empty() => (None, String::new()),
         _ => (None, marked(line)),
     });
     screen.painted_lines(&lines.collect::<Vec<_>>());

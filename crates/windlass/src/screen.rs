@@ -149,7 +149,8 @@ impl Screen {
                 self.paragraph(&text);
             }
             Reader::Script => {}
-            Reader::Json => self.document.lines.push(join(lines.iter().map(|(_, line)| line.clone()).collect())),
+            // Each by itself, with its line break, as BOSH's client has them.
+            Reader::Json => self.document.lines.extend(lines.iter().map(|(_, line)| format!("{line}\n"))),
         }
     }
 
@@ -262,7 +263,8 @@ impl Screen {
                 let colours = self.colours && stderr.is_terminal();
                 let gap = if self.begun && self.reader == Reader::Person { "\n" } else { "" };
                 let (on, off) = if colours { ("\u{1b}[31m", "\u{1b}[0m") } else { ("", "") };
-                writeln!(stderr, "{gap}{on}{}{off}", formats::plain(error))?;
+                let between = if self.reader == Reader::Person { "\n" } else { "" };
+                writeln!(stderr, "{gap}{on}{}{off}\n{between}{on}Exit code 1{off}", formats::plain(error))?;
             }
         }
         match self.broken {

@@ -27,19 +27,22 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
         session.screen.line(&format!("The director cannot show the difference: {error}"));
     }
 
+    // What is wrong is said here, before there is a task.
     let planned = plan::ask(session, &manifest, &arguments.plan).await?;
-    if arguments.dry_run {
-        session.screen.block(&planned);
-        return Ok(());
+    // Scripts get what BOSH's client prints, and 'windlass plan' if they want this.
+    if session.screen.is_for_people() {
+        session.screen.context(planned.trim_end());
     }
-    session.screen.context(planned.trim_end());
-    session.confirm()?;
+    if !arguments.dry_run {
+        session.confirm()?;
+    }
 
     let doing = format!("updating deployment '{name}'");
     let mut asked = arguments.plan.query();
     // As it is in the file, so that problems are told with their lines.
     asked.extend(manifest.verbatim.then(|| ("verbatim", "true".to_owned())));
     asked.extend((!arguments.skip_drain.is_empty()).then(|| ("skip_drain", arguments.skip_drain.join(","))));
+    asked.extend(arguments.dry_run.then(|| ("dry_run", "true".to_owned())));
     asked.extend(arguments.force_latest_variables.then(|| ("force_latest_variables", "true".to_owned())));
     asked.extend(diff.context.map(|context| ("context", context.to_string())));
     let path = format!("/deployments{}", query(asked));

@@ -393,3 +393,32 @@ fn shells_learn_the_verbs() {
         }
     }
 }
+
+/// Scripts were written for what BOSH's client prints.
+#[test]
+fn dry_runs_json_and_failures_are_printed_as_by_boshs_client() {
+    let site = Site::ready_to_deploy();
+    // It asks nothing, because it does nothing.
+    let printed = site.ok(&["-d", "example", "deploy", "--dry-run", &site.manifest()]);
+    let told: Vec<&str> = printed.lines().filter_map(|line| line.split(" | ").nth(2)).collect();
+    let took = |line: &str| line.split(" (00:").next().unwrap().to_owned();
+    assert_eq!(
+        told.into_iter().map(took).collect::<Vec<_>>(),
+        ["Preparing deployment: Preparing deployment", "Preparing deployment: Rendering templates"],
+        "{printed}"
+    );
+    assert!(!printed.contains("create VM"), "'windlass plan' tells it: {printed}");
+    assert!(site.in_cloud("vms").is_empty() && site.rows(&["deployments"]).is_empty());
+
+    let printed: Value =
+        serde_json::from_str(&site.ok(&["-n", "--json", "-d", "example", "deploy", &site.manifest()])).unwrap();
+    let lines: Vec<&str> = printed["Lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    let difference: Vec<&&str> = lines.iter().filter(|line| line.starts_with("+ ")).collect();
+    assert!(difference.contains(&&"+ instance_groups:\n") && difference.len() > 10, "a line each: {lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("create VM")), "{lines:?}");
+    assert_eq!(lines.last(), Some(&"Succeeded"));
+
+    let failed = site.windlass(&["-d", "nope", "vms"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&failed.stderr).ends_with("\nExit code 1\n"), "{failed:?}");
+}
