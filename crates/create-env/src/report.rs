@@ -186,6 +186,7 @@ impl Report {
             | StepId::SendSource
             | StepId::CompilePackage
             | StepId::FetchPackage
+            | StepId::SkipDrain
             | StepId::InstallPackages
             | StepId::CheckDisk => return None,
         })

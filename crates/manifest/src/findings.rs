@@ -21,12 +21,17 @@ pub struct Finding {
     pub message: String,
     /// Where in the document's text, if it is about a place there.
     pub line: Option<usize>,
+    /// The number that BOSH has for it, whose words the message then begins with.
+    pub code: Option<u32>,
 }
 
 impl Finding {
     /// For people. Without the line when the document was rewritten on its way, as the original client does.
     pub fn describe(&self, with_line: bool) -> String {
         let Self { path, message, line, .. } = self;
+        if self.code.is_some() {
+            return self.in_the_words_of_bosh(with_line);
+        }
         let mut text = String::new();
         if !self.document.is_empty() {
             text.push_str(&format!("in the {}: ", self.document));
@@ -39,6 +44,17 @@ impl Finding {
             text.push_str(&format!(" (line {line})"));
         }
         text
+    }
+
+    /// The message first, so that whoever knows it finds it.
+    fn in_the_words_of_bosh(&self, with_line: bool) -> String {
+        let line = self.line.filter(|_| with_line).map(|line| format!("line {line}"));
+        let place: Vec<&str> =
+            [self.path.as_str()].into_iter().chain(line.as_deref()).filter(|it| !it.is_empty()).collect();
+        match place.is_empty() {
+            true => self.message.clone(),
+            false => format!("{} ({})", self.message, place.join(", ")),
+        }
     }
 
     /// For whoever sent a manifest, verbatim or rewritten. Of a config that is stored, the lines can be looked up.
@@ -79,12 +95,26 @@ impl Findings {
     /// A problem with the document as a whole.
     pub fn say(&mut self, message: impl Into<String>) {
         let (document, message) = (self.document.clone(), message.into());
-        self.problems.push(Finding { document, path: String::new(), message, line: None });
+        self.problems.push(Finding { document, path: String::new(), message, line: None, code: None });
+    }
+
+    /// Something that cannot be used, which BOSH has a number and words for.
+    pub fn refuse(&mut self, code: u32, place: Option<&Place>, message: impl Into<String>) {
+        let path = place.map(|place| place.path.clone()).unwrap_or_default();
+        let line = place.map(|place| place.position.line);
+        let (document, message) = (self.document.clone(), message.into());
+        self.problems.push(Finding { document, path, message, line, code: Some(code) });
+    }
+
+    /// The number that BOSH has for all that stands in the way, if that is one.
+    pub fn code(&self) -> Option<u32> {
+        let code = self.problems.first()?.code;
+        code.filter(|_| self.problems.iter().all(|problem| problem.code == code))
     }
 
     fn finding(&self, problem: Problem) -> Finding {
         let Problem { path, position, message } = problem;
-        Finding { document: self.document.clone(), path, message, line: Some(position.line) }
+        Finding { document: self.document.clone(), path, message, line: Some(position.line), code: None }
     }
 
     /// The value, or none after keeping the problem.

@@ -76,8 +76,12 @@ async fn told(director: &Director, task: &TaskRecord, part: &InstancePlan) -> Va
     let actions: Vec<_> =
         part.actions.iter().map(|action| json!({"action": action.what.describe(), "reason": action.reason})).collect();
     // A log may have been removed with age; the plan is there all the same.
-    let path = OutputKind::Event.path(&director.folders.tasks(), task.id);
-    let log = tokio::fs::read_to_string(path).await.unwrap_or_default();
+    let mut log = String::new();
+    // Earlier versions had all steps among the events.
+    for kind in [OutputKind::Event, OutputKind::Steps] {
+        let path = kind.path(&director.folders.tasks(), task.id);
+        log = tokio::fs::read_to_string(path).await.unwrap_or(log);
+    }
     json!({
         "task": task.id, "description": task.description, "state": task.state.as_str(), "started_at": task.started_at,
         "finished_at": task.finished_at, "actions": actions, "timeline": timeline(&log, &part.label()),

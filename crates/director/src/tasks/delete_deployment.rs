@@ -47,7 +47,12 @@ pub(super) async fn run(
     if let Some(instance) = left.first() {
         return Err(TaskError::Input(format!("instance {} could not be removed; see the warnings", instance.name())));
     }
-    let stage = log.stage("Deleting properties", &[], 1);
+    let stage = log.stage("Removing deployment artifacts", &[], 3);
+    stage.part("Detaching stemcells").run(director.store.use_stemcells(deployment, &[])).await?;
+    stage.part("Detaching releases").run(director.store.use_releases(deployment, &[])).await?;
+    let stage = log.stage("Deleting properties", &[], 0);
+    // There are none; BOSH names them here.
+    stage.part("Deleting dynamic disks").watch(async {}).await;
     stage.part("Destroying deployment").run(director.store.remove_deployment(deployment)).await?;
     Ok(format!("/deployments/{deployment}"))
 }

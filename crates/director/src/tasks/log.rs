@@ -1,4 +1,4 @@
-//! What people read while a task runs: `event`, `result`, `debug` and `cpi` in the task's folder.
+//! What people read while a task runs: `event`, `result`, `debug` and `cpi` in the task's folder, and `steps` for who explains it later.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -26,10 +26,12 @@ pub(crate) enum OutputKind {
     Debug,
     /// What CPIs wrote.
     Cpi,
+    /// The events, and all steps beside them.
+    Steps,
 }
 
 impl OutputKind {
-    const ALL: [Self; 4] = [Self::Event, Self::Result, Self::Debug, Self::Cpi];
+    const ALL: [Self; 5] = [Self::Event, Self::Result, Self::Debug, Self::Cpi, Self::Steps];
 
     /// By the word that clients use.
     pub(crate) fn parse(word: &str) -> Option<Self> {
@@ -42,6 +44,7 @@ impl OutputKind {
             Self::Result => "result",
             Self::Debug => "debug",
             Self::Cpi => "cpi",
+            Self::Steps => "steps",
         }
     }
 
@@ -130,6 +133,11 @@ impl TaskLog {
 
     fn event(&self, event: &Value) {
         self.write(OutputKind::Event, &format!("{event}\n"));
+        self.step(event);
+    }
+
+    fn step(&self, event: &Value) {
+        self.write(OutputKind::Steps, &format!("{event}\n"));
     }
 
     /// Something that people should know.
@@ -158,6 +166,7 @@ impl TaskLog {
             name: name.to_owned(),
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             total: None,
+            tells_steps: false,
             next: Arc::new(AtomicUsize::new(1)),
         }
     }
@@ -170,10 +179,16 @@ pub(crate) struct EventStage {
     name: String,
     tags: Vec<String>,
     total: Option<usize>,
+    tells_steps: bool,
     next: Arc<AtomicUsize>,
 }
 
 impl EventStage {
+    /// The same, and whoever follows the task sees the steps of its parts that [tell something](StepId::is_told).
+    pub(crate) fn telling_steps(self) -> Self {
+        Self { tells_steps: true, ..self }
+    }
+
     /// Begins a part of the stage.
     pub(crate) fn part(&self, label: &str) -> Arc<EventPart> {
         Arc::new(EventPart {
@@ -226,6 +241,10 @@ impl EventPart {
     }
 
     fn note(&self, state: &str, progress: usize, data: Option<Value>) {
+        self.stage.log.event(&self.line(state, progress, data));
+    }
+
+    fn line(&self, state: &str, progress: usize, data: Option<Value>) -> Value {
         let stage = &self.stage;
         let mut event = json!({
             "time": clock::now(), "stage": stage.name, "tags": stage.tags, "total": stage.total,
@@ -234,7 +253,7 @@ impl EventPart {
         if let (Some(data), Some(event)) = (data, event.as_object_mut()) {
             event.insert("data".into(), data);
         }
-        stage.log.event(&event);
+        event
     }
 }
 
@@ -243,7 +262,11 @@ impl Progress for EventPart {
         let status = step.name();
         if !self.ended.load(Ordering::SeqCst) {
             let done = self.steps.fetch_add(1, Ordering::SeqCst);
-            self.note("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": status})));
+            let line = self.line("in_progress", (done * STEP_PERCENT).min(95), Some(json!({"status": status})));
+            match self.stage.tells_steps && step.is_told() {
+                true => self.stage.log.event(&line),
+                false => self.stage.log.step(&line),
+            }
         }
         self.stage.log.debug(&format!("{}: {status}", self.label));
     }

@@ -48,10 +48,7 @@ pub(crate) async fn prepare(
     if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
         findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
     }
-    let used = configs(director, options).await?;
-    if !used.iter().any(|config| config.kind == "cloud") {
-        findings.say("there is no cloud config; use update-cloud-config");
-    }
+    let used = must_have_cloud_config(director, options).await?;
     let cpi_configs = director.store.current_configs("cpi").await?;
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
@@ -109,7 +106,11 @@ pub(crate) async fn prepare(
     }
     let needs_ruby = templates.needs_ruby();
     if !findings.is_clean() {
-        return Err(TaskError::Input(told(findings.problems(), options).join("\n")));
+        let message = told(findings.problems(), options).join("\n");
+        return Err(match findings.code() {
+            Some(code) => TaskError::refused(code, message),
+            None => TaskError::Input(message),
+        });
     }
     plan.warnings = told(findings.warnings(), options);
     if current.instances.iter().any(|instance| instance.record.ignored) {
@@ -159,6 +160,19 @@ async fn new_ids(director: &Director, deployment: &str) -> Result<impl FnMut() -
         count += 1;
         uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{seed}/{count}").as_bytes()).to_string()
     })
+}
+
+/// The configs, among which a cloud config must be: without one, no name in a manifest means anything. In BOSH's words.
+pub(super) async fn must_have_cloud_config(
+    director: &Director,
+    options: &DeployOptions,
+) -> Result<Vec<ConfigRecord>, TaskError> {
+    let used = configs(director, options).await?;
+    if used.iter().any(|config| config.kind == "cloud") {
+        return Ok(used);
+    }
+    let message = "Required property 'networks' was not specified in object ({}): there is no cloud config; use update-cloud-config";
+    Err(TaskError::refused(40001, message))
 }
 
 /// The cloud and runtime configs that the operator saw, or the current ones.

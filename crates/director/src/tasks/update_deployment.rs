@@ -1,5 +1,6 @@
 //! Deploys: plans, shows and stores the plan, and carries out exactly that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -13,7 +14,7 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{Prepared, prepare, reload, reload_one};
+use super::prepare::{Prepared, must_have_cloud_config, prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
@@ -26,25 +27,26 @@ pub(super) async fn run(
     options: &DeployOptions,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
+    must_have_cloud_config(director, options).await?;
     let options = &resumption::noted_in_options(director, log, (deployment, manifest), options).await?;
     let stage = log.stage("Preparing deployment", &[], 1);
     let preparing = stage.part("Preparing deployment");
     let prepared = preparing.run(prepare_and_reserve(director, log, deployment, manifest, options)).await?;
     prepared.plan.warnings.iter().for_each(|warning| log.warning(warning));
+    // Both were done with the plan; BOSH says so here, and so do we.
+    stage.part("Rendering templates").watch(async {}).await;
     log.write(OutputKind::Debug, &prepared.plan.describe());
     if options.dry_run {
         return Ok(format!("/deployments/{deployment}"));
     }
-    if !prepared.plan.software.is_empty() {
-        let stage = log.stage("Preparing package compilation", &[], 1);
-        stage.part("Finding packages to compile").run(async { Ok::<_, TaskError>(()) }).await?;
-    }
+    let stage = log.stage("Preparing package compilation", &[], 1);
+    stage.part("Finding packages to compile").watch(async {}).await;
     if let Some(compilation) = &prepared.plan.compilation {
         compile::run(director, log, deployment, compilation).await?;
     }
     let current = reload(director, deployment).await?;
     let run = DeployRun { director, log, deployment, current: &current };
-    run.remove(&prepared.plan.removed).await?;
+    run.remove(&prepared.plan).await?;
     run.create_missing_vms(&prepared.plan).await?;
     for batch in prepared.plan.batches() {
         let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));
@@ -56,7 +58,7 @@ pub(super) async fn run(
 }
 
 /// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. Deployments are planned side by side; one that
-/// finds its addresses taken by another plans once more while nobody else reserves any.
+/// finds its addresses taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
 async fn prepare_and_reserve(
     director: &Director,
     log: &TaskLog,
@@ -67,8 +69,8 @@ async fn prepare_and_reserve(
     let prepared = prepare(director, deployment, manifest, options).await?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
-        Err(StoreError::AddressTaken(address)) => {
-            log.debug(&format!("another deployment took {address}; planning once more"));
+        Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
+            log.debug(&format!("planning once more: {error}"));
             let prepared = prepare(director, deployment, manifest, options).await?;
             reserve(director, log, &prepared, options).await?;
             drop(turn);
@@ -135,13 +137,21 @@ pub(super) struct DeployRun<'a> {
 }
 
 impl DeployRun<'_> {
-    async fn remove(&self, removed: &[InstancePlan]) -> Result<(), TaskError> {
-        let stage = self.log.stage("Deleting unneeded instances", &[], removed.len());
-        let each: Waiting<'_> = Box::new(removed.iter().map(|instance| -> BoxFuture<'_, _> {
-            let part = stage.part(&instance.label());
-            Box::pin(async move {
-                let work = self.execute(&part, instance, Stage::Whole, None);
-                part.run(with_event(self.director, self.log, self.deployment, instance, work)).await.map(drop)
+    /// A stage for each group that gets smaller, as BOSH has it, and one for all instances whose groups go.
+    async fn remove(&self, plan: &Plan) -> Result<(), TaskError> {
+        let mut by_stage: BTreeMap<Option<&str>, Vec<&InstancePlan>> = BTreeMap::new();
+        for instance in &plan.removed {
+            let group = plan.groups.iter().find(|group| group.name == instance.group).map(|group| group.name.as_str());
+            by_stage.entry(group).or_default().push(instance);
+        }
+        let each: Waiting<'_> = Box::new(by_stage.into_iter().flat_map(|(group, instances)| {
+            let stage = self.log.stage("Deleting unneeded instances", group.as_slice(), instances.len());
+            instances.into_iter().map(move |instance| -> BoxFuture<'_, _> {
+                let part = stage.part(&instance.label());
+                Box::pin(async move {
+                    let work = self.execute(&part, instance, Stage::Whole, None);
+                    part.run(with_event(self.director, self.log, self.deployment, instance, work)).await.map(drop)
+                })
             })
         }));
         all(each, self.director.settings.max_threads).await
@@ -161,6 +171,7 @@ impl DeployRun<'_> {
     async fn update(&self, group: &GroupPlan) -> Result<(), TaskError> {
         let zones = group.changed_by_zone();
         let stage = self.log.stage("Updating instance", &[&group.name], zones.iter().map(Vec::len).sum());
+        let stage = stage.telling_steps();
         let mut canaries = group.canaries;
         for zone in zones {
             let (first, others) = zone.split_at(std::mem::take(&mut canaries).min(zone.len()));
@@ -272,4 +283,43 @@ pub(super) async fn all(mut waiting: Waiting<'_>, at_once: usize) -> Result<(), 
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(one_or_several(errors)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestDirector;
+    use windlass_planning::records::ReleaseRecord;
+
+    /// Whoever deletes it need not know that it is being planned with.
+    #[tokio::test]
+    async fn a_release_that_is_deleted_while_a_deploy_is_planned_is_named_by_the_deploy() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_config("cloud", "default", "azs: [{name: z1}]\n", None).await.unwrap();
+        let release = ReleaseRecord {
+            id: 0,
+            name: "web".into(),
+            version: "1".into(),
+            commit_hash: String::new(),
+            uncommitted_changes: false,
+            jobs: Vec::new(),
+            packages: Vec::new(),
+            deployments: Vec::new(),
+        };
+        store.take_release(&release).await.unwrap();
+        store.add_deployment("shop").await.unwrap();
+        store
+            .tamper(
+                "CREATE TRIGGER deleted BEFORE INSERT ON deployment_releases BEGIN DELETE FROM release_versions; END",
+            )
+            .await;
+        let manifest = "name: shop\nreleases: [{name: web, version: '1'}]\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, \
+            canary_watch_time: 1, update_watch_time: 1}\ninstance_groups: []\n";
+        let options = DeployOptions { verbatim: true, ..DeployOptions::default() };
+        let log = TaskLog::open(&test.director.folders.tasks(), 1).unwrap();
+        let deploy = prepare_and_reserve(&test.director, &log, "shop", manifest, &options);
+        let error = windlass_contract::explain(&deploy.await.map(drop).unwrap_err());
+        assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");
+    }
 }

@@ -100,10 +100,38 @@ step_ids! {
     PreStart = "executing pre-start",
     StartJobs = "starting jobs",
     PostStart = "executing post-start",
+    SkipDrain = "skipped pre-stop & drain",
     PreStop = "executing pre-stop",
     Drain = "executing drain",
     StopJobs = "stopping jobs",
     PostStop = "executing post-stop",
+}
+
+impl StepId {
+    /// Whether people follow it. The others take a moment, and belong to what is told already.
+    pub fn is_told(self) -> bool {
+        matches!(
+            self,
+            Self::SkipDrain
+                | Self::PreStop
+                | Self::Drain
+                | Self::StopJobs
+                | Self::PostStop
+                | Self::InstallPackages
+                | Self::ConfigureJobs
+                | Self::PreStart
+                | Self::StartJobs
+                | Self::PostStart
+                | Self::DeleteVm
+                | Self::CreateVm
+                | Self::SwapVms
+                | Self::CreateDisk
+                | Self::AttachDisk
+                | Self::DetachDisk
+                | Self::MigrateDisk
+                | Self::ResizeDisk
+        )
+    }
 }
 
 impl std::fmt::Display for StepId {

@@ -25,6 +25,7 @@ pub struct StopInstance {
 }
 
 steps! { StopInstance:
+    SkipDrain => skip_drain, unless |op| op.drain;
     PreStop => pre_stop, unless |op| !op.drain;
     Drain => drain, unless |op| !op.drain;
     StopJobs => stop;
@@ -41,6 +42,11 @@ impl Operation for StopInstance {
     fn steps() -> &'static [super::Step<Self>] {
         STEPS
     }
+}
+
+/// Nothing is done: people see that it was meant.
+async fn skip_drain(_: &mut StopInstance) -> Result<(), StepError> {
+    Ok(())
 }
 
 async fn pre_stop(op: &mut StopInstance) -> Result<(), StepError> {

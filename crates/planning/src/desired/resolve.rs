@@ -143,6 +143,9 @@ pub struct DesiredNetwork {
     pub nic_group: Option<String>,
 }
 
+/// What BOSH's director calls a stemcell that was not uploaded.
+const NO_SUCH_STEMCELL: u32 = 50003;
+
 /// Looks every name up. What is wrong is in the findings; groups that could not be completed are left out.
 pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     findings.begin("");
@@ -151,7 +154,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         match reference.choose(wanted.stemcells) {
             Ok(choices) => chosen.push((reference.alias.value.as_str(), choices)),
             Err(message) => {
-                findings.push(reference.version.problem(message));
+                findings.refuse(NO_SUCH_STEMCELL, Some(&reference.version.place), message);
                 chosen.push((reference.alias.value.as_str(), Vec::new()));
             }
         }

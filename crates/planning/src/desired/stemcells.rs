@@ -27,15 +27,6 @@ pub enum Family {
     Name(String),
 }
 
-impl std::fmt::Display for Family {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Os(os) => write!(f, "of the operating system '{os}'"),
-            Self::Name(name) => write!(f, "named '{name}'"),
-        }
-    }
-}
-
 /// A stemcell in one cloud.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StemcellChoice {
@@ -90,14 +81,31 @@ impl StemcellReference {
         let Some(best) = best else {
             let have: Vec<_> = uploaded.iter().map(describe).collect();
             let have = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
-            return Err(format!(
-                "no stemcell {} of version '{wanted}' was uploaded (uploaded: {have}); use upload-stemcell",
-                self.family
-            ));
+            let missing = self.missing(uploaded.iter().any(|stemcell| of_family(&stemcell)));
+            return Err(format!("{missing}; uploaded: {have}; use upload-stemcell"));
         };
         // One operating system may come by several names; a deployment uses one of them.
         let is_chosen = |stemcell: &&StemcellRecord| stemcell.name == best.name && stemcell.version == best.version;
         Ok(uploaded.iter().filter(of_family).filter(is_chosen).map(StemcellChoice::of).collect())
+    }
+}
+
+impl StemcellReference {
+    /// In BOSH's words.
+    fn missing(&self, has_family: bool) -> String {
+        let wanted = &self.version.value;
+        match (&self.family, wanted.strip_suffix("latest")) {
+            (Family::Os(os), None) => format!("Stemcell version '{wanted}' for OS '{os}' doesn't exist"),
+            (Family::Name(name), None) => format!("Stemcell '{name}/{wanted}' doesn't exist"),
+            (Family::Os(os), Some(prefix)) if has_family => {
+                format!("Stemcell with Operating System '{os}' exists, but version with prefix '{prefix}' not found")
+            }
+            (Family::Name(name), Some(prefix)) if has_family => {
+                format!("Stemcell '{name}' exists, but version with prefix '{prefix}' not found")
+            }
+            (Family::Os(os), Some(_)) => format!("Stemcell with Operating System '{os}' doesn't exist"),
+            (Family::Name(name), Some(_)) => format!("Stemcell '{name}' doesn't exist"),
+        }
     }
 }
 

@@ -102,7 +102,7 @@ fn problems_of_manifest_cloud_config_and_lookups_are_told_at_once_and_each_once(
         "instance_groups[0].vm_type: the vm_type 'huge' is not in the cloud config (line 10)",
         "instance_groups[0].vm_extensions[0]: the vm_extension 'nope' is not in the cloud config (line 11)",
         "instance_groups[0].networks[1].name: the network 'nowhere' is not in the cloud config (line 14)",
-        "stemcells[0].version: no stemcell of the operating system 'os' of version '9' was uploaded",
+        "Stemcell version '9' for OS 'os' doesn't exist; uploaded: ",
         "in the cloud config 'default': disk_types[0].disk_size: expected a whole number from 1 to 4294967296, found a string (line 5)",
     ] {
         assert!(problems.contains(expected), "{expected} in:\n{problems}");

@@ -194,6 +194,9 @@ pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
     Plan { deployment: deployment.to_owned(), removed, ..Plan::default() }
 }
 
+/// What BOSH's director calls the wish to change the state of an ignored instance.
+const STATE_OF_IGNORED: u32 = 140021;
+
 struct Planner<'a, 'f> {
     desired: &'a Desired,
     current: &'a Current,
@@ -378,8 +381,13 @@ impl<'a> Planner<'a, '_> {
         let (id, index, az, present) = (seat.id.clone(), seat.index, seat.zone.az.clone(), seat.present);
         let next = match present {
             Some(present) if present.record.ignored => {
-                if let Some(message) = protected(present).filter(|_| wish.is_some()) {
-                    self.problem(group, message);
+                if wish.is_some() {
+                    let name = present.record.name();
+                    let message = format!(
+                        "You are trying to change the state of the ignored instance '{name}'. \
+                         This operation is not allowed. You need to unignore it first."
+                    );
+                    self.findings.refuse(STATE_OF_IGNORED, None, message);
                 }
                 Next::Settled(present.record.spec.clone(), Vec::new())
             }

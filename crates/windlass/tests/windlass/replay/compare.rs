@@ -12,12 +12,30 @@ const FREE: [&str; 4] = ["cloud_properties", "context", "vitals", "processes"];
 /// Keys that are there only if there is something to say.
 const OPTIONAL: [&str; 6] = ["parent_id", "object_name", "task", "deployment", "instance", "error"];
 /// Stages and tasks that only jobs and releases, or what is made of them, bring about.
-const OF_JOBS: [&str; 5] = [
-    "Rendering templates",
-    "Preparing package compilation",
-    "Compiling packages",
-    "Deleting dns blobs",
-    "Deleting exported releases",
+const OF_JOBS: [&str; 3] = ["Compiling packages", "Deleting dns blobs", "Deleting exported releases"];
+/// What was recorded of the steps of an instance.
+const RECORDED_STEPS: [&str; 10] = [
+    "skipped pre-stop & drain",
+    "executing pre-stop",
+    "executing drain",
+    "stopping jobs",
+    "executing post-stop",
+    "installing packages",
+    "configuring jobs",
+    "executing pre-start",
+    "starting jobs",
+    "executing post-start",
+];
+/// What we tell beside it, because it takes long or changes what there is.
+const OUR_STEPS: [&str; 8] = [
+    "creating VM",
+    "deleting VM",
+    "putting the new VM in its place",
+    "creating disk",
+    "attaching disk",
+    "detaching disk",
+    "migrating disk",
+    "resizing disk",
 ];
 
 /// What is not the same, if anything.
@@ -78,6 +96,32 @@ fn compare(path: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) 
             }
         }
     }
+}
+
+/// Whether ours begins with the recorded text, behind which it may say where and what to do.
+pub(crate) fn beginning(recorded: &str, ours: &str) -> Option<String> {
+    let (recorded, ours) = (normal(recorded), normal(ours));
+    let beginning = recorded.strip_suffix("...").unwrap_or(&recorded);
+    (!ours.starts_with(beginning)).then(|| format!("recorded {recorded:?}, ours {ours:?}"))
+}
+
+/// Steps are told only while instances are updated, and only those that tell something.
+pub(crate) fn odd_steps(ours: &[Value]) -> Option<String> {
+    let is_told = |status: &str| RECORDED_STEPS.contains(&status) || OUR_STEPS.contains(&status);
+    let is_odd = |event: &&Value| {
+        let status = event["data"]["status"].as_str().unwrap_or_default();
+        // On a busy machine, agents are waited for.
+        let is_wait = status.starts_with("waiting for the agent at ");
+        event["state"] == "in_progress" && !is_wait && !(event["stage"] == "Updating instance" && is_told(status))
+    };
+    ours.iter().find(is_odd).map(|event| format!("ours alone: {event}"))
+}
+
+/// What differs between the lines of one stage.
+pub(crate) fn stage(name: &str, recorded: &[(String, Vec<String>, String, String)], ours: &[Value]) -> Option<String> {
+    let recorded: Vec<_> = recorded.iter().filter(|(stage, ..)| stage == name).cloned().collect();
+    let ours: Vec<_> = ours.iter().filter(|event| event["stage"] == name).cloned().collect();
+    stages(&recorded, &ours, str::to_owned)
 }
 
 /// What differs between the stages of two tasks. Tasks of one stage may run at the same time, so only the order of stages

@@ -129,7 +129,7 @@ fn bad_input_is_refused_and_changes_nothing() {
     let good = fs::read_to_string(site.manifest()).unwrap();
     for (change, expected) in [
         (good.replace("vm_type: small", "vm_type: huge"), "the vm_type 'huge' is not in the cloud config"),
-        (good.replace("os: windlass-minimal", "os: windows"), "no stemcell of the operating system 'windows'"),
+        (good.replace("os: windlass-minimal", "os: windows"), "Stemcell with Operating System 'windows' doesn't exist"),
         (good.replace("instances: 1", "instances: -1"), "instance_groups[0].instances"),
         (
             format!("{good}  jobs: [{{name: redis, release: redis}}]\n"),
