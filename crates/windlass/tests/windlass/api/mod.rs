@@ -106,7 +106,7 @@ fn an_ignored_instance_is_left_alone() {
     ignore(true);
     let recreated = client.task("PUT", "/deployments/example/jobs/db?state=recreate", "text/yaml", "");
     assert_eq!(recreated.state, "error", "{recreated:?}");
-    assert!(recreated.result.contains("unignore it first"), "{recreated:?}");
+    assert!(recreated.result.contains("change the state of the ignored instance"), "{recreated:?}");
     site.ok(&["-n", "-d", "example", "deploy", "--recreate", &site.manifest()]);
     assert_eq!(instance(&client, 0)["cid"], first["cid"], "it was left alone");
     assert_ne!(instance(&client, 1)["cid"], second["cid"]);

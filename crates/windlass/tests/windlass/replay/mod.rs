@@ -41,6 +41,7 @@ const MEANT: &[(&str, &str, &str)] = &[
     ("logs-agent-all", "stages", "the end of the packing is told as well"),
     ("ssh-setup", "description", RUBY),
     ("error-ssh-instance-without-vm", "description", RUBY),
+    ("error-ssh-instance-without-vm", "text", RUBY),
     ("delete-stemcell", "stages", "people see what is removed from which cloud"),
     ("clean-up", "result", "there are no exported releases to count"),
     ("clean-up-all", "result", "fewer disks were orphaned"),

@@ -15,7 +15,7 @@ fn the_wait_for_an_agent_tells_how_long_it_takes_and_ends_at_its_limit() {
     assert!(said.contains("L waiting for the agent at ") && said.contains(" s of at most 3 s"), "{said}");
     assert!(said.contains(&address) && said.contains("was not ready after "), "{said}");
     let id = site.rows(&["tasks", "--recent"])[0]["id"].as_str().unwrap().to_owned();
-    let events = site.ok(&["task", &id, "--event"]);
+    let events = String::from_utf8(site.windlass(&["task", &id, "--event"]).stdout).unwrap();
     let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let waiting = |event: &&Value| event["data"]["status"].as_str().is_some_and(|it| it.contains("s of at most"));
     let reports: Vec<_> = events.iter().filter(waiting).collect();
