@@ -35,7 +35,7 @@ impl PrivatePostgres {
         let made = postgres
             .command("initdb")
             .args(["--username=windlass", "--auth=trust", "--no-sync", "-D"])
-            .arg(path.join("data"))
+            .arg(postgres.data())
             .output()?;
         if !made.status.success() {
             let said = String::from_utf8_lossy(&made.stderr).into_owned();
@@ -48,6 +48,11 @@ impl PrivatePostgres {
     /// The URL of its database.
     pub fn url(&self) -> String {
         format!("postgres://windlass@localhost/postgres?host={}", self.folder.path().display())
+    }
+
+    /// Where its data is.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     /// Stops the server; its other processes end with it, and its data stays.
@@ -67,7 +72,7 @@ impl PrivatePostgres {
         let server = self
             .command("postgres")
             .arg("-D")
-            .arg(path.join("data"))
+            .arg(self.data())
             .arg("-k")
             .arg(path)
             .args(["-c", "listen_addresses="])

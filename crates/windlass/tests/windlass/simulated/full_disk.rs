@@ -1,12 +1,15 @@
-//! A state directory without space: what was begun is finished once there is room again, by the same director.
+//! A state directory, or a database, without space: what was begun is finished once there is room again, by the same director.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use windlass_database::PrivatePostgres;
+use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::is_own_machine;
 
 use super::site::{GROUP, Site};
@@ -44,47 +47,80 @@ fn is_told_to_clients(site: &Site) {
     panic!("a full disk took 15 MB");
 }
 
+fn mount_small(folder: &Path, options: &str) {
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder).status();
+    assert!(mounted.unwrap().success());
+}
+
 #[test]
 fn a_director_whose_disk_was_full_goes_on_when_there_is_room_again() {
     if !is_own_machine("simulated::full_disk::a_director_whose_disk_was_full_goes_on_when_there_is_room_again") {
         return;
     }
-    let mut site = Site::start_in(json!({"sim": {}}), "{}\n", |state_dir| {
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs"]).arg(state_dir).status();
-        assert!(mounted.unwrap().success());
-    });
+    let mut site = Site::start_in(json!({"sim": {}}), "{}\n", |state_dir| mount_small(state_dir, "size=48m,mode=700"));
+    let state_dir = site.state_dir();
+    fill_and_free(&mut site, &state_dir);
+}
+
+#[test]
+fn a_director_whose_postgresql_was_full_goes_on_when_there_is_room_again() {
+    if !is_own_machine("simulated::full_disk::a_director_whose_postgresql_was_full_goes_on_when_there_is_room_again") {
+        return;
+    }
+    let mut server = PrivatePostgres::start().unwrap();
+    // Its tables alone: a server that cannot write its log ends, and then it is away, which is another test.
+    let (tables, aside) = (server.data().join("base"), server.data().join("aside"));
+    server.stop().unwrap();
+    fs::rename(&tables, &aside).unwrap();
+    fs::create_dir(&tables).unwrap();
+    let owner = fs::metadata(&aside).unwrap();
+    mount_small(&tables, &format!("size=48m,mode=700,uid={},gid={}", owner.uid(), owner.gid()));
+    let copied = Command::new("cp").arg("-a").arg(aside.join(".")).arg(&tables).status();
+    assert!(copied.unwrap().success());
+    server.start_again().unwrap();
+    let mut site = Site::start(json!({"sim": {}}), &format!("db: {}\n", server.url()));
+    fill_and_free(&mut site, &tables);
+    drop(site);
+    server.stop().unwrap();
+    assert!(Command::new("umount").arg(&tables).status().unwrap().success());
+}
+
+/// Fills the `folder` that the director needs after so many calls to the cloud, up to more than a recreate makes.
+fn fill_and_free(site: &mut Site, folder: &Path) {
     site.upload_stemcell("2");
     site.update_cloud_config("{}", "{}");
     site.deploy(&[GROUP]);
     let (_, _, content) = site.attached_disk();
     fs::write(content.join("precious"), "data").unwrap();
 
-    // After so many calls to the cloud; a recreate makes more of them than the last.
-    for point in [0, 1, 3, 5] {
-        let (state_dir, calls) = (site.state_dir(), site.requests().len());
+    for point in Points::sampled(3) {
+        let (before, made) = (site.requests().len(), usize::try_from(point - 1).unwrap());
         let mut recreate = site
             .verb(&["-n", "-d", "example", "recreate"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        wait_for("the recreate does not begin", &site, || {
-            site.requests().len() >= calls + point || recreate.try_wait().unwrap().is_some()
-        });
-        fill(&state_dir);
-        is_told_to_clients(&site);
-        fs::remove_file(state_dir.join("fill")).unwrap();
-        wait_for("the recreate does not end", &site, || recreate.try_wait().unwrap().is_some());
-        wait_for("the director is not well", &site, || site.ok(&["curl", "/health"]).contains("ok"));
-        wait_for("something is locked", &site, || site.rows(&["locks"]).is_empty());
-        assert!(site.rows(&["tasks"]).is_empty(), "after {point} calls");
+        let calls = || site.requests().len() - before;
+        wait_for("the recreate does not begin", site, || calls() >= made || recreate.try_wait().unwrap().is_some());
+        let was_all = calls() < made;
+        fill(folder);
+        is_told_to_clients(site);
+        fs::remove_file(folder.join("fill")).unwrap();
+        wait_for("the recreate does not end", site, || recreate.try_wait().unwrap().is_some());
+        wait_for("the director is not well", site, || site.ok(&["curl", "/health"]).contains("ok"));
+        wait_for("something is locked", site, || site.rows(&["locks"]).is_empty());
+        assert!(site.rows(&["tasks"]).is_empty(), "after {made} calls");
         site.update_cloud_config("{}", "{}");
         site.deploy(&[GROUP]);
         let (_, _, content) = site.attached_disk();
-        assert_eq!(fs::read_to_string(content.join("precious")).unwrap(), "data", "after {point} calls");
-        assert_eq!(site.in_cloud("vms").len(), 1, "after {point} calls");
-        assert!(site.ok(&["plan", &site.manifest(&[GROUP])]).contains("nothing to do"), "after {point} calls");
+        assert_eq!(fs::read_to_string(content.join("precious")).unwrap(), "data", "after {made} calls");
+        assert_eq!(site.in_cloud("vms").len(), 1, "after {made} calls");
+        assert!(site.ok(&["plan", &site.manifest(&[GROUP])]).contains("nothing to do"), "after {made} calls");
+        if was_all {
+            assert!(made > 5, "a recreate makes more calls than {made}");
+            break;
+        }
     }
     site.restart_director();
     assert!(!site.log().contains("an earlier run did not hear the end"), "{}", site.log());
