@@ -95,6 +95,24 @@ impl Stay {
     }
 }
 
+/// Makes room for containers in a VM: its first process, which calls this, goes into a group below that of the VM. In version 2 only
+/// a group without processes can have limits below it. In version 1 nothing has to be done, and systemd does it by itself.
+pub(super) fn make_room_for_containers() -> io::Result<()> {
+    let top = Path::new("/sys/fs/cgroup");
+    let Ok(controllers) = fs::read_to_string(top.join("cgroup.controllers")) else { return Ok(()) };
+    let own = top.join("init");
+    match fs::create_dir(&own) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
+    for controller in controllers.split_whitespace() {
+        // Without one that the kernel keeps, the others still limit.
+        let _ = fs::write(top.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+    Ok(())
+}
+
 fn join(group: &Path) -> io::Result<()> {
     kill_point("before a control group is entered");
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use super::boot::Boot;
 use super::confinement::Confinement;
-use super::syscalls;
+use super::{cgroup, syscalls};
 use crate::supervisor;
 
 /// What the first process does.
@@ -51,6 +51,9 @@ impl FirstProcess {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        if self.confinement == Confinement::Nesting && self.boot != Boot::Systemd {
+            cgroup::make_room_for_containers()?;
+        }
         syscalls::restrict(self.confinement)
             .map_err(|error| io::Error::other(format!("its system calls cannot be filtered: {error}")))?;
         if !matches!(self.boot, Boot::Agent { .. }) {

@@ -121,6 +121,20 @@ fn version_2_of_control_groups_will_do() {
     assert!(answers("10.77.0.5"));
     rig.ok("delete_vm", json!([cid]));
     assert_eq!(rig.traces(), Vec::<String>::new());
+
+    // The group itself must be free of processes where containers in the VM shall have limits.
+    let mut arguments = rig.vm_arguments(&stemcell, manual("10.77.0.5"));
+    arguments[2] = json!({"nesting": true});
+    let created = rig.ok("create_vm", arguments);
+    let cid = created[0].as_str().unwrap();
+    rig.remember(cid);
+    let group = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup/windlass-{cid}/{file}")).unwrap();
+    assert_eq!(group("cgroup.procs"), "");
+    assert!(group("init/cgroup.procs").lines().any(|pid| pid == rig.init(cid).to_string()));
+    assert_eq!(group("cgroup.subtree_control"), group("cgroup.controllers"));
+    rig.ok("reboot_vm", json!([cid]));
+    rig.ok("delete_vm", json!([cid]));
+    assert_eq!(rig.traces(), Vec::<String>::new());
 }
 
 #[test]
