@@ -59,13 +59,14 @@ pub(crate) struct Alerts(Mutex<VecDeque<Alert>>);
 impl Alert {
     /// What happened to a service, in the original's words, on a machine with these addresses; none if it is good news.
     pub(crate) fn of(happening: &Happening, addresses: &[String]) -> Option<Self> {
-        let Happening { number, at, service, event, text } = happening;
+        let Happening { number, at, service, event, text, action } = happening;
         let severity = severity_of(event)?;
         let service = match addresses {
             [] => service.clone(),
             addresses => format!("{service} ({})", addresses.join(", ")),
         };
         let action = match (event.as_str(), text.rsplit_once(": ")) {
+            _ if action.is_some() => action.as_deref().unwrap_or_default(),
             ("Does not exist", None) => "restart",
             (_, Some((_, action @ ("restart" | "stop" | "start" | "unmonitor")))) => action,
             _ => "alert",
@@ -110,6 +111,7 @@ mod tests {
             service: "web".into(),
             event: event.into(),
             text: text.into(),
+            action: None,
         };
         let told = |event: &str, text: &str| {
             let alert = Alert::of(&happening(event, text), &["10.0.0.1".to_owned(), "10.0.0.2".to_owned()])?;

@@ -136,7 +136,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
         let settings = settings.current();
         Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings, &base)? }
     };
-    let supervisor = Supervisor::new(supervisor, &base, platform.runs_jobs());
+    let supervisor = Supervisor::new(supervisor, &base, platform.runs_jobs(), &config.linux.service_manager);
     let tasks = Tasks::new(base.tasks());
     let (ending, endings) = unbounded_channel();
     let agent = Arc::new(Agent {

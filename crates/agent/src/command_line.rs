@@ -51,7 +51,7 @@ pub(crate) enum UsageError {
     #[error("the flag {0:?} is not text")]
     NotText(OsString),
     /// a job supervisor that does not exist
-    #[error("Job Supervisor {0} could not be found; known are monit and dummy")]
+    #[error("Job Supervisor {0} could not be found; known are monit (the agent's own), original-monit and dummy")]
     UnknownSupervisor(String),
 }
 
@@ -94,6 +94,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
             "b" => options.base = PathBuf::from(value()?),
             "M" => match value()?.to_str() {
                 Some("monit") => options.supervisor = SupervisorKind::Own,
+                Some("original-monit") => options.supervisor = SupervisorKind::Monit,
                 Some("dummy") => options.supervisor = SupervisorKind::Dummy,
                 other => return Err(UsageError::UnknownSupervisor(other.unwrap_or_default().to_owned())),
             },

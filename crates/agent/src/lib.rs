@@ -47,7 +47,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             let _ = writeln!(std::io::stdout(), "windlass-agent {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        Ok(Command::Monit { base, arguments }) => return supervisor::monit(&base, &arguments),
+        Ok(Command::Monit { base, arguments }) => return supervisor::monit_command(&base, &arguments),
         Ok(Command::Launch(arguments)) => return windlass_supervise::launch(&arguments),
         Ok(Command::Supervise { base }) => {
             log_to_stderr();

@@ -10,6 +10,8 @@ use windlass_contract::network::NetworkKind;
 use windlass_contract::{Network, Networks, Object};
 use windlass_durable::file;
 
+use crate::blobs::SignedUrl;
+
 /// A spec, reduced to what agents keep. Networks stay as they came, because directors compare them for equality.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -109,6 +111,8 @@ pub(crate) struct PackageOfSpec {
     pub(crate) sha1: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) blobstore_id: String,
+    #[serde(flatten)]
+    pub(crate) url: SignedUrl,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -71,6 +71,9 @@ pub struct Happening {
     pub event: String,
     /// The same as a sentence.
     pub text: String,
+    /// What follows from it, in monit's words, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
 }
 
 /// The path of the socket in `folder`, by a handle on the folder: a socket's path may not be longer than 107 bytes. It is good

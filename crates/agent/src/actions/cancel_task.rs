@@ -6,7 +6,8 @@ use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::tasks::Progress;
 
-const CANCELLABLE: [&str; 5] = ["drain", "run_errand", "run_script", "compile_package", "stop"];
+const CANCELLABLE: [&str; 6] =
+    ["drain", "run_errand", "run_script", "compile_package", "compile_package_with_signed_url", "stop"];
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;

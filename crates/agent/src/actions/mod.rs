@@ -7,6 +7,7 @@ mod arguments;
 mod bundle_logs;
 mod cancel_task;
 mod compile_package;
+mod compile_package_with_signed_url;
 mod delete_arp_entries;
 mod drain;
 mod fetch_logs;
@@ -96,6 +97,7 @@ pub(crate) const ACTIONS: &[Action] = actions! {
     "prepare", Task, prepare;
     "apply", Task, apply;
     "compile_package", Task, compile_package;
+    "compile_package_with_signed_url", Task, compile_package_with_signed_url;
     "start", Direct, start;
     "stop", Task, stop;
     "drain", Task, drain;

@@ -15,7 +15,7 @@ use hyper::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -34,12 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const UPLOAD_PATIENCE: Duration = Duration::from_secs(60 * 60);
 
 /// A URL with what must be said beside it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct SignedUrl {
-    #[serde(default)]
+    #[serde(alias = "package_get_signed_url", deserialize_with = "or_none")]
     signed_url: Secret,
-    #[serde(default)]
     blobstore_headers: Option<BTreeMap<String, Secret>>,
+}
+
+fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+    Ok(Option::<Secret>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// why a blob at a signed URL cannot be had or kept
@@ -67,6 +71,11 @@ pub(crate) enum SignedUrlError {
 }
 
 impl SignedUrl {
+    /// Another URL of the same store.
+    pub(crate) fn beside(&self, url: Secret) -> Self {
+        Self { signed_url: url, blobstore_headers: self.blobstore_headers.clone() }
+    }
+
     /// Whether there is a URL; without one, the blob is in the store of the settings.
     pub(crate) fn is_given(&self) -> bool {
         !self.signed_url.reveal().is_empty()

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::agent::Agent;
-use crate::blobs::{BlobError, Blobs};
+use crate::blobs::{Blob, BlobError, Blobs, SignedUrl};
 use crate::layout::is_name;
 use crate::platform::PlatformError;
 use crate::spec::{JobOfSpec, PackageOfSpec, Spec};
@@ -95,14 +95,23 @@ struct WantedPackage {
 #[derive(Debug)]
 struct Source {
     blob: String,
+    /// Where a director without a store of its own for agents says that it is.
+    url: SignedUrl,
     digest: Digest,
 }
 
 impl Source {
-    fn new(blob: &str, digest: &str, name: &str, kind: &'static str) -> Result<Self, SoftwareError> {
+    fn new(blob: &str, url: SignedUrl, digest: &str, name: &str, kind: &'static str) -> Result<Self, SoftwareError> {
         let digest =
             Digest::parse(digest).map_err(|source| SoftwareError::Digest { name: name.to_owned(), kind, source })?;
-        Ok(Self { blob: blob.to_owned(), digest })
+        Ok(Self { blob: blob.to_owned(), url, digest })
+    }
+
+    fn find(&self, blobs: &Blobs<'_>) -> Result<Blob, BlobError> {
+        match self.url.is_given() {
+            true => blobs.find_signed(&self.url, &self.digest),
+            false => blobs.find(&self.blob, &self.digest),
+        }
     }
 }
 
@@ -119,7 +128,9 @@ impl Wanted {
     pub(crate) fn of(agent: &Agent, spec: &Spec) -> Result<Self, SoftwareError> {
         let jobs = spec.jobs();
         let archive = match spec.archive() {
-            Some((blob, digest)) => Some(Source::new(blob, digest, spec.name(), "archive of the jobs of")?),
+            Some((blob, digest)) => {
+                Some(Source::new(blob, SignedUrl::default(), digest, spec.name(), "archive of the jobs of")?)
+            }
             None if jobs.is_empty() => None,
             None => return Err(SoftwareError::NoArchive),
         };
@@ -143,7 +154,7 @@ impl Wanted {
         }
         let Some(archive) = &self.archive else { return Ok(()) };
         if self.jobs.iter().any(|job| !job.is_installed()) {
-            let blob = blobs.find(&archive.blob, &archive.digest)?;
+            let blob = archive.find(&blobs)?;
             for job in self.jobs.iter().filter(|job| !job.is_installed()) {
                 job.install(agent.platform.as_ref(), |folder| {
                     let unpacked = unpack::job(blob.path(), &job.name, folder);
@@ -195,14 +206,15 @@ impl Wanted {
 impl WantedPackage {
     fn of(agent: &Agent, package: &PackageOfSpec) -> Result<Self, SoftwareError> {
         check(&package.name, &package.version, "package")?;
-        let source = Source::new(&package.blobstore_id, &package.sha1, &package.name, "package")?;
+        let (blob, url) = (&package.blobstore_id, package.url.clone());
+        let source = Source::new(blob, url, &package.sha1, &package.name, "package")?;
         let key = format!("{}-{}", package.version, source.digest);
         Ok(Self { bundle: Bundle::new(&agent.base, Collection::Packages, &package.name, &key), source })
     }
 
     fn install(&self, agent: &Agent, blobs: &Blobs<'_>) -> Result<(), SoftwareError> {
         if !self.bundle.is_installed() {
-            let blob = blobs.find(&self.source.blob, &self.source.digest)?;
+            let blob = self.source.find(blobs)?;
             self.bundle.install(agent.platform.as_ref(), |folder| {
                 unpack::package(blob.path(), folder).map_err(|source| self.bundle.not_unpacked(source))?;
                 bundle::hand_over_package(agent.platform.as_ref(), folder)?;

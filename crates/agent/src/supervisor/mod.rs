@@ -1,30 +1,42 @@
 //! Who runs the jobs, and what it says about them. An instance without jobs runs as soon as it is not stopped.
 
 pub(crate) mod files;
+mod monit;
 mod own;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_durable::file;
-use windlass_supervise::ClientError;
 use windlass_supervise::monit::fleet::FleetError;
 use windlass_supervise::protocol::Happening;
+use windlass_supervise::{ClientError, Health, ServiceStatus};
 
 use crate::layout::Base;
 use crate::spec::{Spec, SpecError};
 use crate::tasks::Tasks;
 
+use monit::Monit;
 use own::Own;
-pub(crate) use own::{LAUNCH, MONIT, SUPERVISE, monit, run};
+pub(crate) use own::{LAUNCH, MONIT, SUPERVISE, monit as monit_command, run};
+
+/// The group of services that directors start and stop; others are looked after, and left alone.
+const GROUP: &str = "vcap";
+
+/// How long services may take to stop.
+const STOP: Duration = Duration::from_secs(5 * 60);
 
 /// Who runs the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SupervisorKind {
     /// That of stemcells, which `-M` calls `monit`: a process of our own that reads monit files.
     Own,
+    /// The program of that name, of stemcells that bring it, which `-M` calls `original-monit`.
+    Monit,
     /// The original's for tests of directors, `dummy`.
     Dummy,
     /// Nobody, because there is nothing to run on.
@@ -36,6 +48,8 @@ pub(crate) enum SupervisorKind {
 pub(crate) enum Supervisor {
     /// A process of its own.
     Own(Own),
+    /// BOSH's monit, and whether jobs can run here.
+    Monit(Monit, bool),
     /// Remembers the last request, and nothing before it.
     Dummy { state: Mutex<&'static str> },
     /// Remembers in a file that they are stopped, also over a reboot.
@@ -58,6 +72,19 @@ pub(crate) enum SupervisorError {
     /// the supervisor does not do it
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// the program monit is silent
+    #[error("monit does not answer at {address}: is it running?")]
+    Monit {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    /// it does not read its files
+    #[error("Failed to reload monit: it still is the one of {0}")]
+    NotReloaded(String),
+    /// its mail cannot be received
+    #[error("cannot receive the mail of monit")]
+    Mail(#[source] io::Error),
     /// the monit files cannot be used
     #[error("the jobs' monit files cannot be used")]
     Files(#[from] FleetError),
@@ -74,9 +101,10 @@ pub(crate) enum SupervisorError {
 
 impl Supervisor {
     /// The supervisor of the jobs below `base`; a process of its own only if they can run there.
-    pub(crate) fn new(kind: SupervisorKind, base: &Base, runs_jobs: bool) -> Self {
+    pub(crate) fn new(kind: SupervisorKind, base: &Base, runs_jobs: bool, service_manager: &str) -> Self {
         match kind {
             SupervisorKind::Own => Self::Own(Own::new(base.clone(), runs_jobs)),
+            SupervisorKind::Monit => Self::Monit(Monit::new(base.clone(), service_manager), runs_jobs),
             SupervisorKind::Dummy => Self::Dummy { state: Mutex::new("unknown") },
             SupervisorKind::Simulated => Self::Simulated { stopped: base.stopped() },
         }
@@ -86,6 +114,7 @@ impl Supervisor {
     pub(crate) fn resume(&self) -> Result<(), SupervisorError> {
         match self {
             Self::Own(own) => own.resume(),
+            Self::Monit(monit, _) => monit.resume(),
             Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
         }
     }
@@ -94,7 +123,8 @@ impl Supervisor {
     pub(crate) fn check(&self, spec: &Spec) -> Result<(), SpecError> {
         match self {
             Self::Own(own) if own.runs_jobs => Ok(()),
-            Self::Own(_) | Self::Simulated { .. } => spec.refuse_jobs(),
+            Self::Monit(_, true) => Ok(()),
+            Self::Own(_) | Self::Monit(_, false) | Self::Simulated { .. } => spec.refuse_jobs(),
             Self::Dummy { .. } => Ok(()),
         }
     }
@@ -103,6 +133,7 @@ impl Supervisor {
     pub(crate) fn forget(&self) -> Result<(), SupervisorError> {
         match self {
             Self::Own(own) => own.forget(),
+            Self::Monit(monit, _) => monit.forget(),
             Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
         }
     }
@@ -111,6 +142,7 @@ impl Supervisor {
     pub(crate) fn start(&self, spec: &Spec) -> Result<(), SupervisorError> {
         match self {
             Self::Own(own) => own.start(spec),
+            Self::Monit(monit, _) => monit.start(spec),
             Self::Dummy { state } => remember(state, "running"),
             Self::Simulated { stopped } => {
                 file::remove_file(stopped).map_err(|source| SupervisorError::Io { path: stopped.clone(), source })
@@ -122,6 +154,7 @@ impl Supervisor {
     pub(crate) fn stop(&self, tasks: &Tasks) -> Result<(), SupervisorError> {
         match self {
             Self::Own(own) => own.stop(tasks),
+            Self::Monit(monit, _) => monit.stop(tasks),
             Self::Dummy { state } => remember(state, "stopped"),
             Self::Simulated { stopped } => file::write(stopped, b"", file::PRIVATE)
                 .map_err(|source| SupervisorError::Io { path: stopped.clone(), source }),
@@ -132,6 +165,7 @@ impl Supervisor {
     pub(crate) fn unmonitor(&self) -> Result<(), SupervisorError> {
         match self {
             Self::Own(own) => own.unmonitor(),
+            Self::Monit(monit, _) => monit.unmonitor(),
             Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
         }
     }
@@ -140,6 +174,7 @@ impl Supervisor {
     pub(crate) fn state(&self) -> &'static str {
         match self {
             Self::Own(own) => own.state(),
+            Self::Monit(monit, _) => monit.state(),
             Self::Dummy { state } => *state.lock().unwrap_or_else(PoisonError::into_inner),
             Self::Simulated { stopped } if stopped.exists() => "stopped",
             Self::Simulated { .. } => "running",
@@ -150,6 +185,7 @@ impl Supervisor {
     pub(crate) fn events(&self) -> Vec<Happening> {
         match self {
             Self::Own(own) => own.events(),
+            Self::Monit(monit, _) => monit.events(),
             Self::Dummy { .. } | Self::Simulated { .. } => Vec::new(),
         }
     }
@@ -158,9 +194,36 @@ impl Supervisor {
     pub(crate) fn processes(&self) -> Vec<Value> {
         match self {
             Self::Own(own) => own.processes(),
+            Self::Monit(monit, _) => monit.services().unwrap_or_default().iter().map(process).collect(),
             Self::Dummy { .. } | Self::Simulated { .. } => Vec::new(),
         }
     }
+}
+
+/// The state of all jobs together, in the original's words.
+fn state_of(services: &[ServiceStatus]) -> &'static str {
+    let any = |health: Health| services.iter().any(|service| service.health == health);
+    if any(Health::Starting) {
+        "starting"
+    } else if any(Health::Unmonitored) || any(Health::Failing) {
+        "failing"
+    } else {
+        "running"
+    }
+}
+
+fn process(service: &ServiceStatus) -> Value {
+    let state = match service.health {
+        Health::Unmonitored => "unknown",
+        Health::Starting => "starting",
+        Health::Running => "running",
+        Health::Failing => "failing",
+    };
+    let usage = service.usage.unwrap_or_default();
+    json!({
+        "name": service.name, "state": state, "uptime": {"secs": service.uptime.unwrap_or_default() / 1000},
+        "mem": {"kb": usage.memory, "percent": usage.memory_share}, "cpu": {"total": usage.cpu},
+    })
 }
 
 fn remember(state: &Mutex<&'static str>, now: &'static str) -> Result<(), SupervisorError> {
@@ -178,14 +241,14 @@ mod tests {
         let base = Base::prepare(folder.path()).unwrap();
         let (tasks, spec) = (Tasks::new(base.tasks()), Spec::default());
         for kind in [SupervisorKind::Own, SupervisorKind::Simulated] {
-            let new = || Supervisor::new(kind, &base, true);
+            let new = || Supervisor::new(kind, &base, true, "");
             assert_eq!(new().state(), "running");
             new().stop(&tasks).unwrap();
             assert_eq!(new().state(), "stopped");
             new().start(&spec).unwrap();
             assert_eq!(new().state(), "running");
         }
-        let dummy = Supervisor::new(SupervisorKind::Dummy, &base, true);
+        let dummy = Supervisor::new(SupervisorKind::Dummy, &base, true, "");
         assert_eq!(dummy.state(), "unknown");
         dummy.stop(&tasks).unwrap();
         assert_eq!(dummy.state(), "stopped");

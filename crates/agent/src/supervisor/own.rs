@@ -8,21 +8,15 @@ use std::process::{Child, Command as Process, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_durable::{file, kill_point};
 use windlass_supervise::protocol::Happening;
-use windlass_supervise::{Client, Command, Health, Selection, ServiceStatus, Settings, monit_command, own_group};
+use windlass_supervise::{Client, Command, Selection, ServiceStatus, Settings, monit_command, own_group};
 
-use super::{SupervisorError, files};
+use super::{GROUP, STOP, SupervisorError, files, process, state_of};
 use crate::layout::Base;
 use crate::spec::Spec;
 use crate::tasks::Tasks;
-
-/// The group of services that directors start and stop; others are looked after, and left alone.
-const GROUP: &str = "vcap";
-
-/// How long services may take to stop.
-const STOP: Duration = Duration::from_secs(5 * 60);
 
 /// How often a stop looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -255,14 +249,7 @@ impl Own {
             return "stopped";
         }
         let Some(services) = self.look() else { return "unknown" };
-        let any = |health: Health| services.iter().any(|service| service.health == health);
-        if any(Health::Starting) {
-            "starting"
-        } else if any(Health::Unmonitored) || any(Health::Failing) {
-            "failing"
-        } else {
-            "running"
-        }
+        state_of(&services)
     }
 
     pub(super) fn processes(&self) -> Vec<Value> {
@@ -272,18 +259,4 @@ impl Own {
 
 fn vcap() -> Selection {
     Selection::Group(GROUP.to_owned())
-}
-
-fn process(service: &ServiceStatus) -> Value {
-    let state = match service.health {
-        Health::Unmonitored => "unknown",
-        Health::Starting => "starting",
-        Health::Running => "running",
-        Health::Failing => "failing",
-    };
-    let usage = service.usage.unwrap_or_default();
-    json!({
-        "name": service.name, "state": state, "uptime": {"secs": service.uptime.unwrap_or_default() / 1000},
-        "mem": {"kb": usage.memory, "percent": usage.memory_share}, "cpu": {"total": usage.cpu},
-    })
 }

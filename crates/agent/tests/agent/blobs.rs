@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::machine::{Machine, exception};
+use crate::software::{archive, sha1};
 
 fn sha256(content: &str) -> String {
     let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -171,5 +172,41 @@ async fn blobs_at_signed_urls_are_fetched_and_stored() {
     let refused = machine.task(json!({"method": "fetch_logs_with_signed_url", "arguments": [logs]})).await;
     assert!(exception(&refused).contains("Error executing PUT, response was 403 from 127.0.0.1"), "{refused}");
     assert_eq!(std::fs::read_dir(machine.base().join("data/tmp")).unwrap().count(), 0, "nothing is left");
+    assert!(!machine.console().contains("hunter2") && !machine.console().contains("let-me-in"));
+}
+
+#[tokio::test]
+async fn packages_at_signed_urls_are_compiled_and_installed() {
+    let mut machine = Machine::new();
+    let shelf = Shelf::new(&machine).await;
+    machine.kind = ["-P", "directory", "-M", "dummy"];
+    machine.settings["blobstore"] = json!({"provider": "dav", "options": {"tls": {"cert": {"ca": machine.ca.pem}}}});
+    machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
+    machine.start().await;
+    let put = |name: &str, files: &[(&str, u32, &str)]| {
+        let content = archive(files);
+        let digest = sha1(&content);
+        shelf.blobs.lock().unwrap().insert(format!("/{name}?signature=hunter2"), content);
+        digest
+    };
+    let headers = json!({"X-Key": "let-me-in"});
+    let packaging = "cat $(dirname $BOSH_INSTALL_TARGET)/library/lib.txt > $BOSH_INSTALL_TARGET/made\n";
+    let (source, library) =
+        (put("source", &[("packaging", 0o644, packaging)]), put("library", &[("lib.txt", 0o644, "lib")]));
+    let dependency = json!({"name": "library", "version": "1", "sha1": library, "blobstore_id": "",
+        "package_get_signed_url": shelf.url("library"), "blobstore_headers": headers});
+    let located = json!({"package_get_signed_url": shelf.url("source"), "upload_signed_url": shelf.url("made"),
+        "blobstore_headers": headers, "digest": source, "name": "app", "version": "fp.1", "deps": {"library": dependency}});
+    let compiled = machine.task(json!({"method": "compile_package_with_signed_url", "arguments": [located]})).await;
+    let digests = compiled["value"]["result"]["sha1"].as_str().unwrap_or_else(|| panic!("{compiled}")).to_owned();
+    let made = shelf.blobs.lock().unwrap()["/made?signature=hunter2"].clone();
+    assert!(digests.starts_with(&sha1(&made)), "{digests}");
+
+    let package = json!({"name": "app", "version": "fp.1", "sha1": digests, "blobstore_id": "", "signed_url": shelf.url("made"),
+        "blobstore_headers": headers});
+    let spec = json!({"configuration_hash": "h", "networks": {}, "packages": {"app": package}});
+    let applied = machine.task(json!({"method": "apply", "arguments": [spec]})).await;
+    assert_eq!(applied["value"], "applied", "{applied}");
+    assert_eq!(std::fs::read_to_string(machine.base().join("packages/app/made")).unwrap(), "lib");
     assert!(!machine.console().contains("hunter2") && !machine.console().contains("let-me-in"));
 }

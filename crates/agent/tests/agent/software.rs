@@ -14,7 +14,7 @@ use crate::kills;
 use crate::machine::{Machine, exception};
 
 /// An archive of files, each with its mode.
-fn archive(files: &[(&str, u32, &str)]) -> Vec<u8> {
+pub(crate) fn archive(files: &[(&str, u32, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (name, mode, content) in files {
         let mut header = tar::Header::new_gnu();
@@ -25,7 +25,7 @@ fn archive(files: &[(&str, u32, &str)]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-fn sha1(content: &[u8]) -> String {
+pub(crate) fn sha1(content: &[u8]) -> String {
     Sha1::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -350,6 +350,7 @@ impl Edge {
             service: note.service,
             event: event.to_owned(),
             text: note.text,
+            action: None,
         });
         if self.events.len() > EVENTS {
             self.events.pop_front();
