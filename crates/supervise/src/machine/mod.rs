@@ -236,7 +236,15 @@ impl Machine {
         self.now = self.now.max(now);
         match event {
             Event::Tick => self.tick(),
-            Event::Seen { service, look, sighting } => self.seen(&service, look, &sighting),
+            Event::Seen { service, look, sighting } => {
+                let before = self.states.get(&service).map(State::matters);
+                self.seen(&service, look, &sighting);
+                // Most looks find what the last one found, and nothing follows for anybody.
+                let is_same = before == self.states.get(&service).map(State::matters);
+                if is_same && !self.is_changed && self.actions.is_empty() {
+                    return Vec::new();
+                }
+            }
             Event::Launched { service, launch, program } => self.launched(&service, launch, program),
             Event::LaunchFailed { service, launch, reason } => self.launch_failed(&service, launch, &reason),
             Event::Probed { service, test, failed } => self.judge(&service, test, failed),

@@ -135,6 +135,12 @@ impl State {
         }
     }
 
+    /// All that decides whether something has to be begun.
+    pub(super) fn matters(&self) -> (Goal, bool, Phase, Option<ProcessIdentity>, Option<ProcessIdentity>, [bool; 3]) {
+        let wants = [self.wants_start, self.gave_up, self.is_checked];
+        (self.goal, self.bounce, self.phase.clone(), self.process, self.start_program, wants)
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         self.phase != Phase::Idle
     }
