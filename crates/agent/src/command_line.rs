@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::bpm::{BPM, BPM_LAUNCH};
 use crate::supervisor::{LAUNCH, MONIT, SUPERVISE, SupervisorKind};
 
 /// What the command line asks for.
@@ -21,6 +22,15 @@ pub(crate) enum Command {
         /// What the command is told.
         arguments: Vec<String>,
     },
+    /// Be bpm for the jobs below this base directory.
+    Bpm {
+        /// Its base directory.
+        base: PathBuf,
+        /// What bpm is told.
+        arguments: Vec<String>,
+    },
+    /// Become a process of bpm.
+    BpmLaunch,
     /// Start a program for the supervisor.
     Launch(Vec<OsString>),
 }
@@ -71,8 +81,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
     if word == LAUNCH {
         return Ok(Command::Launch(arguments.skip(1).collect()));
     }
-    if word == MONIT {
-        return monit(arguments.skip(1), options.base);
+    if word == BPM_LAUNCH {
+        return Ok(Command::BpmLaunch);
+    }
+    if word == MONIT || word == BPM {
+        let is_monit = word == MONIT;
+        let (base, arguments) = of_another(arguments.skip(1), options.base)?;
+        return Ok(if is_monit { Command::Monit { base, arguments } } else { Command::Bpm { base, arguments } });
     }
     if supervises {
         arguments.next();
@@ -112,15 +127,15 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
     })
 }
 
-/// `-b BASE` comes first, if at all; the rest is monit's.
-fn monit(arguments: impl Iterator<Item = OsString>, usual: PathBuf) -> Result<Command, UsageError> {
+/// `-b BASE` comes first, if at all; the rest is the other program's.
+fn of_another(arguments: impl Iterator<Item = OsString>, usual: PathBuf) -> Result<(PathBuf, Vec<String>), UsageError> {
     let mut arguments = arguments.peekable();
     let base = match arguments.next_if(|first| first == "-b") {
         Some(_) => arguments.next().ok_or_else(|| UsageError::MissingValue("b".to_owned()))?.into(),
         None => usual,
     };
     let arguments = arguments.map(|argument| argument.into_string().map_err(UsageError::NotText));
-    Ok(Command::Monit { base, arguments: arguments.collect::<Result<_, _>>()? })
+    Ok((base, arguments.collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod agent;
 mod alerts;
 mod blobs;
 mod boot;
+mod bpm;
 mod command_line;
 mod config;
 mod disks;
@@ -48,6 +49,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Command::Monit { base, arguments }) => return supervisor::monit_command(&base, &arguments),
+        Ok(Command::Bpm { base, arguments }) => return bpm::run(&base, &arguments),
+        Ok(Command::BpmLaunch) => return bpm::launch(),
         Ok(Command::Launch(arguments)) => return windlass_supervise::launch(&arguments),
         Ok(Command::Supervise { base }) => {
             log_to_stderr();

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
+use crate::bpm;
 use crate::software::Wanted;
 use crate::spec::Spec;
 
@@ -18,6 +19,11 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
         wanted.check_monit_files()?;
         agent.supervisor.forget()?;
         wanted.enable(agent)?;
+        let bosh = agent.settings.current().agent.env.bosh.other.clone();
+        if bosh.get("bpm_stand_in").and_then(Value::as_bool).unwrap_or_default() {
+            let path = agent.base.jobs().join("bpm");
+            bpm::install(&agent.base).map_err(|source| ActionError::Io { path, source })?;
+        }
         let doing = "Setting up the rotation of logs";
         agent.platform.rotate_logs(spec.log_size()).map_err(|source| ActionError::Platform { doing, source })?;
     }

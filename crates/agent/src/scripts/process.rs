@@ -31,7 +31,7 @@ const GATE: &str = "read -r go || exit 1; exec \"$@\" < /dev/null";
 /// Who runs scripts: where they are written down, and who can cancel them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Runner<'a> {
-    folder: &'a Base,
+    base: &'a Base,
     tasks: &'a Tasks,
 }
 
@@ -68,7 +68,7 @@ impl Ended {
 
 impl<'a> Runner<'a> {
     pub(crate) fn new(base: &'a Base, tasks: &'a Tasks) -> Self {
-        Self { folder: base, tasks }
+        Self { base, tasks }
     }
 
     /// A command that becomes `program`, in a process group of its own.
@@ -80,7 +80,7 @@ impl<'a> Runner<'a> {
 
     /// Waits for the scripts that an agent before this one left running; says whether a caller cancelled that, which ends them.
     pub(crate) fn settle(&self) -> io::Result<bool> {
-        let entries = match std::fs::read_dir(self.folder.scripts()) {
+        let entries = match std::fs::read_dir(self.base.scripts()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             other => other?,
         };
@@ -115,8 +115,8 @@ impl<'a> Runner<'a> {
 
     /// Starts a script that was made with [`Self::command`]. `prepare` sees it before it begins.
     pub(crate) fn start(&self, command: &mut Command, prepare: impl FnOnce(&mut Child)) -> io::Result<Running<'a>> {
-        file::create_private_dir(&self.folder.scripts())?;
-        let note = self.folder.scripts().join(uuid::Uuid::new_v4().to_string());
+        file::create_private_dir(&self.base.scripts())?;
+        let note = self.base.scripts().join(uuid::Uuid::new_v4().to_string());
         kill_point("before a script is started");
         let mut child = command.spawn()?;
         prepare(&mut child);

@@ -22,7 +22,7 @@ use crate::tasks::Tasks;
 
 use monit::Monit;
 use own::Own;
-pub(crate) use own::{LAUNCH, MONIT, SUPERVISE, monit as monit_command, run};
+pub(crate) use own::{LAUNCH, MONIT, SUPERVISE, command_line, monit as monit_command, program, run};
 
 /// The group of services that directors start and stop; others are looked after, and left alone.
 const GROUP: &str = "vcap";

@@ -41,9 +41,16 @@ const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 const PROGRAM: &str = "WINDLASS_AGENT";
 
 /// What starts this program again: by its own name, by which one that is several programs knows that it is this one.
-fn program() -> OsString {
+pub(crate) fn program() -> OsString {
     let by_name = || std::env::current_exe().ok().filter(|path| path.exists()).map(OsString::from);
     std::env::var_os(PROGRAM).or_else(by_name).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+/// How a shell starts this program as another one, by a word.
+pub(crate) fn command_line(base: &Base, word: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let (program, base) = (program().to_string_lossy().into_owned(), base.path().to_string_lossy().into_owned());
+    format!("{} {word} -b {}", quoted(&program), quoted(&base))
 }
 
 /// A supervisor below a base directory.
@@ -132,16 +139,16 @@ impl Own {
         kill_point("before the supervisor is started");
         *child = Some(process.spawn().map_err(SupervisorError::Start)?);
         kill_point("after the supervisor was started");
-        self.write_command()
+        if let Err(error) = self.write_command() {
+            tracing::warn!("there is no command 'monit': {}", windlass_contract::explain(&error));
+        }
+        Ok(())
     }
 
     /// Puts the command `monit` where scripts of releases look for it, unless the stemcell brings one.
     fn write_command(&self) -> Result<(), SupervisorError> {
         let path = self.base.bosh().join("bin/monit");
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
-        let program = quoted(&program().to_string_lossy());
-        let base = quoted(&self.base.path().to_string_lossy());
-        let text = format!("#!/bin/sh\n{OURS}\nexec {program} {MONIT} -b {base} \"$@\"\n");
+        let text = format!("#!/bin/sh\n{OURS}\nexec {} \"$@\"\n", command_line(&self.base, MONIT));
         let is_strangers = match std::fs::read(&path) {
             Ok(found) if found == text.as_bytes() => return Ok(()),
             Ok(found) => !String::from_utf8_lossy(&found).contains(OURS),

@@ -9,6 +9,7 @@ mod documented;
 mod fuzz;
 mod health;
 mod host;
+mod job_lives;
 mod kills;
 mod limits;
 mod linux;

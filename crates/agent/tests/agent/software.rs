@@ -114,7 +114,7 @@ fn machine() -> Machine {
 }
 
 /// One for our agent and, if the variable names its executable, one for BOSH's: what is true for both.
-async fn machines() -> Vec<Machine> {
+pub(crate) async fn machines() -> Vec<Machine> {
     let mut machines = vec![machine()];
     if let Some(program) = std::env::var_os("WINDLASS_ORIGINAL_AGENT") {
         let mut original = machine();
@@ -736,4 +736,65 @@ async fn a_disk_that_is_full_in_the_middle_of_an_apply_leaves_what_is_in_use_and
     shelf.hand_over(&vm.0).await;
     assert_eq!(call(&vm.0, "apply", json!([third])).await["value"], "applied");
     assert_eq!(in_use(), "tool 3");
+}
+
+#[tokio::test]
+async fn bpm_is_stood_in_for_where_the_operator_asks_for_it_and_says_so() {
+    for is_asked_for in [true, false] {
+        let mut machine = machine();
+        machine.settings["env"]["bosh"]["bpm_stand_in"] = json!(is_asked_for);
+        machine.start().await;
+        let base = machine.base();
+        let said = "ulimit -n; echo \\\"$A $HOME\\\"; echo oh >&2; exec sleep 60";
+        let config = format!(
+            "processes:\n- name: web\n  executable: /bin/sh\n  args: [-c, \"{said}\"]\n  env: {{A: b}}\n  limits: {{open_files: 64, memory: 1G}}\n  \
+             hooks: {{pre_start: {0}/jobs/web/bin/hook}}\n- name: once\n  executable: /bin/sh\n  args: [-c, 'echo once $A; exit 7']\n",
+            base.display()
+        );
+        let hook = format!("#!/bin/sh\necho hooked >> {}/hooked\n", base.display());
+        let mut shelf = Shelf::default();
+        let mut spec = shelf.spec("hash1", &["web", "bpm"], &[]);
+        let files = archive(&[
+            ("bpm/monit", 0o644, "# nothing"),
+            ("bpm/bin/bpm", 0o755, "#!/bin/sh\necho the real one\n"),
+            ("web/monit", 0o644, "# nothing"),
+            ("web/bin/hook", 0o755, &hook),
+            ("web/config/bpm.yml", 0o644, &config),
+        ]);
+        spec["rendered_templates_archive"] = shelf.add("rendered", files);
+        shelf.hand_over(&machine).await;
+        assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
+        let bpm = |words: &[&str]| {
+            let output = std::process::Command::new(base.join("jobs/bpm/bin/bpm")).args(words).output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (output.status.code(), text(&output.stdout), text(&output.stderr))
+        };
+        if !is_asked_for {
+            assert_eq!(bpm(&["version"]).1, "the real one\n");
+            continue;
+        }
+        assert!(machine.console().contains("processes of jobs that use it are not isolated"));
+        let pid_file = base.join("sys/run/bpm/web/web.pid");
+        for _ in 0..2 {
+            assert_eq!(bpm(&["start", "web"]), (Some(0), String::new(), String::new()));
+        }
+        let pid = std::fs::read_to_string(&pid_file).unwrap();
+        let log =
+            |stream: &str| std::fs::read_to_string(base.join(format!("sys/log/web/{stream}.log"))).unwrap_or_default();
+        until("it says nothing", &machine, || log("web.stderr") == "oh\n").await;
+        assert_eq!(log("web.stdout"), format!("64\nb {}/data/web\n", base.display()), "started once");
+        assert_eq!(std::fs::read_to_string(base.join("hooked")).unwrap(), "hooked\n");
+        assert!(
+            log("bpm").contains("the process is not isolated")
+                && log("bpm").contains("the limit of 1G of memory does not hold")
+        );
+        assert_eq!(bpm(&["list"]).1, format!("Name\tPid\tStatus\nweb\t{pid}\trunning\nweb.once\t-\tstopped\n"));
+        assert_eq!(bpm(&["pid", "web"]).1.trim(), pid);
+        assert_eq!(bpm(&["run", "web", "-p", "once", "-e", "A=x"]), (Some(7), "once x\n".to_owned(), String::new()));
+        let (code, _, errors) = bpm(&["start", "web", "-p", "nobody"]);
+        assert!(code == Some(1) && errors.contains("process \"nobody\" not present in job configuration"), "{errors}");
+        assert_eq!(bpm(&["stop", "web"]).0, Some(0));
+        assert!(!pid_file.exists() && !Path::new(&format!("/proc/{pid}/cwd")).exists());
+        assert_eq!(bpm(&["stop", "web"]).0, Some(0), "what does not run is stopped");
+    }
 }
