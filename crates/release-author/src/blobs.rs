@@ -45,7 +45,7 @@ impl Blobs {
     }
 
     fn file(&self, path: &str) -> Result<PathBuf, AuthorError> {
-        let is_safe = |inner: &Path| inner == Path::new(path) && !path.ends_with('/');
+        let is_safe = |inner: &Path| inner == Path::new(path) && !path.is_empty() && !path.ends_with('/');
         let inner = windlass_archive::inside(path.as_bytes()).filter(|inner| is_safe(inner));
         Ok(self.release.join("blobs").join(inner.ok_or_else(|| AuthorError::BlobPath(path.to_owned()))?))
     }

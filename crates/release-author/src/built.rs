@@ -244,7 +244,13 @@ impl BuiltRelease {
         if let Some(license) = &self.license {
             add_file(&mut tar, "license.tgz", &license.archive)?;
             for (name, content) in files_of(&license.archive)? {
-                add(&mut tar, &name, &content).map_err(cannot_write)?;
+                let added = match content {
+                    Laid::File(content) => add(&mut tar, &name, &content),
+                    Laid::Link(target) => {
+                        tar.append_link(&mut header(0, tar::EntryType::Symlink, 0o777), &name, target)
+                    }
+                };
+                added.map_err(cannot_write)?;
             }
         }
         tar.into_inner().map_err(cannot_write)
@@ -285,8 +291,15 @@ fn add_file(tar: &mut tar::Builder<impl Write>, name: &str, path: &Path) -> Resu
     tar.append_data(&mut header, name, file.take(size)).map_err(failed)
 }
 
+/// What lies beside a licence's archive.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Laid {
+    File(Vec<u8>),
+    Link(PathBuf),
+}
+
 /// The files of a licence, which lie beside its archive for people.
-fn files_of(license: &Path) -> Result<Vec<(String, Vec<u8>)>, AuthorError> {
+fn files_of(license: &Path) -> Result<Vec<(String, Laid)>, AuthorError> {
     let failed = |error| AuthorError::Read(license.to_owned(), error);
     let mut file = File::open(license).map_err(failed)?;
     let start = first_bytes(&mut file).map_err(failed)?;
@@ -296,10 +309,13 @@ fn files_of(license: &Path) -> Result<Vec<(String, Vec<u8>)>, AuthorError> {
     Tarball::within(reader, &Budget::new(limits)).each(failed, |entry| {
         let name = inside(&entry.path_bytes()).and_then(|path| path.to_str().map(str::to_owned));
         let is_license = |name: &String| name.starts_with("LICENSE") || name.starts_with("NOTICE");
-        if let Some(name) = name.filter(is_license).filter(|_| entry.header().entry_type().is_file()) {
+        let Some(name) = name.filter(is_license) else { return Ok(()) };
+        if entry.header().entry_type().is_file() {
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(failed)?;
-            files.push((name, content));
+            files.push((name, Laid::File(content)));
+        } else if let Some(target) = entry.link_name().map_err(failed)? {
+            files.push((name, Laid::Link(target.into_owned())));
         }
         Ok(())
     })?;

@@ -8,17 +8,37 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// How many folders are looked at behind more than this many links. Links that lead to each other make any number of ways, each
+/// of them up to 40 links long.
+const MANY_LINKS: usize = 3;
+const MOST_FOLDERS: usize = 2_000;
+
 /// why a pattern means nothing
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("has brackets or braces that do not end, or a range without one end")]
-pub(crate) struct BadPattern;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadPattern {
+    /// Brackets or braces do not end.
+    Unfinished,
+    /// There are too many ways.
+    Circles,
+}
+
+impl BadPattern {
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            Self::Unfinished => "has brackets or braces that do not end, or a range without one end",
+            Self::Circles => {
+                "leads in circles through links to folders; name folders instead of **, or remove the links"
+            }
+        }
+    }
+}
 
 /// The paths below `folder` that match. What cannot be read matches nothing.
 pub(crate) fn glob(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, BadPattern> {
     let mut found = Vec::new();
     match pattern.strip_prefix('{').map(alternatives) {
-        None => walk(folder, pattern, &mut found)?,
-        Some(None) => return Err(BadPattern),
+        None => walk(folder, pattern, &mut found, 0, &mut 0)?,
+        Some(None) => return Err(BadPattern::Unfinished),
         Some(Some((options, end))) => {
             for option in options {
                 found.extend(glob(folder, &format!("{option}{}", &pattern[1 + end..]))?);
@@ -28,7 +48,19 @@ pub(crate) fn glob(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, BadPatt
     Ok(found)
 }
 
-fn walk(folder: &Path, pattern: &str, found: &mut Vec<PathBuf>) -> Result<(), BadPattern> {
+/// `links` are those on the way here, `far` the folders that were looked at behind many of them.
+fn walk(
+    folder: &Path,
+    pattern: &str,
+    found: &mut Vec<PathBuf>,
+    links: usize,
+    far: &mut usize,
+) -> Result<(), BadPattern> {
+    let links = links + usize::from(folder.is_symlink());
+    *far += usize::from(links > MANY_LINKS);
+    if *far > MOST_FOLDERS {
+        return Err(BadPattern::Circles);
+    }
     let plain_end = match find(pattern, |letter| "*?[{\\".contains(letter)) {
         Some(0) => None,
         Some(special) => rfind_slash(&pattern[..special]),
@@ -62,7 +94,7 @@ fn walk(folder: &Path, pattern: &str, found: &mut Vec<PathBuf>) -> Result<(), Ba
                 found.push(at(name));
             }
             if metadata.is_dir() {
-                walk(&at(name), pattern, found)?;
+                walk(&at(name), pattern, found, links, far)?;
             }
         }
         let Some(rest) = rest else { return Ok(()) };
@@ -74,7 +106,7 @@ fn walk(folder: &Path, pattern: &str, found: &mut Vec<PathBuf>) -> Result<(), Ba
             Some(rests) if rests.is_empty() => found.push(at(name)),
             Some(rests) => {
                 for rest in rests {
-                    walk(&at(name), &rest, found)?;
+                    walk(&at(name), &rest, found, links, far)?;
                 }
             }
         }
@@ -142,7 +174,7 @@ fn matches(pattern: &str, name: &[u8]) -> Result<Option<Vec<String>>, BadPattern
                 break;
             }
             '\\' => {
-                let escaped = rest.chars().next().ok_or(BadPattern)?;
+                let escaped = rest.chars().next().ok_or(BadPattern::Unfinished)?;
                 if escaped != found {
                     return Ok(None);
                 }
@@ -160,14 +192,14 @@ fn matches(pattern: &str, name: &[u8]) -> Result<Option<Vec<String>>, BadPattern
                 return Ok(None);
             }
             '[' => {
-                let end = find(rest, |letter| letter == ']').ok_or(BadPattern)?;
+                let end = find(rest, |letter| letter == ']').ok_or(BadPattern::Unfinished)?;
                 if !in_class(&rest[..end], found)? {
                     return Ok(None);
                 }
                 (pattern, name) = (&rest[end + 1..], &name[width..]);
             }
             '{' => {
-                let (options, end) = alternatives(rest).ok_or(BadPattern)?;
+                let (options, end) = alternatives(rest).ok_or(BadPattern::Unfinished)?;
                 let mut all: Option<Vec<String>> = None;
                 for option in options {
                     if let Some(found) = matches(&format!("{option}{}", &rest[end..]), name)? {
@@ -197,12 +229,12 @@ fn matches(pattern: &str, name: &[u8]) -> Result<Option<Vec<String>>, BadPattern
 fn in_class(class: &str, found: char) -> Result<bool, BadPattern> {
     let (negated, class) = class.strip_prefix('^').map_or((false, class), |rest| (true, rest));
     if class.is_empty() && !negated {
-        return Err(BadPattern);
+        return Err(BadPattern::Unfinished);
     }
     let mut letters = class.chars().peekable();
     let one = |letters: &mut std::iter::Peekable<std::str::Chars<'_>>| match letters.next() {
-        None | Some('-') => Err(BadPattern),
-        Some('\\') => letters.next().ok_or(BadPattern),
+        None | Some('-') => Err(BadPattern::Unfinished),
+        Some('\\') => letters.next().ok_or(BadPattern::Unfinished),
         Some(letter) => Ok(letter),
     };
     let mut is_in = false;
@@ -220,7 +252,7 @@ fn may_be_empty(pattern: &str) -> Result<bool, BadPattern> {
         return Ok(true);
     }
     let Some(rest) = pattern.strip_prefix('{') else { return Ok(false) };
-    let (options, end) = alternatives(rest).ok_or(BadPattern)?;
+    let (options, end) = alternatives(rest).ok_or(BadPattern::Unfinished)?;
     if !may_be_empty(&rest[end..])? {
         return Ok(false);
     }
@@ -279,7 +311,7 @@ mod tests {
             assert_eq!(found(pattern), names, "{pattern}");
         }
         for wrong in ["a/[x", "a/{x,y", "a/[]", "a/[a-]", "{a"] {
-            assert_eq!(glob(folder.path(), wrong), Err(BadPattern), "{wrong}");
+            assert_eq!(glob(folder.path(), wrong), Err(BadPattern::Unfinished), "{wrong}");
         }
     }
 
@@ -288,5 +320,7 @@ mod tests {
         let folder = tree(&["a/file"]);
         std::os::unix::fs::symlink(".", folder.path().join("a/loop")).unwrap();
         assert!(glob(folder.path(), "**/file").unwrap().contains(&folder.path().join("a/file")));
+        std::os::unix::fs::symlink("../a", folder.path().join("a/again")).unwrap();
+        assert_eq!(glob(folder.path(), "**/file"), Err(BadPattern::Circles));
     }
 }

@@ -283,8 +283,7 @@ impl Roots {
         let clean = clean(pattern).ok_or_else(|| refused("leads out of the release"))?;
         let mut all = Vec::new();
         for root in [&self.src, &self.blobs] {
-            let wrong = |_| refused("has brackets or braces that do not end, or a range without one end");
-            for path in glob(root, &clean).map_err(wrong)? {
+            for path in glob(root, &clean).map_err(|error| refused(error.why()))? {
                 if let Ok(name) = path.strip_prefix(root) {
                     all.push((name.to_owned(), path));
                 }

@@ -154,6 +154,16 @@ impl Screen {
         }
     }
 
+    /// Tells everybody what they should think about, beside what was asked for.
+    pub(crate) fn warning(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person => self.set_off(),
+            Reader::Script => {}
+            Reader::Json => return self.document.lines.push(text.to_owned()),
+        }
+        let _ = writeln!(io::stderr(), "{}", formats::plain(text));
+    }
+
     /// Tells a person what they may know already: which director, which deployment, and that all went well.
     pub(crate) fn context(&mut self, text: &str) {
         if !self.brief {

@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod create;
+mod keeping;
+mod refusals;
 mod shop;

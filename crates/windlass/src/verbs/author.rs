@@ -49,8 +49,12 @@ pub(super) fn teller(screen: &mut Screen) -> impl FnMut(Said) {
             }
             among_steps = true;
         }
-        Said::Line(text) | Said::Warning(text) => {
+        Said::Line(text) => {
             screen.line(&text);
+            among_steps = false;
+        }
+        Said::Warning(text) => {
+            screen.warning(&text);
             among_steps = false;
         }
     }
