@@ -237,7 +237,7 @@ mod tests {
         std::fs::create_dir_all(tmp.join("earlier/half")).unwrap();
         std::fs::create_dir_all(tmp.join("waiting")).unwrap();
         std::fs::write(tmp.join("waiting/upload"), "tarball").unwrap();
-        queue(director, Job::UpdateRelease { tarball: tmp.join("waiting/upload"), fix: false }).await;
+        queue(director, Job::UpdateRelease { tarball: tmp.join("waiting/upload"), fix: false, rebase: false }).await;
         let new = director.folders.temporary().join("upload-new");
         let left = look(director).await.unwrap();
         std::fs::write(&new, "sent meanwhile").unwrap();

@@ -69,6 +69,15 @@ impl Version {
         Ok(Self { post: Some(post), ..self.clone() })
     }
 
+    /// The version that a dev version gets where others of its release are known: the one after the last of them, or the first. None
+    /// if it is no dev version.
+    pub fn rebased<'a>(&self, known: impl IntoIterator<Item = &'a Self>) -> Option<Result<Self, NoNext>> {
+        self.post.as_ref()?;
+        let is_like_it = |other: &&Self| other.release.cmp(&self.release).is_eq() && other.pre == self.pre;
+        let first = Self { post: None, ..self.clone() };
+        Some(known.into_iter().filter(is_like_it).max().unwrap_or(&first).next_dev())
+    }
+
     /// The same version, made at this time in seconds since 1970: `1+dev.1700000000`.
     pub fn dev_at(&self, seconds: u64) -> Self {
         let post = Segment(vec![Component::Word("dev".to_owned()), Component::Number(seconds)]);
@@ -210,6 +219,12 @@ mod tests {
             );
         }
         assert_eq!(version("1+dev.3").dev_at(1_700_000_000).to_string(), "1+dev.1700000000");
+        let known = ["1", "1+dev.3", "1-rc.1+dev.8", "2+dev.9"].map(version);
+        let rebased = |text: &str| version(text).rebased(&known).map(|rebased| rebased.unwrap().to_string());
+        assert_eq!(rebased("1+dev.1").as_deref(), Some("1+dev.4"));
+        assert_eq!(rebased("3+dev.7").as_deref(), Some("3+dev.1"));
+        assert_eq!(rebased("1-rc.1+dev.1").as_deref(), Some("1-rc.1+dev.9"));
+        assert_eq!(rebased("1"), None);
         assert_eq!(version("1.a").next_final(), Err(NoNext("1.a".to_owned())));
         assert_eq!(version("1+dev.007").next_dev(), Err(NoNext("1+dev.007".to_owned())));
     }

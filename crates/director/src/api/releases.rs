@@ -113,18 +113,10 @@ pub(super) async fn upload(
     Query(query): Parameters,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let fix = query.is_set("fix");
-    if query.is_set("rebase") {
-        // The body is taken first: a client whose upload breaks off sends it again.
-        drain(request).await;
-        return Err(ApiError::bad_request(
-            30001,
-            "this director cannot rebase releases yet; give it a version of its own",
-        ));
-    }
+    let (fix, rebase) = (query.is_set("fix"), query.is_set("rebase"));
     let job = match uploads::take(&director, request, "release").await? {
-        Upload::Tarball(tarball) => Job::UpdateRelease { tarball, fix },
-        Upload::Remote { location, sha1 } => Job::DownloadRelease { location, sha1, fix },
+        Upload::Tarball(tarball) => Job::UpdateRelease { tarball, fix, rebase },
+        Upload::Remote { location, sha1 } => Job::DownloadRelease { location, sha1, fix, rebase },
     };
     queue(&director, user, job).await
 }

@@ -46,6 +46,9 @@ pub(crate) enum Job {
         tarball: PathBuf,
         /// Keep its archives anew even if they are there.
         fix: bool,
+        /// Give it the next version that is free.
+        #[serde(default)]
+        rebase: bool,
     },
     /// Fetch a release and take it.
     DownloadRelease {
@@ -55,6 +58,9 @@ pub(crate) enum Job {
         sha1: Option<String>,
         /// Keep its archives anew even if they are there.
         fix: bool,
+        /// Give it the next version that is free.
+        #[serde(default)]
+        rebase: bool,
     },
     /// Remove a release.
     DeleteRelease {

@@ -5,16 +5,25 @@ use std::path::Path;
 
 use windlass_durable::{file, kill_point};
 use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
-use windlass_release::{JobEntry, Package, Release, ReleaseManifest};
+use windlass_release::{JobEntry, Package, Release, ReleaseManifest, Version};
 use windlass_stemcell::digest::verify as verify_digest;
 use windlass_stemcell::download::download;
 
 use super::{TaskError, TaskLog, lock};
 use crate::Director;
 
+/// How a release is taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct How {
+    /// Its archives are kept anew even if they are there.
+    pub(super) fix: bool,
+    /// It gets the next version that is free.
+    pub(super) rebase: bool,
+}
+
 /// Takes a tarball that was uploaded.
-pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
-    let result = upload(director, log, tarball, fix).await;
+pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
+    let result = upload(director, log, tarball, how).await;
     remove(log, file::remove_file, tarball);
     result
 }
@@ -24,7 +33,7 @@ pub(super) async fn run_remote(
     director: &Director,
     log: &TaskLog,
     (location, digest): (&str, Option<&str>),
-    fix: bool,
+    how: How,
 ) -> Result<String, TaskError> {
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
     let result = async {
@@ -36,7 +45,7 @@ pub(super) async fn run_remote(
             let verifying = blocking(move || Ok(verify_digest(&path, &digest)?));
             stage.part("Verifying remote release").run(verifying).await?;
         }
-        upload(director, log, &tarball, fix).await
+        upload(director, log, &tarball, how).await
     }
     .await;
     if tarball.exists() {
@@ -60,9 +69,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| TaskError::Panicked(error.to_string()))?
 }
 
-async fn upload(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
+async fn upload(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
     let folder = director.folders.temporary().join(format!("release-{}", log.task()));
-    let result = take(director, log, tarball, &folder, fix).await;
+    let result = take(director, log, tarball, &folder, how).await;
     remove(log, file::remove_tree, &folder);
     result
 }
@@ -77,22 +86,25 @@ async fn take(
     log: &TaskLog,
     tarball: &Path,
     folder: &Path,
-    fix: bool,
+    how: How,
 ) -> Result<String, TaskError> {
     let (path, into) = (tarball.to_owned(), folder.to_owned());
     let reading = blocking(move || {
         file::create_private_dir(&into).map_err(|source| TaskError::Blob { path: into.clone(), source })?;
         Ok(windlass_release::read(&path, &into)?)
     });
-    let release = step(log, "Extracting release", reading).await?;
+    let mut release = step(log, "Extracting release", reading).await?;
     // Reading it has checked all of this.
     step(log, "Verifying manifest", async { Ok(()) }).await?;
     // One at a time: what nobody has on record is removed while this lock is held.
     lock(director, log, "release").await?;
     remove_unknown_blobs(director).await?;
     let known = director.store.releases().await?;
+    if how.rebase {
+        release.manifest.version = rebased(&known, &release.manifest)?;
+    }
     step(log, "Resolving package dependencies", async { check(&known, &release.manifest) }).await?;
-    let record = keep(director, log, release, &known, fix).await?;
+    let record = keep(director, log, release, &known, how.fix).await?;
     kill_point("before a release is put on record");
     director.store.take_release(&record).await?;
     let name = format!("{}/{}", record.name, record.version);
@@ -100,6 +112,18 @@ async fn take(
     // What it had before, if it was uploaded to be mended.
     remove_unknown_blobs(director).await?;
     Ok(format!("Created release '{name}'"))
+}
+
+/// The version that comes after those that are there.
+fn rebased(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<String, TaskError> {
+    let refused = |reason: String| TaskError::refused(100, format!("Failed to Rebase - {reason}"));
+    let version = Version::parse(&manifest.version).map_err(|error| refused(error.to_string()))?;
+    let series = known.iter().filter(|release| release.name == manifest.name);
+    let versions: Vec<Version> = series.filter_map(|release| Version::parse(&release.version).ok()).collect();
+    let next = version.rebased(&versions).ok_or_else(|| {
+        refused(format!("Invalid Version: '{version}' has no part after a '+'; upload it without --rebase"))
+    })?;
+    Ok(next.map_err(|error| refused(error.to_string()))?.to_string())
 }
 
 /// A version that is there already must be the same.
@@ -313,11 +337,15 @@ mod tests {
         }
 
         async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {
+            self.upload_as(tarball, How { fix, rebase: false }).await
+        }
+
+        async fn upload_as(&self, tarball: &[u8], how: How) -> Result<String, TaskError> {
             let director = &self.bench.director;
             let path = director.folders.temporary().join("upload");
             std::fs::write(&path, tarball).unwrap();
             let log = self.log();
-            let result = run(director, &log, &path, fix).await;
+            let result = run(director, &log, &path, how).await;
             director.store.release_locks(log.task()).await.unwrap();
             assert!(!path.exists() && std::fs::read_dir(director.folders.temporary()).unwrap().count() == 0);
             result
@@ -343,6 +371,40 @@ mod tests {
         fn blobs(&self) -> usize {
             std::fs::read_dir(self.bench.director.folders.releases()).unwrap().count()
         }
+    }
+
+    /// The recorded release in another version.
+    fn in_version(version: &str) -> Vec<u8> {
+        let mut from = tar::Archive::new(flate2::read::GzDecoder::new(SHOP));
+        let mut to = tar::Builder::new(Vec::new());
+        for entry in from.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let (path, mut header) = (entry.path().unwrap().into_owned(), entry.header().clone());
+            let mut content = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+            if path == Path::new("release.MF") {
+                let text = String::from_utf8(content).unwrap();
+                content = text.replace("version: \"1\"", &format!("version: {version}")).into_bytes();
+                header.set_size(content.len() as u64);
+            }
+            to.append_data(&mut header, path, content.as_slice()).unwrap();
+        }
+        to.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_dev_release_is_rebased_onto_what_is_there() {
+        let site = Site::new().await;
+        let rebase = How { fix: false, rebase: true };
+        let dev = in_version("1+dev.7");
+        assert_eq!(site.upload_as(&dev, rebase).await.unwrap(), "Created release 'shop/1+dev.1'");
+        assert_eq!(site.upload_as(&dev, rebase).await.unwrap(), "Created release 'shop/1+dev.2'");
+        let refused = site.upload_as(SHOP, rebase).await.unwrap_err();
+        assert!(refused.to_string().starts_with("Failed to Rebase - Invalid Version: '1'"), "{refused}");
+        let (_, listed) = site.bench.ask(Method::GET, "/releases", "").await;
+        let versions: Vec<&Value> =
+            listed[0]["release_versions"].as_array().unwrap().iter().map(|it| &it["version"]).collect();
+        assert_eq!(versions, ["1+dev.1", "1+dev.2"]);
     }
 
     /// The recorded release without its packages' archives, as clients send what the director has.

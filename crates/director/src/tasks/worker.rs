@@ -12,6 +12,7 @@ use windlass_contract::explain;
 use windlass_planning::plan::Selection;
 
 use super::resumption::{self, TRIES};
+use super::update_release::How;
 use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
@@ -247,9 +248,13 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
         Job::DownloadStemcell { location, sha1, fix } => {
             super::update_stemcell::run_remote(director, log, (location, sha1.as_deref()), *fix).await
         }
-        Job::UpdateRelease { tarball, fix } => super::update_release::run(director, log, tarball, *fix).await,
-        Job::DownloadRelease { location, sha1, fix } => {
-            super::update_release::run_remote(director, log, (location, sha1.as_deref()), *fix).await
+        Job::UpdateRelease { tarball, fix, rebase } => {
+            let how = How { fix: *fix, rebase: *rebase };
+            super::update_release::run(director, log, tarball, how).await
+        }
+        Job::DownloadRelease { location, sha1, fix, rebase } => {
+            let how = How { fix: *fix, rebase: *rebase };
+            super::update_release::run_remote(director, log, (location, sha1.as_deref()), how).await
         }
         Job::DeleteRelease { name, version } => {
             super::delete_release::run(director, log, name, version.as_deref()).await
