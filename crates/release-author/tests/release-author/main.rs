@@ -4,5 +4,6 @@
 
 mod create;
 mod keeping;
+mod kills;
 mod refusals;
 mod shop;

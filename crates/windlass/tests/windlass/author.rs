@@ -2,15 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-use windlass_durable::sweep::Points;
+use std::process::Command;
 
 use crate::site::Site;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
-/// A release directory, a store and a home of their own.
+/// A release directory and a home of its own.
 struct Desk(tempfile::TempDir);
 
 impl Desk {
@@ -18,8 +16,6 @@ impl Desk {
         let desk = Self(tempfile::tempdir().unwrap());
         let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hello");
         copy(&hello, &desk.release());
-        let config = "name: hello\nblobstore: {provider: local, options: {blobstore_path: ../store}}\n";
-        fs::write(desk.release().join("config/final.yml"), config).unwrap();
         desk
     }
 
@@ -27,18 +23,10 @@ impl Desk {
         self.0.path().join("hello-release")
     }
 
-    fn run(&self, arguments: &[&str], kill_at: Option<u64>) -> Output {
+    fn ok(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(WINDLASS);
         command.args(arguments).current_dir(self.release()).env("HOME", self.0.path());
-        command.env("GIT_CEILING_DIRECTORIES", self.0.path());
-        if let Some(point) = kill_at {
-            command.env(windlass_durable::kill_point::KILL_AT, point.to_string());
-        }
-        command.output().unwrap()
-    }
-
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments, None);
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -56,29 +44,6 @@ fn copy(from: &Path, to: &Path) {
             false => drop(fs::copy(entry.path(), to).unwrap()),
         }
     }
-}
-
-#[test]
-fn a_release_that_is_killed_anywhere_is_created_by_the_next_try() {
-    let create = ["create-release", "--final", "--tarball", "hello.tgz"];
-    let mut kills = 0;
-    for point in Points::sampled(3) {
-        let desk = Desk::new();
-        let output = desk.run(&create, Some(point));
-        if output.status.success() {
-            break;
-        }
-        kills += 1;
-        desk.ok(&["create-release", "--final", "--tarball", "hello.tgz"]);
-        let shown = desk.ok(&["inspect-local-release", "hello.tgz"]);
-        assert!(shown.contains("hello/"), "killed at point {point}: {shown}");
-        // Whoever fetches it finds all that is on record.
-        fs::remove_dir_all(desk.0.path().join(".bosh")).unwrap();
-        desk.ok(&["reset-release"]);
-        desk.ok(&["create-release", "--tarball", "again.tgz"]);
-        assert!(!desk.release().join(".dev_builds").exists(), "killed at point {point}");
-    }
-    assert!(kills > 5, "{kills}");
 }
 
 #[test]

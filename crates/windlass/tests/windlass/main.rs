@@ -5,7 +5,7 @@
 //! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
-//! - `author`: release directories, also when the command is killed, and uploads of them.
+//! - `author`: release directories, and uploads of them.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
 //! - `visits`: the verbs that go to instances; `recovery`: repairs that were decided before.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
