@@ -66,6 +66,8 @@ pub(crate) enum Failure {
     Interrupted { task: u64 },
     #[error("{0}")]
     Render(String),
+    #[error("'{0}' is no version of a release; write it as NAME/VERSION")]
+    NoReleaseVersion(String),
     #[error("the release has no job '{name}'; it has {has}")]
     NoSuchJob { name: String, has: String },
     #[error(transparent)]

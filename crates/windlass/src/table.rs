@@ -25,7 +25,7 @@ pub(crate) struct Table {
 }
 
 /// The columns whose cells may have several lines. A line break in another is somebody's attempt to make up a row.
-const SEVERAL_LINES: [&str; 29] = [
+const SEVERAL_LINES: [&str; 32] = [
     "Cloud Properties",
     "Config(s)",
     "Content",
@@ -42,7 +42,10 @@ const SEVERAL_LINES: [&str; 29] = [
     "Found, and what to do",
     "Hint",
     "IPs",
+    "Links Consumed",
+    "Links Provided",
     "Metadata",
+    "Needs Ruby",
     "Packages",
     "Problem",
     "Reason",

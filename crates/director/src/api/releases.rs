@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_contract::explain;
-use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, ReleaseRecord};
+use windlass_planning::records::{CompiledPackage, PackageRecord, ReleaseRecord};
 use windlass_release::{ReleaseError, ReleaseManifest, Version};
 
 use super::deployments::must_exist;
@@ -61,12 +61,14 @@ pub(super) async fn show(
         return Err(ApiError::not_found(30006, format!("Release version '{name}/{wanted}' doesn't exist")));
     };
     let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
-    let job = |job: &JobRecord| {
-        json!({
+    let mut jobs = Vec::new();
+    for job in &release.jobs {
+        jobs.push(json!({
             "name": job.name, "blobstore_id": job.blob, "sha1": job.sha1, "fingerprint": job.fingerprint,
             "consumes": links(&job.spec, "consumes"), "provides": links(&job.spec, "provides"),
-        })
-    };
+            "needs_ruby": director.library.needs_ruby(&name, job).await,
+        }));
+    }
     let compiled = director.store.compiled_packages_of(&name).await?;
     let package = |package: &PackageRecord| {
         let is_of_it =
@@ -81,7 +83,7 @@ pub(super) async fn show(
         })
     };
     Ok(Json(json!({
-        "jobs": release.jobs.iter().map(job).collect::<Vec<_>>(),
+        "jobs": jobs,
         "packages": release.packages.iter().map(package).collect::<Vec<_>>(),
     })))
 }

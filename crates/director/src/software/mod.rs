@@ -15,6 +15,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use windlass_planning::records::JobRecord;
 use windlass_planning::software::{JobOfGroup, Software, TemplateInstance, Templates};
 use windlass_release::Job;
 use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
@@ -110,22 +111,30 @@ impl Library {
     pub(crate) async fn rendering(&self, jobs: &[JobOfGroup]) -> Result<Rendering, SoftwareError> {
         let mut read = HashMap::new();
         for job in jobs {
-            read.insert(key(job), self.job(job).await?);
+            let key = key(job);
+            read.insert(key.clone(), self.job(key).await?);
         }
         Ok(Rendering { jobs: read, renderer: self.renderer.clone(), hashes: self.hashes.clone() })
     }
 
-    async fn job(&self, job: &JobOfGroup) -> Result<Arc<Job>, SoftwareError> {
-        if let Some(known) = self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&key(job)) {
+    /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
+    pub(crate) async fn needs_ruby(&self, release: &str, job: &JobRecord) -> Option<String> {
+        let read = self.job((release.to_owned(), job.name.clone(), job.version.clone())).await.ok()?;
+        Some(self.renderer.check(&read).err()?.to_string())
+    }
+
+    async fn job(&self, key: JobKey) -> Result<Arc<Job>, SoftwareError> {
+        if let Some(known) = self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.clone());
         }
-        let gone = || SoftwareError::Gone { what: format!("job '{}'", job.name), release: job.release.clone() };
-        let record = self.store.job_of_release(&job.release, &job.name, &job.version).await?.ok_or_else(gone)?;
-        let (path, name) = (self.folder.join(&record.blob), job.name.clone());
+        let (release, job, version) = &key;
+        let gone = || SoftwareError::Gone { what: format!("job '{job}'"), release: release.clone() };
+        let record = self.store.job_of_release(release, job, version).await?.ok_or_else(gone)?;
+        let (path, name) = (self.folder.join(&record.blob), job.clone());
         let read = tokio::task::spawn_blocking(move || Job::read(&path, &name)).await;
         let read = read.map_err(|_| SoftwareError::Panicked)?.map_err(|source| SoftwareError::Damaged {
-            job: job.name.clone(),
-            release: job.release.clone(),
+            job: job.clone(),
+            release: release.clone(),
             source: Box::new(source),
         })?;
         let read = Arc::new(read);
@@ -133,7 +142,7 @@ impl Library {
         if known.len() >= MOST_JOBS {
             known.clear();
         }
-        known.insert(key(job), read.clone());
+        known.insert(key, read.clone());
         Ok(read)
     }
 }

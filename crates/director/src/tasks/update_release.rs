@@ -109,6 +109,11 @@ async fn take(
     director.store.take_release(&record).await?;
     let name = format!("{}/{}", record.name, record.version);
     log.stage("Release has been created", &[], 1).part(&name).run(async { Ok::<_, TaskError>(()) }).await?;
+    for job in &record.jobs {
+        if let Some(why) = director.library.needs_ruby(&record.name, job).await {
+            log.warning(&format!("job '{}' is rendered by Ruby: {why}", job.name));
+        }
+    }
     // What it had before, if it was uploaded to be mended.
     remove_unknown_blobs(director).await?;
     Ok(format!("Created release '{name}'"))

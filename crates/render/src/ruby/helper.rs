@@ -1,12 +1,15 @@
 //! One Ruby process, and the conversation with it: a line of JSON each way, by a deadline.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::Deserialize;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -22,29 +25,48 @@ const LONGEST_LINE: usize = 96 << 20;
 /// So often one process is asked: what templates leave behind in it is gone then.
 const MOST_RENDERED: u64 = 2000;
 
-/// What Ruby says.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Said {
-    Ready {
-        #[serde(rename = "ready")]
-        _version: String,
-    },
-    Failed {
-        failed: String,
-    },
-    Texts {
-        id: u64,
-        texts: Vec<String>,
-    },
-    Errors {
-        id: u64,
-        errors: Vec<TemplateFailure>,
-    },
-    At {
-        id: u64,
-        at: usize,
-    },
+/// What Ruby says. A template may talk in its place, so that nothing here takes more than the line has.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    ready: Option<String>,
+    failed: Option<String>,
+    /// The request that it is about.
+    id: u64,
+    at: Option<usize>,
+    texts: Option<Few<String>>,
+    errors: Option<Few<TemplateFailure>>,
+}
+
+/// A list that is no longer than a job has templates.
+#[derive(Debug)]
+struct Few<T>(Vec<T>);
+
+const MOST_TEMPLATES: usize = 10_000;
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Counted<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Counted<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "at most {MOST_TEMPLATES} entries")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Few<T>, A::Error> {
+                let mut few = Vec::new();
+                while let Some(entry) = entries.next_element()? {
+                    if few.len() == MOST_TEMPLATES {
+                        return Err(A::Error::invalid_length(few.len() + 1, &self));
+                    }
+                    few.push(entry);
+                }
+                Ok(Few(few))
+            }
+        }
+        deserializer.deserialize_seq(Counted(PhantomData))
+    }
 }
 
 /// A template that failed.
@@ -120,9 +142,9 @@ impl Helper {
         rustix::io::ioctl_fionbio(&helper.to, true).map_err(|error| failed(error.into()))?;
         rustix::io::ioctl_fionbio(&helper.from, true).map_err(|error| failed(error.into()))?;
         match helper.hear(&mut &[][..], Instant::now() + START) {
-            Ok(Said::Ready { .. }) => Ok(helper),
-            Ok(Said::Failed { failed: why }) if setup.cage == Cage::Closed => Err(RubyError::NoCage { why }),
-            Ok(Said::Failed { failed: why }) => Err(unusable(why)),
+            Ok(Said { ready: Some(_), .. }) => Ok(helper),
+            Ok(Said { failed: Some(why), .. }) if setup.cage == Cage::Closed => Err(RubyError::NoCage { why }),
+            Ok(Said { failed: Some(why), .. }) => Err(unusable(why)),
             Ok(_) => Err(unusable("it answered before it was asked".to_owned())),
             Err(Silence::TookTooLong) => Err(unusable(format!("it did not start within {} s", START.as_secs()))),
             Err(_) => Err(unusable("it ended as soon as it was started".to_owned())),
@@ -154,11 +176,11 @@ impl Helper {
         let mut at = None;
         loop {
             match self.hear(&mut unsent, deadline) {
-                Ok(Said::At { id: of, at: now }) if of == id => at = Some(now),
-                Ok(Said::Texts { id: of, texts }) if of == id && texts.len() == templates.len() => {
+                Ok(Said { id: of, at: Some(now), .. }) if of == id => at = Some(now),
+                Ok(Said { id: of, texts: Some(Few(texts)), .. }) if of == id && texts.len() == templates.len() => {
                     return Answer::Texts(texts);
                 }
-                Ok(Said::Errors { id: of, errors }) if of == id => return Answer::Errors(errors),
+                Ok(Said { id: of, errors: Some(Few(errors)), .. }) if of == id => return Answer::Errors(errors),
                 // It says what it was not asked: a template talks in its place.
                 Ok(_) => return Answer::Stopped { at, why: Silence::Ended },
                 Err(why) => return Answer::Stopped { at, why },

@@ -82,7 +82,12 @@ impl Tally {
         self.jobs += 1;
         if let Err(why) = Native.check(job) {
             *self.reasons.entry(why.construct.clone()).or_default() += 1;
-            eprintln!("{release}/{}: {why}", job.spec.name);
+            let by_ruby = ruby.map(|ruby| match ruby.render(job, &spec(job, true)) {
+                Ok(_) => "Ruby renders it".to_owned(),
+                Err(RenderError::Failed(errors)) => format!("by Ruby: {}", errors.errors[0]),
+                Err(error) => panic!("{error}"),
+            });
+            eprintln!("{release}/{}: {why}; {}", job.spec.name, by_ruby.unwrap_or_default());
             return;
         }
         self.native += 1;

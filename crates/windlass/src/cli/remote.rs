@@ -42,6 +42,11 @@ pub(crate) enum RemoteVerb {
     /// List releases
     #[command(alias = "rs")]
     Releases,
+    /// Show the jobs and packages of a release, and what needs Ruby
+    InspectRelease {
+        /// NAME/VERSION
+        release: String,
+    },
     /// Delete a release, or one of its versions
     #[command(alias = "delr")]
     DeleteRelease {

@@ -43,6 +43,7 @@ mod explain;
 mod follow_logs;
 mod ignore;
 mod inspect_local_stemcell;
+mod inspect_release;
 mod instance_table;
 mod instances;
 mod interpolate;

@@ -24,6 +24,8 @@ fn a_job_that_needs_ruby_is_rendered_by_it_and_plans_say_so() {
         return;
     }
     let shop = shop("");
+    let inspected = shop.site.ok(&["inspect-release", "greeter/1"]);
+    assert!(inspected.contains("template 'greeting.erb' (line 2) needs Ruby for"), "{inspected}");
     let planned = shop.site.ok(&["-d", "example", "plan", &shop.site.manifest()]);
     let why = "job 'greeter' of release 'greeter': template 'greeting.erb' (line 2) needs Ruby for";
     assert!(planned.contains(&format!("rendered by Ruby: {why}")), "{planned}");
