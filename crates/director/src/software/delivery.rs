@@ -135,7 +135,7 @@ impl JobsOfInstance {
 
 impl NotRendered {
     /// Only the addresses of its VM showed that Ruby is needed.
-    fn of_vm(mut self) -> Self {
+    pub(super) fn of_vm(mut self) -> Self {
         if self.lacks_ruby {
             self.text.push_str("\nThe VM is kept. Once Ruby can be asked, deploy again.");
         }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use windlass_contract::Secret;
 use windlass_planning::software::JobOfGroup;
 
 /// So many are kept.
@@ -16,13 +17,14 @@ pub(super) type Key = [u8; 32];
 /// Hashes of files, by what went into them.
 #[derive(Debug)]
 pub(super) struct KnownHashes {
-    secret: [uuid::Uuid; 2],
+    secret: Secret,
     known: Mutex<HashMap<Key, String>>,
 }
 
 impl Default for KnownHashes {
     fn default() -> Self {
-        Self { secret: [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()], known: Mutex::default() }
+        let secret = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+        Self { secret: Secret::new(secret), known: Mutex::default() }
     }
 }
 
@@ -30,18 +32,13 @@ impl KnownHashes {
     /// Stands for jobs and what their templates see.
     pub(super) fn key<'a>(&self, seen: impl Iterator<Item = (&'a JobOfGroup, Value)>) -> Key {
         let mut hasher = Sha256::new();
-        self.secret.iter().for_each(|part| hasher.update(part.as_bytes()));
+        hasher.update(self.secret.reveal());
         for (job, spec) in seen {
             for part in [&job.release, &job.name, &job.version, &spec.to_string()] {
                 hasher.update(part.len().to_be_bytes());
                 hasher.update(part);
             }
         }
-        // Once more with the secret, so that nobody can go on from one to another.
-        let inner = hasher.finalize();
-        let mut hasher = Sha256::new();
-        self.secret.iter().rev().for_each(|part| hasher.update(part.as_bytes()));
-        hasher.update(inner);
         hasher.finalize().into()
     }
 

@@ -233,3 +233,75 @@ impl Templates for Rendering {
         Ok(hash)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+    use windlass_contract::Networks;
+    use windlass_release::JobSpec;
+
+    use super::*;
+
+    /// What renders a job with one template, without Ruby.
+    fn rendering(template: &str) -> (Rendering, Software) {
+        let job = JobOfGroup {
+            name: "app".into(),
+            release: "web".into(),
+            release_version: "1".into(),
+            version: "fp".into(),
+            properties: json!({"password": "secret"}),
+        };
+        let read = Job {
+            spec: JobSpec::parse("name: app\ntemplates: {t.erb: t}\n", "app").unwrap(),
+            templates: BTreeMap::from([("t.erb".to_owned(), template.to_owned())]),
+            monit: BTreeMap::from([("monit".to_owned(), String::new())]),
+        };
+        let jobs = HashMap::from([(key(&job), Arc::new(read))]);
+        let rendering = Rendering { jobs, renderer: Arc::new(Backends::new(None)), hashes: Arc::default() };
+        (rendering, Software { jobs: vec![job], packages: Vec::new() })
+    }
+
+    fn networks(ip: Option<&str>) -> Networks {
+        serde_json::from_value(json!({"a": {"type": "dynamic", "ip": ip, "default": ["gateway"]}})).unwrap()
+    }
+
+    fn instance(networks: &Networks) -> TemplateInstance<'_> {
+        let persistent_disk = 0;
+        let (deployment, group, id) = ("shop", "web", "uuid");
+        TemplateInstance { deployment, group, index: 0, id, az: None, bootstrap: true, networks, persistent_disk }
+    }
+
+    #[test]
+    fn what_needs_ruby_only_with_the_address_of_its_vm_leaves_that_vm_there() {
+        let (rendering, software) = rendering("<%= spec.ip == '127.0.0.1' ? 'planned' : 1.upcase %>");
+        let (before, after) = (networks(None), networks(Some("10.0.0.7")));
+        rendering.configuration_hash(&software, &instance(&before)).unwrap();
+        let error = rendering.render(&software, &instance(&after)).unwrap_err().of_vm().to_string();
+        let expected = "Unable to render jobs for instance group 'web'. Errors are:\n  - job 'app' cannot be rendered: template \
+            't.erb' (line 1) needs Ruby for 'upcase' of Integer";
+        assert!(error.starts_with(expected), "{error}");
+        assert!(error.ends_with("The VM is kept. Once Ruby can be asked, deploy again."), "{error}");
+    }
+
+    #[test]
+    fn what_templates_gave_is_known_by_all_that_went_in_and_a_secret() {
+        let (rendering, mut software) = rendering("<%= spec.ip %>");
+        let networks = networks(None);
+        let key_of = |rendering: &Rendering, software: &Software| {
+            let instance = instance(&networks);
+            rendering.hashes.key(rendering.seen(software, &instance).map(|(job, _, spec)| (job, spec)))
+        };
+        let key = key_of(&rendering, &software);
+        let hash = rendering.configuration_hash(&software, &instance(&networks)).unwrap();
+        assert_eq!(rendering.hashes.get(&key), Some(hash.clone()));
+        // A second time nothing is rendered: what is known counts.
+        rendering.hashes.insert(key, "known".to_owned());
+        assert_eq!(rendering.configuration_hash(&software, &instance(&networks)).unwrap(), "known");
+        software.jobs[0].properties = json!({"password": "other"});
+        assert_eq!(rendering.configuration_hash(&software, &instance(&networks)).unwrap(), hash);
+        let (other_process, software) = self::rendering("<%= spec.ip %>");
+        assert_ne!(key_of(&other_process, &software), key);
+    }
+}

@@ -108,6 +108,12 @@ impl Ruby {
         Ok(self.installation()?.version.clone())
     }
 
+    /// Starts a process and ends it, to see whether that can be; answers the version of Ruby.
+    pub fn attempt(&self) -> Result<String, RubyError> {
+        drop(self.new_helper("")?);
+        self.version()
+    }
+
     fn installation(&self) -> Result<Arc<Installation>, RubyError> {
         let mut found = lock(&self.found);
         if let Some(known) = found.as_ref().filter(|known| known.program.is_file()) {

@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use windlass_contract::{Object, explain};
 use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_director::settings::{CpiChoice, Settings};
+use windlass_render::{Ruby, RubySetup};
 
 use crate::cli::Global;
 use crate::demo;
@@ -64,7 +65,7 @@ pub(crate) async fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failu
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
     let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers(&state_dir), jobs(&state_dir)];
     findings.extend(cpi(&state_dir).await);
-    findings.extend([control_groups(), loop_devices(), descriptors()]);
+    findings.extend([ruby(), control_groups(), loop_devices(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(program));
     findings.extend([demos(&demo::of_the_past())]);
     let is = |what: &str, verdict| findings.iter().any(|it| it.what == what && it.verdict == verdict);
@@ -179,6 +180,17 @@ async fn cpi(state_dir: &Path) -> Option<Finding> {
             "see what it says, and correct it in director.yml",
         ),
     })
+}
+
+/// Tried, not guessed: it needs user namespaces.
+fn ruby() -> Finding {
+    const WHAT: &str = "Ruby for templates";
+    let remedy = "only jobs that 'inspect-release' shows to need Ruby are refused";
+    match std::env::current_exe().map(|program| Ruby::new(RubySetup::caged(program)).attempt()) {
+        Ok(Ok(version)) => Finding::good(WHAT, format!("{version}, in a cage")),
+        Ok(Err(error)) => Finding::limited(WHAT, error.to_string(), remedy),
+        Err(error) => Finding::limited(WHAT, error.to_string(), remedy),
+    }
 }
 
 fn control_groups() -> Finding {
