@@ -131,7 +131,9 @@ impl LinkProvider {
     pub fn for_templates(&self, content: &Value) -> Value {
         let mut seen: Map<String, Value> = Map::new();
         for key in SEEN {
-            seen.extend(content.get(key).map(|value| (key.to_owned(), value.clone())));
+            // A link without instances is one that templates do not find.
+            let value = content.get(key).filter(|value| key != "instances" || !value.is_null());
+            seen.extend(value.map(|value| (key.to_owned(), value.clone())));
         }
         seen.insert("group_name".to_owned(), self.group_name().into());
         seen.into()

@@ -104,6 +104,8 @@ pub(crate) enum Failure {
     SshSeveral(usize),
     #[error("the command failed on {failed} of {all} instances")]
     SshCommand { failed: usize, all: usize },
+    #[error("Errand '{errand}' {how} (exit code {code})")]
+    Errand { errand: String, how: &'static str, code: i64 },
     #[error("cannot make a key for ssh")]
     SshKey(#[source] Box<dyn Error + Send + Sync>),
     #[error("deployment '{0}' has no manifest: no deploy of it has succeeded yet")]

@@ -130,6 +130,7 @@ fn deploy_options(query: &Words) -> Result<DeployOptions, ApiError> {
         configs: pinned(query)?,
         canaries: count(query, "canaries")?,
         max_in_flight: count(query, "max_in_flight")?,
+        errand: None,
         verbatim: query.is_set("verbatim"),
         only: None,
     })

@@ -9,6 +9,7 @@ mod configs;
 mod connections;
 mod deployments;
 mod disks;
+mod errands;
 mod error;
 mod events;
 mod explain;
@@ -108,7 +109,7 @@ fn for_readers() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/problems", get(problems::list))
         .route("/resurrection", get(problems::resurrection))
         .route("/deployments/{deployment}/snapshots", get(snapshots::list))
-        .route("/deployments/{deployment}/errands", get(releases::nothing_in))
+        .route("/deployments/{deployment}/errands", get(errands::list))
         .route("/deployments/{deployment}/variables", get(releases::nothing_in))
         .route("/link_providers", get(links::providers))
         .route("/link_consumers", get(links::consumers))
@@ -160,7 +161,7 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/deployments/{deployment}/snapshots", post(snapshots::take).delete(snapshots::remove_all))
         .route("/deployments/{deployment}/snapshots/{cid}", delete(snapshots::remove))
         .route("/deployments/{deployment}/ssh", post(instances::ssh))
-        .route("/deployments/{deployment}/errands/{errand}/runs", post(releases::refuse_errand))
+        .route("/deployments/{deployment}/errands/{errand}/runs", post(errands::run))
         .route("/links", post(links::create))
         .route("/links/{id}", delete(links::remove))
         .route("/releases/{name}", delete(releases::remove))

@@ -96,7 +96,7 @@ const ROUTES: &[Route] = &[
     Route("delete", "/links/{id}", Nothing, Status, "Give such a link up"),
     Route("get", "/link_address", Nothing, AnyJson, "The name of a link's instances in DNS"),
     Route("get", "/deployments/{deployment}/errands", Nothing, AnyJson, "Errands"),
-    Route("post", "/deployments/{deployment}/errands/{errand}/runs", JsonBody, Status, "Run an errand; refused by this director"),
+    Route("post", "/deployments/{deployment}/errands/{errand}/runs", JsonBody, Task, "Run an errand"),
     Route("get", "/deployments/{deployment}/variables", Nothing, AnyJson, "Variables"),
     Route("post", "/deployments/{deployment}/scans", JsonBody, Task, "Compare the records with agents and clouds"),
     Route("get", "/deployments/{deployment}/problems", Nothing, AnyJson, "Problems that a scan found, with what can be done about them"),

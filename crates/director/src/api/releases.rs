@@ -1,4 +1,4 @@
-//! Releases; and what there is nothing of: errands, variables, managed networks. Lists of those are empty, and whoever wants
+//! Releases; and what there is nothing of: variables, managed networks. Lists of those are empty, and whoever wants
 //! to add something is told why that cannot be.
 
 use std::collections::{BTreeMap, HashSet};
@@ -158,10 +158,6 @@ async fn drain(request: Request) {
 pub(super) async fn refuse_export(request: Request) -> ApiError {
     drain(request).await;
     ApiError::bad_request(30001, "this director cannot export releases yet")
-}
-
-pub(super) async fn refuse_errand(Path((_, errand)): Path<(String, String)>) -> ApiError {
-    ApiError::not_found(510000, format!("Errand '{errand}' doesn't exist: this director cannot run errands yet"))
 }
 
 pub(super) async fn no_network(Path(name): Path<String>) -> ApiError {

@@ -85,6 +85,7 @@ impl Store {
         super::links::forget_all(&mut transaction, name).await?;
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",
+            "DELETE FROM errand_runs WHERE deployment = $1",
             "DELETE FROM deployment_stemcells WHERE deployment = $1",
             "DELETE FROM deployment_releases WHERE deployment = $1",
             "DELETE FROM problems WHERE deployment = $1",

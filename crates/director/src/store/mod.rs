@@ -6,6 +6,7 @@
 mod configs;
 mod counts;
 mod deployments;
+mod errands;
 mod events;
 mod insist;
 mod instances;
@@ -64,6 +65,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 31, name: "leadership", sql: include_str!("0031_leadership.sql") },
     Migration { number: 33, name: "stemcells of orphans", sql: include_str!("0033_stemcells_of_orphans.sql") },
     Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
+    Migration { number: 36, name: "errands", sql: include_str!("0036_errands.sql") },
 ];
 
 /// The director's records.

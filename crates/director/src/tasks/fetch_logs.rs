@@ -79,7 +79,9 @@ pub(super) async fn run(
             let stage = log.stage(&format!("Fetching logs for {} ({})", record.name(), record.index), &[], 1);
             let part = stage.part("Finding and packing log files");
             let into = folder.join(file_name(record));
-            each.push(Box::pin(async move { Ok(part.run(fetch(director, vm, (kind, filters), &into)).await?) }));
+            each.push(Box::pin(
+                async move { Ok(part.run(fetch(director, vm, (kind, filters), &into)).await.map(drop)?) },
+            ));
         }
         all(Box::new(each.into_iter()), AT_ONCE).await?;
         let blob = uuid::Uuid::new_v4().to_string();
@@ -112,16 +114,36 @@ async fn fetch(
     vm: &VmRecord,
     (kind, filters): (&str, &[String]),
     into: &Path,
-) -> Result<(), LogsError> {
+) -> Result<String, LogsError> {
     let agent = director.agents.of(vm);
     let answer = agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await?;
     let packed: Packed = serde_json::from_value(answer).map_err(LogsError::Answer)?;
     if !agent.get_blob(&packed.blobstore_id, into, LARGEST).await? {
         return Err(LogsError::Missing(packed.blobstore_id));
     }
-    let into = into.to_owned();
-    let verified = tokio::task::spawn_blocking(move || digest::verify(&into, &packed.sha1)).await;
-    Ok(verified.map_err(io::Error::other)??)
+    let (into, expected) = (into.to_owned(), packed.sha1.clone());
+    let verified = tokio::task::spawn_blocking(move || digest::verify(&into, &expected)).await;
+    verified.map_err(io::Error::other)??;
+    Ok(packed.sha1)
+}
+
+/// The logs of the jobs on one VM, kept as a blob: its id, and its digest as the agent wrote it.
+pub(super) async fn fetch_blob(director: &Director, vm: &VmRecord) -> Result<(String, String), LogsError> {
+    let blob = uuid::Uuid::new_v4().to_string();
+    let folder = director.folders.blobs();
+    remove_old(&folder, SystemTime::now() - KEPT)?;
+    let temporary = director.folders.temporary().join(format!("logs-{blob}"));
+    match fetch(director, vm, ("job", &[]), &temporary).await {
+        Ok(digest) => {
+            file::rename(&temporary, &folder.join(&blob))?;
+            Ok((blob, digest))
+        }
+        Err(error) => {
+            // What it left is of no use to anybody.
+            let _ = file::remove_file(&temporary);
+            Err(error)
+        }
+    }
 }
 
 /// Packs the files of a folder, from file to file.

@@ -8,7 +8,7 @@ use windlass_contract::{DiskCid, SnapshotCid, VmCid};
 use windlass_planning::desired::Count;
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, WhatWasThere, Wish};
 
-use super::{Choices, CleanUp, SshRequest, Suspects};
+use super::{Choices, CleanUp, ErrandRequest, SshRequest, Suspects};
 use crate::store::{LOOK_UP, StoredJob};
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
@@ -92,6 +92,14 @@ pub(crate) enum Job {
         deployment: String,
         /// Go on after failures.
         force: bool,
+    },
+    /// Run an errand.
+    RunErrand {
+        /// The deployment.
+        deployment: String,
+        /// What and where.
+        #[serde(flatten)]
+        request: ErrandRequest,
     },
     /// Delete VMs whose places others took.
     DeleteOrphanedVms,
@@ -236,6 +244,9 @@ pub(crate) struct DeployOptions {
     /// Instead of what the manifest says.
     #[serde(default)]
     pub max_in_flight: Option<Count>,
+    /// Only the first instance of this group, which is an errand that is about to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errand: Option<String>,
     /// Whether the manifest is as its author wrote it, so that lines can be named.
     #[serde(default)]
     pub verbatim: bool,
@@ -254,6 +265,7 @@ impl StoredJob for Job {
             Self::UpdateDeployment { .. } => "update_deployment",
             Self::UpdateInstance { .. } => "update_instance",
             Self::DeleteDeployment { .. } => "delete_deployment",
+            Self::RunErrand { .. } => "run_errand",
             Self::DeleteOrphanedVms => "delete_orphaned_vms",
             Self::VmStats { .. } => LOOK_UP,
             Self::Scan { .. } => "cck_scan",
@@ -283,6 +295,9 @@ impl StoredJob for Job {
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
             Self::UpdateInstance { change, .. } => format!("{} instance", change.wish.verb()),
             Self::DeleteDeployment { deployment, .. } => format!("delete deployment {deployment}"),
+            Self::RunErrand { deployment, request } => {
+                format!("run errand {} from deployment {deployment}", request.errand)
+            }
             Self::DeleteOrphanedVms => "delete orphaned vms".to_owned(),
             Self::VmStats { .. } => "retrieve vm-stats".to_owned(),
             Self::Scan { .. } => "scan cloud".to_owned(),
@@ -325,6 +340,7 @@ impl StoredJob for Job {
             Self::UpdateDeployment { deployment, .. }
             | Self::UpdateInstance { deployment, .. }
             | Self::DeleteDeployment { deployment, .. }
+            | Self::RunErrand { deployment, .. }
             | Self::Scan { deployment }
             | Self::ApplyResolutions { deployment, .. }
             | Self::ScanAndFix { deployment, .. }

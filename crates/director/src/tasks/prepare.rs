@@ -67,11 +67,15 @@ pub(crate) async fn prepare(
         releases: &releases,
         links: others.as_ref().map_or(LinksFrom::Records, LinksFrom::Manifest),
     };
-    let desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
+    let mut desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     refuse_unknown_cpis(director, &desired, &mut findings);
     refuse_jobs_where_they_do_not_run(director, &desired, &mut findings).await;
 
     let mut current = reload(director, deployment).await?;
+    if let Some(errand) = &options.errand {
+        desired.groups.retain(|group| group.name == *errand);
+        current.instances.retain(|instance| instance.record.group == *errand);
+    }
     refuse_odd_names(&desired, &current, &mut findings);
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
@@ -96,6 +100,7 @@ pub(crate) async fn prepare(
         fix: options.fix,
         canaries: options.canaries,
         max_in_flight: options.max_in_flight,
+        errand: options.errand.is_some(),
     };
     let mut new_id = new_ids(director, deployment).await?;
     let make = || plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings);
@@ -134,7 +139,7 @@ async fn providers_elsewhere(
     (manifest, runtime): (&DeploymentManifest, &RuntimeConfig),
     options: &DeployOptions,
 ) -> Result<Option<BTreeMap<String, Vec<LinkProvider>>>, TaskError> {
-    if options.change_state.is_some() {
+    if options.change_state.is_some() || options.errand.is_some() {
         return Ok(None);
     }
     let mut elsewhere = BTreeMap::new();

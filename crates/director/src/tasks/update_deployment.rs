@@ -59,7 +59,7 @@ pub(super) async fn run(
 
 /// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. Deployments are planned side by side; one that
 /// finds its addresses taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
-async fn prepare_and_reserve(
+pub(super) async fn prepare_and_reserve(
     director: &Director,
     log: &TaskLog,
     deployment: &str,
@@ -157,7 +157,7 @@ impl DeployRun<'_> {
         all(each, self.director.settings.max_threads).await
     }
 
-    async fn create_missing_vms(&self, plan: &Plan) -> Result<(), TaskError> {
+    pub(super) async fn create_missing_vms(&self, plan: &Plan) -> Result<(), TaskError> {
         let missing: Vec<_> = plan.instances().filter(|instance| instance.actions.creation.is_some()).collect();
         let stage = self.log.stage("Creating missing vms", &[], missing.len());
         let each: Waiting<'_> = Box::new(missing.into_iter().map(|instance| -> BoxFuture<'_, _> {
@@ -168,7 +168,7 @@ impl DeployRun<'_> {
     }
 
     /// Zone by zone, and canaries before the rest of the first one: if one of them fails, the others are left alone.
-    async fn update(&self, group: &GroupPlan) -> Result<(), TaskError> {
+    pub(super) async fn update(&self, group: &GroupPlan) -> Result<(), TaskError> {
         let zones = group.changed_by_zone();
         let stage = self.log.stage("Updating instance", &[&group.name], zones.iter().map(Vec::len).sum());
         let stage = stage.telling_steps();

@@ -248,6 +248,7 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
         Job::DownloadStemcell { location, sha1, fix } => {
             super::update_stemcell::run_remote(director, log, (location, sha1.as_deref()), *fix).await
         }
+        Job::RunErrand { deployment, request } => super::run_errand::run(director, log, deployment, request).await,
         Job::UpdateRelease { tarball, fix, rebase } => {
             let how = How { fix: *fix, rebase: *rebase };
             super::update_release::run(director, log, tarball, how).await

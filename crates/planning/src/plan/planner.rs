@@ -88,6 +88,8 @@ pub struct PlanOptions {
     pub canaries: Option<Count>,
     /// Instead of what the manifest says.
     pub max_in_flight: Option<Count>,
+    /// An errand is about to run: the first instance of a group that is one gets its VM, and nothing else is planned for it.
+    pub errand: bool,
 }
 
 /// VMs and disks that were there when somebody asked for new ones: what was made since then is new already.
@@ -162,7 +164,8 @@ pub fn plan(
             Err(message) => planner.problem(group, message),
             Ok((seats, surplus)) => {
                 let reason = "there are more instances than wanted in its az";
-                removed.extend(surplus.into_iter().map(|instance| planner.remove(group, instance, reason)));
+                let surplus = surplus.into_iter().filter(|_| !options.errand);
+                removed.extend(surplus.map(|instance| planner.remove(group, instance, reason)));
                 seated.push(planner.seat(group, seats));
             }
         }
@@ -366,6 +369,9 @@ impl<'a> Planner<'a, '_> {
             let order = |instance: &SeatedInstance<'_>| (!instance.bootstrap, instance.az != first_az);
             order(one).cmp(&order(other)).then_with(|| one.az.cmp(&other.az)).then_with(|| one.id.cmp(&other.id))
         });
+        if self.options.errand {
+            instances.truncate(1);
+        }
         SeatedGroup { group, is_first, instances }
     }
 
@@ -517,7 +523,8 @@ impl<'a> Planner<'a, '_> {
         software: Option<&Software>,
     ) -> Vec<Action> {
         // An errand's VM is made when it is run.
-        if group.lifecycle == Lifecycle::Errand && present.is_none_or(|present| present.vm.is_none()) {
+        let has_vm = present.is_some_and(|present| present.vm.is_some());
+        if group.lifecycle == Lifecycle::Errand && !has_vm && !self.options.errand {
             return Vec::new();
         }
         let Some(present) = present else { return new_instance(spec) };
@@ -594,11 +601,13 @@ impl<'a> Planner<'a, '_> {
         let software = group.software.as_ref()?;
         let digest = |present: &CurrentInstance| Some(present.record.spec.as_ref()?.software.as_ref()?.digest.clone());
         let are_kept = self.desired.links.are_kept;
-        let before = present.and_then(digest);
-        let key = (group.name.clone(), before.clone().filter(|_| are_kept).unwrap_or_default());
+        let own = present.and_then(digest).filter(|_| are_kept);
+        let key = (group.name.clone(), own.clone().unwrap_or_default());
         if let Some(known) = self.linked.get(&key) {
             return Some(known.clone());
         }
+        let of_group = self.current.instances.iter().filter(|instance| instance.record.group == group.name);
+        let before = own.or_else(|| of_group.filter_map(digest).next());
         let before = before.and_then(|digest| self.current.software.get(&digest));
         let software = match are_kept {
             true => link_contents::kept(software, before),

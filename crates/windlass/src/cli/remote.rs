@@ -7,7 +7,7 @@ use windlass_manifest::interpolate::Strictness;
 
 use super::author::DirArgs;
 use super::slug::{Instance, Selection, Slug};
-use super::visits::{LogsArgs, PcapArgs, SCP_HELP, ScpArgs, SshArgs};
+use super::visits::{LogsArgs, PcapArgs, RunErrandArgs, SCP_HELP, ScpArgs, SshArgs};
 use crate::interpolation::InterpolationArgs;
 
 /// What to ask of a director.
@@ -210,6 +210,8 @@ pub(crate) enum RemoteVerb {
     /// List errands
     #[command(alias = "es")]
     Errands,
+    /// Run an errand by the name of its job or group
+    RunErrand(RunErrandArgs),
 
     /// List disks with their hints, or orphans
     Disks {

@@ -46,6 +46,29 @@ pub(crate) struct LogsArgs {
     pub(crate) env: EnvAgentArgs,
 }
 
+/// `run-errand`.
+#[derive(Debug, Args)]
+pub(crate) struct RunErrandArgs {
+    /// The job, or the group that is an errand
+    #[arg(value_name = "NAME")]
+    pub(crate) errand: String,
+    /// Only on this instance, or on these of GROUP; GROUP/first for one of it; may be repeated
+    #[arg(long = "instance", value_name = "GROUP[/ID]")]
+    pub(crate) instances: Vec<Selection>,
+    /// Leave the VM that was made for it
+    #[arg(long)]
+    pub(crate) keep_alive: bool,
+    /// Only if something changed since it last succeeded
+    #[arg(long)]
+    pub(crate) when_changed: bool,
+    /// Fetch its logs
+    #[arg(long)]
+    pub(crate) download_logs: bool,
+    /// Folder to write logs to
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) logs_dir: PathBuf,
+}
+
 /// `ssh`.
 #[derive(Debug, Args)]
 pub(crate) struct SshArgs {

@@ -36,7 +36,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &LogsArgs) -> Resu
         Some(Selection::Group(group)) => name.push_str(&format!(".{group}")),
         Some(Selection::Instance(instance)) => name.push_str(&format!(".{}.{}", instance.group, instance.id)),
     }
-    download(session, &ended.result, &arguments.dir, &name).await
+    download(session, (&ended.result, None), &arguments.dir, &name).await
 }
 
 /// Whether it shows ends of files over ssh.
@@ -53,8 +53,13 @@ pub(super) fn kinds(arguments: &LogsArgs) -> &'static str {
     }
 }
 
-/// Fetches a blob into a file that is there as a whole or not at all.
-async fn download(session: &mut Session<'_>, blob: &str, folder: &std::path::Path, name: &str) -> Result<(), Failure> {
+/// Fetches a blob, with this digest if that is known, into a file that is there as a whole or not at all.
+pub(super) async fn download(
+    session: &mut Session<'_>,
+    (blob, digest): (&str, Option<&str>),
+    folder: &std::path::Path,
+    name: &str,
+) -> Result<(), Failure> {
     let stamp = format_description!("[year][month][day]-[hour][minute][second]-[subsecond digits:9]");
     let stamp = OffsetDateTime::now_utc().format(stamp).unwrap_or_default();
     // What stands in a name cannot lead elsewhere.
@@ -64,10 +69,12 @@ async fn download(session: &mut Session<'_>, blob: &str, folder: &std::path::Pat
     let temporary = file::beside(&path).map_err(unwritable)?;
     let mut opened = std::fs::File::create_new(&temporary).map_err(unwritable)?;
     let fetched = session.director.download(&format!("/resources/{}", escape(blob)), &mut opened).await;
-    let moved = match fetched.while_("downloading logs") {
-        Ok(()) => file::rename(&temporary, &path).map_err(unwritable),
-        Err(failure) => Err(failure),
+    let is_whole = |temporary: &std::path::Path| match digest {
+        Some(digest) => windlass_stemcell::digest::verify(temporary, digest).map_err(|_| Failure::LogsDigest),
+        None => Ok(()),
     };
+    let fetched = fetched.while_("downloading logs").and_then(|()| is_whole(&temporary));
+    let moved = fetched.and_then(|()| file::rename(&temporary, &path).map_err(unwritable));
     if moved.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }

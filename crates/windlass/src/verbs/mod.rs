@@ -63,6 +63,7 @@ mod releases;
 mod releases_of_document;
 mod remote;
 mod render;
+mod run_errand;
 mod scp;
 mod sim;
 mod snapshots;

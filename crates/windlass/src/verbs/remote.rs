@@ -9,7 +9,7 @@ use crate::verbs::{
     attach_disk, cancel_task, clean_up, cloud_check, config, configs, curl, delete_deployment, delete_disk,
     delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, explain,
     ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap, plan, recovery,
-    releases, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection, upload_release, upload_stemcell,
+    releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection, upload_release, upload_stemcell,
     variables, vms,
 };
 
@@ -74,6 +74,7 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::Scp(arguments) => scp::run(session, &arguments).await,
         RemoteVerb::Pcap(arguments) => pcap::run(session, &arguments).await,
         RemoteVerb::Errands => errands::run(session).await,
+        RemoteVerb::RunErrand(arguments) => run_errand::run(session, &arguments).await,
         RemoteVerb::Disks { orphaned: true } => disks::run_orphaned(session).await,
         RemoteVerb::Disks { orphaned: false } => disks::run(session).await,
         RemoteVerb::AttachDisk { instance, disk_cid, disk_properties } => {

@@ -1,0 +1,45 @@
+//! What errands ran on when they last succeeded.
+
+use windlass_database::sqlx;
+
+use super::{Store, StoreError};
+
+impl Store {
+    /// What an errand ran on when it last succeeded everywhere, if nothing else happened since.
+    pub(crate) async fn errand_success(&self, deployment: &str, errand: &str) -> Result<Option<String>, StoreError> {
+        Ok(sqlx::query_scalar("SELECT succeeded_on FROM errand_runs WHERE deployment = $1 AND errand = $2")
+            .bind(deployment)
+            .bind(errand)
+            .fetch_optional(self.database.pool())
+            .await?)
+    }
+
+    /// Notes what an errand succeeded on.
+    pub(crate) async fn note_errand_success(
+        &self,
+        deployment: &str,
+        errand: &str,
+        state: &str,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO errand_runs (deployment, errand, succeeded_on) VALUES ($1, $2, $3) \
+             ON CONFLICT (deployment, errand) DO UPDATE SET succeeded_on = $3",
+        )
+        .bind(deployment)
+        .bind(errand)
+        .bind(state)
+        .execute(self.database.pool())
+        .await?;
+        Ok(())
+    }
+
+    /// An errand is about to run: what it did before says nothing any more.
+    pub(crate) async fn forget_errand_success(&self, deployment: &str, errand: &str) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM errand_runs WHERE deployment = $1 AND errand = $2")
+            .bind(deployment)
+            .bind(errand)
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+}

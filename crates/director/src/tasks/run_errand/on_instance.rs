@@ -1,0 +1,146 @@
+//! An errand on one instance: it runs to its end or until the task is cancelled, then its logs are fetched, and both are told.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use windlass_agent_client::{Agent, Begun};
+use windlass_contract::explain;
+use windlass_operations::steps::{Progress, StepError, StepId};
+use windlass_planning::plan::InstancePlan;
+
+use super::ErrandRun;
+use crate::store::Event;
+use crate::tasks::prepare::reload_one;
+use crate::tasks::{OutputKind, TaskError, TaskLog, fetch_logs};
+
+/// How often somebody looks whether the task was cancelled.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What an errand left.
+#[derive(Debug, Deserialize)]
+struct Ran {
+    exit_code: i64,
+    stdout: String,
+    stderr: String,
+}
+
+impl ErrandRun<'_> {
+    pub(super) async fn on_instance(&self, instance: &InstancePlan) -> Result<(), TaskError> {
+        let (store, errand) = (&self.director.store, &self.request.errand);
+        let user = store.task(self.log.task()).await?.map(|task| task.user).unwrap_or_default();
+        let event = Event {
+            task: Some(self.log.task()),
+            deployment: Some(self.deployment.to_owned()),
+            instance: Some(instance.label()),
+            ..Event::new(&user, "run", "errand", Some(errand))
+        };
+        let begun = store.add_event(&event).await?;
+        let result = self.run_and_fetch_logs(instance).await;
+        let reason = result.as_ref().err().map(|error| explain(error));
+        store.end_event(begun, reason.as_deref()).await?;
+        result
+    }
+
+    async fn run_and_fetch_logs(&self, instance: &InstancePlan) -> Result<(), TaskError> {
+        let missing = || TaskError::Input(format!("{} has no VM to run the errand on", instance.label()));
+        let vm = reload_one(self.director, &instance.id).await?.and_then(|found| found.vm).ok_or_else(missing)?;
+        let agent = self.director.agents.of(&vm);
+        self.refuse_old_agent(&agent, instance).await?;
+        let stage = self.log.stage("Running errand", &[], 1);
+        let ran = stage.part(&instance.label()).run(self.ask(&agent)).await?;
+        let stage = self.log.stage(&format!("Fetching logs for {}", instance.label()), &[], 1);
+        let fetching = fetch_logs::fetch_blob(self.director, &vm);
+        let logs = stage.part("Finding and packing log files").run(fetching).await;
+        let (blob, sha1) = logs.as_ref().map_or((None, None), |(blob, sha1)| (Some(blob), Some(sha1)));
+        let told = json!({
+            "instance": {"group": instance.group, "id": instance.id},
+            "errand_name": self.request.errand,
+            "exit_code": ran.exit_code,
+            "stdout": ran.stdout,
+            "stderr": ran.stderr,
+            "logs": {"blobstore_id": blob, "sha1": sha1},
+        });
+        self.log.write(OutputKind::Result, &format!("{told}\n"));
+        self.ended_with(ran.exit_code);
+        if self.log.is_cancelled() {
+            return Err(TaskError::Cancelled);
+        }
+        Ok(logs.map(drop)?)
+    }
+
+    /// Agents of early versions run the first job only, whatever they are told.
+    async fn refuse_old_agent(&self, agent: &Agent, instance: &InstancePlan) -> Result<(), TaskError> {
+        let errand = &self.request.errand;
+        if !self.by_job || agent.info().await.map_err(StepError::from)? >= 1 {
+            return Ok(());
+        }
+        let digest = instance.spec.as_ref().and_then(|spec| spec.software.as_ref()).map(|software| &software.digest);
+        let software = match digest {
+            Some(digest) => self.director.store.software(digest).await?,
+            None => None,
+        };
+        match software.and_then(|software| software.jobs.into_iter().next()) {
+            Some(first) if first.name == *errand => Ok(()),
+            _ => Err(TaskError::Input(format!(
+                "Multiple jobs are configured on an older stemcell, and \"{errand}\" is not the first job"
+            ))),
+        }
+    }
+
+    /// The answer comes also after the errand was cancelled.
+    async fn ask(&self, agent: &Agent) -> Result<Ran, TaskError> {
+        let name = self.by_job.then(|| json!(self.request.errand));
+        let begun = agent.begin("run_errand", name.into_iter().collect()).await.map_err(StepError::from)?;
+        let value = match begun {
+            Begun::Done(value) => value,
+            Begun::Task(task) => {
+                let end = agent.finish(&task);
+                tokio::pin!(end);
+                let early = tokio::select! {
+                    value = &mut end => Some(value),
+                    () = self.cancelled() => None,
+                };
+                match early {
+                    Some(value) => value,
+                    None => {
+                        agent.cancel_task(&task).await.map_err(StepError::from)?;
+                        end.await
+                    }
+                }
+                .map_err(StepError::from)?
+            }
+        };
+        serde_json::from_value(value).map_err(|error| {
+            TaskError::Input(format!("the agent's answer to run_errand is not an exit code with output: {error}"))
+        })
+    }
+
+    async fn cancelled(&self) {
+        while !self.log.is_cancelled() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Somebody who listens while a VM goes that nobody needs any more, which nobody can cancel and few want to read of.
+#[derive(Debug)]
+pub(super) struct Quiet(pub(super) TaskLog);
+
+impl Progress for Quiet {
+    fn status(&self, step: StepId) {
+        self.0.debug(step.name());
+    }
+
+    fn cpi_log(&self, line: &str) {
+        self.0.write(OutputKind::Cpi, &format!("{line}\n"));
+    }
+
+    fn warning(&self, message: &str) {
+        self.0.warning(message);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
