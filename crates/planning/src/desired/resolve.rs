@@ -170,10 +170,9 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     let mut links = LinkReader::new(deployment, wanted.links);
     let groups: Vec<_> = manifest.iter().filter_map(|group| resolver.group(group, &mut links, findings)).collect();
-    // A group that could not be completed may provide what others seem to lack.
     let links = match groups.len() == manifest.len() {
         true => links.resolve(&groups, findings),
-        false => DesiredLinks::default(),
+        false => links.give_up(),
     };
     let mut stemcells: Vec<i64> =
         groups.iter().flat_map(|group| &group.stemcells).map(|stemcell| stemcell.id).collect();

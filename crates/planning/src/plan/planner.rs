@@ -490,6 +490,7 @@ impl<'a> Planner<'a, '_> {
                     persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
                 };
                 let linked = self.linked(group, present, links);
+                let linked = linked.filter(|_| !self.desired.links.lacking.contains(&group.name));
                 spec.software = linked.as_deref().map(|linked| self.software(linked, &instance)).transpose()?;
                 let software = linked.as_deref().map(|linked| &linked.software);
                 let actions = self.updated(group, present, &spec, (state, wish), (fate, swap), software);

@@ -36,6 +36,8 @@ pub struct DesiredLinks {
     pub links: Vec<DesiredLink>,
     /// Whether instances keep what they were rendered with last.
     pub are_kept: bool,
+    /// Groups that lack a link, which was told: their templates would only complain of it again.
+    pub lacking: BTreeSet<String>,
 }
 
 /// A consumer, with who provides its link.

@@ -1,5 +1,7 @@
 //! One provider for each consumer, or why there is none.
 
+use std::collections::BTreeSet;
+
 use super::{DesiredLinks, LinkReader, WantedLink};
 use crate::desired::resolve::DesiredGroup;
 use crate::desired::{Findings, NetworkPlacement};
@@ -12,6 +14,7 @@ impl LinkReader<'_> {
             return DesiredLinks { are_kept: true, ..DesiredLinks::default() };
         }
         let mut links = Vec::new();
+        let mut lacking = BTreeSet::new();
         for wanted in &self.wanted {
             findings.begin(wanted.document.clone());
             match self.source(wanted, groups) {
@@ -21,11 +24,20 @@ impl LinkReader<'_> {
                     link.source = source;
                     links.push(link);
                 }
-                Err(message) => findings.push(wanted.place.problem(message)),
+                Err(message) => {
+                    lacking.insert(wanted.link.consumer.group.clone());
+                    findings.push(wanted.place.problem(message));
+                }
             }
         }
         findings.begin("");
-        DesiredLinks { providers: self.providers, links, are_kept: false }
+        DesiredLinks { providers: self.providers, links, are_kept: false, lacking }
+    }
+
+    /// A group that could not be completed may provide what others seem to lack, so nothing is looked for.
+    pub(in crate::desired) fn give_up(self) -> DesiredLinks {
+        let lacking = self.wanted.into_iter().map(|wanted| wanted.link.consumer.group).collect();
+        DesiredLinks { lacking, ..DesiredLinks::default() }
     }
 
     fn source(&self, wanted: &WantedLink, groups: &[DesiredGroup]) -> Result<Option<LinkSource>, String> {

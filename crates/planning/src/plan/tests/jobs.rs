@@ -6,7 +6,8 @@ use super::*;
 use crate::records::{JobRecord, PackageRecord};
 use crate::software::{JobOfGroup, Software, TemplateInstance, Templates};
 
-/// Templates whose files have the properties, the links and the instance's own address in them. A property `fails` cannot be rendered.
+/// Templates whose files have the properties, the links and the instance's own address in them. A property `fails` cannot be rendered, nor a
+/// job `web` without a link.
 pub(super) struct Hashed;
 
 impl Templates for Hashed {
@@ -14,7 +15,8 @@ impl Templates for Hashed {
         let links = |job: &JobOfGroup| job.links.values().map(Value::to_string).collect::<String>();
         let properties: Vec<_> = software.jobs.iter().map(|job| format!("{}{}", job.properties, links(job))).collect();
         let addresses: Vec<_> = instance.networks.values().map(|network| &network.ip).collect();
-        match properties.iter().any(|properties| properties.contains("fails")) {
+        let lacks = |job: &JobOfGroup| job.name == "web" && job.links.is_empty();
+        match properties.iter().any(|properties| properties.contains("fails")) || software.jobs.iter().any(lacks) {
             true => Err("Unable to render jobs".to_owned()),
             false => Ok(format!("{} {addresses:?}", properties.join(" "))),
         }

@@ -222,6 +222,8 @@ fn links_without_exactly_one_provider_are_refused_with_those_that_were_found() {
          instance_groups[3].jobs[0].consumes.db: Failed to resolve link 'db' with alias 'y' and type 'sql' from job 'maybe' in instance group 'named'. Details below:\n    \
          - No link providers found (line 8)"
     );
+    let (desired, _) = read_links(&two, &BTreeMap::new());
+    assert!(attempt(&desired, &nothing(), &PlanOptions::default()).is_ok(), "templates do not complain of it again");
     let blocked = refused(&[group("a", 1, "pg", ""), group("front", 1, "web", ", consumes: {db: nil}")]);
     assert!(blocked.contains("- No link providers found"), "{blocked}");
 }
