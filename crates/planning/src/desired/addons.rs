@@ -150,18 +150,14 @@ pub(super) fn read_addon(
 fn read_filter(at: &At<'_>, section: &str, level: Level<'_>, findings: &mut Findings) -> Filter {
     let mut filter = Filter::default();
     let Some(mut fields) = Fields::of(at, &FILTER_KEYS, findings) else { return filter };
-    let kinds: [(&str, fn(Vec<String>) -> Kind); 4] = [
-        ("deployments", Kind::Deployments),
-        ("instance_groups", Kind::InstanceGroups),
-        ("networks", Kind::Networks),
-        ("azs", Kind::Azs),
-    ];
-    for (key, kind) in kinds {
+    let mut words = |key: &str| -> Option<Vec<String>> {
         let words: Vec<String> = fields.texts(key).into_iter().map(|word| word.value).collect();
-        if !words.is_empty() {
-            filter.0.push(kind(words));
-        }
-    }
+        (!words.is_empty()).then_some(words)
+    };
+    filter.0.extend(words("deployments").map(Kind::Deployments));
+    filter.0.extend(words("instance_groups").map(Kind::InstanceGroups));
+    filter.0.extend(words("networks").map(Kind::Networks));
+    filter.0.extend(words("azs").map(Kind::Azs));
     if level == Level::Deployment && !fields.list("deployments").is_empty() {
         fields.refuse("deployments", "Deployment filter is not allowed for deployment level addons.");
     }

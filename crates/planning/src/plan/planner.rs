@@ -238,7 +238,7 @@ struct SeatedInstance<'a> {
 /// What is known of an instance's future before its jobs are rendered.
 enum Next {
     /// Everything.
-    Settled(Option<InstanceSpec>, Vec<Action>),
+    Settled(Option<Box<InstanceSpec>>, Vec<Action>),
     Updated {
         spec: Box<InstanceSpec>,
         fate: Fate,
@@ -395,11 +395,11 @@ impl<'a> Planner<'a, '_> {
                     );
                     self.findings.refuse(STATE_OF_IGNORED, None, message);
                 }
-                Next::Settled(present.record.spec.clone(), Vec::new())
+                Next::Settled(present.record.spec.clone().map(Box::new), Vec::new())
             }
             Some(present) if rests(present, state) => {
                 let (spec, actions) = self.resting(group, present, state);
-                Next::Settled(spec, actions)
+                Next::Settled(spec.map(Box::new), actions)
             }
             _ => self.addressed(group, &seat)?,
         };
@@ -474,7 +474,7 @@ impl<'a> Planner<'a, '_> {
     ) -> Result<InstancePlan, String> {
         let SeatedInstance { id, index, az, bootstrap, state, wish, present, next } = seated;
         let (spec, actions) = match next {
-            Next::Settled(spec, actions) => (spec, actions),
+            Next::Settled(spec, actions) => (spec.map(|spec| *spec), actions),
             Next::Updated { mut spec, fate, swap } => {
                 // The cloud has chosen addresses for a VM that is there, which templates see.
                 let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
