@@ -301,8 +301,8 @@ mod tests {
         std::fs::write(&upload, "tarball").unwrap();
         let snapshots = Job::TakeSnapshots { deployment: "d".into(), instances: Default::default() };
         let begun = [
-            (Job::UpdateRelease { tarball: upload.clone(), fix: false }, None),
-            (Job::UpdateRelease { tarball: upload.with_extension("gone"), fix: false }, Some("is gone")),
+            (Job::UpdateRelease { tarball: upload.clone(), fix: false, rebase: false }, None),
+            (Job::UpdateRelease { tarball: upload.with_extension("gone"), fix: false, rebase: false }, Some("is gone")),
             (snapshots, Some("some of the snapshots")),
             (
                 Job::UpdateDeployment { deployment: "d".into(), manifest: String::new(), options: Default::default() },

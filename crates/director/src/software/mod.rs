@@ -252,6 +252,7 @@ mod tests {
             release_version: "1".into(),
             version: "fp".into(),
             properties: json!({"password": "secret"}),
+            links: BTreeMap::new(),
         };
         let read = Job {
             spec: JobSpec::parse("name: app\ntemplates: {t.erb: t}\n", "app").unwrap(),

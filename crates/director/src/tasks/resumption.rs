@@ -26,6 +26,7 @@ pub(crate) fn why_not(task: &ClaimedTask<Job>) -> Option<String> {
         }
         Job::TakeSnapshots { .. } => "it may have taken some of the snapshots",
         Job::ApplyResolutions { .. } => "it may have solved some of the problems; another cloud-check finds the others",
+        Job::RunErrand { .. } => "its script may have run",
         Job::Ssh { .. } => "nobody may wait for it any more",
         _ => return None,
     };

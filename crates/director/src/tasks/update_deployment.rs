@@ -317,7 +317,7 @@ mod tests {
         let manifest = "name: shop\nreleases: [{name: web, version: '1'}]\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, \
             canary_watch_time: 1, update_watch_time: 1}\ninstance_groups: []\n";
         let options = DeployOptions { verbatim: true, ..DeployOptions::default() };
-        let log = TaskLog::open(&test.director.folders.tasks(), 1).unwrap();
+        let log = TaskLog::open(&test.director, 1).unwrap();
         let deploy = prepare_and_reserve(&test.director, &log, "shop", manifest, &options);
         let error = windlass_contract::explain(&deploy.await.map(drop).unwrap_err());
         assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");

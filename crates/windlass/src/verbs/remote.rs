@@ -9,8 +9,8 @@ use crate::verbs::{
     attach_disk, cancel_task, clean_up, cloud_check, config, configs, curl, delete_deployment, delete_disk,
     delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, explain,
     ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap, plan, recovery,
-    releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection, upload_release, upload_stemcell,
-    variables, vms,
+    releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection, upload_release,
+    upload_stemcell, variables, vms,
 };
 
 pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteVerb) -> Result<(), Failure> {
