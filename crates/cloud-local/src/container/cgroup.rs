@@ -105,7 +105,7 @@ pub(super) fn make_room_for_containers() -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
+    join(&own)?;
     for controller in controllers.split_whitespace() {
         // Without one that the kernel keeps, the others still limit.
         let _ = fs::write(top.join("cgroup.subtree_control"), format!("+{controller}"));

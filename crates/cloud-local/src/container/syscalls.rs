@@ -82,6 +82,7 @@ struct Abi {
 
 #[cfg(any(test, target_arch = "x86_64"))]
 const X86: [Abi; 2] = [Abi { architecture: 0xc000_003e, column: 0 }, Abi { architecture: 0x4000_0003, column: 1 }];
+/// Not programs of 32 bits, which few of these machines can run at all.
 #[cfg(any(test, target_arch = "aarch64"))]
 const ARM: [Abi; 1] = [Abi { architecture: 0xc000_00b7, column: 2 }];
 
