@@ -24,7 +24,7 @@ pub(crate) enum Severity {
 
 /// How bad monit's events are, as the original has it; none of what is good news.
 fn severity_of(event: &str) -> Option<u8> {
-    const IGNORED: [&str; 3] = ["exists", "action done", "content match"];
+    const IGNORED: [&str; 4] = ["exists", "action done", "content match", "monit instance changed"];
     let event = event.to_lowercase();
     match event.as_str() {
         "does not exist" | "execution failed" | "connection failed" | "monit instance failed" => Some(1),

@@ -31,6 +31,9 @@ const MAIL: ([u8; 4], u16) = ([127, 0, 0, 1], 2825);
 /// Who the agent is to it. It listens to this machine alone.
 const USER: &str = "vcap:random-password";
 
+/// What newer ones want to hear twice, so that no page of a browser can ask. It need not be secret: the password is.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 /// How often it is asked before it counts as silent, and how often when it says that it is busy.
 const TRIES: u32 = 20;
 const TRIES_WHEN_BUSY: u32 = 300;
@@ -185,7 +188,7 @@ impl Monit {
 
     fn tell(&self, service: &str, action: &str) -> Result<(), SupervisorError> {
         let path = percent_encoding::utf8_percent_encode(service, percent_encoding::NON_ALPHANUMERIC);
-        self.insist("POST", &format!("/{path}"), &format!("action={action}"), TRIES).map(drop)
+        self.insist("POST", &format!("/{path}"), &format!("action={action}&securitytoken={TOKEN}"), TRIES).map(drop)
     }
 
     /// Asks until it answers. Being busy is an answer that may be given for longer.
@@ -217,7 +220,7 @@ impl Monit {
         stream.set_write_timeout(Some(PATIENCE))?;
         let user = base64::engine::general_purpose::STANDARD.encode(USER);
         let request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {}\r\nAuthorization: Basic {user}\r\n\
+            "{method} {path} HTTP/1.0\r\nHost: {}\r\nAuthorization: Basic {user}\r\nCookie: securitytoken={TOKEN}\r\n\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()

@@ -76,7 +76,8 @@ fn answer(stream: TcpStream, state: &mut State, starts: &std::path::Path) -> io:
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    let body = String::from_utf8(body).unwrap();
+    let body = String::from_utf8(body).unwrap().replace(&format!("&securitytoken={TOKEN}"), "");
+    assert!(head.contains(&format!("Cookie: securitytoken={TOKEN}")), "{head}");
     assert!(head.contains("Authorization: Basic dmNhcDpyYW5kb20tcGFzc3dvcmQ="), "{head}");
     let path = head.split(' ').nth(1).unwrap();
     if state.busy > 0 {
