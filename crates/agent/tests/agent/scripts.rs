@@ -113,7 +113,7 @@ async fn an_errand_tells_what_it_said_and_how_it_ended() {
         let unknown = machine.errand(json!(["nobody"])).await;
         assert!(exception(&unknown).ends_with(": Could not find errand nobody"), "{unknown}");
         let lost = machine.errand(json!(["lost"])).await;
-        assert!(exception(&lost).contains("Running errand script: Running "), "{lost}");
+        assert!(exception(&lost).contains(": Running errand script: "), "{lost}");
         machine.with_jobs(&[]).await;
         let none = machine.errand(json!([])).await;
         let words = ": At least one job template is required to run an errand";
