@@ -13,6 +13,8 @@ pub(crate) enum BenchVerb {
     Registry(BenchRegistryArgs),
     /// How soon an agent answers, how often, and in how much memory, beside the original that WINDLASS_ORIGINAL_AGENT names
     Agent(BenchAgentArgs),
+    /// Hundreds of services under one supervisor, beside monit where it is installed
+    Supervise(BenchSuperviseArgs),
     /// What VMs, disks and snapshots of the embedded cloud cost; as root, on a machine of its own and beside runc and crun
     Local(BenchLocalArgs),
     /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
@@ -82,6 +84,20 @@ pub(crate) struct BenchAgentArgs {
     /// How often it is asked each time
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = at_least_one)]
     pub(crate) pings: usize,
+    /// The agent to measure [default: windlass-agent beside this program, else this program itself]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: Option<PathBuf>,
+}
+
+/// `bench supervise`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSuperviseArgs {
+    /// How many services
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_one)]
+    pub(crate) services: usize,
+    /// How long nothing happens while the cost of that is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = at_least_one)]
+    pub(crate) seconds: usize,
     /// The agent to measure [default: windlass-agent beside this program, else this program itself]
     #[arg(long, value_name = "FILE")]
     pub(crate) agent: Option<PathBuf>,

@@ -6,7 +6,7 @@ use windlass_durable::HAS_KILL_POINTS;
 
 use super::{
     bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_health, bench_kills, bench_local, bench_registry,
-    bench_render,
+    bench_render, bench_supervise,
 };
 use crate::cli::{BenchAllArgs, BenchVerb, Cli, Verb};
 use crate::failure::{Failure, chain};
@@ -35,14 +35,16 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::Local(arguments) => bench_local::measure(screen, &arguments).await,
         BenchVerb::Render(arguments) => bench_render::measure(&arguments),
         BenchVerb::Registry(arguments) => bench_registry::measure(&arguments).await,
+        BenchVerb::Supervise(arguments) => bench_supervise::measure(&arguments).await,
         BenchVerb::All(_) => Ok(Report::default()),
     }
 }
 
 /// The verbs, with their flags in a hurry.
-const ALL: [(&str, &[&str]); 9] = [
+const ALL: [(&str, &[&str]); 10] = [
     ("cpi-call", &["--runs", "50"]),
     ("agent", &["--runs", "3", "--pings", "500"]),
+    ("supervise", &["--services", "50", "--seconds", "10"]),
     ("registry", &["--seconds", "1"]),
     ("api", &["--seconds", "1"]),
     ("local", &["--runs", "5", "--vms", "20", "--rows", "1", "--at-once", "20"]),

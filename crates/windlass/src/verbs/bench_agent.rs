@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 const IDLE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn measure(arguments: &BenchAgentArgs) -> Result<Report, Failure> {
-    let mut subjects = vec![Subject::new("windlass", own_agent(arguments).map_err(failed("find the agent"))?)];
+    let agent = own_agent(arguments.agent.as_deref()).map_err(failed("find the agent"))?;
+    let mut subjects = vec![Subject::new("windlass", agent)];
     subjects.extend(std::env::var_os(ORIGINAL).map(|program| Subject::new("original", vec![program])));
     let authority = Authority::new().map_err(|error| failed("make certificates")(io::Error::other(error)))?;
     for round in 0..WARM_UP + arguments.runs {
@@ -54,8 +55,8 @@ fn failed(doing: &'static str) -> impl Fn(io::Error) -> Failure {
 }
 
 /// The agent of stemcells if it stands beside this program, as it does after `bin/build`, and otherwise this program.
-fn own_agent(arguments: &BenchAgentArgs) -> io::Result<Vec<OsString>> {
-    if let Some(agent) = &arguments.agent {
+pub(super) fn own_agent(wanted: Option<&Path>) -> io::Result<Vec<OsString>> {
+    if let Some(agent) = wanted {
         return Ok(vec![agent.into()]);
     }
     let this = std::env::current_exe()?;
@@ -117,6 +118,12 @@ impl Subject {
             .spawn()?;
         Ok(Running(command))
     }
+}
+
+/// The resident memory in KiB of an agent that has nothing to do.
+pub(super) async fn idle_memory(command: Vec<OsString>) -> io::Result<u64> {
+    let authority = Authority::new().map_err(io::Error::other)?;
+    Ok(Subject::new("windlass", command).measure(&authority, 1).await?.idle_kib)
 }
 
 /// Puts settings into a folder, and says how the agent with them will be reached.
