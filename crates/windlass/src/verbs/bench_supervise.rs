@@ -33,7 +33,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// It starts and ends sleepers, by their number.
 const CTL: &str = "#!/bin/sh
 case $2 in
-start) sleep 86399 < /dev/null > /dev/null 2>&1 & echo $! > \"$1/$3.pid.new\"; mv \"$1/$3.pid.new\" \"$1/$3.pid\" ;;
+start) sleep 3599 < /dev/null > /dev/null 2>&1 & echo $! > \"$1/$3.pid.new\"; mv \"$1/$3.pid.new\" \"$1/$3.pid\" ;;
 stop) kill \"$(cat \"$1/$3.pid\")\"; rm \"$1/$3.pid\" ;;
 esac
 ";
@@ -173,7 +173,7 @@ impl Site {
     fn sleeper(&self, number: usize) -> Option<ProcessIdentity> {
         let pid = fs::read_to_string(self.folder.join(format!("{number}.pid"))).ok()?.trim().parse().ok()?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        if line.ends_with(b"86399\0") { ProcessIdentity::of(pid).ok() } else { None }
+        if line.ends_with(b"3599\0") { ProcessIdentity::of(pid).ok() } else { None }
     }
 
     fn sleepers(&self) -> Vec<ProcessIdentity> {
