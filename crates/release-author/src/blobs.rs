@@ -140,7 +140,7 @@ impl Blobs {
     }
 
     /// The caller has the lock.
-    pub(crate) fn sync_with(&self, store: &Result<Store, AuthorError>, tell: Tell<'_>) -> Result<(), AuthorError> {
+    pub(crate) fn sync_with(&self, store: &Store, tell: Tell<'_>) -> Result<(), AuthorError> {
         let blobs = self.list()?;
         let found = self.files()?;
         for path in found.iter().filter(|path| !path.is_symlink()) {
@@ -154,13 +154,6 @@ impl Blobs {
             let Some(id) = blob.id.as_ref().filter(|_| verify(&to, &blob.path, &blob.digest).is_err()) else {
                 continue;
             };
-            let store = store.as_ref().map_err(|error| AuthorError::NoStore {
-                path: self.release.join("config/final.yml"),
-                why: match error {
-                    AuthorError::NoStore { why, .. } => why.clone(),
-                    other => other.to_string(),
-                },
-            })?;
             let size = bytes(blob.size);
             tell(Said::Step(format!(
                 "Blob download '{}' ({size}) (id: {id} sha1: {}) started",
@@ -208,7 +201,7 @@ impl Blobs {
         if missing.is_empty() {
             return Ok(());
         }
-        let store = Config::read(&self.release)?.store()?;
+        let store = Config::read(&self.release)?.store();
         for place in missing {
             let Blob { path, size, digest, .. } = blobs[place].clone();
             let from = self.file(&path)?;

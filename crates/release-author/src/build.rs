@@ -22,7 +22,7 @@ use crate::{Said, Tell};
 pub(crate) struct Shelves<'a> {
     pub(crate) release: &'a Path,
     pub(crate) cache: &'a Cache,
-    pub(crate) store: &'a Result<Store, AuthorError>,
+    pub(crate) store: &'a Store,
 }
 
 /// Something whose archive is wanted.
@@ -131,14 +131,10 @@ impl Shelves<'_> {
             digest: build.digest.clone(),
         };
         let id = build.blob.as_ref().ok_or_else(missing)?;
-        let store = self.store.as_ref().map_err(|error| match error {
-            AuthorError::NoStore { path, why } => AuthorError::NoStore { path: path.clone(), why: why.clone() },
-            _ => missing(),
-        })?;
         let desc = format!("'{}/{}' (sha1={})", wanted.name, wanted.fingerprint, build.digest);
         step(sender, format!("-- Started downloading {desc}"));
         let path = self.cache.path(&build.digest)?;
-        let fetched = store.get(id, &build.digest, &path);
+        let fetched = self.store.get(id, &build.digest, &path);
         let word = if fetched.is_ok() { "Finished" } else { "Failed" };
         step(sender, format!("-- {word} downloading {desc}"));
         fetched.map(|()| path)
@@ -180,20 +176,13 @@ impl Shelves<'_> {
         if let Some(build) = index.find(&part.fingerprint)? {
             return Ok(build);
         }
-        let store = self.store.as_ref().map_err(|error| AuthorError::NoStore {
-            path: self.release.join("config/final.yml"),
-            why: match error {
-                AuthorError::NoStore { why, .. } => why.clone(),
-                other => other.to_string(),
-            },
-        })?;
         let desc = format!("{name}/{}", part.fingerprint);
         tell(Said::Step(format!("Adding {} '{desc}'...", kind.word())));
         self.cache.copy(&part.archive, &part.digest)?;
         let blob = format!("'{desc}' (sha1={})", part.digest);
         tell(Said::Step(format!("-- Started uploading {blob}")));
         kill_point("before a blob is kept");
-        let id = store.put(&part.archive)?;
+        let id = self.store.put(&part.archive)?;
         kill_point("after a blob is kept");
         tell(Said::Step(format!("-- Finished uploading {blob}")));
         let build = Build::new(&part.fingerprint, &part.digest, Some(id));

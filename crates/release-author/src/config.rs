@@ -62,10 +62,10 @@ impl Config {
     }
 
     /// Where its final archives and blobs are kept.
-    pub(crate) fn store(&self) -> Result<Store, AuthorError> {
-        let refused = |why: String| AuthorError::NoStore { path: self.path.clone(), why };
-        let provider = self.provider.as_deref().ok_or_else(|| refused("is missing".to_owned()))?;
-        Store::open(provider, &self.options, &self.folder).map_err(refused)
+    pub(crate) fn store(&self) -> Store {
+        let provider = self.provider.as_deref().ok_or("is missing".to_owned());
+        let store = provider.and_then(|provider| Store::open(provider, &self.options, &self.folder));
+        store.unwrap_or_else(|why| Store::Missing { config: self.path.clone(), why })
     }
 
     /// Writes the name, and leaves the store as it is.

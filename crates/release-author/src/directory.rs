@@ -144,6 +144,9 @@ impl ReleaseDirectory {
         };
         self.refuse_known(&name, &version, options, wanted.as_ref())?;
         let store = config.store();
+        if options.is_final {
+            store.must_exist()?;
+        }
         self.blobs().sync_with(&store, tell)?;
         let all = All::read(&self.folder)?;
         let uncompressed = all.uncompressed.join(", ");
@@ -186,13 +189,7 @@ impl ReleaseDirectory {
         }
     }
 
-    fn build(
-        &self,
-        all: All,
-        cache: &Cache,
-        store: &Result<Store, AuthorError>,
-        tell: Tell<'_>,
-    ) -> Result<BuiltRelease, AuthorError> {
+    fn build(&self, all: All, cache: &Cache, store: &Store, tell: Tell<'_>) -> Result<BuiltRelease, AuthorError> {
         let needs = |list: &[crate::sources::Sources]| list.iter().map(|it| it.needs.clone()).collect::<Vec<_>>();
         let (job_needs, package_needs) = (needs(&all.jobs), needs(&all.packages));
         let wanted: Vec<Wanted> =
@@ -244,6 +241,7 @@ impl ReleaseDirectory {
         git::is_dirty(&self.folder, force)?;
         let _lock = Self::lock(&self.folder, tell)?;
         let store = Config::read(&self.folder)?.store();
+        store.must_exist()?;
         self.finish(release, version.as_ref(), &self.cache()?, &store, tell)
     }
 
@@ -252,7 +250,7 @@ impl ReleaseDirectory {
         release: &mut BuiltRelease,
         version: Option<&Version>,
         cache: &Cache,
-        store: &Result<Store, AuthorError>,
+        store: &Store,
         tell: Tell<'_>,
     ) -> Result<(), AuthorError> {
         let versions = Versions::finished(&self.folder);

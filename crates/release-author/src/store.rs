@@ -16,6 +16,8 @@ use crate::verify;
 pub(crate) enum Store {
     /// A folder.
     Local(PathBuf),
+    /// None is configured: whoever needs one is told why.
+    Missing { config: PathBuf, why: String },
 }
 
 impl Store {
@@ -31,12 +33,23 @@ impl Store {
         }
     }
 
+    /// Refused before anything is done that needs one.
+    pub(crate) fn must_exist(&self) -> Result<(), AuthorError> {
+        self.folder().map(|_| ())
+    }
+
+    fn folder(&self) -> Result<&Path, AuthorError> {
+        match self {
+            Self::Local(folder) => Ok(folder),
+            Self::Missing { config, why } => Err(AuthorError::NoStore { path: config.clone(), why: why.clone() }),
+        }
+    }
+
     /// Keeps a file; its id.
     pub(crate) fn put(&self, from: &Path) -> Result<String, AuthorError> {
         let id = Uuid::new_v4().to_string();
-        let done = match self {
-            Self::Local(folder) => fs::create_dir_all(folder).and_then(|()| keep(from, &folder.join(&id))),
-        };
+        let folder = self.folder()?;
+        let done = fs::create_dir_all(folder).and_then(|()| keep(from, &folder.join(&id)));
         done.map_err(|source| AuthorError::Store { what: "keep", blob: id.clone(), source })?;
         Ok(id)
     }
@@ -44,17 +57,13 @@ impl Store {
     /// Fetches a blob to `into`, if it is what its digest says.
     pub(crate) fn get(&self, id: &str, digest: &str, into: &Path) -> Result<(), AuthorError> {
         let failed = |source| AuthorError::Store { what: "fetch", blob: id.to_owned(), source };
+        let folder = self.folder()?;
+        let from = windlass_archive::inside(id.as_bytes()).map(|id| folder.join(id));
+        let from = from.ok_or_else(|| failed(io::Error::other("its id leads elsewhere")))?;
         let temporary = file::beside(into).map_err(failed)?;
-        let fetched = match self {
-            Self::Local(folder) => {
-                let from = windlass_archive::inside(id.as_bytes()).map(|id| folder.join(id));
-                let from = from.ok_or_else(|| failed(io::Error::other("its id leads elsewhere")))?;
-                fs::copy(from, &temporary).map(|_| ())
-            }
-        };
-        let fetched = fetched
+        let fetched = fs::copy(from, &temporary)
             .map_err(failed)
-            .and_then(|()| verify(&temporary, id, digest))
+            .and_then(|_| verify(&temporary, id, digest))
             .and_then(|()| fs::File::open(&temporary).and_then(|file| file.sync_all()).map_err(failed))
             .and_then(|()| file::rename(&temporary, into).map_err(failed));
         if fetched.is_err() {

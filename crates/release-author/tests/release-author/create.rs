@@ -144,6 +144,7 @@ fn a_final_release_is_kept_in_the_store_and_found_there() {
     let site = Site::shop();
     let refused = site.create(&Create { is_final: true, ..Create::default() }).unwrap_err().to_string();
     assert!(refused.contains("Expected release blobstore to be configured"), "{refused}");
+    assert!(!site.path().join("dev_releases").exists(), "nothing was made");
     site.write("config/final.yml", b"name: shop\nblobstore: {provider: local, options: {blobstore_path: ../store}}\n");
     let (release, said) = site.create(&Create { is_final: true, ..Create::default() }).unwrap();
     assert_eq!(release.version, "1");

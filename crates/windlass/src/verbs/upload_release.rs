@@ -71,7 +71,7 @@ async fn clone(url: &str, into: &Path) -> Result<(), Failure> {
 async fn upload_tarball(session: &mut Session<'_>, arguments: &UploadReleaseArgs, path: &Path) -> Result<(), Failure> {
     // What is wrong with it is the director's to tell.
     let known = match read_manifest(path) {
-        Ok((text, manifest)) if !arguments.fix => {
+        Ok((text, manifest)) if !arguments.fix && manifest.all_packages().next().is_some() => {
             known_packages(session, &text, !manifest.compiled_packages.is_empty()).await?
         }
         _ => Vec::new(),
@@ -87,7 +87,7 @@ async fn upload_built(
     arguments: &UploadReleaseArgs,
     release: &BuiltRelease,
 ) -> Result<(), Failure> {
-    let known = match arguments.fix {
+    let known = match arguments.fix || release.packages.is_empty() {
         true => Vec::new(),
         false => known_packages(session, &release.manifest(), release.is_compiled()).await?,
     };
@@ -109,9 +109,6 @@ async fn upload_without(
 /// The fingerprints of packages that need not be sent.
 async fn known_packages(session: &mut Session<'_>, manifest: &str, compiled: bool) -> Result<Vec<String>, Failure> {
     let path = if compiled { "/packages/matches_compiled" } else { "/packages/matches" };
-    if !manifest.contains("packages:\n- ") {
-        return Ok(Vec::new());
-    }
     session.director.post_yaml(path, manifest).await.while_("asking which packages the director has")
 }
 
