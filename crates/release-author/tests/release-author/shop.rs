@@ -81,8 +81,6 @@ pub(crate) fn text(said: Said) -> String {
     }
 }
 
-pub(crate) const QUIET: fn(Said) = |_| {};
-
 pub(crate) fn tarball() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../release/tests/release/data/shop-1.tgz")
 }

@@ -41,7 +41,9 @@ fn copy(from: &Path, to: &Path) {
         match entry.file_type().unwrap().is_dir() {
             true if is_made(&entry.file_name().to_string_lossy()) => {}
             true => copy(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).unwrap()),
+            false => {
+                fs::copy(entry.path(), to).unwrap();
+            }
         }
     }
 }
