@@ -1,0 +1,157 @@
+//! Errands, end to end: on instances that have the job, and on a VM that is made for the group and goes afterwards.
+
+use std::fs;
+
+use windlass_rigs::own_machine::is_own_machine;
+
+use super::release::{archive, digest};
+use crate::keeping::api::Api;
+use crate::site::Site;
+
+const SPEC: &str = "packages: []\ntemplates: {run.erb: bin/run}\n\
+    properties: {code: {default: 0}, seconds: {default: 0}}\n";
+/// A shell that waits for a child does not hear a signal before the child has ended.
+const RUN: &str = "#!/bin/sh\necho out of <%= spec.name %>\necho err >&2\nmkdir -p /var/vcap/sys/log/check\n\
+    echo logged > /var/vcap/sys/log/check/log\n\
+    <% if p('seconds') > 0 %>exec sleep <%= p('seconds') %>\n<% end %>exit <%= p('code') %>\n";
+
+fn release() -> Vec<u8> {
+    let mut listed = String::new();
+    let mut files = Vec::new();
+    for name in ["smoke", "check"] {
+        let spec = format!("name: {name}\n{SPEC}");
+        let packed = archive(&[("job.MF", spec.as_bytes()), ("monit", b""), ("templates/run.erb", RUN.as_bytes())]);
+        let print = digest(spec.as_bytes());
+        listed.push_str(&format!(
+            "- {{name: {name}, version: {print}, fingerprint: {print}, sha1: 'sha256:{}', packages: []}}\n",
+            digest(&packed)
+        ));
+        files.push((format!("jobs/{name}.tgz"), packed));
+    }
+    let manifest = format!(
+        "name: tools\nversion: '1'\ncommit_hash: abc\nuncommitted_changes: false\njobs:\n{listed}packages: []\n"
+    );
+    let mut all = vec![("release.MF", manifest.as_bytes())];
+    all.extend(files.iter().map(|(name, content)| (name.as_str(), content.as_slice())));
+    archive(&all)
+}
+
+/// Two instances with a job that is an errand, and a group that is one.
+struct Tools {
+    site: Site,
+}
+
+impl Tools {
+    fn new() -> Self {
+        let site = Site::ready_with_own_programs("");
+        let tarball = site.file("tools.tgz");
+        fs::write(&tarball, release()).unwrap();
+        site.ok(&["upload-release", tarball.to_str().unwrap()]);
+        Self { site }
+    }
+
+    fn deploy(&self, properties: &str) {
+        let group = |name: &str, instances: usize, rest: &str| {
+            format!(
+                "- name: {name}\n  instances: {instances}\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
+                 networks: [{{name: default}}]\n{rest}"
+            )
+        };
+        let text = format!(
+            "name: example\nreleases: [{{name: tools, version: latest}}]\n\
+             stemcells: [{{alias: default, os: windlass-host, version: latest}}]\n\
+             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+             instance_groups:\n{}{}",
+            group("web", 2, "  jobs: [{name: smoke, release: tools}]\n"),
+            group(
+                "once",
+                1,
+                &format!("  lifecycle: errand\n  jobs: [{{name: check, release: tools, properties: {properties}}}]\n")
+            ),
+        );
+        fs::write(self.site.manifest(), text).unwrap();
+        self.site.deploy();
+    }
+
+    fn run(&self, words: &[&str]) -> Vec<serde_json::Value> {
+        self.site.rows(&[&["-d", "example", "run-errand"], words].concat())
+    }
+
+    fn vms(&self) -> usize {
+        self.site.in_cloud("vms").len()
+    }
+}
+
+#[test]
+fn errands_run_where_their_job_is_and_a_vm_that_is_made_for_one_goes_afterwards() {
+    if !is_own_machine(
+        "software::errands::errands_run_where_their_job_is_and_a_vm_that_is_made_for_one_goes_afterwards",
+    ) {
+        return;
+    }
+    let tools = Tools::new();
+    tools.deploy("{}");
+    assert_eq!(tools.vms(), 2, "an errand has no VM until it runs");
+    let listed = tools.site.rows(&["-d", "example", "errands"]);
+    let names: Vec<_> = listed.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["check", "once", "smoke"]);
+
+    let both = tools.run(&["smoke"]);
+    assert_eq!(both.len(), 2, "{both:?}");
+    assert!(
+        both.iter().all(|row| row["exit_code"] == "0" && row["stdout"] == "out of web\n" && row["stderr"] == "err\n"),
+        "{both:?}"
+    );
+    assert_eq!(tools.run(&["smoke", "--instance", "web/first"]).len(), 1);
+    let nowhere = tools.site.fails(&["-d", "example", "run-errand", "smoke", "--instance", "web/9"]);
+    assert!(
+        nowhere.contains(r#"No instances match selection criteria: [{"group" => "web", "id" => "9"}]"#),
+        "{nowhere}"
+    );
+    let unknown = tools.site.fails(&["-d", "example", "run-errand", "nope"]);
+    assert!(unknown.contains("Errand 'nope' doesn't exist"), "{unknown}");
+    let service = tools.site.fails(&["-d", "example", "run-errand", "web"]);
+    assert!(service.contains("Instance group 'web' is not an errand."), "{service}");
+
+    // By the group's name and by its job's.
+    for name in ["once", "check"] {
+        let ran = tools.run(&[name]);
+        assert_eq!((ran.len(), &ran[0]["stdout"]), (1, &"out of once\n".into()), "{ran:?}");
+        assert_eq!(tools.vms(), 2, "its VM is gone");
+    }
+    assert_eq!(Api::of(&tools.site).newest_task()["result"], "1 succeeded, 0 errored, 0 canceled");
+    let skipped = tools.run(&["check", "--when-changed"]);
+    assert!(skipped.is_empty(), "{skipped:?}");
+    assert_eq!(Api::of(&tools.site).newest_task()["result"], "skipped - no changes detected");
+
+    tools.run(&["check", "--keep-alive"]);
+    assert_eq!(tools.vms(), 3);
+    tools.deploy("{code: 3}");
+    let logs = tools.site.file("logs");
+    fs::create_dir(&logs).unwrap();
+    let words = ["-d", "example", "run-errand", "check", "--when-changed", "--download-logs", "--logs-dir"];
+    let failed = tools.site.fails(&[&words[..], &[logs.to_str().unwrap()]].concat());
+    assert!(failed.contains("Errand 'check' completed with error (exit code 3)"), "{failed}");
+    assert_eq!(tools.vms(), 2, "its VM goes also after a failure");
+    assert_eq!(fs::read_dir(&logs).unwrap().count(), 1, "its logs are here");
+    assert!(tools.site.rows(&["leaks"]).is_empty());
+    it_is_cancelled(&tools);
+    tools.site.ok(&["-n", "-d", "example", "delete-deployment"]);
+}
+
+fn it_is_cancelled(tools: &Tools) {
+    tools.deploy("{seconds: 1000}");
+    let mut running = tools.site.verb(&["-d", "example", "run-errand", "once"]).spawn().unwrap();
+    let api = Api::of(&tools.site);
+    let begun = || api.get("/tasks?state=processing&verbose=2")[0]["id"].as_u64();
+    super::until(|| {
+        begun().is_some_and(|task| api.text(&format!("/tasks/{task}/output?type=event")).contains("Running errand"))
+    });
+    let task = begun().unwrap();
+    tools.site.ok(&["-n", "cancel-task", &task.to_string()]);
+    assert!(!running.wait().unwrap().success());
+    let told = api.text(&format!("/tasks/{task}/output?type=result"));
+    assert!(told.contains(r#""exit_code":143"#), "{told}");
+    assert_eq!(api.get(&format!("/tasks/{task}"))["state"], "cancelled");
+    assert_eq!(tools.vms(), 2, "its VM is gone");
+}
