@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use windlass_cloud_local::Isolation;
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{ApiVersion, DiskHint};
@@ -267,13 +267,22 @@ async fn versions(stage: &Stage, director: &DirectorClient) -> Result<(ApiVersio
     let line = format!("$ echo '{request}' |\n    windlass cpi local --config $DIR/cpi/local.json");
     say(&format!("\n{}", painted(Ink::Command, &line)));
     let answer = stage.place.call_cpi(&request).await.map_err(|source| DemoError::Spawn { what: "the CPI", source })?;
-    // In lines that fit a terminal.
-    let answered = answer["result"].to_string().replacen("],", "],\n ", 1).replacen(",\"docker", ",\n \"docker", 1);
-    say(&answered);
+    say(&in_lines_that_fit(&answer["result"]));
     let stemcells: Vec<Stemcell> = director.get("/stemcells").await.map_err(DemoError::Director)?;
     let stemcell = stemcells.first().and_then(|stemcell| stemcell.api_version).map_or(ApiVersion::V1, ApiVersion);
     let cpi = answer["result"]["api_version"].as_u64().and_then(|version| version.try_into().ok());
     Ok((cpi.map_or(ApiVersion::V1, ApiVersion), stemcell))
+}
+
+/// The answer to `info` on a terminal, without which addresses and networks of this machine are taken.
+fn in_lines_that_fit(info: &Value) -> String {
+    let mut info = info.clone();
+    if let Some(extensions) = info["windlass"].as_object_mut() {
+        extensions.retain(|key, _| !key.starts_with("networks_") && key != "addresses_in_use");
+    }
+    let line = info.to_string().replacen("],", "],\n ", 1);
+    let line = line.replacen(",\"docker", ",\n \"docker", 1).replacen(",\"largest", ",\n \"largest", 1);
+    line.strip_suffix("}}").map_or_else(|| line.clone(), |line| format!("{line},…}}}}"))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), DemoError> {
