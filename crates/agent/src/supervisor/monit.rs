@@ -196,7 +196,8 @@ impl Monit {
         let mut tries_when_busy = if tries > 1 { TRIES_WHEN_BUSY } else { 0 };
         loop {
             let source = match self.ask(method, path, body) {
-                Ok((200, answer)) => return Ok(answer),
+                // Newer ones send a browser on to the page of the service when it is done.
+                Ok((200 | 302 | 303, answer)) => return Ok(answer),
                 Ok((503, _)) if tries_when_busy > 0 => {
                     tries_when_busy -= 1;
                     std::thread::sleep(self.pause);
