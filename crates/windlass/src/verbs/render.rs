@@ -31,13 +31,19 @@ pub(crate) fn run(screen: &mut Screen, arguments: &RenderArgs) -> Result<(), Fai
     if let Err(why) = renderer.check(&job) {
         screen.context(&format!("Rendered by Ruby: {why}"));
     }
-    let rendered = renderer.render(&job, &spec).map_err(|error| Failure::Render(explained(&job, &error)))?;
+    let rendered = match renderer.render(&job, &spec) {
+        Ok(rendered) => rendered,
+        Err(error) => {
+            // As a document: its columns matter.
+            screen.block(&format!("{}\n", explained(&job, &error)));
+            return Err(Failure::Render(format!("job '{}' cannot be rendered", job.spec.name)));
+        }
+    };
     match &arguments.output {
         Some(folder) => write(screen, &rendered, folder),
         None => {
             for (path, content) in files(&rendered) {
-                screen.line(&format!("==> {path} <=="));
-                screen.block(content);
+                screen.block(&format!("==> {path} <==\n{content}"));
             }
             Ok(())
         }
