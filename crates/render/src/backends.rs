@@ -25,7 +25,7 @@ impl Backends {
             None => Err(RubyError::Forbidden),
         };
         let unavailable = |ruby| {
-            let job_name = job.spec.name.clone();
+            let (job_name, why) = (job.spec.name.clone(), Box::new(why));
             let template = templates::of(job).into_iter().find(|template| template.source == why.template);
             match template.and_then(|template| excerpt(template.content, why.line)).filter(|_| why.is_syntax) {
                 Some(excerpt) => RenderError::Syntax { job: job_name, why, excerpt },

@@ -42,10 +42,10 @@ pub enum RenderError {
     Ruby(#[from] RubyError),
     /// Ruby is needed, and cannot be asked
     #[error("job '{job}' cannot be rendered: {why}, and {ruby}")]
-    NoRuby { job: String, why: Unsupported, ruby: RubyError },
+    NoRuby { job: String, why: Box<Unsupported>, ruby: RubyError },
     /// a mistake, which Ruby would tell better if it could be asked
     #[error("job '{job}' cannot be rendered: {why}\n{excerpt}")]
-    Syntax { job: String, why: Unsupported, excerpt: String },
+    Syntax { job: String, why: Box<Unsupported>, excerpt: String },
 }
 
 /// All errors of one job.

@@ -27,7 +27,7 @@ fn with_patience(seconds: u64, cage: Cage) -> Option<Ruby> {
 
 /// A template fails, and the next one does not.
 fn fails(ruby: &Ruby, template: &str, expected: &str) {
-    let error = by(ruby, template, &crate::spec()).expect_err(template);
+    let error = by(ruby, template, &crate::spec()).unwrap_err();
     assert!(error.contains(expected), "{template}: {error}");
     assert_eq!(by(ruby, "<%= p('port') %><%# $0 %>", &crate::spec()).as_deref(), Ok("8080"), "after {template}");
 }
