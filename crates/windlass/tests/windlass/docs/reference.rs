@@ -28,7 +28,7 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 17] = [
+const INTERNAL: [&str; 18] = [
     "BOSH_COMPILE_TARGET",
     "BOSH_DEPLOYMENT_NEXT_STATE",
     "BOSH_INSTALL_TARGET",
@@ -40,6 +40,7 @@ const INTERNAL: [&str; 17] = [
     "BOSH_VM_NEXT_STATE",
     "WINDLASS_AGENT",
     "WINDLASS_KILL_AT",
+    "WINDLASS_MONIT",
     "WINDLASS_MONIT_FILES",
     "WINDLASS_ORIGINAL_AGENT",
     "WINDLASS_OWN_MACHINE",
