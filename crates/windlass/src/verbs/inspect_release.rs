@@ -105,6 +105,6 @@ mod tests {
         let shown = jobs(&told.jobs).for_scripts();
         assert!(shown.starts_with("web\tb\ts\t") && shown.contains("name: db"), "{shown}");
         assert!(shown.contains("template 'x.erb' (line 3) needs Ruby for 'class'"), "{shown}");
-        assert_eq!(packages(&told.packages).for_scripts(), "app\t(source)\tc\td\t\napp\tos/1\te\tf\t\n");
+        assert_eq!(packages(&told.packages).for_scripts(), "app\t(source)\tc\td\t\napp\tos/1    \te\tf\t\n");
     }
 }
