@@ -5,7 +5,7 @@
 //! | process | where | what it does |
 //! |---|---|---|
 //! | keeper | new user, mount, process, network, IPC, host name and control group namespaces | waits for the end of Ruby, or of whom it answers |
-//! | Ruby | pid 1 of the process namespace, in a root of Ruby's own files, all read-only, and 16 MiB in memory for temporary ones | has no rights, no network, and the system calls of [`syscalls`](super::syscalls) |
+//! | Ruby | pid 1 of the process namespace, in a root of Ruby's own files, all read-only, and 16 MiB in memory for temporary ones | has no rights, no network, and the system calls of [`syscalls`] |
 //!
 //! Without namespaces, where the operator allows that, there is one process, with the same limits and system calls.
 

@@ -1,6 +1,6 @@
 //! Runs an errand: a job that does its work once, on instances that have it, or on a VM that is made for it.
 //!
-//! - [`targets`]: where it runs.
+//! - [`mod@targets`]: where it runs.
 //! - [`on_instance`]: how it runs on one of them, and what is told of it.
 
 mod on_instance;
