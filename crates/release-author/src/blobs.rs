@@ -173,7 +173,11 @@ impl Blobs {
     /// All files below `blobs/`; links are refused, because the oldest command line kept its files elsewhere behind them.
     fn files(&self) -> Result<Vec<PathBuf>, AuthorError> {
         let mut files = Vec::new();
-        let mut folders = vec![self.release.join("blobs")];
+        let blobs = self.release.join("blobs");
+        if blobs.is_symlink() {
+            return Err(AuthorError::BlobLinks(blobs));
+        }
+        let mut folders = vec![blobs];
         while let Some(folder) = folders.pop() {
             let failed = |error| AuthorError::Read(folder.clone(), error);
             let entries = match fs::read_dir(&folder) {

@@ -111,6 +111,14 @@ pub enum ReleaseError {
     /// a job without its description
     #[error("Missing job manifest for '{0}': its archive has no job.MF")]
     NoJobManifest(String),
+    /// templates that would fill the memory
+    #[error("with job '{job}' the templates of all jobs have more than {mib} MiB; put large files into packages")]
+    LargeJobs {
+        /// The job that was one too many.
+        job: String,
+        /// What there may be.
+        mib: usize,
+    },
     /// nobody could run it
     #[error("Job '{0}' is missing monit file")]
     NoMonit(String),

@@ -14,6 +14,10 @@ use crate::error::ReleaseError;
 /// The name of the description in a job's archive.
 const NAME: &str = "job.MF";
 
+/// How deep a property may lie, and how long its name may be; those of public releases have up to eight parts.
+const DEEPEST_PROPERTY: usize = 32;
+const LONGEST_PROPERTY: usize = 255;
+
 /// What the files of a job may have together: they are held in memory, and the largest templates have some hundred KiB.
 const LARGEST_MIB: u64 = 16;
 
@@ -77,6 +81,11 @@ impl Job {
         Ok(Self { spec, templates, monit })
     }
 
+    /// How much memory its files take.
+    pub fn size(&self) -> usize {
+        self.templates.values().chain(self.monit.values()).map(String::len).sum()
+    }
+
     /// Whether it runs once, when somebody asks for it.
     pub fn is_errand(&self) -> bool {
         self.spec.templates.values().any(|destination| matches!(destination.as_str(), "bin/run" | "bin/run.ps1"))
@@ -133,6 +142,12 @@ impl JobSpec {
             .collect::<Result<_, Problem>>()?;
         let packages = root.optional_list("packages")?;
         let property = |(name, at): (&str, At<'_>)| {
+            if name.len() > LONGEST_PROPERTY || name.split('.').count() > DEEPEST_PROPERTY {
+                return Err(root.problem(format!(
+                    "properties: a name may have {LONGEST_PROPERTY} bytes and {DEEPEST_PROPERTY} parts, and this one has more: '{}…'",
+                    name.chars().take(40).collect::<String>()
+                )));
+            }
             let default = match &at.node().content {
                 windlass_manifest::Content::Null => None,
                 _ => at.optional("default")?.map(|default| default.node().to_json()),

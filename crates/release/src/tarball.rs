@@ -18,6 +18,9 @@ const LARGEST_MANIFEST: u64 = 4 << 20;
 /// The licence's archive in the tarball.
 const LICENSE: &str = "license.tgz";
 
+/// What the templates of all jobs may have together: they are held in memory, and those of public releases have less than ten.
+const LARGEST_JOBS_MIB: usize = 64;
+
 /// A release that was read, and whose archives are in a folder.
 #[derive(Debug)]
 pub struct Release {
@@ -47,6 +50,7 @@ pub fn read(tarball: &Path, folder: &Path) -> Result<Release, ReleaseError> {
     let (text, archives) = lay_out(tarball, folder)?;
     let manifest = ReleaseManifest::parse(&text)?;
     let mut jobs = Vec::new();
+    let mut of_jobs = 0;
     for entry in &manifest.jobs {
         let archive = found(&archives, "job", "jobs", &entry.name)?;
         verify("job", &entry.name, &entry.sha1, &archive)?;
@@ -54,6 +58,10 @@ pub fn read(tarball: &Path, folder: &Path) -> Result<Release, ReleaseError> {
         let is_listed = |package: &String| manifest.all_packages().any(|listed| listed.name == *package);
         if let Some(package) = job.spec.packages.iter().find(|package| !is_listed(package)) {
             return Err(ReleaseError::UnknownPackage { job: entry.name.clone(), package: package.clone() });
+        }
+        of_jobs += job.size();
+        if of_jobs > LARGEST_JOBS_MIB << 20 {
+            return Err(ReleaseError::LargeJobs { job: entry.name.clone(), mib: LARGEST_JOBS_MIB });
         }
         jobs.push(JobArchive { job, archive });
     }

@@ -9,6 +9,23 @@ use crate::shop::{Site, tarball, text};
 
 const STORE: &[u8] = b"name: shop\nblobstore: {provider: local, options: {blobstore_path: ../store}}\n";
 
+/// A repository can bring such a link along.
+#[test]
+fn what_is_behind_a_link_called_blobs_is_not_touched() {
+    let site = Site::shop();
+    let outside = site.folder.path().join("precious");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("letter"), "mine").unwrap();
+    let blobs = site.path().join("blobs");
+    fs::remove_dir_all(&blobs).ok();
+    std::os::unix::fs::symlink(&outside, &blobs).unwrap();
+    let create = Create { force: true, ..Create::default() };
+    for refused in [site.directory().blobs().sync(&mut |_| {}).unwrap_err(), site.create(&create).unwrap_err()] {
+        assert!(refused.to_string().contains("symlinks found in blobs"), "{refused}");
+    }
+    assert_eq!(fs::read_to_string(outside.join("letter")).unwrap(), "mine");
+}
+
 #[test]
 fn blobs_are_added_kept_fetched_and_removed() {
     let site = Site::empty();

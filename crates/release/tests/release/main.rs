@@ -88,7 +88,7 @@ fn what_is_wrong_with_a_release_is_named_and_has_the_number_that_clients_know() 
     let folder = tempfile::tempdir().unwrap();
     read(&release(folder.path(), |_, _| {})).unwrap();
     type Change = fn(&mut Files<'_>, &mut String);
-    let cases: [(Change, u32, &str); 9] = [
+    let cases: [(Change, u32, &str); 11] = [
         (|job, _| job.retain(|(name, _)| *name != "./monit"), 80004, "Job 'web' is missing monit file"),
         (|job, _| job.retain(|(name, _)| *name != "./job.MF"), 80001, "has no job.MF"),
         (
@@ -100,6 +100,16 @@ fn what_is_wrong_with_a_release_is_named_and_has_the_number_that_clients_know() 
         (|job, _| job[0].1 = b"name: web\npackages: [nobody]".to_vec(), 80006, "needs the package 'nobody'"),
         (|job, _| job[0].1 = b"name: web\ntemplates: {a.erb: ../../etc/passwd}".to_vec(), 100, "not inside of the job"),
         (|job, _| job[2].1 = vec![0xff, 0xfe], 100, "'templates/a.erb' of job 'web' is not UTF-8"),
+        (
+            |job, _| job[0].1 = format!("name: web\nproperties: {{{}: {{default: 1}}}}", "a.".repeat(32) + "a").into(),
+            100,
+            "32 parts, and this one has more",
+        ),
+        (
+            |job, _| job[0].1 = format!("name: web\nproperties: {{{}: {{default: 1}}}}", "a".repeat(256)).into(),
+            100,
+            "255 bytes and",
+        ),
         (|_, manifest| *manifest = manifest.replace("JOB", "00"), 30015, "is not the one that release.MF describes"),
         (|_, manifest| *manifest = manifest.replace("name: web", "name: ../web"), 40005, "Invalid job name"),
     ];
@@ -108,6 +118,36 @@ fn what_is_wrong_with_a_release_is_named_and_has_the_number_that_clients_know() 
         assert!(explained(&error).contains(words), "{}", explained(&error));
         assert_eq!(error.code(), code, "{error}");
     }
+}
+
+#[test]
+fn many_jobs_that_are_large_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = vec![b'x'; 15 << 20];
+    let spec = |name: &str| format!("name: {name}\ntemplates: {{a.erb: config/a}}\n").into_bytes();
+    let names = ["a", "b", "c", "d", "e"];
+    let jobs = names.map(|name| {
+        tgz(&vec![("./job.MF", spec(name)), ("./monit", Vec::new()), ("./templates/a.erb", template.clone())])
+    });
+    let listed: Vec<String> = names
+        .iter()
+        .zip(&jobs)
+        .map(|(name, job)| format!("{{name: {name}, version: f, fingerprint: f, sha1: {}}}", sha1(job)))
+        .collect();
+    let manifest = format!("name: shop\nversion: 1\njobs: [{}]\npackages: []\n", listed.join(", "));
+    let [a, b, c, d, e] = jobs;
+    let files = vec![
+        ("./release.MF", manifest.into_bytes()),
+        ("jobs/a.tgz", a),
+        ("jobs/b.tgz", b),
+        ("jobs/c.tgz", c),
+        ("jobs/d.tgz", d),
+        ("jobs/e.tgz", e),
+    ];
+    let path = folder.path().join("release.tgz");
+    std::fs::write(&path, tgz(&files)).unwrap();
+    let error = explained(&read(&path).unwrap_err());
+    assert!(error.contains("with job 'e' the templates of all jobs have more than 64 MiB"), "{error}");
 }
 
 #[test]

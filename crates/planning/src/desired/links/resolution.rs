@@ -133,6 +133,9 @@ fn networks<'a>(provider: &'a LinkProvider, source: &LinkSource, groups: &'a [De
     }
 }
 
+/// How many providers an error names: every consumer may have found all of them.
+const NAMED_PROVIDERS: usize = 10;
+
 fn failure(consumer: &LinkConsumer, providers: &[&LinkProvider], network: Option<&str>) -> String {
     let alias = match consumer.name == consumer.original_name {
         true => String::new(),
@@ -146,8 +149,11 @@ fn failure(consumer: &LinkConsumer, providers: &[&LinkProvider], network: Option
     if providers.is_empty() {
         text.push_str("\n    - No link providers found");
     }
-    for provider in providers {
+    for provider in providers.iter().take(NAMED_PROVIDERS) {
         text.push_str(&format!("\n    - {}", detail(provider, network)));
+    }
+    if let Some(more) = providers.len().checked_sub(NAMED_PROVIDERS).filter(|more| *more > 0) {
+        text.push_str(&format!("\n    - … and {more} more"));
     }
     text
 }

@@ -229,6 +229,16 @@ fn links_without_exactly_one_provider_are_refused_with_those_that_were_found() {
 }
 
 #[test]
+fn many_providers_are_counted_and_not_all_named() {
+    let names: Vec<String> = (0..13).map(|number| format!("p{number}")).collect();
+    let mut groups: Vec<String> = names.iter().map(|name| group(name, 1, "pg", "")).collect();
+    groups.push(group("front", 1, "web", ""));
+    let told = refused(&groups);
+    assert!(told.contains("instance group 'p9'") && !told.contains("instance group 'p10'"), "{told}");
+    assert!(told.contains("\n    - … and 3 more"), "{told}");
+}
+
+#[test]
 fn those_who_consume_a_changed_link_restart_and_nobody_else() {
     let groups = |instances, port| {
         linked(&[
