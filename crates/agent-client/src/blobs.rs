@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use http_body_util::{BodyExt, Empty, StreamBody};
@@ -21,6 +22,10 @@ use crate::limits::SMALL;
 
 /// What an id keeps of itself in a path.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// How many bytes a second an agent sends at least, once it has had the time for a message. Otherwise whoever waits for a blob could be
+/// made to wait for years.
+const SLOWEST: u64 = 16 * 1024;
 
 impl Agent {
     /// Puts the file at `path` into the agent as the blob `id`.
@@ -72,12 +77,15 @@ impl Agent {
         }
         let no_file = |source| self.no_file(path, source);
         let mut file = File::create(path).await.map_err(no_file)?;
-        // However large it is, each part of it comes within the time for a message.
-        let mut length = 0;
+        // However large it is, each part of it comes within the time for a message, and all of it at a bearable pace.
+        let (begun, mut length) = (Instant::now(), 0);
         loop {
             let part = tokio::time::timeout(patience, connections.part(&mut opened));
             let Some(part) = part.await.map_err(|_| late())?.map_err(broken)? else { break };
             length += part.len() as u64;
+            if begun.elapsed() > patience + Duration::from_secs(length / SLOWEST) {
+                return Err(late());
+            }
             if length > most {
                 drop(file);
                 tokio::fs::remove_file(path).await.map_err(no_file)?;

@@ -369,14 +369,26 @@ async fn large_answers_come_in_turn_and_small_ones_beside_them() {
 async fn a_blob_larger_than_expected_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let into = folder.path().join("blob");
-    let agent = scripted_raw("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", 1_000_000).await;
+    let agent = scripted_raw("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", &[1_000_000]).await;
     let error = agent.get_blob("id", &into, 100_000).await.unwrap_err().to_string();
     assert!(error.contains("answered GET /blobs with a blob of more than 100000 bytes"), "{error}");
     assert!(!into.exists());
 }
 
-/// Answers any request with this head and so many bytes.
-async fn scripted_raw(head: &'static str, length: usize) -> Agent {
+/// Each byte comes in time, and all of them would take hours.
+#[tokio::test]
+async fn a_blob_that_trickles_in_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = scripted_raw("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", &[1; 200]).await;
+    let hasty = agent.with_deadlines(Deadlines { message: Duration::from_millis(500), ..Deadlines::default() });
+    let error = hasty.get_blob("id", &folder.path().join("blob"), 1 << 20).await.unwrap_err();
+    let CallError::TimedOut { method, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(method.as_str(), "GET /blobs");
+}
+
+/// Answers any request with this head and so many bytes, with a pause between each number of them. What was promised beyond them comes
+/// at the end.
+async fn scripted_raw(head: &'static str, lengths: &'static [usize]) -> Agent {
     let certificates = Certificates::new();
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let agent = certificates.agent(vec![LOOPBACK], listener.local_addr().unwrap().port());
@@ -388,8 +400,14 @@ async fn scripted_raw(head: &'static str, length: usize) -> Agent {
             line.clear();
         }
         stream.write_all(head.as_bytes()).await.unwrap();
-        // The caller hangs up in the middle.
-        let _ = stream.write_all(&vec![0; length]).await;
+        for length in lengths {
+            // The caller hangs up in the middle.
+            if stream.write_all(&vec![0; *length]).await.is_err() || stream.flush().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _ = stream.write_all(&vec![0; 1_000_000 - lengths.iter().sum::<usize>()]).await;
     });
     agent
 }
