@@ -18,6 +18,11 @@ impl Backends {
         Self { ruby }
     }
 
+    /// The same with Ruby processes of its own ([`Ruby::apart`]).
+    pub fn apart(&self) -> Self {
+        Self { ruby: self.ruby.as_ref().map(Ruby::apart) }
+    }
+
     /// By Ruby, for this reason.
     fn by_ruby(&self, job: &Job, spec: &Value, why: Unsupported) -> Result<RenderedJob, RenderError> {
         let rendered = match &self.ruby {

@@ -97,14 +97,14 @@ pub(crate) struct Library {
     store: Store,
     folder: PathBuf,
     read: Mutex<HashMap<JobKey, Arc<Job>>>,
-    renderer: Arc<Backends>,
+    renderer: Backends,
     hashes: Arc<KnownHashes>,
 }
 
 impl Library {
     /// The library of the releases whose archives are in `folder`.
     pub(crate) fn new(store: Store, folder: PathBuf, renderer: Backends) -> Self {
-        Self { store, folder, read: Mutex::default(), renderer: Arc::new(renderer), hashes: Arc::default() }
+        Self { store, folder, read: Mutex::default(), renderer, hashes: Arc::default() }
     }
 
     /// What renders these jobs.
@@ -114,7 +114,8 @@ impl Library {
             let key = key(job);
             read.insert(key.clone(), self.job(key).await?);
         }
-        Ok(Rendering { jobs: read, renderer: self.renderer.clone(), hashes: self.hashes.clone() })
+        // Whoever may plan may poison a Ruby process, so nobody else's deploy asks it.
+        Ok(Rendering { jobs: read, renderer: self.renderer.apart(), hashes: self.hashes.clone() })
     }
 
     /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
@@ -151,7 +152,7 @@ impl Library {
 #[derive(Debug)]
 pub(crate) struct Rendering {
     jobs: HashMap<JobKey, Arc<Job>>,
-    renderer: Arc<Backends>,
+    renderer: Backends,
     hashes: Arc<KnownHashes>,
 }
 
@@ -260,7 +261,7 @@ mod tests {
             monit: BTreeMap::from([("monit".to_owned(), String::new())]),
         };
         let jobs = HashMap::from([(key(&job), Arc::new(read))]);
-        let rendering = Rendering { jobs, renderer: Arc::new(Backends::new(None)), hashes: Arc::default() };
+        let rendering = Rendering { jobs, renderer: Backends::new(None), hashes: Arc::default() };
         (rendering, Software { jobs: vec![job], packages: Vec::new() })
     }
 

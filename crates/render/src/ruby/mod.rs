@@ -1,6 +1,6 @@
 //! The Ruby backend: what is not native is rendered by the Ruby of this machine, in a cage.
 //!
-//! A process has the secrets of one deployment, and ends soon after nobody asks it any more. It is this program first
+//! A process has the secrets of one deployment, serves one purpose ([`Ruby::apart`]), and ends soon after nobody asks it any more. It is this program first
 //! (`windlass render-cage`), which confines itself and then becomes Ruby.
 //!
 //! - [`installation`]: which files are Ruby's. [`cage`], [`syscalls`]: what it can do.
@@ -79,13 +79,20 @@ pub enum RubyError {
     Unusable { program: PathBuf, why: String },
 }
 
-/// Renders templates with Ruby.
+/// Renders templates with Ruby, for one user's purpose: templates can change the process that renders them, so what has
+/// another purpose is rendered [apart](Self::apart).
 #[derive(Debug)]
 pub struct Ruby {
-    setup: RubySetup,
-    found: Mutex<Option<Arc<Installation>>>,
+    machine: Arc<Machine>,
     /// Processes that wait to be asked.
     idle: Mutex<Vec<Helper>>,
+}
+
+/// What all have in common.
+#[derive(Debug)]
+struct Machine {
+    setup: RubySetup,
+    found: Mutex<Option<Arc<Installation>>>,
     /// How many more may work at once.
     turns: Mutex<usize>,
     turn_over: Condvar,
@@ -94,13 +101,14 @@ pub struct Ruby {
 impl Ruby {
     pub fn new(setup: RubySetup) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Self {
-            setup,
-            found: Mutex::default(),
-            idle: Mutex::default(),
-            turns: Mutex::new((processors / 2).max(1)),
-            turn_over: Condvar::new(),
-        }
+        let turns = Mutex::new((processors / 2).max(1));
+        let machine = Machine { setup, found: Mutex::default(), turns, turn_over: Condvar::new() };
+        Self { machine: Arc::new(machine), idle: Mutex::default() }
+    }
+
+    /// The same Ruby with processes of its own, which nobody else asks and which end with it.
+    pub fn apart(&self) -> Self {
+        Self { machine: self.machine.clone(), idle: Mutex::default() }
     }
 
     /// The version of Ruby, if there is one.
@@ -115,7 +123,7 @@ impl Ruby {
     }
 
     fn installation(&self) -> Result<Arc<Installation>, RubyError> {
-        let mut found = lock(&self.found);
+        let mut found = lock(&self.machine.found);
         if let Some(known) = found.as_ref().filter(|known| known.program.is_file()) {
             return Ok(known.clone());
         }
@@ -137,20 +145,20 @@ impl Ruby {
     }
 
     fn new_helper(&self, deployment: &str) -> Result<Helper, RubyError> {
-        Helper::start(&self.setup, &*self.installation()?, deployment)
+        Helper::start(&self.machine.setup, &*self.installation()?, deployment)
     }
 
     /// What Ruby makes of templates.
     fn ask(&self, job: &Job, templates: &[Template<'_>], spec: &Value) -> Result<Answer, RubyError> {
         let deployment = spec["deployment"].as_str().unwrap_or_default();
-        let _turn = Turn::take(self);
+        let _turn = Turn::take(&self.machine);
         let mut helper = self.helper(deployment)?;
         let was_used = helper.is_used();
-        let mut answer = helper.render(&job.spec.name, templates, spec, self.setup.patience);
+        let mut answer = helper.render(&job.spec.name, templates, spec, self.machine.setup.patience);
         if was_used && matches!(answer, Answer::Stopped { at: None, .. }) {
             // It ended while nobody asked.
             helper = self.new_helper(deployment)?;
-            answer = helper.render(&job.spec.name, templates, spec, self.setup.patience);
+            answer = helper.render(&job.spec.name, templates, spec, self.machine.setup.patience);
         }
         if !matches!(answer, Answer::Stopped { .. }) {
             lock(&self.idle).push(helper);
@@ -161,7 +169,7 @@ impl Ruby {
     fn why_stopped(&self, why: Silence) -> String {
         match why {
             Silence::TookTooLong => {
-                format!("the template was stopped after {} s", self.setup.patience.as_secs_f32())
+                format!("the template was stopped after {} s", self.machine.setup.patience.as_secs_f32())
             }
             Silence::WroteTooMuch => "the template was stopped when it had written 64 MiB".to_owned(),
             Silence::Ended => {
@@ -202,14 +210,14 @@ impl Renderer for Ruby {
 }
 
 /// One of the processes that may work at once.
-struct Turn<'a>(&'a Ruby);
+struct Turn<'a>(&'a Machine);
 
 impl<'a> Turn<'a> {
-    fn take(ruby: &'a Ruby) -> Self {
-        let turns = lock(&ruby.turns);
-        let waited = ruby.turn_over.wait_while(turns, |turns| *turns == 0);
+    fn take(machine: &'a Machine) -> Self {
+        let turns = lock(&machine.turns);
+        let waited = machine.turn_over.wait_while(turns, |turns| *turns == 0);
         *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
-        Self(ruby)
+        Self(machine)
     }
 }
 

@@ -68,6 +68,18 @@ fn what_public_jobs_need_ruby_for_is_rendered_in_the_cage() {
 }
 
 #[test]
+fn what_a_template_does_to_ruby_is_not_seen_by_others_of_the_same_deployment() {
+    let Some(ruby) = ruby() else { return };
+    let (reader, admin) = (ruby.apart(), ruby.apart());
+    let poison = "<% $left = 'poisoned'; class ::String; def upcase; 'poisoned'; end; end %><%= 'a'.upcase %>";
+    let look = "<%= $left.inspect %> <%= 'a'.upcase %>";
+    assert_eq!(by(&reader, poison, &crate::spec()).as_deref(), Ok("poisoned"));
+    assert_eq!(by(&reader, look, &crate::spec()).as_deref(), Ok("\"poisoned\" poisoned"), "a process is asked again");
+    assert_eq!(by(&admin, look, &crate::spec()).as_deref(), Ok("nil A"));
+    assert_eq!(by(&ruby, look, &crate::spec()).as_deref(), Ok("nil A"));
+}
+
+#[test]
 fn what_a_template_defines_is_gone_for_other_instances() {
     let Some(ruby) = ruby() else { return };
     let templates =
