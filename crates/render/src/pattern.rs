@@ -1,9 +1,23 @@
 //! Regular expressions, as far as they mean the same to Ruby and to us.
 
+/// How large a regular expression may become, in KiB. Each copy that `{64}` makes takes some 100 bytes.
+const LARGEST: usize = 64;
+/// How many characters a template's patterns may look at, each counted as often as the pattern has [weight](Pattern::weight).
+const MOST_SEARCHED: usize = 10_000_000;
+/// Making a pattern takes as long as looking for it in so many characters.
+const MADE: usize = 1000;
+
+/// How much a template's patterns have searched.
+#[derive(Debug, Default)]
+pub(crate) struct Searched(usize);
+
 /// A regular expression.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    pub(crate) regex: regex_lite::Regex,
+    regex: regex_lite::Regex,
+    /// What it costs to look at a character: all that it consists of is tried there.
+    weight: usize,
+    is_literal: bool,
     pub(crate) source: String,
     /// Whether it looks at line starts, which Ruby does not see behind a last line feed.
     pub(crate) line_starts: bool,
@@ -33,28 +47,46 @@ impl Pattern {
                 other => return Err(format!("option '{other}' of a regular expression")),
             }
         }
-        let regex = regex_lite::RegexBuilder::new(&format!("(?{flags}){translated}"))
-            .size_limit(1 << 20)
-            .build()
-            .map_err(|_| format!("the regular expression /{source}/"))?;
+        let notation = format!("(?{flags}){translated}");
+        let (regex, weight) = build(&notation, LARGEST).ok_or_else(|| format!("the regular expression /{source}/"))?;
         // With names, Ruby does not count the other groups.
         let named = regex.capture_names().flatten().count();
         if named > 0 && named + 1 < regex.captures_len() {
             return Err("groups with and without names in a regular expression".to_owned());
         }
         let line_starts = translated.contains('^');
-        Ok(Self { regex, source: source.to_owned(), line_starts, folds: options.contains('i') })
+        let (source, folds) = (source.to_owned(), options.contains('i'));
+        Ok(Self { regex, weight, is_literal: false, source, line_starts, folds })
     }
 
     /// A pattern that finds a string as it is.
     pub(crate) fn literal(text: &str) -> Option<Self> {
-        let regex = regex_lite::Regex::new(&regex_lite::escape(text)).ok()?;
-        Some(Self { regex, source: String::new(), line_starts: false, folds: false })
+        let (regex, weight) = build(&regex_lite::escape(text), 16 * LARGEST)?;
+        Some(Self { regex, weight, is_literal: true, source: String::new(), line_starts: false, folds: false })
     }
 
-    /// Matches one after the other, as Ruby finds them; nothing where it may find others.
-    pub(crate) fn all<'t>(&self, text: &'t str) -> Option<Vec<regex_lite::Captures<'t>>> {
-        let found: Vec<_> = self.regex.captures_iter(text).collect();
+    /// Counts that so many characters are looked at; nothing if those are too many.
+    fn search(&self, characters: usize, searched: &mut Searched) -> Option<()> {
+        searched.0 = searched.0.saturating_add(characters.saturating_mul(self.weight));
+        (searched.0 <= MOST_SEARCHED).then_some(())
+    }
+
+    /// Counts that it was made; nothing if that was too often.
+    pub(crate) fn made(&self, searched: &mut Searched) -> Option<()> {
+        self.search(MADE, searched)
+    }
+
+    /// Matches one after the other, as Ruby finds them; nothing where it may find others, or where it takes too long.
+    pub(crate) fn all<'t>(&self, text: &'t str, searched: &mut Searched) -> Option<Vec<regex_lite::Captures<'t>>> {
+        self.search(text.len(), searched)?;
+        let mut found = Vec::new();
+        for next in self.regex.captures_iter(text) {
+            // The next may look at all that is left, and find something right here. A string ends where it is found.
+            if !self.is_literal {
+                self.search(text.len() - next.get(0).map_or(0, |whole| whole.end()), searched)?;
+            }
+            found.push(next);
+        }
         let at_end = |found: &regex_lite::Captures<'_>| found.get(0).is_some_and(|whole| whole.start() == text.len());
         if self.folds && !text.is_ascii() {
             return None;
@@ -72,7 +104,9 @@ impl Pattern {
         }
     }
 
-    pub(crate) fn first<'t>(&self, text: &'t str) -> Option<Option<regex_lite::Captures<'t>>> {
+    /// The first match, with the same exceptions.
+    pub(crate) fn first<'t>(&self, text: &'t str, searched: &mut Searched) -> Option<Option<regex_lite::Captures<'t>>> {
+        self.search(text.len(), searched)?;
         let found = self.regex.captures(text);
         let at_end = found.as_ref().and_then(|found| found.get(0)).is_some_and(|whole| whole.start() == text.len());
         let doubtful = (self.line_starts && text.ends_with('\n') && at_end) || (self.folds && !text.is_ascii());
@@ -88,6 +122,18 @@ impl Pattern {
             after: text[whole.end..].to_owned(),
         }
     }
+}
+
+/// The expression and its weight, unless it becomes larger than so many KiB.
+fn build(notation: &str, largest: usize) -> Option<(regex_lite::Regex, usize)> {
+    let mut sizes = std::iter::successors(Some(1), |size| Some(size * 4)).take_while(|size| *size <= largest);
+    let sized = |size: usize| {
+        let regex = regex_lite::RegexBuilder::new(notation).size_limit(size << 10).build().ok()?;
+        // What groups found is copied at each character.
+        let weight = size * (1 + regex.captures_len() / 4);
+        Some((regex, weight))
+    };
+    sizes.find_map(sized)
 }
 
 /// Ruby's notation in ours. Only what means the same is taken over.

@@ -111,7 +111,8 @@ impl Evaluator<'_> {
                 let source = self.interpolated(parts)?;
                 self.work(source.len())?;
                 match Pattern::new(&source, options) {
-                    Ok(pattern) => Ok(Value::Pattern(Rc::new(pattern))),
+                    Ok(pattern) if pattern.made(&mut self.searched).is_some() => Ok(Value::Pattern(Rc::new(pattern))),
+                    Ok(_) => self.refuse("so many regular expressions"),
                     Err(construct) => self.refuse(construct),
                 }
             }

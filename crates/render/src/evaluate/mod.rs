@@ -27,6 +27,7 @@ pub(crate) use scope::{Closure, LastMatch, Scope};
 
 use crate::check::Uses;
 use crate::parse::{Parsed, Refusal};
+use crate::pattern::Searched;
 use crate::tree::Method;
 use crate::value::{Failure, Heap, Value};
 
@@ -73,6 +74,7 @@ pub(crate) struct Evaluator<'a> {
     methods: HashMap<Arc<str>, Arc<Method>>,
     binding: binding::Binding,
     steps: usize,
+    pub(crate) searched: Searched,
     bytes: usize,
     depth: usize,
     next_tag: u64,
@@ -92,6 +94,7 @@ pub(crate) fn run(program: &Parsed, uses: Uses, texts: &[String], spec: &serde_j
         methods: HashMap::new(),
         binding,
         steps: 0,
+        searched: Searched::default(),
         bytes: 0,
         depth: 0,
         next_tag: 1,

@@ -92,7 +92,7 @@ impl Evaluator<'_> {
 
     pub(crate) fn first(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Captures>> {
         self.work(content.len())?;
-        match pattern.first(content) {
+        match pattern.first(content, &mut self.searched) {
             Some(found) => Ok(found.map(|found| pattern.captures(&found, content))),
             None => self.refuse("this regular expression with this string"),
         }
@@ -109,7 +109,7 @@ impl Evaluator<'_> {
     fn all<'t>(&mut self, pattern: &Pattern, content: &'t str) -> Answer<Vec<regex_lite::Captures<'t>>> {
         self.work(content.len())?;
         self.scope.remember(LastMatch::Unknown);
-        match pattern.all(content) {
+        match pattern.all(content, &mut self.searched) {
             Some(found) => {
                 self.take(found.len() * 128)?;
                 Ok(found)
@@ -177,7 +177,7 @@ impl Evaluator<'_> {
         let matches = if all {
             self.all(&pattern, content)?
         } else {
-            match pattern.first(content) {
+            match pattern.first(content, &mut self.searched) {
                 Some(found) => found.into_iter().collect(),
                 None => return self.refuse("this regular expression with this string"),
             }

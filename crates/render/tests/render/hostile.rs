@@ -28,6 +28,29 @@ fn a_template_without_an_end_is_stopped() {
 }
 
 #[test]
+fn a_regular_expression_without_an_end_is_stopped() {
+    for template in [
+        "<%= ('A' * 400000).scan(/.*[^A-Z]|[A-Z]/).length %>",
+        "<%= ('A' * 400000).gsub(/.*[^A-Z]|[A-Z]/, 'b').length %>",
+        "<%= ('a' * 400000) =~ /(a?a?a?a?a?a?a?a?a?a?){900}b/ %>",
+        "<%= ('a' * 1000000) =~ /(a?a?a?a?a?a?a?a?a?a?){20}b/ %>",
+        "<%= ('a' * 1000000).sub(/(a?a?a?a?a?a?a?a?a?a?){20}b/, 'c') %>",
+        "<%= ('a' * 1000000).sub('a' * 9000 + 'b', 'c') %>",
+        "<% while true; /(a?a?a?a?a?a?a?a?a?a?){20}b/; end %>",
+    ] {
+        let error = stopped(template);
+        assert!(error.contains("was stopped") || error.contains("needs Ruby"), "{template}: {error}");
+    }
+    for (template, expected) in [
+        ("<%= ('a b\n' * 1000).gsub(/\\s+/, '').length %>", "2000"),
+        ("<%= ('a' * 1000000).gsub('a', 'bb').length %>", "2000000"),
+        ("<%= 'a-1.example.com' =~ /\\A([a-z0-9-]{1,63}\\.){1,3}[a-z]{2,63}\\z/ %>", "0"),
+    ] {
+        assert_eq!(crate::render(template).unwrap().files[0].content, expected, "{template}");
+    }
+}
+
+#[test]
 fn a_template_that_takes_all_memory_is_stopped() {
     for template in [
         "<% a = 'x' * 1000; while true; a << a; end %>",
