@@ -67,8 +67,8 @@ async fn needs_ruby(director: &Director, record: &InstanceRecord) -> Vec<String>
     let digest = record.spec.as_ref().and_then(|spec| spec.software.as_ref()).map(|software| &software.digest);
     let Some(digest) = digest else { return Vec::new() };
     let Ok(Some(software)) = director.store.software(digest).await else { return Vec::new() };
-    let rendering = director.library.rendering(&software.jobs).await;
-    rendering.map(|rendering| rendering.needs_ruby()).unwrap_or_default()
+    let Ok(rendering) = director.library.rendering(&software.jobs).await else { return Vec::new() };
+    rendering.needs_ruby(&director.limits).await
 }
 
 /// What a task was to do to an instance, and what it wrote about that.

@@ -66,7 +66,7 @@ pub(super) async fn show(
         jobs.push(json!({
             "name": job.name, "blobstore_id": job.blob, "sha1": job.sha1, "fingerprint": job.fingerprint,
             "consumes": links(&job.spec, "consumes"), "provides": links(&job.spec, "provides"),
-            "needs_ruby": director.library.needs_ruby(&name, job).await,
+            "needs_ruby": director.library.needs_ruby(&director.limits, &name, job).await,
         }));
     }
     let compiled = director.store.compiled_packages_of(&name).await?;

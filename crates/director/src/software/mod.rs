@@ -4,10 +4,11 @@
 //! - [`Rendering`]: templates become files; a plan compares their hash with what an instance has.
 //! - [`template_spec`]: what templates see of an instance.
 //! - [`delivery`]: the files on their way to a VM.
-//! - [`known_hashes`]: what templates gave before.
+//! - [`known_hashes`]: what templates gave before. [`known_jobs`]: jobs that were read before.
 
 pub(crate) mod delivery;
 mod known_hashes;
+mod known_jobs;
 mod template_spec;
 
 use std::collections::HashMap;
@@ -21,11 +22,10 @@ use windlass_release::Job;
 use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
 
 use self::known_hashes::KnownHashes;
+use self::known_jobs::KnownJobs;
+use crate::limits::Limits;
 use crate::settings::RubyUse;
 use crate::store::{Store, StoreError};
-
-/// More jobs than this are not kept in memory.
-const MOST_JOBS: usize = 500;
 
 /// why a job is not to be had
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ fn key(job: &JobOfGroup) -> JobKey {
 pub(crate) struct Library {
     store: Store,
     folder: PathBuf,
-    read: Mutex<HashMap<JobKey, Arc<Job>>>,
+    read: Mutex<KnownJobs>,
     renderer: Backends,
     hashes: Arc<KnownHashes>,
 }
@@ -119,14 +119,14 @@ impl Library {
     }
 
     /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
-    pub(crate) async fn needs_ruby(&self, release: &str, job: &JobRecord) -> Option<String> {
+    pub(crate) async fn needs_ruby(&self, limits: &Limits, release: &str, job: &JobRecord) -> Option<String> {
         let read = self.job((release.to_owned(), job.name.clone(), job.version.clone())).await.ok()?;
-        Some(self.renderer.check(&read).err()?.to_string())
+        Some(limits.heavily(|| self.renderer.check(&read)).await.err()?.to_string())
     }
 
     async fn job(&self, key: JobKey) -> Result<Arc<Job>, SoftwareError> {
         if let Some(known) = self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(known.clone());
+            return Ok(known);
         }
         let (release, job, version) = &key;
         let gone = || SoftwareError::Gone { what: format!("job '{job}'"), release: release.clone() };
@@ -139,11 +139,7 @@ impl Library {
             source: Box::new(source),
         })?;
         let read = Arc::new(read);
-        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_JOBS {
-            known.clear();
-        }
-        known.insert(key, read.clone());
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).insert(key, read.clone());
         Ok(read)
     }
 }
@@ -172,7 +168,11 @@ impl RenderedInstance {
 
 impl Rendering {
     /// Each job that needs Ruby, and for what; sorted.
-    pub(crate) fn needs_ruby(&self) -> Vec<String> {
+    pub(crate) async fn needs_ruby(&self, limits: &Limits) -> Vec<String> {
+        limits.heavily(|| self.found_to_need_ruby()).await
+    }
+
+    fn found_to_need_ruby(&self) -> Vec<String> {
         let told = |((release, name, _), job): (&JobKey, &Arc<Job>)| {
             let why = self.renderer.check(job).err()?;
             Some(format!("job '{name}' of release '{release}': {why}"))

@@ -109,7 +109,7 @@ pub(crate) async fn prepare(
         let limits = cloud_limits::of_plan(director, &plan, &current).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
-    let needs_ruby = templates.needs_ruby();
+    let needs_ruby = templates.needs_ruby(&director.limits).await;
     if !findings.is_clean() {
         let message = told(findings.problems(), options).join("\n");
         return Err(match findings.code() {

@@ -110,7 +110,7 @@ async fn take(
     let name = format!("{}/{}", record.name, record.version);
     log.stage("Release has been created", &[], 1).part(&name).run(async { Ok::<_, TaskError>(()) }).await?;
     for job in &record.jobs {
-        if let Some(why) = director.library.needs_ruby(&record.name, job).await {
+        if let Some(why) = director.library.needs_ruby(&director.limits, &record.name, job).await {
             log.warning(&format!("job '{}' is rendered by Ruby: {why}", job.name));
         }
     }
