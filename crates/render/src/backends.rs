@@ -1,5 +1,7 @@
 //! Natively where it can be, by Ruby where it must.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::Value;
 use windlass_release::Job;
 
@@ -11,20 +13,27 @@ use crate::{Native, RenderedJob, Renderer, Ruby, RubyError, excerpt, templates};
 pub struct Backends {
     /// None where the operator wants none.
     ruby: Option<Ruby>,
+    asked_ruby: AtomicBool,
 }
 
 impl Backends {
     pub fn new(ruby: Option<Ruby>) -> Self {
-        Self { ruby }
+        Self { ruby, asked_ruby: AtomicBool::new(false) }
     }
 
     /// The same with Ruby processes of its own ([`Ruby::apart`]).
     pub fn apart(&self) -> Self {
-        Self { ruby: self.ruby.as_ref().map(Ruby::apart) }
+        Self::new(self.ruby.as_ref().map(Ruby::apart))
+    }
+
+    /// Whether a template could have changed what the others gave: Ruby runs them all in one process.
+    pub fn asked_ruby(&self) -> bool {
+        self.asked_ruby.load(Ordering::Relaxed)
     }
 
     /// By Ruby, for this reason.
     fn by_ruby(&self, job: &Job, spec: &Value, why: Unsupported) -> Result<RenderedJob, RenderError> {
+        self.asked_ruby.store(true, Ordering::Relaxed);
         let rendered = match &self.ruby {
             Some(ruby) => ruby.render_job(job, spec),
             None => Err(RubyError::Forbidden),

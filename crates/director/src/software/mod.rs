@@ -230,7 +230,9 @@ impl Templates for Rendering {
             return Ok(known);
         }
         let hash = self.render(software, instance).map_err(|error| error.text)?.configuration_hash();
-        self.hashes.insert(key, hash.clone());
+        if !self.renderer.asked_ruby() {
+            self.hashes.insert(key, hash.clone());
+        }
         Ok(hash)
     }
 }
@@ -305,5 +307,12 @@ mod tests {
         assert_eq!(rendering.configuration_hash(&software, &instance(&networks)).unwrap(), hash);
         let (other_process, software) = self::rendering("<%= spec.ip %>");
         assert_ne!(key_of(&other_process, &software), key);
+        // Ruby runs templates of strangers in one process: what it may have changed is not remembered.
+        let (with_ruby, _) = self::rendering("<%= eval('1') %>");
+        for job in with_ruby.jobs.values() {
+            assert!(other_process.renderer.render(job, &json!({})).is_err());
+        }
+        other_process.configuration_hash(&software, &instance(&networks)).unwrap();
+        assert_eq!(other_process.hashes.get(&key_of(&other_process, &software)), None);
     }
 }
