@@ -185,4 +185,5 @@ fn a_plan_names_the_groups_whose_new_vms_nest() {
     site.deploy();
     let plan = site.ok(&["plan", &site.manifest()]);
     assert!(!plan.contains("nesting") && plan.contains("nothing to do"), "{plan}");
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }

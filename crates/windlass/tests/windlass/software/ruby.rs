@@ -35,6 +35,7 @@ fn a_job_that_needs_ruby_is_rendered_by_it_and_plans_say_so() {
     assert!(explained.contains(why), "{explained}");
     let planned = shop.site.ok(&["-d", "example", "plan", &shop.site.manifest()]);
     assert!(planned.contains("nothing to do"), "{planned}");
+    shop.site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
 #[test]
