@@ -66,12 +66,7 @@ pub enum CallError {
     },
     /// the caller may not speak any more
     #[error("agent {agent} was not asked to {method}: another director took over")]
-    NotPermitted {
-        /// The agent.
-        agent: AgentId,
-        /// The action.
-        method: String,
-    },
+    NotPermitted { agent: AgentId, method: String },
     /// the agent refused user and password
     #[error(
         "agent {agent} at {address} refused the user and password; they are those of env.bosh.mbus.urls at create_vm, so another \

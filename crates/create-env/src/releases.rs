@@ -18,7 +18,6 @@ const LARGEST_MANIFEST: u64 = 4 << 20;
 /// A release in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleasePlace {
-    /// Its name.
     pub name: String,
     /// Where it is.
     pub url: Option<String>,

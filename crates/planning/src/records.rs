@@ -192,7 +192,7 @@ pub struct ConfigRecord {
 }
 
 /// A version of a release, and what it has.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReleaseRecord {
     pub id: i64,
     pub name: String,

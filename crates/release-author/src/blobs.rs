@@ -31,7 +31,6 @@ pub struct Blob {
     pub size: u64,
     /// Its id in the store, once it is there.
     pub id: Option<String>,
-    /// Its digest.
     pub digest: String,
 }
 

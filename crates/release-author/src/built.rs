@@ -16,7 +16,6 @@ use crate::yaml::scalar;
 /// A job, package or licence with its archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Its name.
     pub name: String,
     /// The digest of what it was made of.
     pub fingerprint: String,
@@ -26,10 +25,8 @@ pub struct Part {
     pub archive: PathBuf,
 }
 
-/// A job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltJob {
-    /// Its archive.
     pub part: Part,
     /// The packages that it needs.
     pub packages: Vec<String>,
@@ -38,7 +35,6 @@ pub struct BuiltJob {
 /// A package, as source or compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltPackage {
-    /// Its archive.
     pub part: Part,
     /// The packages that it needs directly.
     pub dependencies: Vec<String>,
@@ -46,12 +42,9 @@ pub struct BuiltPackage {
     pub stemcell: Option<String>,
 }
 
-/// A release.
 #[derive(Debug)]
 pub struct BuiltRelease {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The commit it was made of.
     pub commit_hash: String,
@@ -61,7 +54,6 @@ pub struct BuiltRelease {
     pub jobs: Vec<BuiltJob>,
     /// Its packages, by name.
     pub packages: Vec<BuiltPackage>,
-    /// Its licence.
     pub license: Option<Part>,
     /// Whether its tarball is written without compression.
     pub no_compression: bool,

@@ -34,7 +34,6 @@ pub enum AuthorError {
     Exists {
         /// Job or package.
         kind: &'static str,
-        /// Its name.
         name: String,
         /// Where it is.
         path: PathBuf,
@@ -56,7 +55,6 @@ pub enum AuthorError {
     /// a job in a folder of another name
     #[error("Job directory '{folder}' does not match job name '{name}' in spec; rename one of them")]
     JobName {
-        /// The folder.
         folder: String,
         /// In the spec.
         name: String,
@@ -66,47 +64,29 @@ pub enum AuthorError {
     NoTemplate {
         /// The job's spec.
         spec: PathBuf,
-        /// The template.
         template: String,
         /// Where it should be.
         path: PathBuf,
     },
     /// a package without its script
     #[error("Expected to find '{}' for package '{package}'", path.display())]
-    NoPackaging {
-        /// The script.
-        path: PathBuf,
-        /// The package.
-        package: String,
-    },
+    NoPackaging { path: PathBuf, package: String },
     /// nothing is called so
     #[error(
         "Missing files for pattern '{pattern}' of package '{package}': neither src/ nor blobs/ has any; correct 'files' in its spec, or add the blob"
     )]
-    NoFiles {
-        /// The package.
-        package: String,
-        /// The pattern.
-        pattern: String,
-    },
+    NoFiles { package: String, pattern: String },
     /// a pattern that means nothing
     #[error("the pattern '{pattern}' of package '{package}' {why}")]
     Pattern {
-        /// The package.
         package: String,
-        /// The pattern.
         pattern: String,
         /// What is wrong with it.
         why: &'static str,
     },
     /// a file in the place of a script
     #[error("Expected special '{file}' file to not be included via 'files' key for package '{package}'")]
-    Special {
-        /// The file.
-        file: &'static str,
-        /// The package.
-        package: String,
-    },
+    Special { file: &'static str, package: String },
     /// there is no folder of sources
     #[error("there is no folder '{}'; make one, also if no package has sources of its own", .0.display())]
     NoSources(PathBuf),
@@ -116,7 +96,6 @@ pub enum AuthorError {
     /// a thing that no archive of a release has
     #[error("'{}' is {kind}, and a release has only files and links to them; remove it, or change the spec", path.display())]
     Kind {
-        /// The file.
         path: PathBuf,
         /// What it is.
         kind: &'static str,
@@ -134,12 +113,7 @@ pub enum AuthorError {
     },
     /// an archive that is said to exist
     #[error("Expected to find '{name}/{fingerprint}' in .dev_builds or .final_builds; vendor the package again")]
-    NotBuilt {
-        /// The package.
-        name: String,
-        /// Its fingerprint.
-        fingerprint: String,
-    },
+    NotBuilt { name: String, fingerprint: String },
     /// an archive that is nowhere
     #[error(
         "Cannot find blob named '{name}/{fingerprint}' with SHA1 '{digest}'; remove what is left of it with 'reset-release' and create the release again"
@@ -147,15 +121,12 @@ pub enum AuthorError {
     NoArchive {
         /// Job, package or licence.
         name: String,
-        /// Its fingerprint.
         fingerprint: String,
-        /// The digest.
         digest: String,
     },
     /// the script fails
     #[error("'{}' failed: {said}", script.display())]
     PrePackaging {
-        /// The script.
         script: PathBuf,
         /// How it ended, and what it said last.
         said: String,
@@ -165,27 +136,16 @@ pub enum AuthorError {
     VersionExists(String),
     /// a final version that is there
     #[error("Release '{name}' version '{version}' already exists")]
-    FinalExists {
-        /// The release.
-        name: String,
-        /// The version.
-        version: String,
-    },
+    FinalExists { name: String, version: String },
     /// there is no version
     #[error("Expected to find at least one dev or final version of '{0}'; 'create-release' makes one")]
     NoReleases(String),
     /// a package to vendor that is not there
     #[error("Expected to find package '{package}' in the release '{release}'")]
-    NotVendored {
-        /// The package.
-        package: String,
-        /// The release.
-        release: String,
-    },
+    NotVendored { package: String, release: String },
     /// no store is configured
     #[error("Expected release blobstore to be configured: 'blobstore.provider' in '{}' {why}", path.display())]
     NoStore {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
@@ -214,7 +174,6 @@ pub enum AuthorError {
     NoDigest {
         /// Whose.
         what: String,
-        /// The digest.
         digest: String,
         #[source]
         source: NoDigest,

@@ -303,16 +303,7 @@ mod tests {
         {
             assert!(error.to_string().contains("was deleted while it was planned"), "{error}");
         }
-        let release = ReleaseRecord {
-            id: 0,
-            name: "web".into(),
-            version: "1".into(),
-            commit_hash: String::new(),
-            uncommitted_changes: false,
-            jobs: Vec::new(),
-            packages: Vec::new(),
-            deployments: Vec::new(),
-        };
+        let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
         store.take_release(&release).await.unwrap();
         let id = store.releases().await.unwrap()[0].id;
         store.use_releases("shop", &[id]).await.unwrap();

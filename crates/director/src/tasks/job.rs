@@ -95,7 +95,6 @@ pub(crate) enum Job {
     },
     /// Run an errand.
     RunErrand {
-        /// The deployment.
         deployment: String,
         /// What and where.
         #[serde(flatten)]

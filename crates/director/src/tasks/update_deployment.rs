@@ -297,16 +297,7 @@ mod tests {
         let test = TestDirector::new().await;
         let store = &test.director.store;
         store.add_config("cloud", "default", "azs: [{name: z1}]\n", None).await.unwrap();
-        let release = ReleaseRecord {
-            id: 0,
-            name: "web".into(),
-            version: "1".into(),
-            commit_hash: String::new(),
-            uncommitted_changes: false,
-            jobs: Vec::new(),
-            packages: Vec::new(),
-            deployments: Vec::new(),
-        };
+        let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
         store.take_release(&release).await.unwrap();
         store.add_deployment("shop").await.unwrap();
         store

@@ -14,7 +14,6 @@ use super::runtime_config::RuntimeConfig;
 /// Jobs for instance groups that match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Addon {
-    /// Its name.
     pub name: Placed<String>,
     /// What it adds.
     pub jobs: Vec<JobReference>,
