@@ -168,7 +168,8 @@ fn apply(file: &mut StateFile, fact: &Fact) {
                 beside.vm = Some(VmRecord { spare: false, ..new });
             }
         }
-        Fact::VmDeleted { cid } => {
+        // Only directors have workers whose VMs they give up, and a state file has no place for such a VM.
+        Fact::VmDeleted { cid } | Fact::VmOrphaned { cid } => {
             if state.current_vm_cid == cid.as_str() {
                 state.current_vm_cid.clear();
                 state.current_stemcell_id.clear();

@@ -220,7 +220,7 @@ pub struct JobRecord {
     pub spec: serde_json::Value,
 }
 
-/// A package of a release, as source.
+/// A package of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageRecord {
     /// 0 before it is on record.
@@ -228,10 +228,17 @@ pub struct PackageRecord {
     pub name: String,
     pub version: String,
     pub fingerprint: String,
+    /// None if only compiled releases brought it.
+    pub source: Option<PackageSource>,
+    pub dependencies: Vec<String>,
+}
+
+/// What a package is compiled from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageSource {
     pub sha1: String,
     /// The file that its archive is in.
     pub blob: String,
-    pub dependencies: Vec<String>,
 }
 
 /// A package that was compiled for a stemcell.

@@ -47,6 +47,16 @@ pub struct PackageOfGroup {
     pub dependency_key: String,
     /// Whether a job names it. Agents get no others, unless they compile.
     pub is_direct: bool,
+    /// Where it comes compiled for another stemcell than the group's, that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiled_for: Option<CompiledFor>,
+}
+
+/// A stemcell, as compiled packages name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompiledFor {
+    pub os: String,
+    pub version: String,
 }
 
 /// What makes one compilation of a package differ from another.
@@ -108,8 +118,16 @@ impl Software {
 }
 
 impl PackageOfGroup {
-    /// By which it is found again once it was compiled for a stemcell.
+    /// By which it is found compiled for a VM with this stemcell.
     pub fn key(&self, os: &str, stemcell: &str) -> CompilationKey {
+        match &self.compiled_for {
+            Some(other) => self.exact_key(&other.os, &other.version),
+            None => self.exact_key(os, stemcell),
+        }
+    }
+
+    /// By which it is found again once it was compiled for exactly this stemcell.
+    pub fn exact_key(&self, os: &str, stemcell: &str) -> CompilationKey {
         CompilationKey {
             release: self.release.clone(),
             package: self.name.clone(),

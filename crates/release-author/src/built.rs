@@ -86,7 +86,7 @@ impl BuiltRelease {
             packages: job.job.spec.packages,
         });
         let listed = manifest.packages.into_iter().map(|package| (package, None));
-        let compiled = manifest.compiled_packages.into_iter().map(|it| (it.package, Some(it.stemcell)));
+        let compiled = manifest.compiled_packages.into_iter().map(|it| (it.package, Some(it.stemcell.to_string())));
         let mut packages = Vec::new();
         for (package, stemcell) in listed.chain(compiled) {
             let archive = release.packages.get(&package.name).cloned();

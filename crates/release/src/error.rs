@@ -56,6 +56,12 @@ pub enum ReleaseError {
         /// The name.
         name: String,
     },
+    /// source and compiled packages at once
+    #[error(
+        "release.MF has both 'packages' and 'compiled_packages'; a release has its packages as source or compiled, so create or \
+         export it again"
+    )]
+    BothKinds,
     /// the version has another form
     #[error(transparent)]
     Version(#[from] NoVersion),

@@ -20,6 +20,6 @@ mod error;
 pub use error::ReleaseError;
 pub use graph::{GraphError, PackageGraph};
 pub use job::{Job, JobSpec, Property};
-pub use manifest::{CompiledPackage, JobEntry, License, Package, ReleaseManifest};
+pub use manifest::{CompiledPackage, JobEntry, License, Package, ReleaseManifest, StemcellSlug};
 pub use tarball::{Release, read};
-pub use version::Version;
+pub use version::{StemcellLine, Version};

@@ -28,6 +28,8 @@ pub struct ReleaseManifest {
     pub packages: Vec<Package>,
     /// Its packages, compiled for a stemcell; then there are none as source.
     pub compiled_packages: Vec<CompiledPackage>,
+    /// Whether its packages are compiled. A release without packages says so as well, with an empty list.
+    pub is_compiled: bool,
     /// What its author allows, if there is a file that says so.
     pub license: Option<License>,
     /// Whether its tarball is written without compression.
@@ -78,8 +80,20 @@ pub struct Package {
 pub struct CompiledPackage {
     /// What is compiled; the digest is that of the compiled archive.
     pub package: Package,
-    /// For which system: `os/version`.
-    pub stemcell: String,
+    pub stemcell: StemcellSlug,
+}
+
+/// What a package is compiled for: `os/version`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StemcellSlug {
+    pub os: String,
+    pub version: String,
+}
+
+impl std::fmt::Display for StemcellSlug {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/{}", self.os, self.version)
+    }
 }
 
 impl ReleaseManifest {
@@ -100,6 +114,7 @@ impl ReleaseManifest {
                     .iter()
                     .map(compiled)
                     .collect::<Result<_, _>>()?,
+                is_compiled: root.optional("compiled_packages")?.is_some(),
                 license: root.optional("license")?.map(|license| self::license(&license)).transpose()?,
                 no_compression: root.optional("no_compression")?.map_or(Ok(false), |flag| flag.boolean())?,
             })
@@ -117,6 +132,9 @@ impl ReleaseManifest {
     fn check(&self) -> Result<(), ReleaseError> {
         check_name("release", &self.name)?;
         Version::parse(&self.version)?;
+        if !self.packages.is_empty() && self.is_compiled {
+            return Err(ReleaseError::BothKinds);
+        }
         check_names("job", self.jobs.iter().map(|job| &job.name))?;
         check_names("package", self.packages.iter().map(|package| &package.name))?;
         check_names("compiled package", self.compiled_packages.iter().map(|compiled| &compiled.package.name))?;
@@ -182,7 +200,18 @@ fn package(at: &At<'_>) -> Result<Package, Problem> {
 }
 
 fn compiled(at: &At<'_>) -> Result<CompiledPackage, Problem> {
-    Ok(CompiledPackage { package: package(at)?, stemcell: text(&at.field("stemcell")?)? })
+    Ok(CompiledPackage { package: package(at)?, stemcell: slug(&at.field("stemcell")?)? })
+}
+
+/// In BOSH's words.
+fn slug(at: &At<'_>) -> Result<StemcellSlug, Problem> {
+    let text = text(at)?;
+    let parts = text.split_once('/').filter(|(os, version)| !os.is_empty() && !version.is_empty());
+    let (os, version) = parts.ok_or_else(|| {
+        let wanted = r#"Expected value to be in the format of "{os_name}/{stemcell_version}""#;
+        at.problem(format!("{wanted}, but given \"{text}\"; export the release again"))
+    })?;
+    Ok(StemcellSlug { os: os.to_owned(), version: version.to_owned() })
 }
 
 #[cfg(test)]
@@ -213,6 +242,23 @@ mod tests {
                 "two jobs 'x'",
             ),
             ("name: a\nversion: 1\npackages: [{name: x, version: 1, sha1: 0, dependencies: [y]}]", "needs 'y'"),
+            (
+                "name: a\nversion: 1\ncompiled_packages: [{name: x, version: 1, sha1: 0}]",
+                "compiled_packages[0].stemcell: is required",
+            ),
+            (
+                "name: a\nversion: 1\ncompiled_packages: [{name: x, version: 1, sha1: 0, stemcell: ubuntu}]",
+                "compiled_packages[0].stemcell: Expected value to be in the format of \"{os_name}/{stemcell_version}\", but given \"ubuntu\"",
+            ),
+            (
+                "name: a\nversion: 1\ncompiled_packages: [{name: x, version: 1, sha1: 0, stemcell: o/1, dependencies: [y]}]",
+                "the package 'x' needs 'y', which the release does not have",
+            ),
+            (
+                "name: a\nversion: 1\npackages: [{name: x, version: 1, sha1: 0}]\ncompiled_packages: []",
+                "both 'packages' and 'compiled_packages'",
+            ),
+            ("name: a\nversion: 1\ncompiled_packages: {}", "compiled_packages"),
         ];
         for (text, words) in cases {
             let error = ReleaseManifest::parse(text).unwrap_err();

@@ -85,6 +85,38 @@ impl Version {
     }
 }
 
+/// The line of a stemcell's version: `621` of `621.5`. A package that was compiled for one version of a line runs on all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StemcellLine(Option<Component>);
+
+impl StemcellLine {
+    /// Old stemcells have `_` for `.`.
+    pub fn of(version: &str) -> Self {
+        let first = Version::parse(&version.replace('_', ".")).ok().map(|version| version.release.0);
+        Self(first.and_then(|components| components.into_iter().next()))
+    }
+
+    /// Whether another version is of this line. What is no version is of none.
+    pub fn has(&self, version: &str) -> bool {
+        self.0.is_some() && Self::of(version) == *self
+    }
+}
+
+impl Version {
+    /// The newest of some versions of one line: the one with the greatest second number.
+    pub fn newest_of_line<'a, T: 'a>(
+        candidates: impl IntoIterator<Item = &'a T>,
+        version: impl Fn(&T) -> &str,
+    ) -> Option<&'a T> {
+        let rank = |candidate: &&T| {
+            let parsed = Self::parse(version(candidate)).ok();
+            let second = parsed.as_ref().and_then(|version| version.release.0.get(1).cloned());
+            (second.unwrap_or(Component::Number(0)), parsed)
+        };
+        candidates.into_iter().max_by_key(rank)
+    }
+}
+
 impl Segment {
     fn parse(text: &str, has_dashes: bool) -> Result<Self, ()> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || (has_dashes && byte == b'-');

@@ -92,8 +92,8 @@ pub(crate) enum Failure {
     AgentEndpoint,
     #[error("the agent of the VM that create-env made cannot be asked")]
     Agent(#[source] Box<dyn Error + Send + Sync>),
-    #[error("the logs that came are not those that the agent packed; try again")]
-    LogsDigest,
+    #[error("what was downloaded was damaged on its way; try again")]
+    DownloadDigest,
     #[error("'{0}' is no name of a network interface")]
     PcapInterface(String),
     #[error("not everything was captured: {0}")]

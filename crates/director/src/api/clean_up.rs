@@ -5,6 +5,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_planning::records::CompilationKey;
 
 use super::input::{JsonBody, Parameters};
 use super::{ApiError, Shared, User, disks, queue, resources, stemcells};
@@ -26,9 +27,13 @@ pub(super) async fn run(
 pub(super) async fn dry_run(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let how =
         CleanUp { remove_all: query.is_set("remove_all"), keep_orphaned_disks: query.is_set("keep_orphaned_disks") };
-    let Rubbish { stemcells, disks, vms } = find_rubbish(&director, how).await?;
+    let Rubbish { releases, stemcells, compiled, disks, vms, exported } = find_rubbish(&director, how).await?;
+    let release = |(name, versions): &(String, Vec<String>)| json!({"name": name, "versions": versions});
+    let package = |key: &CompilationKey| json!({"package_name": key.package, "stemcell_os": key.os, "stemcell_version": key.stemcell});
     Ok(Json(json!({
-        "releases": [], "compiled_packages": [], "exported_releases": [], "dns_blobs": [],
+        "releases": releases.iter().map(release).collect::<Value>(),
+        "compiled_packages": compiled.iter().map(package).collect::<Value>(),
+        "exported_releases": exported, "dns_blobs": [],
         "stemcells": stemcells.iter().map(stemcells::shown).collect::<Value>(),
         "orphaned_vms": vms.iter().map(resources::shown_vm).collect::<Value>(),
         "orphaned_disks": disks.iter().map(disks::shown).collect::<Value>(),

@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, HashSet};
 use axum::extract::{Path, Query, Request, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_contract::explain;
 use windlass_planning::records::{CompiledPackage, PackageRecord, ReleaseRecord};
-use windlass_release::{ReleaseError, ReleaseManifest, Version};
+use windlass_release::{Package, PackageGraph, ReleaseError, ReleaseManifest, Version};
 
 use super::deployments::must_exist;
-use super::input::{Parameters, TextBody};
+use super::input::{JsonBody, Parameters, TextBody};
 use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
-use crate::tasks::Job;
+use crate::tasks::{ExportRequest, Job};
 
 /// Ten times the packages of the largest releases.
 const MOST_PACKAGES: usize = 2000;
@@ -77,8 +76,10 @@ pub(super) async fn show(
             let stemcell = format!("{}/{}", found.key.os, found.key.stemcell);
             json!({"stemcell": stemcell, "sha1": found.sha1, "blobstore_id": found.blob})
         };
+        let source = package.source.as_ref();
         json!({
-            "name": package.name, "blobstore_id": package.blob, "sha1": package.sha1, "fingerprint": package.fingerprint,
+            "name": package.name, "blobstore_id": source.map(|source| &source.blob),
+            "sha1": source.map(|source| &source.sha1), "fingerprint": package.fingerprint,
             "compiled_packages": compiled.iter().filter(is_of_it).map(shown).collect::<Vec<_>>(),
         })
     };
@@ -133,9 +134,36 @@ pub(super) async fn remove(
     queue(&director, user, Job::DeleteRelease { name, version }).await
 }
 
-/// Nothing compiled is here before it was compiled here.
-pub(super) async fn no_compiled_matches() -> Json<Value> {
-    nothing().await
+/// The fingerprints of those compiled packages of a manifest that need not be sent again. Clients leave archives out by their
+/// fingerprints alone, so one counts only if everything with it is here.
+pub(super) async fn compiled_matches(
+    State(director): Shared,
+    TextBody(manifest): TextBody,
+) -> Result<Json<Value>, ApiError> {
+    let read = || {
+        let manifest = ReleaseManifest::parse(&manifest)?;
+        let graph = PackageGraph::new(manifest.all_packages())?;
+        let listed = manifest.compiled_packages.iter().map(|compiled| {
+            let key = graph.dependency_key(&compiled.package.name)?;
+            let Package { name, fingerprint, .. } = compiled.package.clone();
+            Ok::<_, ReleaseError>((name, fingerprint, compiled.stemcell.to_string(), key))
+        });
+        Ok::<_, ReleaseError>((manifest.is_compiled, listed.collect::<Result<Vec<_>, _>>()?))
+    };
+    let (is_compiled, listed) = director.limits.heavily(read).await.map_err(|error| refused(&error))?;
+    if !is_compiled {
+        return Err(ApiError::bad_request(440001, "Manifest doesn't have a usable packages section"));
+    }
+    let known =
+        director.store.compiled_packages().await?.into_iter().map(|(fingerprint, CompiledPackage { key, .. })| {
+            (key.package, fingerprint, format!("{}/{}", key.os, key.stemcell), key.dependency_key)
+        });
+    let known: HashSet<_> = known.collect();
+    let (here, sent): (Vec<_>, Vec<_>) = listed.iter().partition(|package| known.contains(*package));
+    let sent: HashSet<&String> = sent.into_iter().map(|(_, fingerprint, _, _)| fingerprint).collect();
+    let here: std::collections::BTreeSet<&String> =
+        here.into_iter().map(|(_, fingerprint, _, _)| fingerprint).collect();
+    Ok(Json(here.into_iter().filter(|fingerprint| !sent.contains(*fingerprint)).cloned().collect()))
 }
 
 pub(super) async fn nothing() -> Json<Value> {
@@ -150,14 +178,12 @@ pub(super) async fn nothing_in(
     Ok(nothing().await)
 }
 
-async fn drain(request: Request) {
-    let mut body = request.into_body().into_data_stream();
-    while let Some(Ok(_)) = body.next().await {}
-}
-
-pub(super) async fn refuse_export(request: Request) -> ApiError {
-    drain(request).await;
-    ApiError::bad_request(30001, "this director cannot export releases yet")
+pub(super) async fn export(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    JsonBody(request): JsonBody<ExportRequest>,
+) -> Result<Response, ApiError> {
+    queue(&director, user, Job::ExportRelease(request)).await
 }
 
 pub(super) async fn no_network(Path(name): Path<String>) -> ApiError {

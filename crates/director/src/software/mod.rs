@@ -4,9 +4,11 @@
 //! - [`Rendering`]: templates become files; a plan compares their hash with what an instance has.
 //! - [`template_spec`]: what templates see of an instance.
 //! - [`delivery`]: the files on their way to a VM.
+//! - [`exported`]: a release with its compiled packages, as a tarball.
 //! - [`known_hashes`]: what templates gave before. [`known_jobs`]: jobs that were read before.
 
 pub(crate) mod delivery;
+pub(crate) mod exported;
 mod known_hashes;
 mod known_jobs;
 mod template_spec;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use windlass_contract::{ApiVersion, DiskCid, RequestId};
+use windlass_contract::{ApiVersion, DiskCid, RequestId, VmCid};
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, AnyConnection};
 use windlass_durable::process::ProcessIdentity;
@@ -135,26 +135,9 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         Fact::VmReady { cid } => {
             sqlx::query("UPDATE vms SET ready = 1 WHERE cid = $1").bind(cid.as_str()).execute(connection).await?;
         }
+        Fact::VmOrphaned { cid } => orphan_vm(connection, cid).await?,
         Fact::VmSwapped { from, to } => {
-            let found = sqlx::query("SELECT record, ready, spare FROM vms WHERE cid = $1")
-                .bind(from.as_str())
-                .fetch_optional(&mut *connection)
-                .await?;
-            if let Some(row) = found {
-                // The table of orphans has no columns for what became of a VM after it was made.
-                let record = to_json("orphaned_vms.record", &resources::vm(&row)?)?;
-                sqlx::query(
-                    "INSERT INTO orphaned_vms (cid, cpi, record, az, deployment, instance, orphaned_at)
-                     SELECT v.cid, v.cpi, $3, i.az, i.deployment, i.instance_group || '/' || i.id, $2
-                     FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
-                )
-                .bind(from.as_str())
-                .bind(clock::now())
-                .bind(record)
-                .execute(&mut *connection)
-                .await?;
-            }
-            sqlx::query("DELETE FROM vms WHERE cid = $1").bind(from.as_str()).execute(&mut *connection).await?;
+            orphan_vm(connection, from).await?;
             sqlx::query("UPDATE vms SET spare = 0 WHERE cid = $1").bind(to.as_str()).execute(connection).await?;
         }
         Fact::VmDeleted { cid } => {
@@ -273,6 +256,30 @@ async fn stemcell_version(connection: &mut AnyConnection, disk: &DiskCid) -> Res
     let of_vm: Option<OfStemcell> = optional_json(&row, "record")?;
     let of_vm = if of_vm.is_some() { of_vm } else { optional_json(&row, "spec")? };
     Ok(of_vm.and_then(|of_vm| of_vm.stemcell.api_version))
+}
+
+/// The VM leaves its instance, and stays on record until it is deleted.
+async fn orphan_vm(connection: &mut AnyConnection, cid: &VmCid) -> Result<(), StoreError> {
+    let found = sqlx::query("SELECT record, ready, spare FROM vms WHERE cid = $1")
+        .bind(cid.as_str())
+        .fetch_optional(&mut *connection)
+        .await?;
+    if let Some(row) = found {
+        // The table of orphans has no columns for what became of a VM after it was made.
+        let record = to_json("orphaned_vms.record", &resources::vm(&row)?)?;
+        sqlx::query(
+            "INSERT INTO orphaned_vms (cid, cpi, record, az, deployment, instance, orphaned_at)
+             SELECT v.cid, v.cpi, $3, i.az, i.deployment, i.instance_group || '/' || i.id, $2
+             FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
+        )
+        .bind(cid.as_str())
+        .bind(clock::now())
+        .bind(record)
+        .execute(&mut *connection)
+        .await?;
+    }
+    sqlx::query("DELETE FROM vms WHERE cid = $1").bind(cid.as_str()).execute(connection).await?;
+    Ok(())
 }
 
 /// One that is active is what its instance writes to.

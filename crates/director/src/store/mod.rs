@@ -8,6 +8,7 @@ mod counts;
 mod deployments;
 mod errands;
 mod events;
+mod exports;
 mod insist;
 mod instances;
 mod intents;
@@ -66,6 +67,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 33, name: "stemcells of orphans", sql: include_str!("0033_stemcells_of_orphans.sql") },
     Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
     Migration { number: 36, name: "errands", sql: include_str!("0036_errands.sql") },
+    Migration { number: 40, name: "exported releases", sql: include_str!("0040_exported_releases.sql") },
 ];
 
 /// The director's records.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
-use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
+use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, PackageSource, ReleaseRecord};
 
 use super::{Store, StoreError, from_json, refused, to_json};
 
@@ -30,10 +30,16 @@ fn package(row: &AnyRow) -> Result<PackageRecord, StoreError> {
         name: row.try_get("name")?,
         version: row.try_get("version")?,
         fingerprint: row.try_get("fingerprint")?,
-        sha1: row.try_get("sha1")?,
-        blob: row.try_get("blob")?,
+        source: source(row)?,
         dependencies: from_json("release_packages.dependencies", row.try_get("dependencies")?)?,
     })
+}
+
+/// A package that only compiled releases brought has a blob without a name.
+fn source(row: &AnyRow) -> Result<Option<PackageSource>, StoreError> {
+    let blob: String = row.try_get("blob")?;
+    let sha1 = row.try_get("sha1")?;
+    Ok((!blob.is_empty()).then_some(PackageSource { sha1, blob }))
 }
 
 impl Store {
@@ -95,14 +101,16 @@ impl Store {
         Ok(used)
     }
 
-    /// Packages of any release by their fingerprints, whose blobs can be had without being sent again.
+    /// Packages of any release by their fingerprints, whose sources can be had without being sent again.
     pub(crate) async fn packages_like(&self, fingerprints: &HashSet<String>) -> Result<Vec<PackageRecord>, StoreError> {
         let fingerprints: Vec<&String> = fingerprints.iter().collect();
         let mut found = Vec::new();
         for some in fingerprints.chunks(AT_ONCE) {
             let places: Vec<String> = (1..=some.len()).map(|place| format!("${place}")).collect();
-            let wanted =
-                format!("SELECT * FROM release_packages WHERE fingerprint IN ({}) ORDER BY id", places.join(", "));
+            let wanted = format!(
+                "SELECT * FROM release_packages WHERE blob <> '' AND fingerprint IN ({}) ORDER BY id",
+                places.join(", ")
+            );
             // Only the number of places is put together here; what is looked for is bound.
             let mut query = sqlx::query(sqlx::AssertSqlSafe(wanted));
             for fingerprint in some {
@@ -120,12 +128,18 @@ impl Store {
         let rows = sqlx::query("SELECT blob FROM release_jobs UNION SELECT blob FROM release_packages UNION SELECT blob FROM compiled_packages")
             .fetch_all(self.database.pool())
             .await?;
-        rows.iter().map(|row| Ok(row.try_get("blob")?)).collect()
+        let named =
+            rows.iter().map(|row| row.try_get("blob")).filter(|blob| !blob.as_ref().is_ok_and(String::is_empty));
+        Ok(named.collect::<Result<_, sqlx::Error>>()?)
     }
 
     /// Puts a version on record with all that it has, or nothing of it. What the release had before is shared; a job or package
-    /// with another blob gets that one.
-    pub(crate) async fn take_release(&self, release: &ReleaseRecord) -> Result<(), StoreError> {
+    /// with another blob gets that one, and so does a compiled package.
+    pub(crate) async fn take_release(
+        &self,
+        release: &ReleaseRecord,
+        compiled: &[CompiledPackage],
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query(
             "INSERT INTO release_versions (name, version, commit_hash, uncommitted_changes) VALUES ($1, $2, $3, $4)
@@ -148,12 +162,16 @@ impl Store {
             let id = take(&mut transaction, Kind::Job, &release.name, columns).await?;
             join(&mut transaction, Kind::Job, version, id).await?;
         }
+        let no_source = PackageSource { sha1: String::new(), blob: String::new() };
         for package in &release.packages {
             let dependencies = to_json("release_packages.dependencies", &package.dependencies)?;
-            let columns =
-                [&package.name, &package.version, &package.fingerprint, &package.sha1, &package.blob, &dependencies];
+            let PackageSource { sha1, blob } = package.source.as_ref().unwrap_or(&no_source);
+            let columns = [&package.name, &package.version, &package.fingerprint, sha1, blob, &dependencies];
             let id = take(&mut transaction, Kind::Package, &release.name, columns).await?;
             join(&mut transaction, Kind::Package, version, id).await?;
+        }
+        for package in compiled {
+            super::software::take_compiled(&mut transaction, package).await?;
         }
         Ok(transaction.commit().await?)
     }
@@ -260,7 +278,7 @@ async fn take(
         // What was compiled from a source that is replaced is of no use.
         sqlx::query(
             "DELETE FROM compiled_packages WHERE package IN
-             (SELECT id FROM release_packages WHERE release = $1 AND name = $2 AND version = $3 AND blob <> $4)",
+             (SELECT id FROM release_packages WHERE release = $1 AND name = $2 AND version = $3 AND blob <> '' AND blob <> $4)",
         )
         .bind(release)
         .bind(name)
@@ -304,7 +322,7 @@ mod tests {
             assert!(error.to_string().contains("was deleted while it was planned"), "{error}");
         }
         let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
-        store.take_release(&release).await.unwrap();
+        store.take_release(&release, &[]).await.unwrap();
         let id = store.releases().await.unwrap()[0].id;
         store.use_releases("shop", &[id]).await.unwrap();
         let error = store.forget_release(id).await.unwrap_err();

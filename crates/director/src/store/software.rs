@@ -29,6 +29,30 @@ fn compiled(row: &AnyRow) -> Result<CompiledPackage, StoreError> {
     })
 }
 
+/// Puts a compiled package on record that a release brought, with the next build number, or gives the one that is there these
+/// bytes.
+pub(super) async fn take_compiled(transaction: &mut Transaction, package: &CompiledPackage) -> Result<(), StoreError> {
+    let CompiledPackage { key, sha1, blob, .. } = package;
+    sqlx::query(
+        "INSERT INTO compiled_packages (package, os, stemcell, dependency_key, build, sha1, blob) \
+         SELECT p.id, $1, $2, $3, (SELECT COALESCE(MAX(c.build), 0) + 1 FROM compiled_packages c \
+         WHERE c.package = p.id AND c.os = $1 AND c.stemcell = $2), $4, $5 \
+         FROM release_packages p WHERE p.release = $6 AND p.name = $7 AND p.version = $8 \
+         ON CONFLICT (package, os, stemcell, dependency_key) DO UPDATE SET sha1 = $4, blob = $5",
+    )
+    .bind(&key.os)
+    .bind(&key.stemcell)
+    .bind(&key.dependency_key)
+    .bind(sha1)
+    .bind(blob)
+    .bind(&key.release)
+    .bind(&key.package)
+    .bind(&key.version)
+    .execute(transaction.connection())
+    .await?;
+    Ok(())
+}
+
 /// Keeps what instances are being brought to, in the transaction that notes so.
 pub(super) async fn keep(transaction: &mut Transaction, software: &[Software]) -> Result<(), StoreError> {
     for software in software {
@@ -76,6 +100,33 @@ impl Store {
     pub(crate) async fn compiled_keys(&self) -> Result<BTreeSet<CompilationKey>, StoreError> {
         let rows = sqlx::query(COMPILED).fetch_all(self.database.pool()).await?;
         rows.iter().map(|row| Ok(compiled(row)?.key)).collect()
+    }
+
+    /// All compiled packages of any release, in the order in which they came, with the fingerprints of what they were compiled from.
+    pub(crate) async fn compiled_packages(&self) -> Result<Vec<(String, CompiledPackage)>, StoreError> {
+        let query = format!("{} ORDER BY c.id", COMPILED.replace("SELECT ", "SELECT p.fingerprint, "));
+        let rows = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_all(self.database.pool()).await?;
+        rows.iter().map(|row| Ok((row.try_get("fingerprint")?, compiled(row)?))).collect()
+    }
+
+    /// Forgets compiled packages; their files are nobody's then.
+    pub(crate) async fn forget_compiled_packages(&self, keys: &[CompilationKey]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        for key in keys {
+            sqlx::query(
+                "DELETE FROM compiled_packages WHERE os = $1 AND stemcell = $2 AND dependency_key = $3 AND package IN \
+                 (SELECT id FROM release_packages WHERE release = $4 AND name = $5 AND version = $6)",
+            )
+            .bind(&key.os)
+            .bind(&key.stemcell)
+            .bind(&key.dependency_key)
+            .bind(&key.release)
+            .bind(&key.package)
+            .bind(&key.version)
+            .execute(transaction.connection())
+            .await?;
+        }
+        Ok(transaction.commit().await?)
     }
 
     /// What was compiled of the packages of a release, in the order of the stemcells.

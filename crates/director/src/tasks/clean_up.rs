@@ -1,20 +1,28 @@
-//! Deletes what nobody uses: orphaned VMs, stemcells, and with `--all` orphaned disks.
+//! Deletes what nobody uses: orphaned VMs, releases, stemcells, exported releases, and with `--all` compiled packages and orphaned
+//! disks.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use windlass_planning::desired::compare_versions;
-use windlass_planning::records::StemcellRecord;
+use windlass_durable::file;
+use windlass_planning::desired::{Configs, Findings, RuntimeConfig, compare_versions};
+use windlass_planning::records::{CompilationKey, ReleaseRecord, StemcellRecord};
+use windlass_release::{StemcellLine, Version};
 
 use super::update_deployment::one_or_several;
-use super::{TaskError, TaskLog, delete_orphan_disks, delete_orphaned_vms, delete_stemcell};
+use super::{
+    TaskError, TaskLog, delete_orphan_disks, delete_orphaned_vms, delete_release, delete_stemcell, lock, update_release,
+};
 use crate::Director;
 use crate::store::{OrphanDisk, OrphanedVm, StoreError};
 
 /// How many things are deleted at once.
 const AT_ONCE: usize = 32;
-/// How many unused versions of a stemcell are kept, the newest ones.
-const KEPT_STEMCELLS: usize = 2;
+/// How many unused versions of a stemcell or release are kept, the newest ones.
+const KEPT_VERSIONS: usize = 2;
+const RELEASE_LOCK: &str = "release";
 
 /// How much to delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +38,12 @@ pub(crate) struct CleanUp {
 /// What will be deleted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rubbish {
+    /// Names, each with versions.
+    pub(crate) releases: Vec<(String, Vec<String>)>,
+    /// Compiled for stemcells of which no other of the line stays.
+    pub(crate) compiled: Vec<CompilationKey>,
+    /// Blobs that clients had the time to fetch.
+    pub(crate) exported: Vec<String>,
     pub(crate) stemcells: Vec<StemcellRecord>,
     pub(crate) disks: Vec<OrphanDisk>,
     pub(crate) vms: Vec<OrphanedVm>,
@@ -39,9 +53,54 @@ pub(crate) struct Rubbish {
 pub(crate) async fn find(director: &Director, how: CleanUp) -> Result<Rubbish, StoreError> {
     let disks =
         if how.remove_all && !how.keep_orphaned_disks { director.store.orphan_disks().await? } else { Vec::new() };
-    let kept = if how.remove_all { 0 } else { KEPT_STEMCELLS };
-    let stemcells = unused(director.store.stemcells().await?, kept);
-    Ok(Rubbish { stemcells, disks, vms: director.store.orphaned_vms().await? })
+    let kept = if how.remove_all { 0 } else { KEPT_VERSIONS };
+    let all = director.store.stemcells().await?;
+    let stemcells = unused(all.clone(), kept);
+    let compiled = match how.remove_all {
+        true => without_stemcell(director.store.compiled_keys().await?, &all, &stemcells),
+        false => Vec::new(),
+    };
+    let runtime = director.store.current_configs("runtime").await?;
+    let runtime = Configs::read(&runtime, &mut Findings::new()).runtime;
+    let releases = unused_releases(director.store.releases().await?, &runtime, kept);
+    let (vms, exported) = (director.store.orphaned_vms().await?, director.store.exported_releases().await?);
+    Ok(Rubbish { releases, stemcells, compiled, disks, vms, exported })
+}
+
+/// Versions of releases that neither a deployment nor a runtime config uses, without the newest of each name.
+fn unused_releases(releases: Vec<ReleaseRecord>, runtime: &RuntimeConfig, kept: usize) -> Vec<(String, Vec<String>)> {
+    let is_added = |release: &ReleaseRecord| {
+        runtime
+            .releases
+            .iter()
+            .any(|(_, added)| (&added.name.value, &added.version.value) == (&release.name, &release.version))
+    };
+    let mut by_name: BTreeMap<String, Vec<ReleaseRecord>> = BTreeMap::new();
+    for release in releases.into_iter().filter(|release| release.deployments.is_empty() && !is_added(release)) {
+        by_name.entry(release.name.clone()).or_default().push(release);
+    }
+    let old = |(name, mut versions): (String, Vec<ReleaseRecord>)| {
+        versions.sort_by_key(|release| Version::parse(&release.version).ok());
+        versions.truncate(versions.len().saturating_sub(kept));
+        (!versions.is_empty()).then(|| (name, versions.into_iter().map(|release| release.version).collect()))
+    };
+    by_name.into_iter().filter_map(old).collect()
+}
+
+/// What was compiled for stemcells of whose line none stays.
+fn without_stemcell(
+    compiled: BTreeSet<CompilationKey>,
+    all: &[StemcellRecord],
+    going: &[StemcellRecord],
+) -> Vec<CompilationKey> {
+    let stays = |stemcell: &&StemcellRecord| !going.iter().any(|gone| gone.id == stemcell.id);
+    let lines: Vec<_> = all
+        .iter()
+        .filter(stays)
+        .map(|stemcell| (stemcell.operating_system.as_str(), StemcellLine::of(&stemcell.version)))
+        .collect();
+    let has_one = |key: &CompilationKey| lines.iter().any(|(os, line)| *os == key.os && line.has(&key.stemcell));
+    compiled.into_iter().filter(|key| !has_one(key)).collect()
 }
 
 /// Stemcells that no deployment uses, without the newest of each name. One that is used in one cloud is used in all.
@@ -63,36 +122,129 @@ fn unused(mut stemcells: Vec<StemcellRecord>, kept: usize) -> Vec<StemcellRecord
 
 /// Deletes; what cannot be deleted does not keep the rest.
 pub(super) async fn run(director: &Director, log: &TaskLog, how: CleanUp) -> Result<String, TaskError> {
-    let Rubbish { stemcells, disks, .. } = find(director, how).await?;
-    let vms = delete_orphaned_vms::delete(director, log).await;
-    let mut each: Vec<BoxFuture<'_, Result<(), TaskError>>> = Vec::new();
-    let stage = log.stage("Deleting stemcells", &[], stemcells.len());
-    for stemcell in &stemcells {
-        let part = stage.part(&format!("{}/{}", stemcell.name, stemcell.version));
-        each.push(Box::pin(
-            async move { part.run(delete_stemcell::remove(director, log, &part, stemcell, false)).await },
-        ));
-    }
-    let stage = log.stage("Deleting orphaned disks", &[], disks.len());
-    for disk in &disks {
-        let part = stage.part(disk.cid.as_str());
-        each.push(Box::pin(async move { part.run(delete_orphan_disks::delete(director, log, &part, disk)).await }));
-    }
-    let ended: Vec<_> = stream::iter(each).buffer_unordered(AT_ONCE).collect().await;
-    let mut failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
-    let vms = vms.unwrap_or_else(|error| {
-        failures.push(error);
-        0
-    });
+    let Rubbish { releases, stemcells, compiled, disks, exported, .. } = find(director, how).await?;
+    let mut failures = Vec::new();
+    let mut counted = |result: Result<usize, TaskError>| {
+        result.unwrap_or_else(|error| {
+            failures.push(error);
+            0
+        })
+    };
+    let vms = counted(delete_orphaned_vms::delete(director, log).await);
+    let of_releases = counted(delete_releases(director, log, &releases).await);
+    let of_stemcells = counted(delete_stemcells(director, log, &stemcells).await);
+    let of_compiled = counted(delete_compiled(director, log, compiled).await);
+    let of_disks = counted(delete_disks(director, log, &disks).await);
+    let of_exported = counted(delete_exported(director, log, &exported).await);
     if !failures.is_empty() {
         return Err(one_or_several(failures));
     }
     Ok(format!(
-        "Deleted 0 release(s), {} stemcell(s), 0 extra compiled package(s), {} orphaned disk(s), {vms} orphaned vm(s), 0 exported \
-         release(s), 0 dns blob(s)",
-        stemcells.len(),
-        disks.len()
+        "Deleted {of_releases} release(s), {of_stemcells} stemcell(s), {of_compiled} extra compiled package(s), {of_disks} orphaned \
+         disk(s), {vms} orphaned vm(s), {of_exported} exported release(s), 0 dns blob(s)"
     ))
+}
+
+/// Does things to many, some at a time; all are tried, and all failures are reported.
+async fn each(work: Vec<BoxFuture<'_, Result<(), TaskError>>>) -> Result<usize, TaskError> {
+    let count = work.len();
+    let ended: Vec<_> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+    let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() { Ok(count) } else { Err(one_or_several(failures)) }
+}
+
+/// One after the other: versions of a release share what they have.
+async fn delete_releases(
+    director: &Director,
+    log: &TaskLog,
+    releases: &[(String, Vec<String>)],
+) -> Result<usize, TaskError> {
+    let versions: Vec<_> =
+        releases.iter().flat_map(|(name, versions)| versions.iter().map(move |it| (name, it))).collect();
+    if versions.is_empty() {
+        return Ok(0);
+    }
+    lock(director, log, RELEASE_LOCK).await?;
+    let stage = log.stage("Deleting releases", &[], versions.len());
+    let mut failures = Vec::new();
+    for (name, version) in &versions {
+        let part = stage.part(&format!("{name}/{version}"));
+        failures.extend(part.run(delete_release::delete(director, log, name, Some(version))).await.err());
+    }
+    failures.extend(update_release::remove_unknown_blobs(director).await.err());
+    if failures.is_empty() { Ok(versions.len()) } else { Err(one_or_several(failures)) }
+}
+
+async fn delete_stemcells<'a>(
+    director: &'a Director,
+    log: &'a TaskLog,
+    stemcells: &'a [StemcellRecord],
+) -> Result<usize, TaskError> {
+    let stage = log.stage("Deleting stemcells", &[], stemcells.len());
+    let delete = |stemcell: &'a StemcellRecord| -> BoxFuture<'a, _> {
+        let part = stage.part(&format!("{}/{}", stemcell.name, stemcell.version));
+        Box::pin(async move { part.run(delete_stemcell::remove(director, log, &part, stemcell, false)).await })
+    };
+    each(stemcells.iter().map(delete).collect()).await
+}
+
+/// Those of releases that were deleted are gone already.
+async fn delete_compiled(
+    director: &Director,
+    log: &TaskLog,
+    compiled: Vec<CompilationKey>,
+) -> Result<usize, TaskError> {
+    let there = director.store.compiled_keys().await?;
+    let compiled: Vec<_> = compiled.into_iter().filter(|key| there.contains(key)).collect();
+    if compiled.is_empty() {
+        return Ok(0);
+    }
+    take_release_lock(director, log).await?;
+    let stage = log.stage("Deleting compiled packages", &[], compiled.len());
+    for key in &compiled {
+        let part = stage.part(&format!("{} for {}/{}", key.package, key.os, key.stemcell));
+        part.run(director.store.forget_compiled_packages(std::slice::from_ref(key))).await?;
+    }
+    update_release::remove_unknown_blobs(director).await?;
+    Ok(compiled.len())
+}
+
+/// This task may have it from deleting releases.
+async fn take_release_lock(director: &Director, log: &TaskLog) -> Result<(), TaskError> {
+    match director.store.holder(RELEASE_LOCK).await? {
+        Some(task) if task == log.task() => Ok(()),
+        _ => lock(director, log, RELEASE_LOCK).await,
+    }
+}
+
+async fn delete_disks<'a>(
+    director: &'a Director,
+    log: &'a TaskLog,
+    disks: &'a [OrphanDisk],
+) -> Result<usize, TaskError> {
+    let stage = log.stage("Deleting orphaned disks", &[], disks.len());
+    let delete = |disk: &'a OrphanDisk| -> BoxFuture<'a, _> {
+        let part = stage.part(disk.cid.as_str());
+        Box::pin(async move { part.run(delete_orphan_disks::delete(director, log, &part, disk)).await })
+    };
+    each(disks.iter().map(delete).collect()).await
+}
+
+async fn delete_exported(director: &Director, log: &TaskLog, exported: &[String]) -> Result<usize, TaskError> {
+    let stage = log.stage("Deleting exported releases", &[], exported.len());
+    for blob in exported {
+        let path = director.folders.blobs().join(blob);
+        let delete = async {
+            match file::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(TaskError::Blob { path: path.clone(), source: error })
+                }
+                _ => Ok(director.store.forget_exported_release(blob).await?),
+            }
+        };
+        stage.part(blob).run(delete).await?;
+    }
+    Ok(exported.len())
 }
 
 #[cfg(test)]
@@ -117,5 +269,60 @@ mod tests {
         let versions = |kept| -> Vec<String> { unused(all(), kept).into_iter().map(|s| s.version).collect() };
         assert_eq!(versions(2), ["2"]);
         assert_eq!(versions(0), ["2", "9", "10"]);
+    }
+
+    #[test]
+    fn the_two_newest_releases_and_those_in_use_or_in_a_runtime_config_are_kept() {
+        let release = |name: &str, version: &str, used: bool| ReleaseRecord {
+            name: name.into(),
+            version: version.into(),
+            deployments: if used { vec!["d".into()] } else { Vec::new() },
+            ..ReleaseRecord::default()
+        };
+        let config = windlass_planning::records::ConfigRecord {
+            id: 1,
+            kind: "runtime".into(),
+            name: "default".into(),
+            content: "releases: [{name: a, version: '2'}]".into(),
+            created_at: 0,
+        };
+        let runtime = Configs::read([&config], &mut Findings::new()).runtime;
+        let all = || {
+            let of_a = ["10", "9", "2", "1+dev.2", "1+dev.10"].map(|version| release("a", version, false));
+            of_a.into_iter().chain([release("a", "0", true), release("b", "1", false)]).collect::<Vec<_>>()
+        };
+        let versions = |kept| unused_releases(all(), &runtime, kept);
+        let strings = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        assert_eq!(versions(2), [("a".to_owned(), strings(&["1+dev.2", "1+dev.10"]))]);
+        assert_eq!(
+            versions(0),
+            [("a".to_owned(), strings(&["1+dev.2", "1+dev.10", "9", "10"])), ("b".to_owned(), strings(&["1"]))]
+        );
+    }
+
+    #[test]
+    fn compiled_packages_go_with_the_last_stemcell_of_their_line() {
+        let stemcell = |id: i64, os: &str, version: &str| StemcellRecord {
+            id,
+            name: "s".into(),
+            version: version.into(),
+            operating_system: os.into(),
+            cpi: String::new(),
+            cid: StemcellCid::new(version).unwrap(),
+            api_version: None,
+            deployments: Vec::new(),
+        };
+        let key = |os: &str, version: &str| CompilationKey {
+            release: "r".into(),
+            package: "p".into(),
+            version: "f".into(),
+            os: os.into(),
+            stemcell: version.into(),
+            dependency_key: "[]".into(),
+        };
+        let compiled = BTreeSet::from([key("os", "1.1"), key("os", "1.2"), key("os", "2"), key("other", "1.1")]);
+        let all = [stemcell(1, "os", "1.7"), stemcell(2, "os", "2")];
+        assert_eq!(without_stemcell(compiled.clone(), &all, &all[1..]), [key("os", "2"), key("other", "1.1")]);
+        assert_eq!(without_stemcell(compiled, &all, &all).len(), 4);
     }
 }

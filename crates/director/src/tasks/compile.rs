@@ -37,7 +37,8 @@ pub(super) async fn run(
     let queue = Queue::new(&plan.packages);
     let compilation = Compilation { director, log, deployment, plan, stage, queue };
     let each = plan.workers.iter().map(|worker| -> BoxFuture<'_, _> { Box::pin(compilation.work(worker)) });
-    all(Box::new(each), plan.workers.len().max(1)).await
+    let at_once = if plan.at_once == 0 { plan.workers.len() } else { plan.at_once };
+    all(Box::new(each), at_once.max(1)).await
 }
 
 struct Compilation<'a> {
@@ -65,17 +66,29 @@ impl<'a> Compilation<'a> {
             if !self.plan.reuse_vms
                 && let Some(execution) = &mut execution
             {
-                execution
-                    .run(&execution.deletion("it compiled its package"), Failures::Stop)
-                    .await
-                    .map_err(one_or_several)?;
+                errors.extend(self.give_up_vm(execution, "it compiled its package").await);
+                if !errors.is_empty() {
+                    break;
+                }
             }
         }
         let execution = execution.get_or_insert_with(|| self.execution(worker, self.stage.part(&worker.label())));
-        let mut last = execution.deletion("everything is compiled");
-        last.push(Action { what: ActionKind::RemoveInstance, reason: "everything is compiled".to_owned() });
-        errors.extend(execution.run(&last, Failures::Stop).await.err().unwrap_or_default());
+        let left = self.give_up_vm(execution, "everything is compiled").await;
+        let is_gone = left.is_empty();
+        errors.extend(left);
+        if is_gone {
+            let remove = Action { what: ActionKind::RemoveInstance, reason: "everything is compiled".to_owned() };
+            errors.extend(execution.run(&[remove], Failures::Stop).await.err().unwrap_or_default());
+        }
         if errors.is_empty() { Ok(()) } else { Err(one_or_several(errors)) }
+    }
+
+    /// Deletes the VM of a worker, or leaves it to whoever deletes orphaned VMs.
+    async fn give_up_vm(&self, execution: &mut Execution, reason: &str) -> Vec<TaskError> {
+        match self.plan.orphan_workers {
+            true => execution.orphan_vm().await.err().into_iter().collect(),
+            false => execution.run(&execution.deletion(reason), Failures::Stop).await.err().unwrap_or_default(),
+        }
     }
 
     fn execution(&self, worker: &InstancePlan, part: Arc<EventPart>) -> Execution {
@@ -99,6 +112,10 @@ impl<'a> Compilation<'a> {
             let create = Action { what: ActionKind::CreateVm, reason: format!("to compile {}", package.label()) };
             execution.run(&[create], Failures::Stop).await.map_err(one_or_several)?;
         }
+        // Whoever looks into the cloud sees what the VM is for.
+        execution.tag("compiling", &package.package.name);
+        let name = Action { what: ActionKind::SetMetadata, reason: format!("it compiles {}", package.label()) };
+        execution.run(&[name], Failures::Stop).await.map_err(one_or_several)?;
         let build = self.director.store.next_build(&key).await?;
         let into = self.director.folders.temporary().join(format!("compiled-{}", uuid::Uuid::new_v4()));
         let compiled = self.operation(execution, package, build, into.clone()).await?;
@@ -143,8 +160,8 @@ impl<'a> Compilation<'a> {
         let wanted = &package.package;
         let gone =
             || SoftwareError::Gone { what: format!("package '{}'", wanted.name), release: wanted.release.clone() };
-        let source =
-            store.package_of_release(&wanted.release, &wanted.name, &wanted.version).await?.ok_or_else(gone)?;
+        let found = store.package_of_release(&wanted.release, &wanted.name, &wanted.version).await?;
+        let source = found.and_then(|found| found.source).ok_or_else(gone)?;
         let mut dependencies = Vec::new();
         for key in &package.needs {
             let not_compiled = || SoftwareError::NotCompiled {
@@ -191,8 +208,10 @@ struct Queue<'a> {
 }
 
 struct State<'a> {
-    /// Each after what it needs.
+    /// Those that need what is not compiled yet.
     waiting: Vec<&'a PackageToCompile>,
+    /// The last one is compiled first, as BOSH does it: what became possible by a compilation comes right after it.
+    ready: Vec<&'a PackageToCompile>,
     running: BTreeSet<CompilationKey>,
     failed: bool,
 }
@@ -205,7 +224,9 @@ enum Next<'a> {
 
 impl<'a> Queue<'a> {
     fn new(packages: &'a [PackageToCompile]) -> Self {
-        let state = State { waiting: packages.iter().collect(), running: BTreeSet::new(), failed: false };
+        let waiting = packages.iter().collect();
+        let mut state = State { waiting, ready: Vec::new(), running: BTreeSet::new(), failed: false };
+        state.find_ready();
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -225,16 +246,12 @@ impl<'a> Queue<'a> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stemcell = worker.spec.as_ref().map(|spec| (&spec.stemcell.name, &spec.stemcell.version));
         let fits = |package: &&PackageToCompile| Some((&package.stemcell, &package.version)) == stemcell;
-        if state.failed || !state.waiting.iter().any(&fits) {
+        if state.failed || !state.ready.iter().chain(&state.waiting).any(|package| fits(&package)) {
             return Next::Nothing;
         }
-        let is_open = |key: &CompilationKey| {
-            state.running.contains(key) || state.waiting.iter().any(|package| package.key() == *key)
-        };
-        let ready = state.waiting.iter().position(|package| fits(package) && !package.needs.iter().any(is_open));
-        match ready {
+        match state.ready.iter().rposition(|package| fits(&package)) {
             Some(position) => {
-                let package = state.waiting.remove(position);
+                let package = state.ready.remove(position);
                 state.running.insert(package.key());
                 Next::Package(package)
             }
@@ -246,7 +263,91 @@ impl<'a> Queue<'a> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.running.remove(&package.key());
         state.failed |= !succeeded;
+        state.find_ready();
         drop(state);
         self.changed.notify_waiters();
+    }
+}
+
+impl<'a> State<'a> {
+    /// Moves what needs nothing any more to what is ready.
+    fn find_ready(&mut self) {
+        let open: BTreeSet<CompilationKey> =
+            self.waiting.iter().chain(&self.ready).map(|package| package.key()).chain(self.running.clone()).collect();
+        let is_ready = |package: &&PackageToCompile| !package.needs.iter().any(|needed| open.contains(needed));
+        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition::<Vec<_>, _>(is_ready);
+        self.ready.extend(ready);
+        self.waiting = waiting;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_planning::software::PackageOfGroup;
+
+    use super::*;
+
+    fn package(name: &str, needs: &[&str]) -> PackageToCompile {
+        let of_group = |name: &str| PackageOfGroup {
+            name: name.into(),
+            release: "r".into(),
+            version: "f".into(),
+            dependencies: Vec::new(),
+            dependency_key: "[]".into(),
+            is_direct: true,
+            compiled_for: None,
+        };
+        PackageToCompile {
+            package: of_group(name),
+            os: "os".into(),
+            stemcell: "s".into(),
+            version: "1".into(),
+            needs: needs.iter().map(|name| of_group(name).key("os", "1")).collect(),
+        }
+    }
+
+    fn worker(stemcell: &str) -> InstancePlan {
+        let spec = serde_json::json!({"cpi": "", "stemcell_cid": "c", "vm_type": null, "cloud_properties": {}, "networks": {},
+            "stemcell": {"name": stemcell, "version": "1", "api_version": null}, "env": {}, "tags": {}});
+        InstancePlan {
+            id: "id".into(),
+            group: "g".into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: Default::default(),
+            spec: serde_json::from_value(spec).unwrap(),
+            actions: Vec::new().into(),
+        }
+    }
+
+    fn next<'a>(queue: &Queue<'a>, worker: &InstancePlan) -> Option<&'a PackageToCompile> {
+        match queue.look(worker) {
+            Next::Package(package) => Some(package),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn what_became_possible_last_is_compiled_first_and_nothing_before_what_it_needs() {
+        let packages =
+            [package("a", &[]), package("b", &[]), package("of-b", &["b"]), package("of-both", &["a", "of-b"])];
+        let queue = Queue::new(&packages);
+        let (one, other) = (worker("s"), worker("other"));
+        assert!(matches!(queue.look(&other), Next::Nothing), "no package is for that stemcell");
+        let mut order = Vec::new();
+        while let Some(package) = next(&queue, &one) {
+            order.push(package.package.name.as_str());
+            queue.ended(package, true);
+        }
+        assert_eq!(order, ["b", "of-b", "a", "of-both"]);
+        assert!(matches!(queue.look(&one), Next::Nothing));
+
+        let queue = Queue::new(&packages);
+        let (first, second) = (next(&queue, &one).unwrap(), next(&queue, &one).unwrap());
+        assert_eq!((first.package.name.as_str(), second.package.name.as_str()), ("b", "a"));
+        assert!(matches!(queue.look(&one), Next::Wait), "the rest needs what is being compiled");
+        queue.ended(first, false);
+        assert!(matches!(queue.look(&one), Next::Nothing), "nothing more is begun after a failure");
     }
 }

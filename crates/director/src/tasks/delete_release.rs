@@ -15,6 +15,18 @@ pub(super) async fn run(
     version: Option<&str>,
 ) -> Result<String, TaskError> {
     lock(director, log, "release").await?;
+    delete(director, log, name, version).await?;
+    update_release::remove_unknown_blobs(director).await?;
+    Ok(format!("/release/{name}"))
+}
+
+/// Forgets it; its files are nobody's then. The caller has the lock.
+pub(super) async fn delete(
+    director: &Director,
+    log: &TaskLog,
+    name: &str,
+    version: Option<&str>,
+) -> Result<(), TaskError> {
     let all = director.store.releases().await?;
     let is_meant =
         |release: &&ReleaseRecord| release.name == name && version.is_none_or(|wanted| wanted == release.version);
@@ -57,8 +69,7 @@ pub(super) async fn run(
         kill_point("before a release is forgotten");
         director.store.forget_release(release.id).await?;
     }
-    update_release::remove_unknown_blobs(director).await?;
-    Ok(format!("/release/{name}"))
+    Ok(())
 }
 
 async fn tell(log: &TaskLog, stage: &str, parts: Vec<(&String, &String)>) -> Result<(), TaskError> {

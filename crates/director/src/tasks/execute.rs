@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_operations::ledger::Fact;
 use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
 use windlass_planning::desired::{UpdateSettings, WatchTime};
@@ -74,6 +75,22 @@ impl Execution {
     /// Its VM, while it has one.
     pub(super) fn vm(&self) -> Option<&VmRecord> {
         self.work.vm.as_ref()
+    }
+
+    /// Adds to what the cloud is told of its VM from now on.
+    pub(super) fn tag(&mut self, key: &str, value: &str) {
+        let mut identity = (*self.work.context.instance).clone();
+        identity.tags.insert(key.to_owned(), value.into());
+        self.work.context.instance = Arc::new(identity);
+    }
+
+    /// Gives its VM up, if it has one: it is deleted later.
+    pub(super) async fn orphan_vm(&mut self) -> Result<(), TaskError> {
+        if let Some(vm) = self.work.vm.clone() {
+            self.work.context.ledger.record(&Fact::VmOrphaned { cid: vm.cid }).await?;
+            self.work.vm = None;
+        }
+        Ok(())
     }
 
     /// What deletes its VM, if it has one.

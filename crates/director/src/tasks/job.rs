@@ -8,7 +8,7 @@ use windlass_contract::{DiskCid, SnapshotCid, VmCid};
 use windlass_planning::desired::Count;
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, WhatWasThere, Wish};
 
-use super::{Choices, CleanUp, ErrandRequest, SshRequest, Suspects};
+use super::{Choices, CleanUp, ErrandRequest, ExportRequest, SshRequest, Suspects};
 use crate::store::{LOOK_UP, StoredJob};
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
@@ -62,6 +62,8 @@ pub(crate) enum Job {
         #[serde(default)]
         rebase: bool,
     },
+    /// Compile a release for a stemcell, and pack it for a client to fetch.
+    ExportRelease(ExportRequest),
     /// Remove a release.
     DeleteRelease {
         /// Name.
@@ -260,6 +262,7 @@ impl StoredJob for Job {
             Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "update_stemcell",
             Self::DeleteStemcell { .. } => "delete_stemcell",
             Self::UpdateRelease { .. } | Self::DownloadRelease { .. } => "update_release",
+            Self::ExportRelease(_) => "export_release",
             Self::DeleteRelease { .. } => "delete_release",
             Self::UpdateDeployment { .. } => "update_deployment",
             Self::UpdateInstance { .. } => "update_instance",
@@ -289,6 +292,9 @@ impl StoredJob for Job {
             Self::UpdateStemcell { .. } | Self::DownloadStemcell { .. } => "create stemcell".to_owned(),
             Self::DeleteStemcell { name, version, .. } => format!("delete stemcell: {name}/{version}"),
             Self::UpdateRelease { .. } | Self::DownloadRelease { .. } => "create release".to_owned(),
+            Self::ExportRelease(request) => {
+                format!("export release: '{}' for '{}'", request.release(), request.stemcell())
+            }
             Self::DeleteRelease { name, .. } => format!("delete release: {name}"),
             Self::UpdateDeployment { options, .. } if options.dry_run => "create deployment (dry run)".to_owned(),
             Self::UpdateDeployment { .. } => "create deployment".to_owned(),
@@ -330,6 +336,7 @@ impl StoredJob for Job {
             | Self::DeleteStemcell { .. }
             | Self::UpdateRelease { .. }
             | Self::DownloadRelease { .. }
+            | Self::ExportRelease(_)
             | Self::DeleteRelease { .. }
             | Self::OrphanDisk { .. }
             | Self::DeleteOrphanDisks { .. }

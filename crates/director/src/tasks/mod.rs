@@ -16,12 +16,14 @@ mod delete_stemcell;
 mod delete_vm;
 mod error;
 mod execute;
+mod export_release;
 mod fetch_logs;
 mod instance_event;
 mod job;
 mod log;
 mod orphan_disk;
 mod prepare;
+mod release_packages;
 mod renew_certificates;
 pub(crate) mod resumption;
 mod run_errand;
@@ -42,6 +44,7 @@ pub(crate) use apply_resolutions::Choices;
 pub(crate) use clean_up::CleanUp;
 pub(crate) use clean_up::{Rubbish, find as find_rubbish};
 pub(crate) use error::TaskError;
+pub(crate) use export_release::ExportRequest;
 pub(crate) use job::{DeployOptions, InstanceChange, Job};
 pub(crate) use log::{EventStage, OutputKind, TaskLog};
 pub(crate) use prepare::{Prepared, prepare, reload, reload_one};
@@ -70,7 +73,11 @@ async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &str) -
 
 /// Takes a lock for as long as the task runs.
 async fn lock(director: &Director, log: &TaskLog, name: &str) -> Result<(), TaskError> {
-    let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+    lock_patiently(director, log, name, LOCK_PATIENCE).await
+}
+
+async fn lock_patiently(director: &Director, log: &TaskLog, name: &str, patience: Duration) -> Result<(), TaskError> {
+    let deadline = tokio::time::Instant::now() + patience;
     loop {
         match director.store.take_lock(name, log.task(), &director.uuid).await {
             Err(LockError::Held { .. }) if log.is_cancelled() => return Err(TaskError::Cancelled),

@@ -1,6 +1,6 @@
 //! Reads what is wanted and what is, and plans; changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
@@ -57,6 +57,10 @@ pub(crate) async fn prepare(
         true => Vec::new(),
         false => director.store.releases().await?,
     };
+    let compiled = match releases.is_empty() {
+        true => BTreeSet::new(),
+        false => director.store.compiled_keys().await?,
+    };
     let others = providers_elsewhere(director, (&manifest, &runtime), options).await?;
     let wanted = Wanted {
         manifest: &manifest,
@@ -65,6 +69,7 @@ pub(crate) async fn prepare(
         cpis: &cpis,
         stemcells: &stemcells,
         releases: &releases,
+        compiled: &compiled,
         links: others.as_ref().map_or(LinksFrom::Records, LinksFrom::Manifest),
     };
     let mut desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
@@ -81,9 +86,7 @@ pub(crate) async fn prepare(
     current.calculated = calculate(director, &desired, &mut findings).await;
     current.software = director.store.software_of(deployment).await?;
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
-    if !software.is_empty() {
-        current.compiled = director.store.compiled_keys().await?;
-    }
+    current.compiled = compiled;
     let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
     let templates = director.library.rendering(&jobs).await?;
     // Asking agents takes time, which a manifest that is wrong is not worth.
@@ -157,7 +160,7 @@ fn told(findings: &[Finding], options: &DeployOptions) -> Vec<String> {
 }
 
 /// Ids for new instances, the same again until something was deployed.
-async fn new_ids(director: &Director, deployment: &str) -> Result<impl FnMut() -> String, TaskError> {
+pub(super) async fn new_ids(director: &Director, deployment: &str) -> Result<impl FnMut() -> String, TaskError> {
     let generation = director.store.generation().await?;
     let seed = format!("{}/{generation}/{deployment}", director.uuid);
     let mut count = 0;
@@ -181,7 +184,7 @@ pub(super) async fn must_have_cloud_config(
 }
 
 /// The cloud and runtime configs that the operator saw, or the current ones.
-async fn configs(director: &Director, options: &DeployOptions) -> Result<Vec<ConfigRecord>, TaskError> {
+pub(super) async fn configs(director: &Director, options: &DeployOptions) -> Result<Vec<ConfigRecord>, TaskError> {
     let mut configs = Vec::new();
     match &options.configs {
         None => {
@@ -200,7 +203,7 @@ async fn configs(director: &Director, options: &DeployOptions) -> Result<Vec<Con
 }
 
 /// Asks CPIs what resources mean in their clouds.
-async fn calculate(director: &Director, desired: &Desired, findings: &mut Findings) -> Calculated {
+pub(super) async fn calculate(director: &Director, desired: &Desired, findings: &mut Findings) -> Calculated {
     let mut calculated = Calculated::default();
     for (name, resources) in desired.resources() {
         let Ok(cpi) = director.clouds.cpi(name) else { continue };

@@ -100,7 +100,7 @@ async fn reserve(
 }
 
 /// What the instances are brought to; those to which nothing is done are there already.
-fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
+pub(super) fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
     let workers = plan.compilation.iter().flat_map(|compilation| &compilation.workers);
     let is_worker = |instance: &InstancePlan| is_compilation_group(&instance.group);
     plan.instances()
@@ -138,7 +138,7 @@ pub(super) struct DeployRun<'a> {
 
 impl DeployRun<'_> {
     /// A stage for each group that gets smaller, as BOSH has it, and one for all instances whose groups go.
-    async fn remove(&self, plan: &Plan) -> Result<(), TaskError> {
+    pub(super) async fn remove(&self, plan: &Plan) -> Result<(), TaskError> {
         let mut by_stage: BTreeMap<Option<&str>, Vec<&InstancePlan>> = BTreeMap::new();
         for instance in &plan.removed {
             let group = plan.groups.iter().find(|group| group.name == instance.group).map(|group| group.name.as_str());
@@ -298,7 +298,7 @@ mod tests {
         let store = &test.director.store;
         store.add_config("cloud", "default", "azs: [{name: z1}]\n", None).await.unwrap();
         let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
-        store.take_release(&release).await.unwrap();
+        store.take_release(&release, &[]).await.unwrap();
         store.add_deployment("shop").await.unwrap();
         store
             .tamper(

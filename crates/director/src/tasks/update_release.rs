@@ -1,14 +1,14 @@
 //! Takes a release: reads it, keeps its archives, and puts it on record as a whole.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use windlass_durable::{file, kill_point};
-use windlass_planning::records::{JobRecord, PackageRecord, ReleaseRecord};
-use windlass_release::{JobEntry, Package, Release, ReleaseManifest, Version};
+use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, ReleaseRecord};
+use windlass_release::{JobEntry, Release, ReleaseManifest, Version};
 use windlass_stemcell::digest::verify as verify_digest;
 use windlass_stemcell::download::download;
 
+use super::release_packages::{self, TakenPackages};
 use super::{TaskError, TaskLog, lock};
 use crate::Director;
 
@@ -63,7 +63,7 @@ fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) 
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TaskError> + Send + 'static,
 ) -> Result<T, TaskError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| TaskError::Panicked(error.to_string()))?
@@ -104,11 +104,15 @@ async fn take(
         release.manifest.version = rebased(&known, &release.manifest)?;
     }
     step(log, "Resolving package dependencies", async { check(&known, &release.manifest) }).await?;
-    let record = keep(director, log, release, &known, how.fix).await?;
+    let created = match release.manifest.is_compiled {
+        true => "Compiled Release has been created",
+        false => "Release has been created",
+    };
+    let (record, compiled) = keep(director, log, release, &known, how.fix).await?;
     kill_point("before a release is put on record");
-    director.store.take_release(&record).await?;
+    director.store.take_release(&record, &compiled).await?;
     let name = format!("{}/{}", record.name, record.version);
-    log.stage("Release has been created", &[], 1).part(&name).run(async { Ok::<_, TaskError>(()) }).await?;
+    log.stage(created, &[], 1).part(&name).run(async { Ok::<_, TaskError>(()) }).await?;
     for job in &record.jobs {
         if let Some(why) = director.library.needs_ruby(&director.limits, &record.name, job).await {
             log.warning(&format!("job '{}' is rendered by Ruby: {why}", job.name));
@@ -133,10 +137,6 @@ fn rebased(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<String
 
 /// A version that is there already must be the same.
 fn check(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<(), TaskError> {
-    if !manifest.compiled_packages.is_empty() {
-        let reason = "this director does not take compiled releases yet; upload the release with its sources";
-        return Err(TaskError::refused(30001, reason));
-    }
     let same = known.iter().find(|release| release.name == manifest.name && release.version == manifest.version);
     let Some(release) = same else { return Ok(()) };
     let name = format!("{}/{}", release.name, release.version);
@@ -156,7 +156,7 @@ fn check(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<(), Task
             return Err(TaskError::refused(30013, reason));
         }
     }
-    for package in &manifest.packages {
+    for package in manifest.all_packages() {
         let is_other = |known: &&PackageRecord| known.name == package.name && known.fingerprint != package.fingerprint;
         if release.packages.iter().any(|known| is_other(&known)) {
             let name = format!("'{}' had different fingerprint in previously uploaded release '{name}'", package.name);
@@ -177,13 +177,13 @@ async fn keep(
     release: Release,
     known: &[ReleaseRecord],
     fix: bool,
-) -> Result<ReleaseRecord, TaskError> {
+) -> Result<(ReleaseRecord, Vec<CompiledPackage>), TaskError> {
     let series: Vec<&ReleaseRecord> = known.iter().filter(|known| known.name == release.manifest.name).collect();
-    let packages = keep_packages(director, log, &release, &series, fix).await?;
+    let TakenPackages { packages, compiled } = release_packages::keep(director, log, &release, &series, fix).await?;
     let jobs = keep_jobs(director, log, &release, &series, fix).await?;
     let (commit_hash, uncommitted_changes) = commit(&release.manifest);
     let ReleaseManifest { name, version, .. } = release.manifest;
-    Ok(ReleaseRecord {
+    let record = ReleaseRecord {
         id: 0,
         name,
         version,
@@ -192,56 +192,8 @@ async fn keep(
         jobs,
         packages,
         deployments: Vec::new(),
-    })
-}
-
-async fn keep_packages(
-    director: &Director,
-    log: &TaskLog,
-    release: &Release,
-    series: &[&ReleaseRecord],
-    fix: bool,
-) -> Result<Vec<PackageRecord>, TaskError> {
-    let listed = &release.manifest.packages;
-    let fingerprints: HashSet<String> = listed.iter().map(|package| package.fingerprint.clone()).collect();
-    let lenders = director.store.packages_like(&fingerprints).await?;
-    let all: Vec<&PackageRecord> = series.iter().flat_map(|release| &release.packages).collect();
-    let kept = |package: &Package| {
-        all.iter().copied().find(|kept| kept.name == package.name && kept.version == package.version)
     };
-    let new = listed.iter().filter(|package| kept(package).is_none()).count();
-    let stage = (new > 0).then(|| log.stage("Creating new packages", &[], new));
-    let mut packages = Vec::new();
-    for package in listed {
-        let archive = release.packages.get(&package.name);
-        let kept = kept(package);
-        let lender = kept.or_else(|| lenders.iter().find(|lender| lender.fingerprint == package.fingerprint));
-        let keeping = async {
-            match (archive, lender) {
-                (Some(archive), _) if kept.is_none() || fix => {
-                    Ok((keep_blob(director, archive).await?, package.sha1.clone()))
-                }
-                (_, Some(lender)) => Ok((lender.blob.clone(), lender.sha1.clone())),
-                _ => Err(missing(package)),
-            }
-        };
-        let (blob, sha1) = match (&stage, kept) {
-            (Some(stage), None) => stage.part(&format!("{}/{}", package.name, package.version)).run(keeping).await?,
-            _ => keeping.await?,
-        };
-        let Package { name, version, fingerprint, dependencies, .. } = package.clone();
-        packages.push(PackageRecord { id: 0, name, version, fingerprint, sha1, blob, dependencies });
-    }
-    tell_of_existing(log, "package", listed.len() - new).await?;
-    Ok(packages)
-}
-
-fn missing(Package { name, version, .. }: &Package) -> TaskError {
-    let reason = format!(
-        "the release lists the package '{name}/{version}', but its tarball has no packages/{name}.tgz, and no release here has \
-         it; upload the whole release"
-    );
-    TaskError::refused(30011, reason)
+    Ok((record, compiled))
 }
 
 async fn keep_jobs(
@@ -276,7 +228,7 @@ async fn keep_jobs(
     Ok(jobs)
 }
 
-async fn tell_of_existing(log: &TaskLog, what: &str, count: usize) -> Result<(), TaskError> {
+pub(super) async fn tell_of_existing(log: &TaskLog, what: &str, count: usize) -> Result<(), TaskError> {
     match count {
         0 => Ok(()),
         1 => step(log, &format!("Processing 1 existing {what}"), async { Ok(()) }).await,
@@ -285,7 +237,7 @@ async fn tell_of_existing(log: &TaskLog, what: &str, count: usize) -> Result<(),
 }
 
 /// Moves an archive to where releases are kept; returns its name there.
-async fn keep_blob(director: &Director, archive: &Path) -> Result<String, TaskError> {
+pub(super) async fn keep_blob(director: &Director, archive: &Path) -> Result<String, TaskError> {
     let name = uuid::Uuid::new_v4().to_string();
     let (from, to) = (archive.to_owned(), director.folders.releases().join(&name));
     blocking(move || {
@@ -315,7 +267,7 @@ pub(super) async fn remove_unknown_blobs(director: &Director) -> Result<(), Task
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use axum::http::{Method, StatusCode};
     use serde_json::{Value, json};
 
@@ -323,29 +275,29 @@ mod tests {
     use super::*;
     use crate::testing::TestDirector;
 
-    const SHOP: &[u8] = include_bytes!("../../../release/tests/release/data/shop-1.tgz");
+    pub(in crate::tasks) const SHOP: &[u8] = include_bytes!("../../../release/tests/release/data/shop-1.tgz");
 
     /// A director with a tarball that somebody sent.
-    struct Site {
-        bench: TestDirector,
+    pub(in crate::tasks) struct Site {
+        pub(in crate::tasks) bench: TestDirector,
         tasks: std::cell::Cell<i64>,
     }
 
     impl Site {
-        async fn new() -> Self {
+        pub(in crate::tasks) async fn new() -> Self {
             Self { bench: TestDirector::new().await, tasks: std::cell::Cell::new(0) }
         }
 
-        fn log(&self) -> TaskLog {
+        pub(in crate::tasks) fn log(&self) -> TaskLog {
             self.tasks.set(self.tasks.get() + 1);
             TaskLog::open(&self.bench.director, self.tasks.get()).unwrap()
         }
 
-        async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {
+        pub(in crate::tasks) async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {
             self.upload_as(tarball, How { fix, rebase: false }).await
         }
 
-        async fn upload_as(&self, tarball: &[u8], how: How) -> Result<String, TaskError> {
+        pub(in crate::tasks) async fn upload_as(&self, tarball: &[u8], how: How) -> Result<String, TaskError> {
             let director = &self.bench.director;
             let path = director.folders.temporary().join("upload");
             std::fs::write(&path, tarball).unwrap();
@@ -356,7 +308,7 @@ mod tests {
             result
         }
 
-        async fn delete(&self, name: &str, version: Option<&str>) -> Result<String, TaskError> {
+        pub(in crate::tasks) async fn delete(&self, name: &str, version: Option<&str>) -> Result<String, TaskError> {
             let log = self.log();
             let result = super::super::delete_release::run(&self.bench.director, &log, name, version).await;
             self.bench.director.store.release_locks(log.task()).await.unwrap();
@@ -364,7 +316,7 @@ mod tests {
         }
 
         /// What people saw of the last task, without digests.
-        fn seen(&self) -> Vec<String> {
+        pub(in crate::tasks) fn seen(&self) -> Vec<String> {
             let path = OutputKind::Event.path(&self.bench.director.folders.tasks(), self.tasks.get());
             let text = std::fs::read_to_string(path).unwrap();
             let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -373,7 +325,7 @@ mod tests {
             started.map(|event| format!("{}: {}", event["stage"].as_str().unwrap(), name(&event["task"]))).collect()
         }
 
-        fn blobs(&self) -> usize {
+        pub(in crate::tasks) fn blobs(&self) -> usize {
             std::fs::read_dir(self.bench.director.folders.releases()).unwrap().count()
         }
     }

@@ -257,6 +257,7 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
             let how = How { fix: *fix, rebase: *rebase };
             super::update_release::run_remote(director, log, (location, sha1.as_deref()), how).await
         }
+        Job::ExportRelease(request) => super::export_release::run(director, log, request).await,
         Job::DeleteRelease { name, version } => {
             super::delete_release::run(director, log, name, version.as_deref()).await
         }

@@ -41,6 +41,8 @@ pub enum Fact {
         /// The new VM.
         to: VmCid,
     },
+    /// A VM belongs to no instance any more, and is deleted later.
+    VmOrphaned { cid: VmCid },
     /// A VM is gone, and so are its attachments.
     VmDeleted {
         /// The VM.

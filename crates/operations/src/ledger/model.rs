@@ -66,6 +66,9 @@ impl Model {
                 self.orphaned_vms.extend(self.vms.extract_if(.., |vm| vm.cid == *from));
                 self.vms.iter_mut().filter(|vm| vm.cid == *to).for_each(|vm| vm.spare = false);
             }
+            Fact::VmOrphaned { cid } => {
+                self.orphaned_vms.extend(self.vms.extract_if(.., |vm| vm.cid == *cid));
+            }
             Fact::VmDeleted { cid } => {
                 self.vms.retain(|vm| vm.cid != *cid);
                 self.orphaned_vms.retain(|vm| vm.cid != *cid);

@@ -105,6 +105,11 @@ impl LegalFacts {
         {
             facts.push(Fact::VmSwapped { from: from.cid.clone(), to: to.cid.clone() });
         }
+        if let (Some(only), None) = (vm, spare)
+            && !model.disks.iter().any(|disk| disk.vm.as_ref() == Some(&only.cid))
+        {
+            facts.push(Fact::VmOrphaned { cid: only.cid.clone() });
+        }
         let has_disks = model.disks.iter().any(|disk| disk.instance == *instance);
         if vm.is_none() && spare.is_none() && !has_disks {
             facts.push(Fact::InstanceRemoved { instance: instance.to_owned() });

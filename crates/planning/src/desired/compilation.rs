@@ -15,6 +15,8 @@ pub struct Compilation {
     pub document: String,
     /// Whether a worker compiles several packages on one VM.
     pub reuse_vms: bool,
+    /// Whether VMs of workers are given up rather than deleted.
+    pub orphan_workers: bool,
     /// The workers, like a group of instances that has no stemcell of its own.
     pub workers: InstanceGroup,
 }
@@ -40,7 +42,7 @@ impl Compilation {
         let mut fields = Fields::of(at, &KEYS, findings)?;
         let count = fields.number("workers", 1, MOST_WORKERS).and_then(|number| usize::try_from(number).ok());
         let reuse_vms = fields.boolean("reuse_compilation_vms").unwrap_or(false);
-        fields.boolean("orphan_workers");
+        let orphan_workers = fields.boolean("orphan_workers").unwrap_or(false);
         let network = fields.text("network").map(|name| GroupNetwork {
             name,
             static_ips: None,
@@ -65,7 +67,7 @@ impl Compilation {
             jobs: Vec::new(),
             properties: Object::new(),
         };
-        Some(Self { document: document.to_owned(), reuse_vms, workers })
+        Some(Self { document: document.to_owned(), reuse_vms, orphan_workers, workers })
     }
 }
 

@@ -42,6 +42,13 @@ impl CpiEntry {
 const CPI_KEYS: [&str; 6] = ["name", "type", "exec_path", "arguments", "properties", "migrated_from"];
 
 impl CpiConfig {
+    /// Each CPI's name, with the earlier names of the same one.
+    pub fn names(&self) -> Vec<Vec<String>> {
+        let names =
+            |entry: &CpiEntry| std::iter::once(entry.name.clone()).chain(entry.migrated_from.iter().cloned()).collect();
+        self.cpis.iter().map(names).collect()
+    }
+
     /// Reads and adds one config.
     pub fn read(&mut self, document: &Document, findings: &mut Findings) {
         let Some(mut root) = Fields::of(&document.root(), &["cpis"], findings) else { return };

@@ -6,6 +6,7 @@ use windlass_manifest::At;
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
 use super::links::JobLinks;
+use crate::software::CompiledFor;
 
 /// A version of a release that a manifest names.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +14,8 @@ pub struct ReleaseReference {
     pub name: Placed<String>,
     /// A version, `latest`, or `1.2.latest` for the latest of those that begin with 1.2.
     pub version: Placed<String>,
+    /// The stemcells that its packages must have been compiled for; none where any will do.
+    pub exported_from: Vec<CompiledFor>,
 }
 
 /// A job that a group names.
@@ -33,12 +36,22 @@ const JOB_KEYS: [&str; 6] = ["name", "release", "properties", "provides", "consu
 
 pub(super) fn read_release(at: &At<'_>, findings: &mut Findings) -> Option<ReleaseReference> {
     let mut fields = Fields::of(at, &RELEASE_KEYS, findings)?;
-    if let Some(at) = fields.optional("exported_from") {
-        let problem = at.problem("this director compiles packages itself and takes no compiled ones yet; remove it");
-        fields.findings().push(problem);
+    let mut exported_from = Vec::new();
+    if let Some(at) = fields.optional("exported_from")
+        && let Some(entries) = fields.check(at.list())
+    {
+        for entry in entries {
+            exported_from.extend(read_exported_from(&entry, fields.findings()));
+        }
     }
     let (name, version) = (fields.text("name"), fields.text("version"));
-    Some(ReleaseReference { name: name?, version: version? })
+    Some(ReleaseReference { name: name?, version: version?, exported_from })
+}
+
+fn read_exported_from(at: &At<'_>, findings: &mut Findings) -> Option<CompiledFor> {
+    let mut fields = Fields::of(at, &["os", "version"], findings)?;
+    let (os, version) = (fields.text("os"), fields.text("version"));
+    Some(CompiledFor { os: os?.value, version: version?.value })
 }
 
 pub(super) fn read_job(at: &At<'_>, findings: &mut Findings) -> Option<JobReference> {

@@ -1,5 +1,6 @@
 //! Manifest, configs and stemcells brought together: every name is looked up, every group is complete.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -15,8 +16,8 @@ use super::networks::{NetworkDefinition, NetworkPlacement};
 use super::software::Releases;
 use super::stemcells::StemcellChoice;
 use super::update::{UpdateSettings, VmStrategy};
-use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig};
-use crate::records::{ReleaseRecord, StemcellRecord};
+use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig, compiled};
+use crate::records::{CompilationKey, ReleaseRecord, StemcellRecord};
 use crate::software::Software;
 use crate::spec::DiskSpec;
 
@@ -35,6 +36,8 @@ pub struct Wanted<'a> {
     pub stemcells: &'a [StemcellRecord],
     /// With their jobs and packages.
     pub releases: &'a [ReleaseRecord],
+    /// All packages that are there compiled.
+    pub compiled: &'a BTreeSet<CompilationKey>,
     pub links: LinksFrom<'a>,
 }
 
@@ -99,6 +102,8 @@ pub struct DesiredGroup {
 pub struct DesiredCompilation {
     /// Whether a worker compiles several packages on one VM.
     pub reuse_vms: bool,
+    /// Whether VMs of workers are given up rather than deleted.
+    pub orphan_workers: bool,
     /// The workers; they have the stemcell of those who need the package.
     pub workers: DesiredGroup,
     /// Every stemcell of the manifest in every cloud.
@@ -169,7 +174,8 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     let mut links = LinkReader::new(deployment, wanted.links);
-    let groups: Vec<_> = manifest.iter().filter_map(|group| resolver.group(group, &mut links, findings)).collect();
+    let mut groups: Vec<_> = manifest.iter().filter_map(|group| resolver.group(group, &mut links, findings)).collect();
+    compiled::choose(&mut groups, &resolver.releases, wanted.compiled, findings);
     let links = match groups.len() == manifest.len() {
         true => links.resolve(&groups, findings),
         false => links.give_up(),
@@ -178,9 +184,6 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         groups.iter().flat_map(|group| &group.stemcells).map(|stemcell| stemcell.id).collect();
     stemcells.sort_unstable();
     stemcells.dedup();
-    let names = |entry: &super::CpiEntry| {
-        std::iter::once(entry.name.clone()).chain(entry.migrated_from.iter().cloned()).collect()
-    };
     // Without jobs nothing is compiled, so it does not matter whether it could be.
     let has_jobs = manifest.iter().any(|group| !group.jobs.is_empty());
     let compilation = has_jobs.then(|| resolver.compilation(findings)).flatten();
@@ -191,7 +194,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         groups,
         links,
         stemcells,
-        cpi_names: wanted.cpis.cpis.iter().map(names).collect(),
+        cpi_names: wanted.cpis.names(),
     }
 }
 
@@ -229,11 +232,11 @@ impl Desired {
     }
 }
 
-struct Resolver<'a> {
-    wanted: Wanted<'a>,
+pub(super) struct Resolver<'a> {
+    pub(super) wanted: Wanted<'a>,
     /// Stemcells by alias; none for an alias that means no stemcell.
-    chosen: Vec<(&'a str, Vec<StemcellChoice>)>,
-    releases: Releases<'a>,
+    pub(super) chosen: Vec<(&'a str, Vec<StemcellChoice>)>,
+    pub(super) releases: Releases<'a>,
 }
 
 impl Resolver<'_> {
@@ -294,7 +297,7 @@ impl Resolver<'_> {
     }
 
     /// The workers are looked up like a group; what is wrong with them is the cloud config's.
-    fn compilation(&self, findings: &mut Findings) -> Option<DesiredCompilation> {
+    pub(super) fn compilation(&self, findings: &mut Findings) -> Option<DesiredCompilation> {
         let compilation = self.wanted.cloud.compilation.as_ref()?;
         let workers = &compilation.workers;
         findings.begin(compilation.document.clone());
@@ -303,6 +306,7 @@ impl Resolver<'_> {
         findings.begin("");
         Some(DesiredCompilation {
             reuse_vms: compilation.reuse_vms,
+            orphan_workers: compilation.orphan_workers,
             workers: DesiredGroup {
                 name: workers.name.clone(),
                 place: workers.place.clone(),

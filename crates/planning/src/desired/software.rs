@@ -12,13 +12,24 @@ use super::instance_group::InstanceGroup;
 use super::jobs::{JobReference, ReleaseReference};
 use super::links::LinkReader;
 use crate::records::{JobRecord, PackageRecord, ReleaseRecord};
-use crate::software::{JobOfGroup, PackageOfGroup, Software};
+use crate::software::{CompiledFor, JobOfGroup, PackageOfGroup, Software};
 
 /// The releases that a manifest names, each with the uploaded version that it means.
 #[derive(Debug)]
 pub(super) struct Releases<'a> {
     manifest: &'a DeploymentManifest,
-    chosen: Vec<(&'a str, Option<&'a ReleaseRecord>)>,
+    chosen: Vec<ChosenRelease<'a>>,
+}
+
+/// A release that a document names.
+#[derive(Debug)]
+struct ChosenRelease<'a> {
+    name: &'a str,
+    /// As it is written.
+    version: &'a str,
+    /// None if it was said already why there is none.
+    record: Option<&'a ReleaseRecord>,
+    exported_from: &'a [CompiledFor],
 }
 
 impl<'a> Releases<'a> {
@@ -29,25 +40,31 @@ impl<'a> Releases<'a> {
         uploaded: &'a [ReleaseRecord],
         findings: &mut Findings,
     ) -> Self {
-        let mut chosen: Vec<(&str, Option<&ReleaseRecord>)> = Vec::new();
-        let mut versions: Vec<(&str, &str)> = Vec::new();
+        let mut chosen: Vec<ChosenRelease<'_>> = Vec::new();
+        let take = |reference: &'a ReleaseReference, findings: &mut Findings| {
+            let record = find(reference, uploaded);
+            if let Err(message) = &record {
+                findings.push(reference.version.problem(message.clone()));
+            }
+            ChosenRelease {
+                name: &reference.name.value,
+                version: &reference.version.value,
+                record: record.ok(),
+                exported_from: &reference.exported_from,
+            }
+        };
         for reference in &manifest.releases {
             let name = reference.name.value.as_str();
-            if chosen.iter().any(|(known, _)| *known == name) {
+            if chosen.iter().any(|known| known.name == name) {
                 findings.push(reference.name.problem(format!("the release '{name}' is named already")));
                 continue;
             }
-            let found = find(reference, uploaded);
-            if let Err(message) = &found {
-                findings.push(reference.version.problem(message.clone()));
-            }
-            versions.push((name, &reference.version.value));
-            chosen.push((name, found.ok()));
+            chosen.push(take(reference, findings));
         }
         for (document, reference) in added {
             findings.begin(*document);
             let (name, version) = (reference.name.value.as_str(), reference.version.value.as_str());
-            if let Some((_, other)) = versions.iter().find(|(known, _)| *known == name) {
+            if let Some(ChosenRelease { version: other, .. }) = chosen.iter().find(|known| known.name == name) {
                 if *other != version {
                     findings.push(reference.version.problem(format!(
                         "Runtime manifest specifies release '{name}' with version as '{version}'. This conflicts with version \
@@ -56,12 +73,7 @@ impl<'a> Releases<'a> {
                 }
                 continue;
             }
-            let found = find(reference, uploaded);
-            if let Err(message) = &found {
-                findings.push(reference.version.problem(message.clone()));
-            }
-            versions.push((name, version));
-            chosen.push((name, found.ok()));
+            chosen.push(take(reference, findings));
         }
         findings.begin("");
         Self { manifest, chosen }
@@ -69,7 +81,13 @@ impl<'a> Releases<'a> {
 
     /// Ids of the versions in use.
     pub(super) fn ids(&self) -> Vec<i64> {
-        self.chosen.iter().filter_map(|(_, release)| Some((*release)?.id)).collect()
+        self.chosen.iter().filter_map(|chosen| Some(chosen.record?.id)).collect()
+    }
+
+    /// A release that is in use, and the stemcells that its packages must have been compiled for.
+    pub(super) fn release(&self, name: &str) -> Option<(&'a ReleaseRecord, &'a [CompiledFor])> {
+        let chosen = self.chosen.iter().find(|chosen| chosen.name == name)?;
+        Some((chosen.record?, chosen.exported_from))
     }
 
     /// What runs on a group, as yet without links; none if it has no jobs, or if it was said why there is none.
@@ -99,7 +117,9 @@ impl<'a> Releases<'a> {
             let given = self.given_properties(group, reference);
             links.job(group, reference, &spec, &given, findings);
             let properties = bound_properties(reference, &spec, &given, findings);
-            add_packages(&mut software, reference, release, &spec, findings);
+            if let Err(message) = add_packages(&mut software, release, &spec) {
+                findings.push(name.problem(message));
+            }
             software.jobs.push(JobOfGroup {
                 name: record.name.clone(),
                 release: release.name.clone(),
@@ -115,7 +135,7 @@ impl<'a> Releases<'a> {
 
     fn job(&self, reference: &JobReference, findings: &mut Findings) -> Option<(&'a ReleaseRecord, &'a JobRecord)> {
         let (name, release) = (&reference.name, &reference.release);
-        let Some((_, found)) = self.chosen.iter().find(|(known, _)| *known == release.value) else {
+        let Some(found) = self.chosen.iter().find(|known| known.name == release.value) else {
             if self.manifest.knows_all_releases {
                 findings.push(
                     release.problem(format!("the release '{}' is not in the manifest's releases", release.value)),
@@ -123,7 +143,7 @@ impl<'a> Releases<'a> {
             }
             return None;
         };
-        let found = (*found)?;
+        let found = found.record?;
         let job = found.jobs.iter().find(|job| job.name == name.value);
         if job.is_none() {
             let have: Vec<_> = found.jobs.iter().map(|job| job.name.as_str()).collect();
@@ -187,24 +207,14 @@ fn continues(version: &str, prefix: &str) -> bool {
 }
 
 /// The packages of a job and all that they need, each after what it needs itself.
-fn add_packages(
-    software: &mut Software,
-    reference: &JobReference,
-    release: &ReleaseRecord,
-    spec: &JobSpec,
-    findings: &mut Findings,
-) {
+pub(super) fn add_packages(software: &mut Software, release: &ReleaseRecord, spec: &JobSpec) -> Result<(), String> {
     let listed: Vec<Package> = release.packages.iter().map(as_listed).collect();
     let keyed = PackageGraph::new(&listed).and_then(|graph| {
         let order = graph.order(spec.packages.iter().map(String::as_str))?;
         let keyed = |name: &str| Ok((name.to_owned(), graph.dependency_key(name)?));
         order.into_iter().map(keyed).collect::<Result<Vec<_>, _>>()
     });
-    let keyed = match keyed {
-        Ok(keyed) => keyed,
-        Err(error) => return findings.push(reference.name.problem(format!("release '{}': {error}", release.name))),
-    };
-    for (name, dependency_key) in keyed {
+    for (name, dependency_key) in keyed.map_err(|error| format!("release '{}': {error}", release.name))? {
         let Some(record) = release.packages.iter().find(|package| package.name == name) else { continue };
         let is_direct = spec.packages.contains(&name);
         let known = software.packages.iter_mut().find(|package| package.name == name);
@@ -212,11 +222,13 @@ fn add_packages(
             Some(known) if known.version == record.version && known.dependency_key == dependency_key => {
                 known.is_direct |= is_direct;
             }
-            Some(known) => findings.push(reference.name.problem(format!(
-                "the releases '{}' and '{}' have different packages '{name}', which one VM cannot have both; \
-                 put their jobs into different groups",
-                known.release, release.name
-            ))),
+            Some(known) => {
+                return Err(format!(
+                    "the releases '{}' and '{}' have different packages '{name}', which one VM cannot have both; \
+                     put their jobs into different groups",
+                    known.release, release.name
+                ));
+            }
             None => software.packages.push(PackageOfGroup {
                 name,
                 release: release.name.clone(),
@@ -224,9 +236,11 @@ fn add_packages(
                 dependencies: record.dependencies.clone(),
                 dependency_key,
                 is_direct,
+                compiled_for: None,
             }),
         }
     }
+    Ok(())
 }
 
 fn as_listed(record: &PackageRecord) -> Package {
@@ -234,7 +248,7 @@ fn as_listed(record: &PackageRecord) -> Package {
         name: record.name.clone(),
         version: record.version.clone(),
         fingerprint: record.fingerprint.clone(),
-        sha1: record.sha1.clone(),
+        sha1: String::new(),
         dependencies: record.dependencies.clone(),
     }
 }

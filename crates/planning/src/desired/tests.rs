@@ -1,5 +1,7 @@
 //! Documents together: everything that is wrong is told at once, and nothing that anybody writes makes reading panic.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use windlass_contract::StemcellCid;
@@ -59,9 +61,17 @@ fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecor
     let mut findings = Findings::new();
     let manifest = DeploymentManifest::read(&Document::parse(manifest).unwrap(), &mut findings);
     let Configs { cloud, runtime, cpis } = Configs::read(configs, &mut findings);
-    let links = LinksFrom::Records;
-    let wanted =
-        Wanted { manifest: &manifest, cloud: &cloud, runtime: &runtime, cpis: &cpis, stemcells, releases: &[], links };
+    let (links, compiled) = (LinksFrom::Records, BTreeSet::new());
+    let wanted = Wanted {
+        manifest: &manifest,
+        cloud: &cloud,
+        runtime: &runtime,
+        cpis: &cpis,
+        stemcells,
+        releases: &[],
+        compiled: &compiled,
+        links,
+    };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)
 }

@@ -14,6 +14,12 @@ use crate::software::PackageOfGroup;
 pub struct CompilationPlan {
     /// Whether a worker compiles several packages on one VM.
     pub reuse_vms: bool,
+    /// Whether VMs of workers are given up rather than deleted.
+    #[serde(default)]
+    pub orphan_workers: bool,
+    /// How many workers there are at once, whatever their stemcells; 0 in plans of long ago, for all of them.
+    #[serde(default)]
+    pub at_once: usize,
     /// Each after what it needs.
     pub packages: Vec<PackageToCompile>,
     /// The VMs to compile on, by the stemcell that they have.

@@ -45,7 +45,9 @@ pub use actions::Actions;
 pub use compilation::{CompilationPlan, PackageToCompile, is_compilation_group};
 pub use limits::refuse_impossible;
 pub use next_states::NextStates;
-pub use planner::{Calculated, Current, CurrentInstance, PlanOptions, WhatWasThere, plan, plan_deletion};
+pub use planner::{
+    Calculated, Current, CurrentInstance, PlanOptions, WhatWasThere, plan, plan_compilation, plan_deletion,
+};
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
 /// What a deploy will do.

@@ -16,7 +16,7 @@ use super::link_contents::{self, LinkedInstance};
 use super::placement::{Present, Seat, place};
 use super::software_change::why_other_software;
 use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
-use crate::desired::{Count, Desired, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
+use crate::desired::{Count, Desired, DesiredCompilation, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
 use crate::links::PlannedLinks;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 use crate::software::{Software, SoftwareOfInstance, TemplateInstance, Templates};
@@ -189,6 +189,39 @@ pub fn plan(
     Plan { deployment, warnings: Vec::new(), compilation, removed, groups, software, links }
 }
 
+/// Plans what has to be compiled, and that workers go which an earlier run left. Nothing else of the deployment changes.
+pub fn plan_compilation(
+    desired: &Desired,
+    current: &Current,
+    new_id: &mut dyn FnMut() -> String,
+    findings: &mut Findings,
+) -> Plan {
+    let options = PlanOptions::default();
+    let left = current.instances.iter().filter(|instance| is_compilation_group(&instance.record.group));
+    let removed =
+        left.map(|instance| removal(instance, "it compiled packages for an earlier task", &options)).collect();
+    let mut planner = Planner {
+        desired,
+        current,
+        options: &options,
+        templates: &NoTemplates,
+        addresses: Addresses::new(current.addresses.clone()),
+        linked: BTreeMap::new(),
+        findings,
+    };
+    let compilation = planner.compilation(new_id);
+    Plan { deployment: desired.deployment.clone(), compilation, removed, ..Plan::default() }
+}
+
+/// Where nothing is rendered.
+struct NoTemplates;
+
+impl Templates for NoTemplates {
+    fn configuration_hash(&self, _: &Software, _: &TemplateInstance<'_>) -> Result<String, String> {
+        Err("workers have no jobs".to_owned())
+    }
+}
+
 /// Plans the end of a deployment.
 pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
     let options = PlanOptions::default();
@@ -302,7 +335,9 @@ impl<'a> Planner<'a, '_> {
                 }
             }
         }
-        Some(CompilationPlan { reuse_vms: compilation.reuse_vms, packages, workers })
+        let DesiredCompilation { reuse_vms, orphan_workers, .. } = *compilation;
+        let at_once = compilation.workers.instances;
+        Some(CompilationPlan { reuse_vms, orphan_workers, at_once, packages, workers })
     }
 
     fn worker(&mut self, group: &DesiredGroup, index: usize, id: String) -> Result<InstancePlan, String> {

@@ -13,9 +13,12 @@ use windlass_contract::network::NetworkKind;
 
 use super::*;
 use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, LinksFrom, Wanted, resolve};
-use crate::records::{ConfigRecord, InstanceRecord, InstanceState, ReleaseRecord, StemcellRecord, VmRecord};
+use crate::records::{
+    CompilationKey, ConfigRecord, InstanceRecord, InstanceState, ReleaseRecord, StemcellRecord, VmRecord,
+};
 
 mod addons;
+mod compiled;
 mod jobs;
 mod limits;
 mod links;
@@ -148,9 +151,34 @@ fn read_configs(
     releases: &[ReleaseRecord],
     links: LinksFrom<'_>,
 ) -> (Desired, Findings) {
+    read_compiled(configs, manifest, (releases, &BTreeSet::new()), links)
+}
+
+fn read_compiled(
+    configs: &[ConfigRecord],
+    manifest: &Document,
+    (releases, compiled): (&[ReleaseRecord], &BTreeSet<CompilationKey>),
+    links: LinksFrom<'_>,
+) -> (Desired, Findings) {
     let mut findings = Findings::new();
     let Configs { cloud, runtime, cpis } = Configs::read(configs, &mut findings);
     let manifest = DeploymentManifest::read(manifest, &mut findings);
+    let stemcells = stemcells();
+    let wanted = Wanted {
+        manifest: &manifest,
+        cloud: &cloud,
+        runtime: &runtime,
+        cpis: &cpis,
+        stemcells: &stemcells,
+        releases,
+        compiled,
+        links,
+    };
+    let desired = resolve(wanted, &mut findings);
+    (desired, findings)
+}
+
+fn stemcells() -> [StemcellRecord; 3] {
     let stemcell = |version: &str, id| StemcellRecord {
         id,
         name: "s".into(),
@@ -161,18 +189,7 @@ fn read_configs(
         api_version: Some(ApiVersion::V2),
         deployments: Vec::new(),
     };
-    let stemcells = [stemcell("1", 1), stemcell("1.10", 2), stemcell("1.9", 3)];
-    let wanted = Wanted {
-        manifest: &manifest,
-        cloud: &cloud,
-        runtime: &runtime,
-        cpis: &cpis,
-        stemcells: &stemcells,
-        releases,
-        links,
-    };
-    let desired = resolve(wanted, &mut findings);
-    (desired, findings)
+    [stemcell("1", 1), stemcell("1.10", 2), stemcell("1.9", 3)]
 }
 
 /// New ids, none of which is one of `current`.

@@ -196,3 +196,103 @@ fn a_tarball_that_was_cut_off_anywhere_is_called_damaged_and_not_the_disk() {
         assert!(!said.contains("cannot write") && !said.contains("cannot read"), "cut after {length}: {said}");
     }
 }
+
+/// A compiled release as directors export it, or as `change` makes its manifest; `prefix` is before each name.
+fn compiled(folder: &Path, prefix: &str, compressed: bool, change: impl FnOnce(String) -> String) -> PathBuf {
+    let job =
+        tgz(&vec![("./job.MF", b"name: web\ntemplates: {}\npackages: [app]\n".to_vec()), ("./monit", b"".to_vec())]);
+    let (app, base) = (tgz(&vec![("./bin/app", b"app".to_vec())]), tgz(&vec![("./lib", b"base".to_vec())]));
+    let package = |name: &str, archive: &[u8], needs: &str| {
+        let digest = sha1(archive);
+        format!(
+            "- name: {name}\n  version: f{name}\n  fingerprint: f{name}\n  sha1: {digest}\n  stemcell: toronto-os/1\n  \
+             dependencies: {needs}\n"
+        )
+    };
+    let manifest = format!(
+        "---\ncompiled_packages:\n{}{}jobs:\n- name: web\n  version: f\n  fingerprint: f\n  sha1: {}\ncommit_hash: abc\n\
+         uncommitted_changes: false\nname: shop\nversion: '1'\n",
+        package("app", &app, "[base]"),
+        package("base", &base, "[]"),
+        sha1(&job)
+    );
+    let files = [
+        ("release.MF", change(manifest).into_bytes()),
+        ("jobs/web.tgz", job),
+        ("compiled_packages/app.tgz", app),
+        ("compiled_packages/base.tgz", base),
+    ];
+    let names: Vec<String> = files.iter().map(|(name, _)| format!("{prefix}{name}")).collect();
+    let files: Files<'_> =
+        names.iter().map(String::as_str).zip(files.into_iter().map(|(_, content)| content)).collect();
+    let path = folder.join("compiled.tgz");
+    let packed = tgz(&files);
+    let content = match compressed {
+        true => packed,
+        false => {
+            let mut plain = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed.as_slice()), &mut plain).unwrap();
+            plain
+        }
+    };
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn a_compiled_release_is_read_with_and_without_compression_and_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    for (prefix, compressed) in [("./", true), ("", true), ("./", false), ("", false)] {
+        let release = read(&compiled(folder.path(), prefix, compressed, |text| text)).unwrap();
+        let manifest = &release.manifest;
+        assert!(manifest.is_compiled && manifest.packages.is_empty(), "{manifest:?}");
+        let listed: Vec<_> = manifest
+            .compiled_packages
+            .iter()
+            .map(|found| (found.package.name.as_str(), found.stemcell.os.as_str(), found.stemcell.version.as_str()))
+            .collect();
+        assert_eq!(listed, [("app", "toronto-os", "1"), ("base", "toronto-os", "1")]);
+        assert_eq!(release.packages.keys().collect::<Vec<_>>(), ["app", "base"]);
+        let graph = PackageGraph::new(manifest.all_packages()).unwrap();
+        assert_eq!(graph.dependency_key("app").unwrap(), r#"[["base","fbase"]]"#);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_compiled_release_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    type Change = fn(String) -> String;
+    let cases: [(Change, u32, &str); 7] = [
+        (|text| text.replace("toronto-os/1", "toronto-os"), 100, "{os_name}/{stemcell_version}"),
+        (|text| text.replace("stemcell: toronto-os/1", "stemcell: [1]"), 100, "compiled_packages[0].stemcell"),
+        (|text| text.replace("name: base", "name: other"), 100, "the package 'app' needs 'base'"),
+        (|text| text.replace("dependencies: []", "dependencies: [app]"), 100, "packages need each other"),
+        (
+            |text| text.replace("jobs:\n", "packages:\n- {name: p, version: 1, sha1: '00'}\njobs:\n"),
+            100,
+            "release.MF has both 'packages' and 'compiled_packages'",
+        ),
+        (
+            |text| {
+                let at = text.find("sha1: ").unwrap() + 6;
+                format!("{}{}{}", &text[..at], "0".repeat(40), &text[at + 40..])
+            },
+            30015,
+            "the archive of the compiled package 'app' is not the one that release.MF describes",
+        ),
+        (
+            |text| {
+                text.replace("name: app", "name: absent")
+                    .replace("name: base\n", "name: base\n")
+                    .replace("[base]", "[]")
+            },
+            80006,
+            "the job 'web' needs the package 'app', which the release does not have",
+        ),
+    ];
+    for (change, code, words) in cases {
+        let error = read(&compiled(folder.path(), "./", true, change)).unwrap_err();
+        assert!(explained(&error).contains(words), "{}", explained(&error));
+        assert_eq!(error.code(), code, "{error}");
+    }
+}

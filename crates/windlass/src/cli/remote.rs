@@ -47,6 +47,9 @@ pub(crate) enum RemoteVerb {
         /// NAME/VERSION
         release: String,
     },
+    /// Compile a release that the deployment uses for a stemcell, and fetch it as a tarball
+    #[command(alias = "expr")]
+    ExportRelease(ExportReleaseArgs),
     /// Delete a release, or one of its versions
     #[command(alias = "delr")]
     DeleteRelease {
@@ -338,6 +341,22 @@ pub(crate) struct UploadStemcellArgs {
     /// With a URL: digest of the tarball
     #[arg(long, value_name = "DIGEST")]
     pub(crate) sha1: Option<String>,
+}
+
+/// `export-release`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportReleaseArgs {
+    /// NAME/VERSION
+    pub(crate) release: Slug,
+    /// OS/VERSION of the stemcell that it is compiled for
+    #[arg(value_name = "OS/VERSION")]
+    pub(crate) stemcell: Slug,
+    /// Only this job with its packages; may be given several times
+    #[arg(long = "job", value_name = "NAME")]
+    pub(crate) jobs: Vec<String>,
+    /// Where the tarball goes
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
 }
 
 /// `upload-release`.

@@ -91,5 +91,5 @@ fn verify(path: &Path, sha512: &str) -> Result<(), Failure> {
     let mut opened = std::fs::File::open(path).map_err(unreadable)?;
     let digest = windlass_archive::digest::sha512(&mut opened).map_err(unreadable)?;
     let expected = sha512.rsplit(':').next().unwrap_or_default();
-    if digest.rsplit(':').next() == Some(expected) { Ok(()) } else { Err(Failure::LogsDigest) }
+    if digest.rsplit(':').next() == Some(expected) { Ok(()) } else { Err(Failure::DownloadDigest) }
 }

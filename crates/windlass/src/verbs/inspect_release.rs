@@ -20,6 +20,7 @@ struct Inspected {
 #[derive(Debug, Deserialize)]
 struct Job {
     name: String,
+    fingerprint: Option<String>,
     blobstore_id: Option<String>,
     sha1: Option<String>,
     #[serde(default)]
@@ -33,6 +34,7 @@ struct Job {
 #[derive(Debug, Deserialize)]
 struct Package {
     name: String,
+    fingerprint: Option<String>,
     blobstore_id: Option<String>,
     sha1: Option<String>,
     #[serde(default)]
@@ -55,6 +57,11 @@ pub(super) async fn run(session: &mut Session<'_>, release: &str) -> Result<(), 
     Ok(())
 }
 
+/// `name/fingerprint`, as BOSH's client shows it.
+fn label(name: &str, fingerprint: Option<&String>) -> String {
+    fingerprint.map_or_else(|| name.to_owned(), |fingerprint| format!("{name}/{fingerprint}"))
+}
+
 fn jobs(jobs: &[Job]) -> Table {
     let links = |links: &Value| match links.as_array() {
         Some(links) if !links.is_empty() => to_yaml(&Value::from(links.clone())).trim_end().to_owned(),
@@ -63,7 +70,8 @@ fn jobs(jobs: &[Job]) -> Table {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let row = |job: &Job| {
         let (consumed, provided) = (links(&job.consumes), links(&job.provides));
-        vec![job.name.clone(), text(&job.blobstore_id), text(&job.sha1), consumed, provided, text(&job.needs_ruby)]
+        let name = label(&job.name, job.fingerprint.as_ref());
+        vec![name, text(&job.blobstore_id), text(&job.sha1), consumed, provided, text(&job.needs_ruby)]
     };
     Table {
         content: "jobs",
@@ -77,7 +85,8 @@ fn packages(packages: &[Package]) -> Table {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let rows = packages.iter().flat_map(|package| {
         let row = |stemcell: &str, blob: &Option<String>, sha1: &Option<String>| {
-            vec![package.name.clone(), stemcell.to_owned(), text(blob), text(sha1)]
+            let name = label(&package.name, package.fingerprint.as_ref());
+            vec![name, stemcell.to_owned(), text(blob), text(sha1)]
         };
         let source = row("(source)", &package.blobstore_id, &package.sha1);
         let compiled = package.compiled_packages.iter();
@@ -98,13 +107,13 @@ mod tests {
 
     #[test]
     fn what_needs_ruby_stands_beside_each_job() {
-        let told = r#"{"jobs":[{"name":"web","blobstore_id":"b","sha1":"s","consumes":[{"name":"db","type":"pg"}],"provides":[],
+        let told = r#"{"jobs":[{"name":"web","fingerprint":"f0","blobstore_id":"b","sha1":"s","consumes":[{"name":"db","type":"pg"}],"provides":[],
             "needs_ruby":"template 'x.erb' (line 3) needs Ruby for 'class'"}],
-            "packages":[{"name":"app","blobstore_id":"c","sha1":"d","compiled_packages":[{"stemcell":"os/1","blobstore_id":"e","sha1":"f"}]}]}"#;
+            "packages":[{"name":"app","fingerprint":"f1","blobstore_id":"c","sha1":"d","compiled_packages":[{"stemcell":"os/1","blobstore_id":"e","sha1":"f"}]}]}"#;
         let told: Inspected = serde_json::from_str(told).unwrap();
         let shown = jobs(&told.jobs).for_scripts();
-        assert!(shown.starts_with("web\tb\ts\t") && shown.contains("name: db"), "{shown}");
+        assert!(shown.starts_with("web/f0\tb\ts\t") && shown.contains("name: db"), "{shown}");
         assert!(shown.contains("template 'x.erb' (line 3) needs Ruby for 'class'"), "{shown}");
-        assert_eq!(packages(&told.packages).for_scripts(), "app\t(source)\tc\td\t\napp\tos/1    \te\tf\t\n");
+        assert_eq!(packages(&told.packages).for_scripts(), "app/f1\t(source)\tc\td\t\napp/f1\tos/1    \te\tf\t\n");
     }
 }

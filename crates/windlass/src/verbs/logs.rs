@@ -70,10 +70,10 @@ pub(super) async fn download(
     let mut opened = std::fs::File::create_new(&temporary).map_err(unwritable)?;
     let fetched = session.director.download(&format!("/resources/{}", escape(blob)), &mut opened).await;
     let is_whole = |temporary: &std::path::Path| match digest {
-        Some(digest) => windlass_stemcell::digest::verify(temporary, digest).map_err(|_| Failure::LogsDigest),
+        Some(digest) => windlass_stemcell::digest::verify(temporary, digest).map_err(|_| Failure::DownloadDigest),
         None => Ok(()),
     };
-    let fetched = fetched.while_("downloading logs").and_then(|()| is_whole(&temporary));
+    let fetched = fetched.while_("downloading").and_then(|()| is_whole(&temporary));
     let moved = fetched.and_then(|()| file::rename(&temporary, &path).map_err(unwritable));
     if moved.is_err() {
         let _ = std::fs::remove_file(&temporary);

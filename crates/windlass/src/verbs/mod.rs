@@ -41,6 +41,7 @@ mod envs;
 mod errands;
 mod events;
 mod explain;
+mod export_release;
 mod follow_logs;
 mod ignore;
 mod inspect_local_stemcell;

@@ -8,9 +8,9 @@ use crate::verbs::config_kinds::{self, Kind};
 use crate::verbs::{
     attach_disk, cancel_task, clean_up, cloud_check, config, configs, curl, delete_deployment, delete_disk,
     delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, explain,
-    ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap, plan, recovery,
-    releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection, upload_release,
-    upload_stemcell, variables, vms,
+    export_release, ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap,
+    plan, recovery, releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection,
+    upload_release, upload_stemcell, variables, vms,
 };
 
 pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteVerb) -> Result<(), Failure> {
@@ -21,6 +21,7 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::DeleteStemcell { stemcell, force } => delete_stemcell::run(session, &stemcell, force).await,
         RemoteVerb::UploadRelease(arguments) => upload_release::run(session, &arguments).await,
         RemoteVerb::InspectRelease { release } => inspect_release::run(session, &release).await,
+        RemoteVerb::ExportRelease(arguments) => export_release::run(session, &arguments).await,
         RemoteVerb::DeleteRelease { release, force } => delete_release::run(session, &release, force).await,
         RemoteVerb::Releases => releases::run(session).await,
         RemoteVerb::UpdateCloudConfig(config) => {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::records::{JobRecord, PackageRecord};
+use crate::records::{JobRecord, PackageRecord, PackageSource};
 use crate::software::{JobOfGroup, Software, TemplateInstance, Templates};
 
 /// Templates whose files have the properties, the links and the instance's own address in them. A property `fails` cannot be rendered, nor a
@@ -29,8 +29,7 @@ pub(super) fn release(version: &str) -> ReleaseRecord {
         name: name.into(),
         version: format!("fp-{name}"),
         fingerprint: format!("fp-{name}"),
-        sha1: "00".into(),
-        blob: format!("blob-{name}"),
+        source: Some(PackageSource { sha1: "00".into(), blob: format!("blob-{name}") }),
         dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
     };
     let job = |name: &str, packages: &[&str]| JobRecord {

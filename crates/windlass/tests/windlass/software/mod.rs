@@ -1,6 +1,7 @@
 //! Software, end to end: a release is uploaded, its packages are compiled on a worker, its templates rendered, its process
 //! supervised. Real parts only.
 
+mod compiled;
 mod errands;
 mod kills;
 mod links;
