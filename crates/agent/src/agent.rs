@@ -46,8 +46,10 @@ impl Agent {
     /// Answers a message; none if it is not one.
     pub(crate) async fn answer(self: &Arc<Self>, body: &[u8]) -> Option<Reply> {
         let message: Message = serde_json::from_slice(body).ok()?;
-        if let Some(temper) = &self.temper {
-            temper.before(&message.method).await;
+        if let Some(temper) = &self.temper
+            && let Err(reason) = temper.before(&message.method).await
+        {
+            return Some(Reply::exception(reason));
         }
         let Some(action) = actions::find(&message.method).filter(|action| self.knows(action)) else {
             return Some(Reply::exception(format!("unknown message {}", message.method)));

@@ -25,8 +25,9 @@ use crate::{platform, server};
 
 /// What an agent is like to talk to.
 pub trait Temper: Debug + Send + Sync {
-    /// Waits before a message is looked at. An agent whose wait never ends is silent.
-    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+    /// Waits before a message is looked at. An agent whose wait never ends is silent; a message that is refused is answered with
+    /// the reason, and nothing is done.
+    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
     /// How large the disk on `store` pretends to be, in KiB.
     fn persistent_disk_kib(&self, _store: &Path) -> Option<u64> {

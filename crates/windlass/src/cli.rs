@@ -690,6 +690,7 @@ mod tests {
             "--ca-cert -----BEGIN env",
             "deploy m.yml --fix-releases --skip-upload-releases --force-latest-variables -v a=b",
             "update-runtime-config r.yml --fix-releases",
+            "-d shop export-release shop/1 ubuntu-jammy/1.2 --dir d --job web --job db",
             "create-env e.yml --package-dir p",
             "delete-env e.yml --package-dir p",
             "logs db -f --num 3 -q --job a --gw-host h --gw-user u --gw-private-key k --gw-socks5 s --gw-disable",

@@ -18,6 +18,8 @@ pub struct AgentBehaviour {
     pub never_up: bool,
     /// It answers so many messages after a start; then it is silent.
     pub silent_after_messages: Option<u64>,
+    /// It does nothing on the message of this number after a start, counted from 1, and says so.
+    pub fails_message: Option<u64>,
     /// It answers for so long after its first message; then it is silent.
     pub silent_after: Option<u64>,
     /// Disks that are attached to its VM do not appear there, so it cannot mount them.

@@ -49,7 +49,7 @@ const ROUTES: &[Route] = &[
     Route("post", "/releases", Tarball, Task, "Upload a release, or name where it is"),
     Route("get", "/releases/{name}", Nothing, AnyJson, "A release"),
     Route("delete", "/releases/{name}", Nothing, Task, "Delete a release"),
-    Route("post", "/releases/export", JsonBody, Status, "Export a release; refused by this director"),
+    Route("post", "/releases/export", JsonBody, Task, "Compile a release for a stemcell and pack it"),
     Route("post", "/packages/matches", Yaml, AnyJson, "Packages that are there already"),
     Route("post", "/packages/matches_compiled", Yaml, AnyJson, "Compiled packages that are there already"),
     Route("get", "/networks", Nothing, AnyJson, "Managed networks"),

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::is_own_machine;
 
 use super::release::{archive, digest};
@@ -154,4 +155,45 @@ fn it_is_cancelled(tools: &Tools) {
     assert!(told.contains(r#""exit_code":143"#), "{told}");
     assert_eq!(api.get(&format!("/tasks/{task}"))["state"], "cancelled");
     assert_eq!(tools.vms(), 2, "its VM is gone");
+}
+
+/// Nobody knows whether its script ran, so it is not begun again by itself; its VM is there for the next run, and goes with it.
+#[test]
+fn an_errand_that_is_killed_anywhere_runs_at_most_once_and_the_next_one_leaves_nothing() {
+    if !is_own_machine(
+        "software::errands::an_errand_that_is_killed_anywhere_runs_at_most_once_and_the_next_one_leaves_nothing",
+    ) {
+        return;
+    }
+    let mut tools = Tools::new();
+    tools.deploy("{}");
+    let runs = |site: &Site| {
+        site.director_log()
+            .lines()
+            .filter(|line| line.contains("asking the agent") && line.contains("run_errand"))
+            .count()
+    };
+    let mut kills = 0;
+    for point in Points::sampled(29) {
+        tools.site.kill_director();
+        let before = runs(&tools.site);
+        tools.site.start_director(Some(point));
+        let survived = tools.site.try_while_director_runs(&["-d", "example", "run-errand", "once"]);
+        tools.site.kill_director();
+        tools.site.start_director(None);
+        tools.site.wait_until("the end of what was killed", |site| site.rows(&["tasks"]).is_empty());
+        assert!(runs(&tools.site) <= before + 1, "killed at point {point}: the errand ran twice");
+        kills += usize::from(!survived);
+        let ran = tools.run(&["once"]);
+        assert_eq!((ran.len(), &ran[0]["exit_code"]), (1, &"0".into()), "killed at point {point}: {ran:?}");
+        assert_eq!(tools.vms(), 2, "killed at point {point}: the errand's VM is left");
+        assert!(tools.site.rows(&["leaks"]).is_empty(), "killed at point {point}: a possible leak");
+        assert!(tools.site.rows(&["disks", "--orphaned"]).is_empty(), "killed at point {point}");
+        if survived {
+            println!("an errand: {kills} kills, and none at point {point}");
+            break;
+        }
+    }
+    tools.site.ok(&["-n", "-d", "example", "delete-deployment"]);
+    assert!(tools.site.in_cloud("vms").is_empty() && tools.site.vm_processes().is_empty(), "a VM is left");
 }
