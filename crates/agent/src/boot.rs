@@ -24,9 +24,10 @@ use crate::platform::{self, FindError, Platform, PlatformError};
 use crate::server::entrance::{Entrance, Gate};
 use crate::server::tls::{self, TlsError};
 use crate::settings::{SettingsError, SettingsStore};
+use crate::spec::Spec;
 use crate::supervisor::{Supervisor, SupervisorKind};
 use crate::tasks::Tasks;
-use crate::{disks, server};
+use crate::{disks, server, software};
 
 /// How long an agent waits for settings that may still come. Then it ends with the reason, and its supervisor starts it again.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(60);
@@ -158,6 +159,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
     set_hostname(&agent)?;
     set_up(&agent)?;
     mount_last_disk(&agent);
+    make_job_folders(&agent);
     if let Err(error) = agent.supervisor.resume() {
         agent.alerts.raise(Severity::Alert, "the jobs are not looked after".to_owned(), explain(&error));
     }
@@ -222,6 +224,21 @@ fn mount_last_disk(agent: &Agent) {
     match agent.platform.mount_persistent_disk(&disk) {
         Ok(()) => tracing::info!("disk {cid} is mounted"),
         Err(error) => lost(&error),
+    }
+}
+
+/// The supervisor brings back what ran before a reboot, and no script runs before that.
+fn make_job_folders(agent: &Agent) {
+    let failed = |error: &dyn std::error::Error| {
+        agent.alerts.raise(Severity::Alert, "the jobs have no folders".to_owned(), explain(error));
+    };
+    match Spec::read(&agent.base.spec()) {
+        Ok(spec) => {
+            if let Err(error) = software::make_folders(agent, &spec) {
+                failed(&error);
+            }
+        }
+        Err(error) => failed(&error),
     }
 }
 

@@ -44,6 +44,14 @@ pub fn write_json(path: &Path, value: &impl Serialize, mode: u32) -> io::Result<
     write(path, &bytes, mode)
 }
 
+/// Adds `bytes` at the end of a file so that they last. A kill, a power cut or a full disk may leave a part of them.
+pub fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    kill_point("before append");
+    file.write_all(bytes)?;
+    kill_point("after append");
+    if FLUSHES.load(Ordering::Relaxed) { file.sync_data() } else { Ok(()) }
+}
+
 /// Renames, and flushes the folder so that the rename lasts.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     kill_point("before rename");

@@ -33,7 +33,8 @@ pub mod protocol;
 
 pub use client::{Client, ClientError};
 pub use edge::groups::own_group;
-pub use edge::programs::launch;
+pub use edge::processes::process_of;
+pub use edge::programs::{launch, run_program};
 pub use edge::{RunError, Settings, run};
 pub use machine::commands::{Command, Selection};
 pub use machine::status::{Health, ServiceStatus, Usage};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use sha1::{Digest as _, Sha1};
@@ -98,22 +98,26 @@ impl Bundle {
         }
     }
 
-    pub(super) fn enable(&self) -> Result<(), SoftwareError> {
-        link(&self.installed, &self.enabled)
+    pub(super) fn enable(&self, platform: &dyn Platform) -> Result<(), SoftwareError> {
+        self.link(platform, &self.enabled)
     }
 
     /// The way on which a job finds a package: `jobs/<job>/packages/<package>`.
-    pub(super) fn link_package(&self, package: &Bundle) -> Result<(), SoftwareError> {
-        link(&package.installed, &self.installed.join("packages").join(&package.name))
+    pub(super) fn link_package(&self, platform: &dyn Platform, package: &Bundle) -> Result<(), SoftwareError> {
+        package.link(platform, &self.installed.join("packages").join(&package.name))
     }
-}
 
-fn link(target: &Path, path: &Path) -> Result<(), SoftwareError> {
-    if fs::read_link(path).is_ok_and(|found| found == target) {
-        return Ok(());
+    /// Leads from `path` to what is installed, in a folder for links to its kind.
+    fn link(&self, platform: &dyn Platform, path: &Path) -> Result<(), SoftwareError> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(io_error(folder))?;
+            hand_over(platform, folder, self.folder_mode())?;
+        }
+        if fs::read_link(path).is_ok_and(|found| found == self.installed) {
+            return Ok(());
+        }
+        file::symlink(&self.installed, path).map_err(io_error(path))
     }
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| file::symlink(target, path));
-    made.map_err(io_error(path))
 }
 
 /// Removes links to other bundles than these, and then their trees, and what an interrupted installation left.
@@ -161,7 +165,9 @@ pub(super) fn make_folders(agent: &Agent, job: &str) -> Result<(), SoftwareError
     let base = &agent.base;
     for folder in [base.job_logs().join(job), base.job_runs().join(job), base.data().join(job)] {
         if !folder.is_dir() {
-            fs::create_dir_all(&folder).map_err(io_error(&folder))?;
+            // Those above are made by the platform, except on one that has no jobs to run.
+            let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(&folder);
+            made.map_err(io_error(&folder))?;
             hand_over(agent.platform.as_ref(), &folder, 0o770)?;
         }
     }

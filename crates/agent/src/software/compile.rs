@@ -67,11 +67,11 @@ impl Compilation {
         let blobs = Blobs::new(&agent.base, &settings);
         for package in &wanted {
             package.install(agent, &blobs)?;
-            package.bundle.enable()?;
+            package.bundle.enable(agent.platform.as_ref())?;
         }
         let target = Bundle::new(&agent.base, Collection::Packages, &self.name, &self.version);
         target.install(agent.platform.as_ref(), |folder| Ok(folder.to_owned()))?;
-        target.enable()?;
+        target.enable(agent.platform.as_ref())?;
         let folder = agent.base.data().join("compile").join(&self.name);
         self.unpack(source, &folder)?;
         if folder.join("packaging").is_file() {

@@ -77,6 +77,12 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> SoftwareError {
     move |source| SoftwareError::Io { path, source }
 }
 
+/// Makes the folders of the jobs of `spec` that are missing: those for pid files are in memory, and gone after a reboot.
+pub(crate) fn make_folders(agent: &Agent, spec: &Spec) -> Result<(), SoftwareError> {
+    let mut jobs = spec.jobs().iter().filter(|job| is_name(&job.name));
+    jobs.try_for_each(|job| bundle::make_folders(agent, &job.name))
+}
+
 /// What a spec wants on the machine.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -187,16 +193,17 @@ impl Wanted {
 
     /// Puts in use what is installed, and removes what is not wanted any more.
     pub(crate) fn enable(&self, agent: &Agent) -> Result<(), SoftwareError> {
+        let platform = agent.platform.as_ref();
         for job in &self.jobs {
             bundle::make_folders(agent, &job.name)?;
             for package in &self.packages {
-                job.link_package(&package.bundle)?;
+                job.link_package(platform, &package.bundle)?;
             }
-            job.enable()?;
+            job.enable(platform)?;
         }
         bundle::remove_others(&agent.base, Collection::Jobs, &self.jobs)?;
         for package in &self.packages {
-            package.bundle.enable()?;
+            package.bundle.enable(platform)?;
         }
         let packages: Vec<Bundle> = self.packages.iter().map(|package| package.bundle.clone()).collect();
         bundle::remove_others(&agent.base, Collection::Packages, &packages)

@@ -94,6 +94,9 @@ pub(crate) enum SupervisorError {
     /// some cannot be stopped
     #[error("Stopping services '[{}]' errored", .0.join(", "))]
     NotStopped(Vec<String>),
+    /// a stop program cannot be run
+    #[error("cannot stop '{service}': {reason}")]
+    StopProgram { service: String, reason: String },
     /// a caller cancelled the task
     #[error("stopping was cancelled by user request")]
     Cancelled,

@@ -6,18 +6,21 @@
 mod mail;
 mod report;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use windlass_durable::{file, kill_point};
 use windlass_supervise::ServiceStatus;
+use windlass_supervise::monit::fleet::Fleet;
+use windlass_supervise::monit::{Kind, Service};
 use windlass_supervise::protocol::Happening;
 
-use super::{STOP, SupervisorError, files, state_of};
+use super::{GROUP, STOP, SupervisorError, files, state_of};
 use crate::layout::Base;
 use crate::spec::Spec;
 use crate::tasks::Tasks;
@@ -110,7 +113,40 @@ impl Monit {
                 return Err(SupervisorError::NotStopped(errored));
             }
             names(services, |service| service.pending || service.monitor > 0)
-        })
+        })?;
+        self.stop_what_runs(tasks, deadline)
+    }
+
+    /// Newer ones run no stop program of a service that they do not look after, as none is after a drain. So it is run here.
+    fn stop_what_runs(&self, tasks: &Tasks, deadline: Instant) -> Result<(), SupervisorError> {
+        let files = files::read(&self.base)?;
+        let fleet = Fleet::read(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+        let mut begun: BTreeMap<&str, Child> = BTreeMap::new();
+        loop {
+            let left: Vec<&Service> =
+                fleet.services().filter(|it| it.groups.iter().any(|group| group == GROUP) && runs(it)).collect();
+            if left.is_empty() {
+                begun.into_values().for_each(wait_for);
+                return Ok(());
+            }
+            for service in &left {
+                let waits = fleet.dependants(&service.name).any(runs);
+                if let (Some(stop), false, false) = (&service.stop, waits, begun.contains_key(service.name.as_str())) {
+                    kill_point("before a stop program");
+                    let failed = |reason| SupervisorError::StopProgram { service: service.name.clone(), reason };
+                    begun.insert(&service.name, windlass_supervise::run_program(stop).map_err(failed)?);
+                }
+            }
+            let can_stop = |service: &&Service| service.stop.is_some();
+            if Instant::now() >= deadline || !left.iter().any(can_stop) {
+                let names: Vec<String> =
+                    left.into_iter().filter(can_stop).map(|service| service.name.clone()).collect();
+                return if names.is_empty() { Ok(()) } else { Err(SupervisorError::Slow(names)) };
+            }
+            if tasks.pause(self.pause / 2) {
+                return Err(SupervisorError::Cancelled);
+            }
+        }
     }
 
     /// Waits until `left` names nobody.
@@ -234,6 +270,17 @@ impl Monit {
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
     }
+}
+
+/// Collects a program when it ends, however late.
+fn wait_for(mut program: Child) {
+    // Without a thread it stays a zombie until the agent ends.
+    let _ = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || program.wait());
+}
+
+/// Whether the process of a service is there.
+fn runs(service: &Service) -> bool {
+    matches!(&service.kind, Kind::Process { pidfile } if windlass_supervise::process_of(pidfile).is_some())
 }
 
 fn names(services: &[&Reported], chosen: impl Fn(&Reported) -> bool) -> Result<Vec<String>, SupervisorError> {

@@ -42,7 +42,7 @@ impl Shelf {
         reference
     }
 
-    fn package(&mut self, name: &str, version: &str, files: &[(&str, u32, &str)]) -> Value {
+    pub(crate) fn package(&mut self, name: &str, version: &str, files: &[(&str, u32, &str)]) -> Value {
         let mut package = self.add(&format!("{name}-{version}"), archive(files));
         package["name"] = name.into();
         package["version"] = version.into();
@@ -50,7 +50,7 @@ impl Shelf {
     }
 
     /// A spec with these jobs, each with a monit file and a script, and these packages.
-    fn spec(&mut self, hash: &str, jobs: &[&str], packages: &[Value]) -> Value {
+    pub(crate) fn spec(&mut self, hash: &str, jobs: &[&str], packages: &[Value]) -> Value {
         let files: Vec<(String, u32, &str)> = jobs
             .iter()
             .flat_map(|job| {

@@ -6,10 +6,12 @@
 //! - [`processes`]: pid files and `/proc`: who runs, what they take, and signals that never reach a stranger.
 //! - [`groups`]: a control group for each service, where they are allowed.
 //! - [`readings`]: what tests read.
+//! - [`journal`]: what outlives it.
 //! - [`server`]: connections of clients.
 //! - [`log`]: `monit.log`, where operators look.
 
 pub mod groups;
+mod journal;
 pub mod log;
 pub mod processes;
 pub mod programs;
@@ -28,25 +30,26 @@ use windlass_durable::process::ProcessIdentity;
 use windlass_durable::{file, kill_point};
 
 use crate::machine::commands::Selection;
-use crate::machine::snapshot::{self, Snapshot};
+use crate::machine::rounds::Round;
+use crate::machine::snapshot::Change;
 use crate::machine::status::Usage;
 use crate::machine::{Action, Event, Machine, Millis, Note, PidFile, Sighting};
 use crate::monit::{Condition, FleetError, Kind, Service};
 use crate::protocol::{Answer, Happening, Request};
 use groups::Groups;
+use journal::Journal;
 use log::Log;
 use processes::Table;
 use programs::Gates;
 use server::Asked;
 
-const STATE: &str = "state.json";
 const LOCK: &str = "supervise.lock";
 
 /// Who ended is waited for at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// How old measurements of all processes may be.
-const TABLE_AGE: Millis = 1000;
+/// How old measurements of all processes may be: as long as it takes to look at all services of a cycle.
+const TABLE_AGE: Millis = 100;
 
 /// So many events are remembered.
 const EVENTS: usize = 256;
@@ -130,10 +133,10 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
         .map_err(|error| RunError::Kernel(error.into()))?;
     let boot = processes::boot().map_err(RunError::Kernel)?;
     let now = processes::now();
-    let path = settings.folder.join(STATE);
-    let (machine, actions) = match read_state(&path)? {
+    let (journal, snapshot) = Journal::open(&settings.folder)?;
+    let (machine, actions) = match snapshot {
         Some(snapshot) => Machine::restore(snapshot, &boot, settings.cycle, now)
-            .map_err(|source| RunError::Files { path: path.clone(), source })?,
+            .map_err(|source| RunError::Files { path: journal.state(), source })?,
         None => (Machine::new(&boot, settings.cycle, now), Vec::new()),
     };
     let (to_main, messages) = mpsc::channel();
@@ -141,8 +144,9 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
     let mut edge = Edge {
         gates: Gates::new(settings.launcher.clone(), Groups::below(settings.groups.as_deref())),
         log: Log::new(settings.log.clone()),
-        state: path,
+        journal,
         machine,
+        next: actions.into(),
         to_main,
         table: None,
         usage: BTreeMap::new(),
@@ -158,23 +162,8 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
         }
         (None, _) => {}
     }
-    edge.carry_out(actions);
     edge.supervise(&messages);
     Ok(())
-}
-
-fn read_state(path: &std::path::Path) -> Result<Option<Snapshot>, RunError> {
-    let unreadable = |source| RunError::State { path: path.to_owned(), source };
-    let text = match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(unreadable)?,
-    };
-    let snapshot: Snapshot = serde_json::from_slice(&text).map_err(|error| unreadable(error.into()))?;
-    if snapshot.version != snapshot::VERSION {
-        let text = format!("it has version {}, and {} is known", snapshot.version, snapshot::VERSION);
-        return Err(unreadable(io::Error::other(text)));
-    }
-    Ok(Some(snapshot))
 }
 
 /// What was asked for, for the log.
@@ -197,7 +186,9 @@ struct Edge {
     machine: Machine,
     gates: Gates,
     log: Log,
-    state: PathBuf,
+    journal: Journal,
+    /// What is still to be done.
+    next: VecDeque<Action>,
     to_main: Sender<Message>,
     /// All processes, when they were measured last, and before that.
     table: Option<Table>,
@@ -212,7 +203,9 @@ impl Edge {
     fn supervise(&mut self, messages: &Receiver<Message>) {
         loop {
             let due = self.machine.next_due().saturating_sub(processes::now());
-            match messages.recv_timeout(Duration::from_millis(due).min(LONGEST_SLEEP)) {
+            // Clients are heard between rounds, however many services are being started.
+            let due = if self.next.is_empty() { Duration::from_millis(due).min(LONGEST_SLEEP) } else { Duration::ZERO };
+            match messages.recv_timeout(due) {
                 Ok(Message::Asked(asked)) => {
                     let answer = self.answer(asked.request);
                     kill_point("before an answer");
@@ -225,8 +218,9 @@ impl Edge {
             }
             processes::reap();
             self.happened(Event::Tick);
+            self.carry_out();
             if self.unsaved.is_some() {
-                self.save(&self.machine.snapshot());
+                self.save(&Change::All(self.machine.snapshot()));
             }
         }
     }
@@ -248,7 +242,8 @@ impl Edge {
             Ok(actions) => {
                 self.log.say("", &asked);
                 self.gates.groups.keep(self.machine.names());
-                self.carry_out(actions);
+                self.next.extend(actions);
+                self.carry_out();
                 self.unsaved.clone().map_or(Answer::Done, Answer::Unsaved)
             }
             Err(reason) => {
@@ -268,18 +263,19 @@ impl Edge {
 
     fn happened(&mut self, event: Event) {
         let actions = self.machine.handle(event, processes::now());
-        self.carry_out(actions);
+        self.next.extend(actions);
     }
 
-    /// Carries out `actions` in their order, and all that follows from them at once.
-    fn carry_out(&mut self, actions: Vec<Action>) {
-        let mut batches = VecDeque::from([actions]);
-        while let Some(actions) = batches.pop_front() {
-            for action in actions {
-                if let Some(event) = self.act(action) {
-                    batches.push_back(self.machine.handle(event, processes::now()));
-                }
-            }
+    /// Carries out a round of what is to be done; what follows from it is for the next one.
+    fn carry_out(&mut self) {
+        let round = Round::take(&mut self.next);
+        let mut events: Vec<Event> = round.actions.into_iter().filter_map(|action| self.act(action)).collect();
+        if let Some(change) = round.save {
+            self.save(&change);
+        }
+        events.extend(round.releases.into_iter().filter_map(|launch| self.release(launch)));
+        for event in events {
+            self.happened(event);
         }
     }
 
@@ -296,18 +292,8 @@ impl Edge {
                     Err(reason) => Event::LaunchFailed { service, launch, reason },
                 });
             }
-            Action::Save(snapshot) => self.save(&snapshot),
-            Action::Release { launch } => {
-                // What a later supervisor would not know of must not run.
-                if let Some(reason) = self.unsaved.clone() {
-                    let service = self.gates.discard(launch)?;
-                    let reason = format!("the supervisor's state cannot be saved: {reason}");
-                    return Some(Event::LaunchFailed { service, launch, reason });
-                }
-                if let Err((service, error)) = self.gates.release(launch) {
-                    return Some(Event::LaunchFailed { service, launch, reason: error.to_string() });
-                }
-            }
+            // A round has these by themselves.
+            Action::Save(_) | Action::Release { .. } => {}
             Action::Discard { launch } => {
                 self.gates.discard(launch);
             }
@@ -327,8 +313,19 @@ impl Edge {
         None
     }
 
-    fn save(&mut self, snapshot: &Snapshot) {
-        match file::write_json(&self.state, snapshot, file::PRIVATE) {
+    fn release(&mut self, launch: u64) -> Option<Event> {
+        // What a later supervisor would not know of must not run.
+        if let Some(reason) = self.unsaved.clone() {
+            let service = self.gates.discard(launch)?;
+            let reason = format!("the supervisor's state cannot be saved: {reason}");
+            return Some(Event::LaunchFailed { service, launch, reason });
+        }
+        let (service, error) = self.gates.release(launch).err()?;
+        Some(Event::LaunchFailed { service, launch, reason: error.to_string() })
+    }
+
+    fn save(&mut self, change: &Change) {
+        match self.journal.save(change, || self.machine.snapshot()) {
             Ok(()) => self.unsaved = None,
             Err(error) => {
                 if self.unsaved.is_none() {
@@ -358,32 +355,47 @@ impl Edge {
     }
 
     fn look(&mut self, name: &str, known: [Option<ProcessIdentity>; 3], with_tests: bool) -> Sighting {
-        let [process_runs, start_program_runs, stop_program_runs] =
-            known.map(|process| process.is_some_and(|process| process.is_running()));
-        let Some(service) = self.machine.definition(name).cloned() else { return Sighting::default() };
+        // All services of a cycle are looked at in one table. What a look without tests decides is seen at this moment.
+        if with_tests {
+            self.measure();
+        }
+        let table = self.table.as_ref().filter(|_| with_tests);
+        let runs = |process: ProcessIdentity| match table.and_then(|table| table.runs(process)) {
+            Some(runs) => runs,
+            None => process.is_running(),
+        };
+        let [process_runs, start_program_runs, stop_program_runs] = known.map(|process| process.is_some_and(runs));
+        let Some(service) = self.machine.definition(name) else { return Sighting::default() };
         let file = match &service.kind {
-            Kind::Process { pidfile } => processes::read_pid_file(pidfile),
+            Kind::Process { pidfile } => processes::read_pid_file(pidfile, table),
             _ => PidFile::Nobody,
         };
-        let readings = if with_tests { self.readings(&service, file) } else { Vec::new() };
+        let readings = if with_tests { self.readings(&service.clone(), file) } else { Vec::new() };
         Sighting { file, process_runs, start_program_runs, stop_program_runs, readings }
+    }
+
+    /// Measures all processes, unless that was just done.
+    fn measure(&mut self) {
+        let now = processes::now();
+        if self.table.as_ref().is_none_or(|table| table.at.saturating_add(TABLE_AGE) < now) {
+            self.table = Table::read(now, self.table.take()).ok();
+        }
     }
 
     /// What the tests of a service read; connection tests are begun, and tell later.
     fn readings(&mut self, service: &Service, file: PidFile) -> Vec<crate::machine::Reading> {
         let usage = match file {
             PidFile::Process { process, .. } => {
-                let now = processes::now();
-                if self.table.as_ref().is_none_or(|table| table.at.saturating_add(TABLE_AGE) < now) {
-                    self.table = Table::read(now, self.table.take()).ok();
-                }
                 let members = self.gates.groups.members(&service.name);
                 self.table.as_ref().and_then(|table| table.measure(process, &members))
             }
             PidFile::Nobody => None,
         };
         if let Some(usage) = usage {
-            self.usage.insert(service.name.clone(), usage.total());
+            match self.usage.get_mut(&service.name) {
+                Some(known) => *known = usage.total(),
+                None => drop(self.usage.insert(service.name.clone(), usage.total())),
+            }
         }
         for (index, test) in service.tests.iter().enumerate() {
             if let Condition::Connection(connection) = &test.condition {

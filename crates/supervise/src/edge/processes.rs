@@ -1,6 +1,7 @@
 //! Pid files and `/proc`: who runs, what they take, and signals that never reach a stranger.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::fmt::Write;
 use std::fs;
 use std::io::{self, Read};
 use std::time::SystemTime;
@@ -34,25 +35,36 @@ pub(super) fn reap() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
-/// The process that a pid file names. What holds no pid names nobody, and neither does a file that is larger than any pid.
-pub(super) fn read_pid_file(path: &str) -> PidFile {
-    let Ok(file) = fs::File::open(path) else { return PidFile::Nobody };
-    let written = file.metadata().and_then(|metadata| metadata.modified());
-    let mut text = String::new();
-    if file.take(64).read_to_string(&mut text).is_err() {
-        return PidFile::Nobody;
-    }
+/// The process that a pid file names, as seen now or in `table`. What holds no pid names nobody, and neither does a file that is
+/// larger than any pid.
+pub(super) fn read_pid_file(path: &str, table: Option<&Table>) -> PidFile {
+    let Ok(mut file) = fs::File::open(path) else { return PidFile::Nobody };
+    let mut text = [0; 64];
+    let Ok(length) = file.read(&mut text) else { return PidFile::Nobody };
+    let text = std::str::from_utf8(&text[..length]).unwrap_or_default();
     let Some(pid) = text.trim().parse::<u32>().ok().filter(|pid| (1..=i32::MAX as u32).contains(pid)) else {
         return PidFile::Nobody;
     };
-    let Ok(process) = ProcessIdentity::of(pid) else { return PidFile::Nobody };
-    if !process.is_running() {
-        return PidFile::Nobody;
-    }
+    let process = match table.and_then(|table| table.process(pid)) {
+        Some(process) => process,
+        None => match ProcessIdentity::of(pid) {
+            Ok(process) if process.is_running() => process,
+            _ => return PidFile::Nobody,
+        },
+    };
+    let written = file.metadata().and_then(|metadata| metadata.modified());
     let age = now() as f64 / 1000.0 - process.start_time as f64 / TICKS_PER_SECOND as f64;
     let file_age = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok());
     let is_younger = file_age.is_some_and(|file_age| age + SLACK < file_age.as_secs_f64());
     PidFile::Process { process, is_younger }
+}
+
+/// The process that a pid file names, if it runs and is not younger than the file.
+pub fn process_of(pidfile: &str) -> Option<ProcessIdentity> {
+    match read_pid_file(pidfile, None) {
+        PidFile::Process { process, is_younger: false } => Some(process),
+        _ => None,
+    }
 }
 
 /// Ends the session that `leader` leads, if it is still this one.
@@ -62,7 +74,7 @@ pub(super) fn end_session(leader: ProcessIdentity, by_force: bool) {
     }
     let signal = if by_force { Signal::KILL } else { Signal::TERM };
     let Ok(stats) = all() else { return };
-    for stat in stats.values().filter(|stat| stat.session == leader.pid) {
+    for stat in stats.iter().filter(|stat| stat.session == leader.pid) {
         let process = ProcessIdentity { pid: stat.pid, start_time: stat.start_time };
         signal_process(process, signal);
     }
@@ -92,12 +104,22 @@ struct Stat {
     ticks: u64,
     pages: u64,
     start_time: u64,
+    /// It has ended, and its parent does not know yet.
+    is_zombie: bool,
 }
 
-/// Fields 4, 6, 14, 15, 22 and 24 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
-fn stat(pid: u32, text: &str) -> Option<Stat> {
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+/// Fields 3, 4, 6, 14, 15, 22 and 24 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
+fn stat(pid: u32, text: &[u8]) -> Option<Stat> {
+    let after_name = text.iter().rposition(|byte| *byte == b')')? + 2;
+    let mut fields = text.get(after_name..)?.split(|byte| *byte == b' ');
+    let state = *fields.next()?.first()?;
+    let mut at = 0;
+    // The one with this index after the state; they are asked for in their order.
+    let mut number = |index: usize| {
+        let skipped = index - at - 1;
+        at = index;
+        std::str::from_utf8(fields.nth(skipped)?).ok()?.parse::<u64>().ok()
+    };
     Some(Stat {
         pid,
         parent: u32::try_from(number(1)?).ok()?,
@@ -105,17 +127,25 @@ fn stat(pid: u32, text: &str) -> Option<Stat> {
         ticks: number(11)? + number(12)?,
         start_time: number(19)?,
         pages: number(21)?,
+        is_zombie: matches!(state, b'Z' | b'X'),
     })
 }
 
-fn all() -> io::Result<BTreeMap<u32, Stat>> {
-    let mut all = BTreeMap::new();
+/// Everybody who runs, by pid.
+fn all() -> io::Result<Vec<Stat>> {
+    let mut all = Vec::new();
+    let mut text = Vec::with_capacity(1024);
+    let mut path = String::new();
     for entry in fs::read_dir("/proc")? {
         let Ok(entry) = entry else { continue };
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let text = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        all.extend(stat(pid, &text).map(|stat| (pid, stat)));
+        path.clear();
+        let _ = write!(path, "/proc/{pid}/stat");
+        text.clear();
+        let read = fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
+        all.extend(read.ok().and_then(|_| stat(pid, &text)));
     }
+    all.sort_unstable_by_key(|stat| stat.pid);
     Ok(all)
 }
 
@@ -123,10 +153,12 @@ fn all() -> io::Result<BTreeMap<u32, Stat>> {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) at: Millis,
-    stats: BTreeMap<u32, Stat>,
-    children: BTreeMap<u32, Vec<u32>>,
-    /// Ticks of the moment before, by pid and start time.
-    before: BTreeMap<(u32, u64), u64>,
+    /// By pid.
+    stats: Vec<Stat>,
+    /// Parents and their children.
+    children: Vec<(u32, u32)>,
+    /// Pid, start time and ticks of the moment before, by pid.
+    before: Vec<(u32, u64, u64)>,
     elapsed: Millis,
     memory: u64,
     processors: u64,
@@ -150,13 +182,11 @@ impl Measure {
 impl Table {
     pub(super) fn read(now: Millis, last: Option<Self>) -> io::Result<Self> {
         let stats = all()?;
-        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for stat in stats.values() {
-            children.entry(stat.parent).or_default().push(stat.pid);
-        }
+        let mut children: Vec<(u32, u32)> = stats.iter().map(|stat| (stat.parent, stat.pid)).collect();
+        children.sort_unstable();
         let elapsed = last.as_ref().map_or(0, |last| now.saturating_sub(last.at));
         let before = last.map(|last| last.stats).unwrap_or_default();
-        let before = before.values().map(|stat| ((stat.pid, stat.start_time), stat.ticks)).collect();
+        let before = before.iter().map(|stat| (stat.pid, stat.start_time, stat.ticks)).collect();
         let system = rustix::system::sysinfo();
         let memory = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit)) / 1024;
         let processors = std::thread::available_parallelism().map_or(1, |number| number.get() as u64);
@@ -164,27 +194,50 @@ impl Table {
         Ok(Self { at: now, stats, children, before, elapsed, memory, processors, page })
     }
 
+    fn get(&self, pid: u32) -> Option<&Stat> {
+        self.stats.binary_search_by_key(&pid, |stat| stat.pid).ok().map(|index| &self.stats[index])
+    }
+
+    /// The process with this pid, if it ran at that moment.
+    fn process(&self, pid: u32) -> Option<ProcessIdentity> {
+        let stat = self.get(pid).filter(|stat| !stat.is_zombie)?;
+        Some(ProcessIdentity { pid, start_time: stat.start_time })
+    }
+
+    /// Whether a process ran at that moment; none if it may be younger.
+    pub(super) fn runs(&self, process: ProcessIdentity) -> Option<bool> {
+        self.get(process.pid).map(|stat| stat.start_time == process.start_time && !stat.is_zombie)
+    }
+
+    fn children(&self, pid: u32) -> impl Iterator<Item = &Stat> {
+        let first = self.children.partition_point(|(parent, _)| *parent < pid);
+        let children = self.children[first..].iter().take_while(move |(parent, _)| *parent == pid);
+        children.filter_map(|(_, child)| self.get(*child))
+    }
+
     /// What `process` takes, with all below it and with `others` that belong to it.
     pub(super) fn measure(&self, process: ProcessIdentity, others: &[u32]) -> Option<Measure> {
-        let own = self.stats.get(&process.pid).filter(|stat| stat.start_time == process.start_time)?;
+        let own = self.get(process.pid).filter(|stat| stat.start_time == process.start_time)?;
         let mut reached = vec![own];
         let mut at = 0;
         while at < reached.len() {
-            let below = self.children.get(&reached[at].pid).into_iter().flatten();
-            reached.extend(below.filter_map(|pid| self.stats.get(pid)));
+            reached.extend(self.children(reached[at].pid));
             at += 1;
         }
         let children = reached.len() as u32 - 1;
-        let are_below: HashSet<u32> = reached.iter().map(|stat| stat.pid).collect();
-        reached.extend(others.iter().filter(|pid| !are_below.contains(pid)).filter_map(|pid| self.stats.get(pid)));
+        if !others.is_empty() {
+            let are_below: HashSet<u32> = reached.iter().map(|stat| stat.pid).collect();
+            reached.extend(others.iter().filter(|pid| !are_below.contains(pid)).filter_map(|pid| self.get(*pid)));
+        }
         Some(Measure { own: self.usage(&[own]), all: self.usage(&reached), children })
     }
 
     fn usage(&self, stats: &[&Stat]) -> Usage {
         let memory = stats.iter().map(|stat| stat.pages * self.page).sum::<u64>();
         let ticks = stats.iter().filter_map(|stat| {
-            let before = self.before.get(&(stat.pid, stat.start_time))?;
-            Some(stat.ticks.saturating_sub(*before))
+            let index = self.before.binary_search_by_key(&stat.pid, |(pid, ..)| *pid).ok()?;
+            let (_, start_time, ticks) = self.before[index];
+            (start_time == stat.start_time).then(|| stat.ticks.saturating_sub(ticks))
         });
         let seconds = ticks.sum::<u64>() as f64 / TICKS_PER_SECOND as f64;
         let available = self.elapsed as f64 / 1000.0 * self.processors as f64;
@@ -206,9 +259,9 @@ mod tests {
         let path = folder.path().join("pid");
         let read = |text: &str| {
             fs::write(&path, text).unwrap();
-            read_pid_file(path.to_str().unwrap())
+            read_pid_file(path.to_str().unwrap(), None)
         };
-        assert_eq!(read_pid_file("/nowhere/pid"), PidFile::Nobody);
+        assert_eq!(read_pid_file("/nowhere/pid", None), PidFile::Nobody);
         for rubbish in ["", "x", "-1", "0", "99999999999999", "1 2", "4194305", &"9".repeat(1000)] {
             assert_eq!(read(rubbish), PidFile::Nobody, "{rubbish}");
         }
@@ -216,7 +269,7 @@ mod tests {
         let expected = PidFile::Process { process: own, is_younger: false };
         assert_eq!(read(&format!(" {}\n", own.pid)), expected);
         fs::File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        let PidFile::Process { is_younger, .. } = read_pid_file(path.to_str().unwrap()) else { panic!() };
+        let PidFile::Process { is_younger, .. } = read_pid_file(path.to_str().unwrap(), None) else { panic!() };
         assert!(is_younger, "a file of 1970 means another process");
     }
 
@@ -242,7 +295,7 @@ mod tests {
         let mut child = std::process::Command::new("setsid").args(["sleep", "60"]).spawn().unwrap();
         let process = ProcessIdentity::of(child.id()).unwrap();
         // Until it has its session.
-        while all().unwrap()[&process.pid].session != process.pid {
+        while Table::read(now(), None).unwrap().get(process.pid).unwrap().session != process.pid {
             std::thread::yield_now();
         }
         end_session(ProcessIdentity { start_time: process.start_time + 1, ..process }, true);

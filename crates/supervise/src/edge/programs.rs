@@ -64,15 +64,7 @@ impl Gates {
     }
 
     fn spawn(&self, program: &Program, joins: Option<PathBuf>) -> Result<(ProcessIdentity, ChildStdin), String> {
-        let path = &program.arguments[0];
-        match std::fs::metadata(path) {
-            Ok(found) if !found.is_file() => return Err(format!("{path} is not a file")),
-            Ok(found) if found.permissions().mode() & 0o111 == 0 => return Err(format!("{path} is not executable")),
-            Ok(_) => {}
-            Err(error) => return Err(format!("{path}: {error}")),
-        }
-        let user = program.uid.as_deref().map(|user| id_of("/etc/passwd", "user", user)).transpose()?;
-        let group = program.gid.as_deref().map(|group| id_of("/etc/group", "group", group)).transpose()?;
+        let (user, group) = check(program)?;
         let as_argument = |id: Option<u32>| id.map_or(NOBODY.to_owned(), |id| id.to_string());
         let Some((launcher, first)) = self.launcher.split_first() else {
             return Err("the supervisor has no launcher".to_owned());
@@ -87,6 +79,40 @@ impl Gates {
         let process = ProcessIdentity::of(child.id()).map_err(|error| error.to_string())?;
         let gate = child.stdin.take().ok_or("the launcher has no standard input")?;
         Ok((process, gate))
+    }
+}
+
+/// What keeps a program from being run, or the numbers of the user and the group as which it is.
+fn check(program: &Program) -> Result<(Option<u32>, Option<u32>), String> {
+    let path = &program.arguments[0];
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => return Err(format!("{path} is not a file")),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => return Err(format!("{path} is not executable")),
+        Ok(_) => {}
+        Err(error) => return Err(format!("{path}: {error}")),
+    }
+    let user = program.uid.as_deref().map(|user| id_of("/etc/passwd", "user", user)).transpose()?;
+    let group = program.gid.as_deref().map(|group| id_of("/etc/group", "group", group)).transpose()?;
+    Ok((user, group))
+}
+
+/// Runs a start or stop program with what it gets from the supervisor, for whoever drives another one. The caller waits for it.
+pub fn run_program(program: &Program) -> Result<std::process::Child, String> {
+    let (user, group) = check(program)?;
+    let (path, arguments) = program.arguments.split_first().ok_or("there is no program")?;
+    let mut command = Command::new(path);
+    become_program(command.args(arguments), user, group);
+    command.process_group(0).spawn().map_err(|error| format!("{path}: {error}"))
+}
+
+fn become_program(command: &mut Command, user: Option<u32>, group: Option<u32>) {
+    command.env_clear().env("PATH", PATH).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(group) = group {
+        command.gid(group);
+    }
+    if let Some(user) = user {
+        command.uid(user);
     }
 }
 
@@ -120,14 +146,7 @@ pub fn launch(arguments: &[OsString]) -> ExitCode {
         let _ = std::fs::write(joins, std::process::id().to_string());
     }
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("PATH", PATH).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if let Some(group) = id(group) {
-        command.gid(group);
-    }
-    if let Some(user) = id(user) {
-        command.uid(user);
-    }
+    become_program(command.args(arguments), id(user), id(group));
     let error = command.exec();
     let _ = writeln!(io::stderr(), "{}: {error}", program.to_string_lossy());
     ExitCode::FAILURE

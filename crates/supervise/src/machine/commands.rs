@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::snapshot::MonitText;
 use super::state::{Goal, State};
-use super::{Action, Machine, Millis};
+use super::{Action, Machine, Millis, Touched};
 use crate::monit::{Fleet, FleetError};
 
 /// What is asked for.
@@ -79,6 +79,7 @@ impl Machine {
         }
         self.fleet = fleet;
         self.files = files;
+        self.touched = Touched::All;
         self.is_changed = true;
         Ok(self.settle())
     }
@@ -100,6 +101,7 @@ impl Machine {
             }
         };
         for name in &selected {
+            self.touch(name);
             match command {
                 Command::Start => self.keep(name, true),
                 Command::Stop => self.stop(name),
@@ -127,6 +129,7 @@ impl Machine {
     /// `name` and what it depends on run from now on.
     pub(super) fn keep(&mut self, name: &str, is_started: bool) {
         for name in self.with_dependencies(name) {
+            self.touch(&name);
             let Some(state) = self.states.get_mut(&name) else { continue };
             if state.goal != Goal::Keep {
                 state.is_checked = false;
@@ -144,6 +147,7 @@ impl Machine {
     /// `name` and what depends on it do not run from now on.
     pub(super) fn stop(&mut self, name: &str) {
         for name in self.with_dependants(name) {
+            self.touch(&name);
             let Some(state) = self.states.get_mut(&name) else { continue };
             state.goal = Goal::Stop;
             state.bounce = false;
@@ -157,6 +161,7 @@ impl Machine {
     /// `name` and what depends on it are left alone from now on.
     pub(super) fn leave(&mut self, name: &str) {
         for name in self.with_dependants(name) {
+            self.touch(&name);
             let Some(state) = self.states.get_mut(&name) else { continue };
             state.goal = Goal::Leave;
             state.bounce = false;
@@ -169,6 +174,7 @@ impl Machine {
     /// `name` goes down and comes up again, and so does what depends on it and should run.
     pub(super) fn bounce(&mut self, name: &str) {
         for each in self.with_dependants(name) {
+            self.touch(&each);
             let Some(state) = self.states.get_mut(&each) else { continue };
             if state.goal == Goal::Keep {
                 state.bounce = true;

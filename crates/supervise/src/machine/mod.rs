@@ -5,13 +5,14 @@
 //! - [`commands`]: what operators and agents ask for, and whom else it concerns.
 //! - [`looks`]: what follows from a look at a service.
 //! - [`tests`]: `if … then …` of monit files, in cycles.
+//! - [`rounds`]: actions of many events, carried out together.
 //! - [`snapshot`]: what outlives the supervisor.
 //! - [`status`]: what is told about a service.
 //!
 //! # Never twice, never lost
 //!
 //! - A start program is launched behind a gate: it exists, but does nothing. Its pid and start time are saved, then the gate
-//!   opens. A supervisor that dies before leaves a program that ends without having begun; one that dies later knows
+//!   opens. Those of many programs may be saved together, as long as all of that comes before the first of their gates opens. A supervisor that dies before leaves a program that ends without having begun; one that dies later knows
 //!   at its next start which program it has to wait for.
 //! - Nothing is launched without a fresh look: [`Action::Look`] and [`Event::Seen`] carry a number, and old answers do not count.
 //! - A service is started again only when its last start program has ended and the time for its pid file is over.
@@ -19,18 +20,19 @@
 
 pub mod commands;
 pub mod looks;
+pub mod rounds;
 pub mod snapshot;
 pub mod state;
 pub mod status;
 pub mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use windlass_durable::process::ProcessIdentity;
 
 use crate::monit::{Fleet, Mode, Program};
-use snapshot::{MonitText, Snapshot};
+use snapshot::{Change, MonitText};
 use state::{Fault, Goal, Phase, Run, Stage, State, Task};
 
 /// Milliseconds since the machine booted, also over time asleep.
@@ -112,8 +114,8 @@ pub enum Action {
         /// The program.
         program: Program,
     },
-    /// Make this last, before the next action.
-    Save(Box<Snapshot>),
+    /// Make this last, before any gate opens.
+    Save(Box<Change>),
     /// Open the gate of a program.
     Release {
         /// The number of its launch.
@@ -208,8 +210,23 @@ pub struct Machine {
     cycles: u64,
     now: Millis,
     numbers: u64,
+    /// Something has to be saved, of a service that was touched.
     is_changed: bool,
+    touched: Touched,
     actions: Vec<Action>,
+}
+
+/// Whose state may have changed since actions were last taken away: what follows is decided for these and their neighbours alone.
+#[derive(Debug)]
+enum Touched {
+    All,
+    Some(BTreeSet<String>),
+}
+
+impl Default for Touched {
+    fn default() -> Self {
+        Self::Some(BTreeSet::new())
+    }
 }
 
 impl Machine {
@@ -227,6 +244,7 @@ impl Machine {
             now,
             numbers: 0,
             is_changed: false,
+            touched: Touched::default(),
             actions: Vec::new(),
         }
     }
@@ -237,19 +255,39 @@ impl Machine {
         match event {
             Event::Tick => self.tick(),
             Event::Seen { service, look, sighting } => {
+                self.touch(&service);
                 let before = self.states.get(&service).map(State::matters);
                 self.seen(&service, look, &sighting);
                 // Most looks find what the last one found, and nothing follows for anybody.
                 let is_same = before == self.states.get(&service).map(State::matters);
                 if is_same && !self.is_changed && self.actions.is_empty() {
+                    self.touched = Touched::default();
                     return Vec::new();
                 }
             }
-            Event::Launched { service, launch, program } => self.launched(&service, launch, program),
-            Event::LaunchFailed { service, launch, reason } => self.launch_failed(&service, launch, &reason),
-            Event::Probed { service, test, failed } => self.judge(&service, test, failed),
+            Event::Launched { service, launch, program } => {
+                self.touch(&service);
+                self.launched(&service, launch, program);
+            }
+            Event::LaunchFailed { service, launch, reason } => {
+                self.touch(&service);
+                self.launch_failed(&service, launch, &reason);
+            }
+            Event::Probed { service, test, failed } => {
+                self.touch(&service);
+                self.judge(&service, test, failed);
+            }
         }
         self.settle()
+    }
+
+    /// The state of `name` may change now.
+    fn touch(&mut self, name: &str) {
+        if let Touched::Some(names) = &mut self.touched
+            && !names.contains(name)
+        {
+            names.insert(name.to_owned());
+        }
     }
 
     /// What the files say of a service; also of one that they no longer have, as long as something of it is waited for.
@@ -270,21 +308,66 @@ impl Machine {
 
     /// Decides what can be begun, and ends with saving what has changed.
     fn settle(&mut self) -> Vec<Action> {
-        let names: Vec<String> = self.states.keys().cloned().collect();
-        for name in &names {
-            self.advance(name);
+        for name in self.concerned() {
+            self.advance(&name);
         }
-        let fleet = &self.fleet;
-        self.states.retain(|name, state| fleet.get(name).is_some() || state.is_busy() || state.start_program.is_some());
-        if std::mem::take(&mut self.is_changed) {
-            let snapshot = Box::new(self.snapshot());
-            self.actions.push(Action::Save(snapshot));
-        }
+        self.forget_leftovers();
+        self.save_changes();
+        self.touched = Touched::default();
         std::mem::take(&mut self.actions)
+    }
+
+    /// Those that were touched, those that wait for them to come up, and those that wait for them to go down.
+    fn concerned(&self) -> Vec<String> {
+        match &self.touched {
+            Touched::All => self.states.keys().cloned().collect(),
+            Touched::Some(names) => {
+                let mut concerned = names.clone();
+                for name in names {
+                    concerned.extend(self.fleet.dependants(name).map(|service| service.name.clone()));
+                    concerned.extend(self.fleet.get(name).into_iter().flat_map(|service| service.depends.clone()));
+                }
+                concerned.into_iter().collect()
+            }
+        }
+    }
+
+    /// What no file has any more is known only as long as something of it is waited for.
+    fn forget_leftovers(&mut self) {
+        let fleet = &self.fleet;
+        let is_kept =
+            |name: &str, state: &State| fleet.get(name).is_some() || state.is_busy() || state.start_program.is_some();
+        match &self.touched {
+            Touched::All => self.states.retain(|name, state| is_kept(name, state)),
+            Touched::Some(names) => {
+                for name in names {
+                    if self.states.get(name).is_some_and(|state| !is_kept(name, state)) {
+                        self.states.remove(name);
+                        self.is_changed = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Saves whoever was touched, if something changed that has to outlive the supervisor.
+    fn save_changes(&mut self) {
+        if std::mem::take(&mut self.is_changed) {
+            let change = match &self.touched {
+                Touched::All => Change::All(self.snapshot()),
+                Touched::Some(names) => {
+                    Change::Of(names.iter().map(|name| (name.clone(), self.record(name))).collect())
+                }
+            };
+            self.actions.push(Action::Save(Box::new(change)));
+        }
     }
 
     fn tick(&mut self) {
         let is_cycle = self.now >= self.next_cycle;
+        if !is_cycle && self.now < self.next_due() {
+            return;
+        }
         if is_cycle {
             self.cycles += 1;
             let missed = (self.now - self.next_cycle) / self.cycle;
@@ -407,9 +490,8 @@ impl Machine {
                     Task::Start => "start",
                     Task::Stop => "stop",
                 };
-                self.is_changed = false;
-                let snapshot = Box::new(self.snapshot());
-                self.actions.push(Action::Save(snapshot));
+                self.is_changed = true;
+                self.save_changes();
                 self.actions.push(Action::Release { launch });
                 self.note(name, None, text.to_owned());
             }

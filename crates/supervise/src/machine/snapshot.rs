@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use windlass_durable::process::ProcessIdentity;
 
 use super::state::{Goal, Phase, Run, Stage, State, Task};
-use super::{Action, Machine, Millis};
+use super::{Action, Machine, Millis, Touched};
 use crate::monit::{FleetError, Kind, Mode, Service};
 
-/// The version of the form in which snapshots are stored.
-pub const VERSION: u32 = 1;
+/// The version of the form in which snapshots are stored. The first had no journal; it is read as well.
+pub const VERSION: u32 = 2;
 
 /// A file's name and text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,44 @@ pub struct Snapshot {
     pub files: Vec<MonitText>,
     /// By name, also those that no file has any more, as long as a program of theirs may run.
     pub services: BTreeMap<String, Record>,
+}
+
+/// What has to outlive the supervisor from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// All of this, and nothing else.
+    All(Snapshot),
+    /// These services; those without a record are forgotten.
+    Of(BTreeMap<String, Option<Record>>),
+}
+
+impl Change {
+    /// Both, this one first.
+    pub fn then(self, later: Self) -> Self {
+        match (self, later) {
+            (_, Self::All(snapshot)) => Self::All(snapshot),
+            (Self::All(mut snapshot), Self::Of(records)) => {
+                snapshot.apply(records);
+                Self::All(snapshot)
+            }
+            (Self::Of(mut records), Self::Of(later)) => {
+                records.extend(later);
+                Self::Of(records)
+            }
+        }
+    }
+}
+
+impl Snapshot {
+    /// Takes over what is on record of some services since.
+    pub fn apply(&mut self, records: BTreeMap<String, Option<Record>>) {
+        for (name, record) in records {
+            match record {
+                Some(record) => self.services.insert(name, record),
+                None => self.services.remove(&name),
+            };
+        }
+    }
 }
 
 /// What is stored of a service.
@@ -71,6 +109,11 @@ impl Machine {
         Snapshot { version: VERSION, boot: self.boot.clone(), files: self.files.clone(), services }
     }
 
+    /// What has to outlive the supervisor of one service.
+    pub(super) fn record(&self, name: &str) -> Option<Record> {
+        self.states.get(name).map(record)
+    }
+
     /// The supervisor that left `snapshot`. After another boot, what was wanted is wanted, and nothing runs.
     pub fn restore(
         snapshot: Snapshot,
@@ -107,6 +150,7 @@ impl Machine {
                 state.bounce = false;
             }
         }
+        machine.touched = Touched::All;
         machine.is_changed = true;
         let actions = machine.settle();
         Ok((machine, actions))

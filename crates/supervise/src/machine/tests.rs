@@ -95,6 +95,7 @@ impl Machine {
     }
 
     fn react(&mut self, name: &str, reaction: Reaction) {
+        self.touch(name);
         let Some(state) = self.states.get_mut(name) else { return };
         match reaction {
             Reaction::Alert => {}

@@ -1,4 +1,7 @@
+use std::collections::VecDeque;
+
 use super::commands::{Command, Selection};
+use super::rounds::Round;
 use super::snapshot::MonitText;
 use super::status::Health;
 use super::*;
@@ -371,6 +374,45 @@ fn five_hundred_services_are_saved_and_restored() {
     assert_eq!(back, snapshot);
     let (machine, _) = Machine::restore(back, "boot", CYCLE, 1000).unwrap();
     assert_eq!(machine.snapshot(), snapshot);
+}
+
+/// The bytes that are written while this many services are started.
+fn written_for(services: usize) -> usize {
+    let text: String = (0..services).map(|number| check(&format!("s{number}"), "")).collect();
+    let mut machine = Machine::new("boot", CYCLE, 0);
+    let mut next: VecDeque<Action> =
+        machine.load(vec![MonitText { name: "f".into(), text }], 0).unwrap().into_iter().collect();
+    let (mut written, mut started, mut next_pid) = (0, 0, 0);
+    while !next.is_empty() {
+        let round = Round::take(&mut next);
+        let launches = round.actions.iter().filter(|action| matches!(action, Action::Launch { .. })).count();
+        assert!(launches <= rounds::MOST_LAUNCHES);
+        for action in round.actions {
+            let event = match action {
+                Action::Look { service, look, .. } => Event::Seen { service, look, sighting: Sighting::default() },
+                Action::Launch { service, launch, .. } => {
+                    next_pid += 1;
+                    let program = ProcessIdentity { pid: next_pid, start_time: 1 };
+                    Event::Launched { service, launch, program }
+                }
+                _ => continue,
+            };
+            next.extend(machine.handle(event, 0));
+        }
+        if let Some(snapshot::Change::Of(records)) = &round.save {
+            written += serde_json::to_string(records).unwrap().len();
+        }
+        assert!(round.releases.is_empty() || round.save.is_some(), "a gate opens before it is known");
+        started += round.releases.len();
+    }
+    assert_eq!(started, services);
+    written
+}
+
+#[test]
+fn ten_times_as_many_services_write_ten_times_as_much() {
+    let (few, many) = (written_for(100), written_for(1000));
+    assert!(many > few && many < few * 11, "{few} bytes for 100, {many} for 1000");
 }
 
 #[test]

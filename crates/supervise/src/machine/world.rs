@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::commands::{Command, Selection};
-use super::snapshot::{MonitText, Snapshot};
+use super::rounds::Round;
+use super::snapshot::{Change, MonitText, Snapshot};
 use super::*;
 
 const CYCLE: Duration = Duration::from_secs(10);
@@ -118,6 +119,8 @@ struct World {
     script: Script,
     has_late_answers: bool,
     has_no_space: bool,
+    /// A save did not work, and everything has to be saved when there is space.
+    is_unsaved: bool,
     next_pid: u32,
     /// The state is saved, and nothing after it was done.
     stops_after_save: bool,
@@ -145,6 +148,7 @@ impl World {
             script: Script { process: 100, pid_file: 300, end: 200 },
             has_late_answers: false,
             has_no_space: false,
+            is_unsaved: false,
             next_pid: 100,
             stops_after_save: false,
         };
@@ -163,94 +167,115 @@ impl World {
         self.alive.get(&process.pid).is_some_and(|(start, _)| *start == process.start_time)
     }
 
+    /// Carries out `actions` as the edge does: in rounds, each with one save before its gates open.
     fn carry_out(&mut self, actions: Vec<Action>) {
-        let mut next: VecDeque<Action> = actions.into();
-        let mut refused = None;
-        while let Some(action) = next.pop_front() {
-            match action {
-                Action::Look { service, look, process, start_program, stop_program, .. } => {
-                    let file = match self.pid_files.get(&service).and_then(|pid| Some((*pid, self.alive.get(pid)?.0))) {
-                        Some((pid, start_time)) => PidFile::Process {
-                            process: ProcessIdentity { pid, start_time },
-                            is_younger: start_time > self.file_ages[&service],
-                        },
-                        None => PidFile::Nobody,
-                    };
-                    let runs = |process: Option<ProcessIdentity>| process.is_some_and(|process| self.runs(process));
-                    let sighting = Sighting {
-                        file,
-                        process_runs: runs(process),
-                        start_program_runs: runs(start_program),
-                        stop_program_runs: runs(stop_program),
-                        readings: Vec::new(),
-                    };
-                    let at = self.now + if self.has_late_answers { 700 } else { 0 };
-                    self.answers.push_back((at, Event::Seen { service, look, sighting }));
+        let mut next = VecDeque::from(actions);
+        while !next.is_empty() {
+            let round = Round::take(&mut next);
+            for action in round.actions {
+                self.act(action);
+            }
+            if let Some(change) = round.save {
+                self.save(change);
+                if !self.is_unsaved && std::mem::take(&mut self.stops_after_save) {
+                    self.kill();
+                    return;
                 }
-                Action::Launch { service, launch, program } => {
-                    let is_start = program.arguments[1] == "start";
-                    let identity = self.spawn(None);
-                    self.gates.insert(launch, (service.clone(), is_start, identity));
-                    self.launched.insert((identity.pid, identity.start_time));
-                    self.answers.push_back((self.now, Event::Launched { service, launch, program: identity }));
-                }
-                Action::Save(snapshot) => {
-                    if self.has_no_space {
-                        // As the edge does: a gate whose record cannot be kept is not opened.
-                        refused = Some("no space");
-                        continue;
-                    }
-                    self.saved = *snapshot;
-                    if std::mem::take(&mut self.stops_after_save) {
-                        self.kill();
-                        return;
-                    }
-                }
-                Action::Release { launch } => {
-                    let (service, is_start, program) = self.gates.remove(&launch).expect("a gate that was not there");
-                    if let Some(reason) = refused {
-                        self.alive.remove(&program.pid);
-                        let reason = reason.to_owned();
-                        self.answers.push_back((self.now, Event::LaunchFailed { service, launch, reason }));
-                        continue;
-                    }
-                    if is_start {
-                        let wish = self.wishes.get(&service).copied().unwrap_or(Wish::Leave);
-                        assert_eq!(wish, Wish::Keep, "{service} is started although nobody wants it");
-                        let others = self.programs.iter().filter(|it| it.service == service && it.is_start);
-                        assert_eq!(others.count(), 0, "two start programs of {service}");
-                    }
-                    self.programs.push(Running {
-                        service,
-                        is_start,
-                        program,
-                        released: self.now,
-                        script: self.script,
-                        has_process: None,
-                        has_written: false,
-                    });
-                }
-                Action::Discard { launch } => {
-                    if let Some((_, _, program)) = self.gates.remove(&launch) {
-                        self.alive.remove(&program.pid);
-                    }
-                }
-                Action::End { program, .. } => {
-                    let is_ours = self.launched.contains(&(program.pid, program.start_time));
-                    assert!(is_ours, "{program:?} is signalled and was never launched");
-                    if self.runs(program) {
-                        self.alive.remove(&program.pid);
-                        for it in self.programs.iter().filter(|it| it.program == program && !it.has_written) {
-                            if let Some(process) = it.has_process {
-                                self.alive.remove(&process.pid);
-                            }
-                        }
-                        self.programs.retain(|it| it.program != program);
-                    }
-                }
-                Action::Run { .. } | Action::Note(_) => {}
+            }
+            for launch in round.releases {
+                self.release(launch);
             }
         }
+    }
+
+    fn save(&mut self, change: Change) {
+        if self.has_no_space {
+            self.is_unsaved = true;
+        } else if std::mem::take(&mut self.is_unsaved) {
+            self.saved = self.machine.snapshot();
+        } else {
+            match change {
+                Change::All(snapshot) => self.saved = snapshot,
+                Change::Of(records) => self.saved.apply(records),
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Look { service, look, process, start_program, stop_program, .. } => {
+                let file = match self.pid_files.get(&service).and_then(|pid| Some((*pid, self.alive.get(pid)?.0))) {
+                    Some((pid, start_time)) => PidFile::Process {
+                        process: ProcessIdentity { pid, start_time },
+                        is_younger: start_time > self.file_ages[&service],
+                    },
+                    None => PidFile::Nobody,
+                };
+                let runs = |process: Option<ProcessIdentity>| process.is_some_and(|process| self.runs(process));
+                let sighting = Sighting {
+                    file,
+                    process_runs: runs(process),
+                    start_program_runs: runs(start_program),
+                    stop_program_runs: runs(stop_program),
+                    readings: Vec::new(),
+                };
+                let at = self.now + if self.has_late_answers { 700 } else { 0 };
+                self.answers.push_back((at, Event::Seen { service, look, sighting }));
+            }
+            Action::Launch { service, launch, program } => {
+                let is_start = program.arguments[1] == "start";
+                let identity = self.spawn(None);
+                self.gates.insert(launch, (service.clone(), is_start, identity));
+                self.launched.insert((identity.pid, identity.start_time));
+                self.answers.push_back((self.now, Event::Launched { service, launch, program: identity }));
+            }
+            Action::Discard { launch } => {
+                if let Some((_, _, program)) = self.gates.remove(&launch) {
+                    self.alive.remove(&program.pid);
+                }
+            }
+            Action::End { program, .. } => {
+                let is_ours = self.launched.contains(&(program.pid, program.start_time));
+                assert!(is_ours, "{program:?} is signalled and was never launched");
+                if self.runs(program) {
+                    self.alive.remove(&program.pid);
+                    for it in self.programs.iter().filter(|it| it.program == program && !it.has_written) {
+                        if let Some(process) = it.has_process {
+                            self.alive.remove(&process.pid);
+                        }
+                    }
+                    self.programs.retain(|it| it.program != program);
+                }
+            }
+            Action::Save(_) | Action::Release { .. } => unreachable!("a round has them by themselves"),
+            Action::Run { .. } | Action::Note(_) => {}
+        }
+    }
+
+    fn release(&mut self, launch: u64) {
+        let (service, is_start, program) = self.gates.remove(&launch).expect("a gate that was not there");
+        // As the edge does: a gate whose record cannot be kept is not opened.
+        if self.is_unsaved {
+            self.alive.remove(&program.pid);
+            let reason = "no space".to_owned();
+            self.answers.push_back((self.now, Event::LaunchFailed { service, launch, reason }));
+            return;
+        }
+        if is_start {
+            let wish = self.wishes.get(&service).copied().unwrap_or(Wish::Leave);
+            assert_eq!(wish, Wish::Keep, "{service} is started although nobody wants it");
+            let others = self.programs.iter().filter(|it| it.service == service && it.is_start);
+            assert_eq!(others.count(), 0, "two start programs of {service}");
+        }
+        self.programs.push(Running {
+            service,
+            is_start,
+            program,
+            released: self.now,
+            script: self.script,
+            has_process: None,
+            has_written: false,
+        });
     }
 
     fn kill(&mut self) {
@@ -258,6 +283,7 @@ impl World {
             self.alive.remove(&program.pid);
         }
         self.answers.clear();
+        self.is_unsaved = false;
         let boot = format!("boot {}", self.boot);
         let (machine, actions) = Machine::restore(self.saved.clone(), &boot, CYCLE, self.now).unwrap();
         self.machine = machine;
@@ -327,13 +353,18 @@ impl World {
         let step = if millis < 20_000 { 100 } else { 500 };
         loop {
             self.run_programs();
-            while let Some((at, _)) = self.answers.front()
-                && *at <= self.now
-            {
-                let Some((_, event)) = self.answers.pop_front() else { break };
-                let actions = self.machine.handle(event, self.now);
+            // All that is known by now is one round.
+            while self.answers.front().is_some_and(|(at, _)| *at <= self.now) {
+                let mut actions = Vec::new();
+                while let Some((_, event)) = self.answers.pop_front_if(|(at, _)| *at <= self.now) {
+                    actions.extend(self.machine.handle(event, self.now));
+                }
                 self.carry_out(actions);
                 self.run_programs();
+            }
+            if self.is_unsaved && !self.has_no_space {
+                self.is_unsaved = false;
+                self.saved = self.machine.snapshot();
             }
             let actions = self.machine.handle(Event::Tick, self.now);
             self.carry_out(actions);

@@ -8,6 +8,8 @@ use super::{MonitError, Service, parse};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fleet {
     services: BTreeMap<String, Service>,
+    /// Who depends on a service, by its name.
+    dependants: BTreeMap<String, Vec<String>>,
     /// Clauses that have no effect, with their files, for the log.
     pub ignored: Vec<String>,
 }
@@ -73,7 +75,13 @@ impl Fleet {
                 return Err(FleetError::Missing { file: origins[&name].clone(), name, missing });
             }
         }
-        let fleet = Self { services, ignored };
+        let mut dependants: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for service in services.values() {
+            for on in &service.depends {
+                dependants.entry(on.clone()).or_default().push(service.name.clone());
+            }
+        }
+        let fleet = Self { services, dependants, ignored };
         match fleet.cycle() {
             Some(cycle) => Err(FleetError::Cycle(cycle)),
             None => Ok(fleet),
@@ -91,8 +99,8 @@ impl Fleet {
     }
 
     /// Those that depend on `name` themselves.
-    pub fn dependants<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Service> {
-        self.services.values().filter(move |service| service.depends.iter().any(|on| on == name))
+    pub fn dependants(&self, name: &str) -> impl Iterator<Item = &Service> {
+        self.dependants.get(name).into_iter().flatten().filter_map(|name| self.services.get(name))
     }
 
     /// Services that wait for each other: what is left when those that wait for nobody are taken away again and again.

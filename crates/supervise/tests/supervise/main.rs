@@ -4,4 +4,5 @@
 
 mod kills;
 mod life;
+mod many;
 mod rig;

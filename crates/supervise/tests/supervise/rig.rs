@@ -42,6 +42,8 @@ while :; do sleep 0.3; done
 pub(crate) struct Rig {
     folder: tempfile::TempDir,
     supervisor: Option<Child>,
+    /// Milliseconds of a cycle.
+    pub(crate) cycle: u64,
     /// The control group for services.
     pub(crate) groups: Option<PathBuf>,
 }
@@ -54,7 +56,7 @@ impl Rig {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        Self { folder, supervisor: None, groups: None }
+        Self { folder, supervisor: None, cycle: CYCLE, groups: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -82,7 +84,7 @@ impl Rig {
 
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_supervisor"));
-        command.arg("run").arg(self.state()).arg(CYCLE.to_string()).args(&self.groups);
+        command.arg("run").arg(self.state()).arg(self.cycle.to_string()).args(&self.groups);
         command.stdin(Stdio::null()).stdout(Stdio::null()).env_remove(KILL_AT);
         command
     }

@@ -179,3 +179,110 @@ fn a_monit_that_is_silent_or_does_not_start_anew_is_told() {
     let error = monit.services().unwrap_err().to_string();
     assert!(error.starts_with("monit does not answer at 127.0.0.1:"), "{error}");
 }
+
+/// The newest monit that Debian has, in a folder of its own. It and its services do not outlive the test.
+struct Installed {
+    folder: tempfile::TempDir,
+    address: SocketAddr,
+}
+
+const CTL: &str = r#"#!/bin/sh
+case $2 in
+start) sleep 300 < /dev/null > /dev/null 2>&1 & echo $! > "$1/$3.pid" ;;
+stop) kill "$(cat "$1/$3.pid")"; rm "$1/$3.pid" ;;
+esac
+"#;
+
+impl Installed {
+    fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (port, at) = (address.port(), folder.path().display());
+        let monitrc = format!(
+            "set daemon 1\nset log {at}/log\nset pidfile {at}/monit.pid\nset idfile {at}/id\nset statefile {at}/state\n\
+             set httpd port {port} and use address 127.0.0.1\n allow {USER}\ninclude {at}/base/monit/job/*.monitrc\n"
+        );
+        for (name, text, mode) in [("monitrc", monitrc.as_str(), 0o600), ("ctl", CTL, 0o755)] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        Self { folder, address }
+    }
+
+    fn monit(&self, base: &Base) -> Monit {
+        let at = self.folder.path().display();
+        let shell = |text: String| vec!["/bin/sh".to_owned(), "-c".to_owned(), text];
+        let end = format!("kill $(cat {at}/monit.pid); while [ -e {at}/monit.pid ]; do sleep 0.05; done");
+        Monit {
+            address: self.address,
+            mail: ([127, 0, 0, 1], 0).into(),
+            commands: [shell(end), shell(format!("exec monit -c {at}/monitrc"))],
+            pause: Duration::from_millis(200),
+            ..Monit::new(base.clone(), "")
+        }
+    }
+
+    fn pid(&self, name: &str) -> Option<u32> {
+        let text = std::fs::read_to_string(self.folder.path().join(name)).ok()?;
+        let pid = text.trim().parse().ok()?;
+        windlass_durable::process::ProcessIdentity::of(pid).ok().filter(|process| process.is_running())?;
+        Some(pid)
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "not so: {what}\n{}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        for name in ["monit.pid", "web.pid"] {
+            if let Some(process) = self.pid(name).and_then(|pid| rustix::process::Pid::from_raw(pid as i32)) {
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+/// It answers every request with the way to the page of the service, not with the page.
+#[test]
+fn the_monit_of_debian_starts_keeps_and_stops_jobs_for_the_agent() {
+    let installed = Installed::new();
+    let folder = installed.folder.path().join("base");
+    std::fs::create_dir(&folder).unwrap();
+    let base = Base::prepare(&folder).unwrap();
+    let (monit, tasks) = (installed.monit(&base), Tasks::new(base.tasks()));
+    monit.resume().unwrap();
+    let (job, at) = (base.jobs().join("web"), installed.folder.path().display());
+    std::fs::create_dir_all(&job).unwrap();
+    let ctl = |verb: &str| format!("{verb} program \"{at}/ctl {at} {verb} web\"");
+    let check =
+        format!("check process web with pidfile {at}/web.pid\n {}\n {}\n group vcap\n", ctl("start"), ctl("stop"));
+    std::fs::write(job.join("monit"), check).unwrap();
+    monit.start(&spec(&["web"])).unwrap();
+    let token = format!("action=monitor&securitytoken={TOKEN}");
+    assert_eq!(monit.ask("POST", "/web", &token).unwrap().0, 302, "a way, which is taken for a yes");
+    let runs = || installed.pid("web.pid").is_some() && state_of(&monit.services().unwrap()) == "running";
+    installed.until("it runs", runs);
+    let services = monit.services().unwrap();
+    assert!(services[0].usage.unwrap().memory > 0, "{services:?}");
+    let first = installed.pid("web.pid").unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(first as i32).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
+    installed.until("it is back", || installed.pid("web.pid").is_some_and(|pid| pid != first) && runs());
+    monit.unmonitor().unwrap();
+    installed.until("it is left alone", || state_of(&monit.services().unwrap()) == "failing");
+    assert!(installed.pid("web.pid").is_some());
+    monit.stop(&tasks).unwrap();
+    installed.until("it is gone", || installed.pid("web.pid").is_none());
+    assert_eq!(monit.state(), "stopped");
+    monit.forget().unwrap();
+    assert!(monit.services().unwrap().is_empty());
+}

@@ -3,6 +3,7 @@
 //! The machine under the tests is out of reach: the agent runs in a root whose `/dev` has nothing but loop devices of the test,
 //! and mounts, addresses, processes and the host's name are private.
 
+mod bosh_cases;
 mod container;
 mod ephemeral;
 mod formatting;
