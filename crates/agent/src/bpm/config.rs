@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use windlass_manifest::Document;
 
 use super::BpmError;
@@ -40,9 +41,20 @@ pub(super) struct Hooks {
 #[serde(default)]
 pub(super) struct Limits {
     pub(super) memory: Option<String>,
+    #[serde(deserialize_with = "whole")]
     pub(super) open_files: Option<u64>,
+    #[serde(deserialize_with = "whole")]
     pub(super) processes: Option<u64>,
+    #[serde(deserialize_with = "whole")]
     pub(super) core_file_size: Option<u64>,
+}
+
+/// A whole number. As bpm does, it takes `12500.0` for one, because templates calculate.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match Option::<f64>::deserialize(deserializer)? {
+        Some(number) if number < 0.0 => Err(D::Error::custom(format!("{number} cannot be a limit"))),
+        number => Ok(number.map(|number| number as u64)),
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -120,11 +132,15 @@ mod tests {
         let process = read(text).unwrap().remove(0);
         assert_eq!((process.name.as_str(), process.args.unwrap().len()), ("web", 2));
         assert_eq!(process.limits.unwrap().open_files, Some(100));
+        // As the release of redis writes it.
+        let calculated = read("processes: [{name: web, executable: /x, limits: {open_files: 12500.0}}]").unwrap();
+        assert_eq!(calculated[0].limits.as_ref().unwrap().open_files, Some(12500));
         assert_eq!(read("{}").unwrap().len(), 0);
         let one = |more: &str| read(&format!("processes: [{{name: web, executable: /x, {more}}}]")).unwrap_err();
         for (error, words) in [
             (read("processes: [{name: web}]").unwrap_err(), "invalid config: executable"),
             (read("processes: [{executable: /x}]").unwrap_err(), "invalid config: name"),
+            (one("limits: {processes: -1}"), "-1 cannot be a limit"),
             (one("shutdown_signal: HUP"), "either be 'TERM' or 'INT'"),
             (one("additional_volumes: [{path: /etc}]"), "must be within /var/vcap"),
             (one("additional_volumes: [{path: /var/vcap/../x}]"), "must be canonical"),
