@@ -13,7 +13,7 @@
 //! - [`Renderer`]: what a director asks: [`check`](Renderer::check) at upload, [`render`](Renderer::render) at deploy.
 //! - [`Native`]: without Ruby. [`Ruby`]: with the Ruby of this machine, in a cage. [`Backends`]: natively where it can be, by Ruby
 //!   where it must.
-//! - [`hashes`], [`archive()`]: what becomes of rendered jobs.
+//! - [`hashes`], [`archive()`]: what becomes of rendered jobs. [`render_hidden`]: what people may see of them.
 //!
 //! | question | file |
 //! |---|---|
@@ -32,6 +32,7 @@ mod error;
 mod evaluate;
 mod excerpt;
 mod hashes;
+mod hidden;
 mod methods;
 mod native;
 mod parse;
@@ -46,6 +47,7 @@ pub use backends::Backends;
 pub use error::{JobErrors, RenderError, TemplateError, Unsupported};
 pub use excerpt::excerpt;
 pub use hashes::configuration_hash;
+pub use hidden::{ChangedLine, HiddenLine, LineChange, changed_lines, render_hidden};
 pub use native::Native;
 pub use ruby::{Cage, Ruby, RubyError, RubySetup, render_cage};
 use serde_json::Value;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::cage::{KEEP, OPEN, VERB};
@@ -24,6 +24,8 @@ const START: Duration = Duration::from_secs(30);
 const LONGEST_LINE: usize = 96 << 20;
 /// So often one process is asked: what templates leave behind in it is gone then.
 const MOST_RENDERED: u64 = 2000;
+/// And so long it may have worked, which is less than the processor time that it may take: no template pays for those before it.
+const LONGEST_WORK: Duration = Duration::from_secs(60);
 
 /// What Ruby says. A template may talk in its place, so that nothing here takes more than the line has.
 #[derive(Debug, Default, Deserialize)]
@@ -108,6 +110,7 @@ pub(super) struct Helper {
     from: ChildStdout,
     heard: Vec<u8>,
     asked: u64,
+    worked: Duration,
     /// The jobs whose templates it has.
     jobs: HashSet<String>,
 }
@@ -138,7 +141,7 @@ impl Helper {
             return Err(unusable("it has no pipes".to_owned()));
         };
         let (heard, deployment, jobs) = (Vec::new(), deployment.to_owned(), HashSet::new());
-        let mut helper = Self { deployment, child, to, from, heard, asked: 0, jobs };
+        let mut helper = Self { deployment, child, to, from, heard, asked: 0, worked: Duration::ZERO, jobs };
         rustix::io::ioctl_fionbio(&helper.to, true).map_err(|error| failed(error.into()))?;
         rustix::io::ioctl_fionbio(&helper.from, true).map_err(|error| failed(error.into()))?;
         match helper.hear(&mut &[][..], Instant::now() + START) {
@@ -156,22 +159,29 @@ impl Helper {
         self.asked > 0
     }
 
+    /// Whether it has these templates, and no others.
+    pub(super) fn knows(&self, key: &str) -> bool {
+        self.jobs.iter().all(|known| known == key)
+    }
+
     /// Whether it can be asked again.
     pub(super) fn is_alive(&mut self) -> bool {
-        self.asked < MOST_RENDERED && matches!(self.child.try_wait(), Ok(None))
+        self.asked < MOST_RENDERED && self.worked < LONGEST_WORK && matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Has a job's templates rendered.
-    pub(super) fn render(&mut self, job: &str, templates: &[Template<'_>], spec: &Value, within: Duration) -> Answer {
+    pub(super) fn render(&mut self, sources: &Sources<'_>, spec: &Value, within: Duration) -> Answer {
+        let begun = Instant::now();
+        let answer = self.answer(sources, spec, within);
+        self.worked += begun.elapsed();
+        answer
+    }
+
+    fn answer(&mut self, sources: &Sources<'_>, spec: &Value, within: Duration) -> Answer {
         self.asked += 1;
-        let id = self.asked;
-        let key = key(job, templates);
-        let mut request = json!({ "id": id, "job": key, "spec": spec });
-        if self.jobs.insert(key) {
-            let named = |template: &Template<'_>| json!([format!("{job}/{}", template.source), template.content]);
-            request["templates"] = templates.iter().map(named).collect();
-        }
-        let line = format!("{request}\n");
+        let (id, templates) = (self.asked, sources.templates);
+        let is_new = self.jobs.insert(sources.key.clone());
+        let line = format!("{}\n", sources.request(id, spec, is_new));
         let (mut unsent, deadline) = (line.as_bytes(), Instant::now() + within);
         let mut at = None;
         loop {
@@ -251,12 +261,42 @@ fn is_not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Stands for a job's templates.
-fn key(job: &str, templates: &[Template<'_>]) -> String {
-    let mut hasher = Sha256::new();
-    for part in [job].into_iter().chain(templates.iter().flat_map(|template| [template.source, template.content])) {
-        hasher.update(part.len().to_be_bytes());
-        hasher.update(part);
+/// The templates of a job, under a key that stands for them.
+#[derive(Debug)]
+pub(super) struct Sources<'a> {
+    job: &'a str,
+    templates: &'a [Template<'a>],
+    key: String,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(job: &'a str, templates: &'a [Template<'a>]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in [job].into_iter().chain(templates.iter().flat_map(|template| [template.source, template.content])) {
+            hasher.update(part.len().to_be_bytes());
+            hasher.update(part);
+        }
+        Self { job, templates, key: hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect() }
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What Ruby is asked; it gets the templates themselves once.
+    fn request(&self, id: u64, spec: &Value, with_templates: bool) -> String {
+        let named = |template: &Template<'a>| (format!("{}/{}", self.job, template.source), template.content);
+        let templates = with_templates.then(|| self.templates.iter().map(named).collect::<Vec<_>>());
+        // Texts and what JSON can say already: this cannot fail.
+        serde_json::to_string(&Request { id, job: &self.key, spec, templates }).unwrap_or_default()
+    }
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    id: u64,
+    job: &'a str,
+    spec: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    templates: Option<Vec<(String, &'a str)>>,
 }

@@ -38,11 +38,15 @@ struct Probed {
 }
 
 impl Installation {
-    /// Finds the `ruby` of the `PATH`, and asks it.
-    pub(super) fn find() -> Result<Self, RubyError> {
+    /// Asks this interpreter, or the `ruby` of the `PATH`.
+    pub(super) fn find(interpreter: Option<&Path>) -> Result<Self, RubyError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).map(|folder| folder.join("ruby")).find(|program| program.is_file());
-        let program = found.and_then(|program| program.canonicalize().ok()).ok_or(RubyError::NotFound)?;
+        let of_path = || std::env::split_paths(&path).map(|folder| folder.join("ruby")).find(|file| file.is_file());
+        let program = interpreter
+            .map(Path::to_owned)
+            .or_else(of_path)
+            .and_then(|program| program.canonicalize().ok())
+            .ok_or(RubyError::NotFound)?;
         let unusable = |why: String| RubyError::Unusable { program: program.clone(), why };
         let asked = Command::new(&program)
             .args(super::FLAGS)

@@ -1,7 +1,7 @@
 //! The Ruby backend: what is not native is rendered by the Ruby of this machine, in a cage.
 //!
-//! A process has the secrets of one deployment, serves one purpose ([`Ruby::apart`]), and ends soon after nobody asks it any more. It is this program first
-//! (`windlass render-cage`), which confines itself and then becomes Ruby.
+//! A process has the secrets of one deployment, serves one purpose and there one job ([`Ruby::apart`]), and ends soon after nobody
+//! asks it any more. It is this program first (`windlass render-cage`), which confines itself and then becomes Ruby.
 //!
 //! - [`installation`]: which files are Ruby's. [`cage`], [`syscalls`]: what it can do.
 //! - [`helper`]: one process, and the lines that go to it and come from it.
@@ -12,6 +12,7 @@ mod helper;
 mod installation;
 mod syscalls;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use windlass_release::Job;
 
 pub use cage::render_cage;
-use helper::{Answer, Helper, Silence};
+use helper::{Answer, Helper, Silence, Sources};
 use installation::Installation;
 
 use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
@@ -50,12 +51,14 @@ pub struct RubySetup {
     pub cage: Cage,
     /// How long a job may take.
     pub patience: Duration,
+    /// The interpreter; the `ruby` of the `PATH` if none is given.
+    pub interpreter: Option<PathBuf>,
 }
 
 impl RubySetup {
     /// Ruby in a cage.
     pub fn caged(program: PathBuf) -> Self {
-        Self { program, cage: Cage::Closed, patience: Duration::from_secs(10) }
+        Self { program, cage: Cage::Closed, patience: Duration::from_secs(10), interpreter: None }
     }
 }
 
@@ -84,9 +87,14 @@ pub enum RubyError {
 #[derive(Debug)]
 pub struct Ruby {
     machine: Arc<Machine>,
-    /// Processes that wait to be asked.
-    idle: Mutex<Vec<Helper>>,
+    /// Processes that wait to be asked, the one that waits longest first.
+    idle: Mutex<VecDeque<Helper>>,
+    /// Whether what the templates of one job do to a process is kept from other jobs.
+    by_job: bool,
 }
+
+/// So many processes wait to be asked.
+const MOST_IDLE: usize = 4;
 
 /// What all have in common.
 #[derive(Debug)]
@@ -103,12 +111,12 @@ impl Ruby {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         let turns = Mutex::new((processors / 2).max(1));
         let machine = Machine { setup, found: Mutex::default(), turns, turn_over: Condvar::new() };
-        Self { machine: Arc::new(machine), idle: Mutex::default() }
+        Self { machine: Arc::new(machine), idle: Mutex::default(), by_job: false }
     }
 
-    /// The same Ruby with processes of its own, which nobody else asks and which end with it.
+    /// The same Ruby with processes of its own, one for each job, which nobody else asks and which end with it.
     pub fn apart(&self) -> Self {
-        Self { machine: self.machine.clone(), idle: Mutex::default() }
+        Self { machine: self.machine.clone(), idle: Mutex::default(), by_job: true }
     }
 
     /// The version of Ruby, if there is one.
@@ -128,20 +136,30 @@ impl Ruby {
             return Ok(known.clone());
         }
         // One that was installed since is found.
-        let installation = Arc::new(Installation::find()?);
+        let installation = Arc::new(Installation::find(self.machine.setup.interpreter.as_deref())?);
         *found = Some(installation.clone());
         Ok(installation)
     }
 
-    /// A process that knows no other deployment.
-    fn helper(&self, deployment: &str) -> Result<Helper, RubyError> {
+    /// A process that knows no other deployment, and no other job where that matters.
+    fn helper(&self, deployment: &str, job: &str) -> Result<Helper, RubyError> {
         let mut idle = lock(&self.idle);
         idle.retain_mut(Helper::is_alive);
-        if let Some(at) = idle.iter().position(|helper| helper.deployment == deployment) {
-            return Ok(idle.swap_remove(at));
+        let serves = |helper: &Helper| helper.deployment == deployment && (!self.by_job || helper.knows(job));
+        if let Some(helper) = idle.iter().position(serves).and_then(|at| idle.remove(at)) {
+            return Ok(helper);
         }
         drop(idle);
         self.new_helper(deployment)
+    }
+
+    fn keep(&self, helper: Helper) {
+        let mut idle = lock(&self.idle);
+        idle.push_back(helper);
+        let surplus = if idle.len() > MOST_IDLE { idle.pop_front() } else { None };
+        drop(idle);
+        // It is ended while nobody waits for the others.
+        drop(surplus);
     }
 
     fn new_helper(&self, deployment: &str) -> Result<Helper, RubyError> {
@@ -151,17 +169,18 @@ impl Ruby {
     /// What Ruby makes of templates.
     fn ask(&self, job: &Job, templates: &[Template<'_>], spec: &Value) -> Result<Answer, RubyError> {
         let deployment = spec["deployment"].as_str().unwrap_or_default();
+        let sources = Sources::new(&job.spec.name, templates);
         let _turn = Turn::take(&self.machine);
-        let mut helper = self.helper(deployment)?;
+        let mut helper = self.helper(deployment, sources.key())?;
         let was_used = helper.is_used();
-        let mut answer = helper.render(&job.spec.name, templates, spec, self.machine.setup.patience);
+        let mut answer = helper.render(&sources, spec, self.machine.setup.patience);
         if was_used && matches!(answer, Answer::Stopped { at: None, .. }) {
             // It ended while nobody asked.
             helper = self.new_helper(deployment)?;
-            answer = helper.render(&job.spec.name, templates, spec, self.machine.setup.patience);
+            answer = helper.render(&sources, spec, self.machine.setup.patience);
         }
         if !matches!(answer, Answer::Stopped { .. }) {
-            lock(&self.idle).push(helper);
+            self.keep(helper);
         }
         Ok(answer)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass_release::{Job, JobSpec};
-use windlass_render::{Cage, Renderer as _, Ruby, RubySetup, render_cage};
+use windlass_render::{Renderer as _, Ruby, RubySetup, render_cage};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -22,7 +22,7 @@ fn ask_endlessly() -> ExitCode {
     let (Ok(program), Ok(spec)) = (std::env::current_exe(), JobSpec::parse("name: app\n", "app")) else {
         return ExitCode::FAILURE;
     };
-    let ruby = Ruby::new(RubySetup { program, cage: Cage::Closed, patience: Duration::from_secs(600) });
+    let ruby = Ruby::new(RubySetup { patience: Duration::from_secs(600), ..RubySetup::caged(program) });
     let monit = BTreeMap::from([("monit".to_owned(), "<% loop { } %>".to_owned())]);
     let _ = ruby.render(&Job { spec, templates: BTreeMap::new(), monit }, &json!({}));
     ExitCode::SUCCESS

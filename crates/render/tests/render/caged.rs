@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use windlass_render::{Cage, Renderer as _, Ruby, RubySetup};
 
-use crate::ruby::{ruby, told};
+use crate::ruby::{ruby, setup, told};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_render-cage");
 
@@ -22,7 +22,7 @@ fn by(ruby: &Ruby, template: &str, spec: &Value) -> Result<String, String> {
 /// A Ruby that has so many seconds.
 fn with_patience(seconds: u64, cage: Cage) -> Option<Ruby> {
     ruby()?;
-    Some(Ruby::new(RubySetup { patience: Duration::from_secs(seconds), cage, program: PROGRAM.into() }))
+    Some(Ruby::new(RubySetup { patience: Duration::from_secs(seconds), cage, ..setup() }))
 }
 
 /// A template fails, and the next one does not.
@@ -74,7 +74,10 @@ fn what_a_template_does_to_ruby_is_not_seen_by_others_of_the_same_deployment() {
     let poison = "<% $left = 'poisoned'; class ::String; def upcase; 'poisoned'; end; end %><%= 'a'.upcase %>";
     let look = "<%= $left.inspect %> <%= 'a'.upcase %>";
     assert_eq!(by(&reader, poison, &crate::spec()).as_deref(), Ok("poisoned"));
-    assert_eq!(by(&reader, look, &crate::spec()).as_deref(), Ok("\"poisoned\" poisoned"), "a process is asked again");
+    assert_eq!(by(&reader, look, &crate::spec()).as_deref(), Ok("nil A"), "another job has a process of its own");
+    let count = "<% $count = ($count || 0) + 1 %><%= $count %>";
+    let counted: Vec<_> = (0..2).map(|_| by(&reader, count, &crate::spec()).unwrap()).collect();
+    assert_eq!(counted, ["1", "2"], "all instances of a job have one process");
     assert_eq!(by(&admin, look, &crate::spec()).as_deref(), Ok("nil A"));
     assert_eq!(by(&ruby, look, &crate::spec()).as_deref(), Ok("nil A"));
 }

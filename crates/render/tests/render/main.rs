@@ -9,6 +9,7 @@ mod cases;
 mod corpus;
 mod cpi_release;
 mod errors;
+mod hidden;
 mod hostile;
 mod mutated;
 mod programs;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_render::{Cage, Native, RenderError, Renderer as _, Ruby, RubySetup};
+use windlass_render::{Native, RenderError, Renderer as _, Ruby, RubySetup};
 
 /// What is put in at random.
 const PIECES: [&str; 24] = [
@@ -10,12 +10,19 @@ const PIECES: [&str; 24] = [
     "\n", "/", "$1", "é", "\0",
 ];
 
-/// How many, unless `WINDLASS_MUTATED` says so; with `WINDLASS_POINTS=all` a million.
-fn count() -> usize {
+/// How many, and each of which Ruby gets as well: every one of a million with `WINDLASS_POINTS=all` or of as many as
+/// `WINDLASS_MUTATED` says.
+fn count() -> (usize, usize) {
     let is_all = std::env::var("WINDLASS_POINTS").is_ok_and(|points| points == "all");
     let asked = std::env::var("WINDLASS_MUTATED").ok().and_then(|count| count.parse().ok());
-    asked.unwrap_or(if is_all { 1_000_000 } else { 2000 })
+    match asked.or(is_all.then_some(1_000_000)) {
+        Some(count) => (count, 1),
+        None => (2000, 20),
+    }
 }
+
+/// How long Ruby may take for one: some have no end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Numbers that are the same ones for the same seed.
 struct Numbers(u64);
@@ -57,12 +64,10 @@ fn damaged_templates_are_answered_in_time() {
     let seed = std::env::var("WINDLASS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let mut numbers = Numbers(seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let cases: Vec<String> = crate::cases::native().into_iter().chain(crate::cases::native_or_not()).collect();
-    let ruby = crate::ruby::ruby().map(|_| {
-        let (program, cage) = (env!("CARGO_BIN_EXE_render-cage").into(), Cage::Closed);
-        Ruby::new(RubySetup { program, cage, patience: Duration::from_secs(20) })
-    });
-    let (mut native, mut failed) = (0, 0);
-    let count = count();
+    let ruby = crate::ruby::ruby().map(|_| Ruby::new(RubySetup { patience: PATIENCE, ..crate::ruby::setup() }));
+    let (count, each) = count();
+    let (mut native, mut failed, mut by_ruby, mut stopped) = (0, 0, 0, 0);
+    eprintln!("{count} damaged templates of WINDLASS_SEED={seed}");
     for number in 0..count {
         let template = mutated(&mut numbers, &cases);
         let job = crate::job("app", "", &[("t.erb", &template)]);
@@ -75,11 +80,19 @@ fn damaged_templates_are_answered_in_time() {
             Err(error) => panic!("{error} at: {template}"),
         }
         assert!(started.elapsed() < Duration::from_secs(60), "{is_native} {:?}: {template}", started.elapsed());
-        if let Some(ruby) = ruby.as_ref().filter(|_| number % 20 == 0)
-            && let Err(RenderError::Ruby(error)) = ruby.render(&job, &crate::spec())
-        {
-            panic!("{error} at: {template}");
+        let Some(ruby) = ruby.as_ref().filter(|_| number % each == 0) else { continue };
+        let started = Instant::now();
+        match ruby.render(&job, &crate::spec()) {
+            Err(RenderError::Failed(errors)) => {
+                let is_stopped = errors.errors.iter().any(|error| error.message.contains("was stopped after"));
+                stopped += usize::from(is_stopped);
+            }
+            Err(error) => panic!("{error} at: {template}"),
+            Ok(_) => by_ruby += 1,
         }
+        assert!(started.elapsed() < Duration::from_secs(60), "by Ruby {:?}: {template}", started.elapsed());
     }
-    eprintln!("{count} damaged templates: {native} rendered natively, {failed} failed as templates do");
+    eprintln!(
+        "natively: {native} rendered, {failed} failed as templates do; of each {each}th, Ruby rendered {by_ruby} and was stopped at {stopped}"
+    );
 }

@@ -3,12 +3,18 @@
 use serde_json::Value;
 use windlass_render::{RenderError, RenderedJob, Renderer as _, Ruby, RubyError, RubySetup};
 
+/// The Ruby that `WINDLASS_RUBY` names, or that of the `PATH`, in a cage.
+pub(crate) fn setup() -> RubySetup {
+    let interpreter = std::env::var_os("WINDLASS_RUBY").map(Into::into);
+    RubySetup { interpreter, ..RubySetup::caged(env!("CARGO_BIN_EXE_render-cage").into()) }
+}
+
 /// The Ruby backend, if there is a Ruby.
 pub(crate) fn ruby() -> Option<Ruby> {
-    let ruby = Ruby::new(RubySetup::caged(env!("CARGO_BIN_EXE_render-cage").into()));
+    let ruby = Ruby::new(setup());
     match ruby.version() {
         Ok(version) => eprintln!("compared with Ruby {version}"),
-        Err(RubyError::NotFound) => {
+        Err(RubyError::NotFound) if std::env::var_os("WINDLASS_RUBY").is_none() => {
             eprintln!("not run: there is no 'ruby' on this machine");
             return None;
         }
