@@ -44,6 +44,9 @@ pub struct SimConfig {
     /// What agents are like; `cloud_properties.agent` of a VM says what is different in its own.
     #[serde(default)]
     pub agents: AgentBehaviour,
+    /// Whether jobs are taken: agents install them and say that they run, and nothing runs.
+    #[serde(default)]
+    pub pretend_jobs: bool,
     /// Whether every call is noted in `calls.log`, one line with the method's name.
     #[serde(default)]
     pub log_calls: bool,

@@ -32,6 +32,20 @@ pub struct JobOfGroup {
     /// What templates see of each link, by the name in the release. Those that nobody provides are not here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, Value>,
+    /// The links that it provides, in the order of the manifest and the release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provides: Vec<ProvidedLink>,
+}
+
+/// A link that a job provides, as it finds it in `.bosh/links.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvidedLink {
+    /// What consumers call it.
+    pub name: String,
+    #[serde(rename = "type")]
+    pub link_type: String,
+    /// The number of its group in DNS; 0 until a deploy gives it one.
+    pub group: i64,
 }
 
 /// A package that a job of a group needs.
@@ -111,6 +125,14 @@ impl Software {
         Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The first job that cannot be rendered before it is deployed, and the variable that has no value until then.
+    pub fn without_value(&self) -> Option<(&JobOfGroup, &str)> {
+        self.jobs.iter().find_map(|job| {
+            let found = [&job.properties].into_iter().chain(job.links.values()).find_map(variable_without_value);
+            Some((job, found?))
+        })
+    }
+
     /// A package by its name; a group has no two of one name.
     pub fn package(&self, name: &str) -> Option<&PackageOfGroup> {
         self.packages.iter().find(|package| package.name == name)
@@ -137,4 +159,29 @@ impl PackageOfGroup {
             dependency_key: self.dependency_key.clone(),
         }
     }
+}
+
+/// The variable among the values of properties that has no value yet.
+fn variable_without_value(properties: &Value) -> Option<&str> {
+    match properties {
+        Value::String(text) => placeholder(text),
+        Value::Array(elements) => elements.iter().find_map(variable_without_value),
+        Value::Object(members) => members.values().find_map(variable_without_value),
+        _ => None,
+    }
+}
+
+/// The first name between double parentheses.
+pub(crate) fn placeholder(text: &str) -> Option<&str> {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '!'))
+    };
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("((") {
+        match after.split_once("))") {
+            Some((name, _)) if is_name(name) => return Some(name.trim_start_matches('!')),
+            _ => rest = after,
+        }
+    }
+    None
 }

@@ -17,8 +17,9 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::input::{Parameters, TextBody, Words};
 use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
+use crate::software;
 use crate::store::BriefInstance;
-use crate::tasks::{DeployOptions, Job, Prepared, prepare};
+use crate::tasks::{DeployOptions, Job, Prepared, Purpose, prepare};
 
 fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
@@ -200,12 +201,27 @@ pub(super) async fn plan(
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
     let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
-    let prepared = prepare(&director, &deployment, &manifest, &options).await;
+    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look).await;
     let Prepared { plan, needs_ruby, .. } = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let mut text = plan.describe();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
     let written = || serde_json::to_vec(&PlanShown { text, plan: &plan });
     written_json(director.limits.heavily(written).await)
+}
+
+/// Which files of jobs a deploy would change, with values hidden.
+pub(super) async fn changed_files(
+    State(director): Shared,
+    Query(query): Parameters,
+    TextBody(manifest): TextBody,
+) -> Result<Response, ApiError> {
+    let deployment = name_in(&director, &manifest).await?;
+    let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
+    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look).await;
+    let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    let changed = software::changed_files::changed_files(&director, &prepared).await;
+    let changed = changed.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    written_json(director.limits.heavily(|| serde_json::to_vec(&changed)).await)
 }
 
 /// Answers 200 whatever the manifest looks like, as the original does.

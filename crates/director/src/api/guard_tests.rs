@@ -29,6 +29,18 @@ async fn a_manifest_of_more_packages_than_any_release_has_is_refused() {
 }
 
 #[tokio::test]
+async fn which_files_change_is_told_to_admins_alone() {
+    let bench = TestDirector::new().await;
+    bench.director.store.add_config("cloud", "default", "azs: [{name: z1}]\n", None).await.unwrap();
+    let manifest = "name: shop\nreleases: []\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, \
+        update_watch_time: 1}\ninstance_groups: []\n";
+    let path = "/windlass/changed_files?deployment=shop";
+    assert_eq!(bench.send(Some("reader"), Method::POST, path, manifest).await.0, StatusCode::UNAUTHORIZED);
+    let answer = bench.send(Some("admin"), Method::POST, path, manifest).await;
+    assert_eq!(answer, (StatusCode::OK, r#"{"files":[],"notes":[]}"#.to_owned()));
+}
+
+#[tokio::test]
 async fn a_lock_is_removed_unless_its_task_runs() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;

@@ -173,6 +173,7 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/cleanup", post(clean_up::run))
         .route("/resources/{id}", get(resources::blob))
         .route("/deployments/{deployment}/jobs/{group}/{instance}/resurrection", put(problems::resurrection_of_one))
+        .route("/windlass/changed_files", post(deployments::changed_files))
         .route("/windlass/locks/{name}", delete(resources::unlock))
         .route("/events", post(events::create))
         .route("/task/{id}", delete(tasks::cancel))

@@ -123,6 +123,7 @@ const ROUTES: &[Route] = &[
     Route("get", "/cleanup/dryrun", Nothing, AnyJson, "What a clean-up would delete"),
     Route("get", "/resources/{id}", Nothing, Text, "A blob, such as fetched logs"),
     Route("post", "/windlass/plan", Yaml, AnyJson, "What a deploy would do, each action with its reason"),
+    Route("post", "/windlass/changed_files", Yaml, AnyJson, "Which files of jobs a deploy would change, with values hidden"),
     Route("get", "/windlass/deployments/{deployment}/instances/{group}/{instance}", Nothing, AnyJson, "Why an instance is as it is"),
     Route("get", "/windlass/disks", Nothing, AnyJson, "Disks of instances, with where their VMs find them"),
     Route("get", "/windlass/leaks", Nothing, AnyJson, "Changes in clouds of which nobody knows whether they happened"),

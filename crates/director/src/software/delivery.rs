@@ -11,6 +11,7 @@ use windlass_operations::software::{Delivery, JobsFile, PackageFile, SoftwareSou
 use windlass_planning::plan::{InstancePlan, InstanceSpec};
 use windlass_planning::records::{CompiledPackage, VmRecord};
 use windlass_planning::software::{Software, TemplateInstance};
+use windlass_render::Backends;
 
 use super::{NotRendered, RenderedInstance, SoftwareError, template_spec};
 use crate::software::Library;
@@ -26,18 +27,21 @@ pub(crate) struct JobsOfInstance {
     packages: PathBuf,
     deployment: String,
     plan: InstancePlan,
+    /// The task's own.
+    renderer: Arc<Backends>,
     /// What the templates gave last.
     applied: Mutex<Option<String>>,
 }
 
 impl JobsOfInstance {
-    pub(crate) fn new(director: &Director, deployment: &str, plan: &InstancePlan) -> Self {
+    pub(crate) fn new(director: &Director, deployment: &str, plan: &InstancePlan, renderer: Arc<Backends>) -> Self {
         Self {
             store: director.store.clone(),
             library: director.library.clone(),
             packages: director.folders.releases(),
             deployment: deployment.to_owned(),
             plan: plan.clone(),
+            renderer,
             applied: Mutex::default(),
         }
     }
@@ -51,7 +55,7 @@ impl JobsOfInstance {
         let label = || self.plan.label();
         let wanted = spec.software.as_ref().ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let software = self.store.software(&wanted.digest).await?.ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
-        let rendering = self.library.rendering(&software.jobs).await?;
+        let rendering = self.library.rendering_by(self.renderer.clone(), &software.jobs).await?;
         let instance = TemplateInstance {
             deployment: &self.deployment,
             group: &self.plan.group,

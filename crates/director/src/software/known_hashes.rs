@@ -34,7 +34,9 @@ impl KnownHashes {
         let mut hasher = Sha256::new();
         hasher.update(self.secret.reveal());
         for (job, spec) in seen {
-            for part in [&job.release, &job.name, &job.version, &spec.to_string()] {
+            let provides: Vec<_> = job.provides.iter().map(|link| (&link.name, &link.link_type, link.group)).collect();
+            let provides = serde_json::json!(provides).to_string();
+            for part in [&job.release, &job.name, &job.version, &spec.to_string(), &provides] {
                 hasher.update(part.len().to_be_bytes());
                 hasher.update(part);
             }

@@ -3,10 +3,11 @@
 //! - [`Library`]: the jobs of releases, read once.
 //! - [`Rendering`]: templates become files; a plan compares their hash with what an instance has.
 //! - [`template_spec`]: what templates see of an instance.
-//! - [`delivery`]: the files on their way to a VM.
+//! - [`delivery`]: the files on their way to a VM. [`changed_files`]: what people may see of a change in them.
 //! - [`exported`]: a release with its compiled packages, as a tarball.
 //! - [`known_hashes`]: what templates gave before. [`known_jobs`]: jobs that were read before.
 
+pub(crate) mod changed_files;
 pub(crate) mod delivery;
 pub(crate) mod exported;
 mod known_hashes;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_planning::records::JobRecord;
-use windlass_planning::software::{JobOfGroup, Software, TemplateInstance, Templates};
+use windlass_planning::software::{JobOfGroup, ProvidedLink, Software, TemplateInstance, Templates};
 use windlass_release::Job;
 use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
 
@@ -109,15 +110,28 @@ impl Library {
         Self { store, folder, read: Mutex::default(), renderer, hashes: Arc::default() }
     }
 
-    /// What renders these jobs.
+    /// Renders for one purpose: a plan, or a task. Whoever may plan may poison a Ruby process, so nobody else's deploy asks it.
+    pub(crate) fn renderer(&self) -> Arc<Backends> {
+        Arc::new(self.renderer.apart())
+    }
+
+    /// Renders these jobs for a plan.
     pub(crate) async fn rendering(&self, jobs: &[JobOfGroup]) -> Result<Rendering, SoftwareError> {
+        self.rendering_by(self.renderer(), jobs).await
+    }
+
+    /// Renders these jobs.
+    pub(crate) async fn rendering_by(
+        &self,
+        renderer: Arc<Backends>,
+        jobs: &[JobOfGroup],
+    ) -> Result<Rendering, SoftwareError> {
         let mut read = HashMap::new();
         for job in jobs {
             let key = key(job);
             read.insert(key.clone(), self.job(key).await?);
         }
-        // Whoever may plan may poison a Ruby process, so nobody else's deploy asks it.
-        Ok(Rendering { jobs: read, renderer: self.renderer.apart(), hashes: self.hashes.clone() })
+        Ok(Rendering { jobs: read, renderer, hashes: self.hashes.clone() })
     }
 
     /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
@@ -150,7 +164,7 @@ impl Library {
 #[derive(Debug)]
 pub(crate) struct Rendering {
     jobs: HashMap<JobKey, Arc<Job>>,
-    renderer: Backends,
+    renderer: Arc<Backends>,
     hashes: Arc<KnownHashes>,
 }
 
@@ -207,7 +221,10 @@ impl Rendering {
         let mut lacks_ruby = false;
         for (job, read, spec) in self.seen(software, instance) {
             match self.renderer.render(read, &spec) {
-                Ok(files) => rendered.push((job.name.clone(), files)),
+                Ok(mut files) => {
+                    files.provide(&job.provides.iter().map(provided).collect::<Vec<_>>());
+                    rendered.push((job.name.clone(), files));
+                }
                 Err(error) => {
                     lacks_ruby |= matches!(error, RenderError::NoRuby { .. });
                     errors.push(error.to_string());
@@ -217,11 +234,16 @@ impl Rendering {
         if errors.is_empty() {
             return Ok(RenderedInstance(rendered));
         }
-        let indented: Vec<_> = errors.iter().map(|error| format!("  - {}", error.replace('\n', "\n    "))).collect();
+        let indented: Vec<_> = errors.iter().map(|error| format!("  - {}", error.replace('\n', "\n  "))).collect();
         let group = instance.group;
         let text = format!("Unable to render jobs for instance group '{group}'. Errors are:\n{}", indented.join("\n"));
         Err(NotRendered { text, lacks_ruby })
     }
+}
+
+fn provided(link: &ProvidedLink) -> windlass_render::ProvidedLink {
+    let group = link.group.unsigned_abs();
+    windlass_render::ProvidedLink { name: link.name.clone(), kind: link.link_type.clone(), group }
 }
 
 impl Templates for Rendering {
@@ -258,6 +280,7 @@ mod tests {
             version: "fp".into(),
             properties: json!({"password": "secret"}),
             links: BTreeMap::new(),
+            provides: Vec::new(),
         };
         let read = Job {
             spec: JobSpec::parse("name: app\ntemplates: {t.erb: t}\n", "app").unwrap(),
@@ -265,7 +288,7 @@ mod tests {
             monit: BTreeMap::from([("monit".to_owned(), String::new())]),
         };
         let jobs = HashMap::from([(key(&job), Arc::new(read))]);
-        let rendering = Rendering { jobs, renderer: Backends::new(None), hashes: Arc::default() };
+        let rendering = Rendering { jobs, renderer: Arc::new(Backends::new(None)), hashes: Arc::default() };
         (rendering, Software { jobs: vec![job], packages: Vec::new() })
     }
 

@@ -85,6 +85,7 @@ mod tests {
             version: "fp".into(),
             properties: json!({"port": 80}),
             links: Default::default(),
+            provides: Vec::new(),
         };
         let software = Software { jobs: vec![job.clone()], packages: Vec::new() };
         let instance = TemplateInstance {

@@ -83,6 +83,7 @@ impl Store {
     pub(crate) async fn remove_deployment(&self, name: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         super::links::forget_all(&mut transaction, name).await?;
+        super::dns_groups::forget_all(&mut transaction, name).await?;
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",
             "DELETE FROM errand_runs WHERE deployment = $1",

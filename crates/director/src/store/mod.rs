@@ -6,6 +6,7 @@
 mod configs;
 mod counts;
 mod deployments;
+mod dns_groups;
 mod errands;
 mod events;
 mod exports;
@@ -68,6 +69,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
     Migration { number: 36, name: "errands", sql: include_str!("0036_errands.sql") },
     Migration { number: 40, name: "exported releases", sql: include_str!("0040_exported_releases.sql") },
+    Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },
 ];
 
 /// The director's records.

@@ -12,6 +12,7 @@ use windlass_contract::explain;
 use windlass_database::Lead;
 use windlass_operations::clock;
 use windlass_operations::steps::{Progress, StepId};
+use windlass_render::Backends;
 
 use crate::Director;
 
@@ -66,6 +67,7 @@ struct Inner {
     lead: Arc<Lead>,
     files: Mutex<Vec<(OutputKind, File)>>,
     cancelled: AtomicBool,
+    renderer: Arc<Backends>,
 }
 
 impl TaskLog {
@@ -78,7 +80,8 @@ impl TaskLog {
             let path = kind.path(&tasks, task);
             files.push((kind, OpenOptions::new().create(true).append(true).mode(0o600).open(path)?));
         }
-        Ok(Self { inner: Arc::new(Inner { task, lead, files: Mutex::new(files), cancelled: AtomicBool::new(false) }) })
+        let (files, cancelled, renderer) = (Mutex::new(files), AtomicBool::new(false), director.library.renderer());
+        Ok(Self { inner: Arc::new(Inner { task, lead, files, cancelled, renderer }) })
     }
 
     /// The outputs go on where an earlier run left them, but for the result, which is written as a whole.
@@ -96,6 +99,11 @@ impl TaskLog {
     /// The task.
     pub(crate) fn task(&self) -> i64 {
         self.inner.task
+    }
+
+    /// Renders the jobs that the task brings to VMs. Its Ruby processes serve no other task, and end with this one.
+    pub(super) fn renderer(&self) -> Arc<Backends> {
+        self.inner.renderer.clone()
     }
 
     /// Whether another director took over, and the task with everything that belongs to it.

@@ -1,4 +1,4 @@
-//! Reads what is wanted and what is, and plans; changes nothing.
+//! Reads what is wanted and what is, and plans. Nothing changes but the numbers of groups, once a plan is carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use windlass_contract::explain;
 use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, RuntimeConfig, Wanted,
-    linked_deployments, refuse_unfilled, resolve,
+    linked_deployments, refuse_unfilled, refuse_unknown_variables, resolve,
 };
 use windlass_planning::links::LinkProvider;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
@@ -20,6 +20,8 @@ use crate::Director;
 /// What a deploy is about to do.
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
+    /// What was there when it was planned.
+    pub(crate) current: Current,
     /// Ids of the stemcells in use.
     pub(super) stemcells: Vec<i64>,
     /// Ids of the configs in use.
@@ -30,18 +32,31 @@ pub(crate) struct Prepared {
     pub(crate) needs_ruby: Vec<String>,
 }
 
+/// What a plan is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Somebody wants to know: nothing is recorded.
+    Look,
+    /// It is carried out: groups of instances get their numbers.
+    Deploy,
+}
+
 /// Reads and plans. All that is wrong with any document is told at once.
 pub(crate) async fn prepare(
     director: &Director,
     deployment: &str,
     manifest: &str,
     options: &DeployOptions,
+    purpose: Purpose,
 ) -> Result<Prepared, TaskError> {
     let mut findings = Findings::new();
     let read = || {
         let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
         let manifest = DeploymentManifest::read(&document, &mut findings);
-        refuse_unfilled(&document, &mut findings);
+        match purpose {
+            Purpose::Deploy => refuse_unfilled(&document, &mut findings),
+            Purpose::Look => refuse_unknown_variables(&document, &mut findings),
+        }
         Ok::<_, TaskError>(manifest)
     };
     let manifest = director.limits.heavily(read).await?;
@@ -85,6 +100,10 @@ pub(crate) async fn prepare(
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
     current.software = director.store.software_of(deployment).await?;
+    if purpose == Purpose::Deploy && findings.is_clean() {
+        director.store.number_groups(&desired).await?;
+    }
+    current.link_groups = director.store.link_groups(deployment).await?;
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = compiled;
     let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
@@ -128,6 +147,7 @@ pub(crate) async fn prepare(
     plan.warnings.extend(nesting);
     Ok(Prepared {
         plan,
+        current,
         stemcells: desired.stemcells,
         configs: used.iter().map(|config| config.id).collect(),
         releases: desired.releases,

@@ -14,7 +14,7 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{Prepared, must_have_cloud_config, prepare, reload, reload_one};
+use super::prepare::{Prepared, Purpose, must_have_cloud_config, prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
@@ -66,12 +66,13 @@ pub(super) async fn prepare_and_reserve(
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
-    let prepared = prepare(director, deployment, manifest, options).await?;
+    let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy };
+    let prepared = prepare(director, deployment, manifest, options, purpose).await?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
         Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
             log.debug(&format!("planning once more: {error}"));
-            let prepared = prepare(director, deployment, manifest, options).await?;
+            let prepared = prepare(director, deployment, manifest, options, purpose).await?;
             reserve(director, log, &prepared, options).await?;
             drop(turn);
             Ok(prepared)

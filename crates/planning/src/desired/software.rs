@@ -127,6 +127,7 @@ impl<'a> Releases<'a> {
                 version: record.version.clone(),
                 properties,
                 links: BTreeMap::new(),
+                provides: Vec::new(),
             });
         }
         findings.begin("");

@@ -8,7 +8,7 @@ use windlass_contract::network::NetworkKind;
 
 use crate::desired::{Desired, DesiredGroup, canonical};
 use crate::links::{LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content};
-use crate::software::Software;
+use crate::software::{ProvidedLink, Software};
 
 /// The root of all names of instances.
 const DOMAIN: &str = "bosh";
@@ -66,10 +66,19 @@ pub(super) fn contents(
     (PlannedLinks { providers, links, renamed: desired.groups.iter().flat_map(taken_over).collect() }, problems)
 }
 
-/// A group's software with its links. What templates saw already is kept where it is the same in another order.
-pub(super) fn linked(software: &Software, group: &str, links: &PlannedLinks, before: Option<&Software>) -> Software {
+/// A group's software with its links. What templates saw already is kept where it is the same in another order. `numbers` has
+/// those of groups in DNS.
+pub(super) fn linked(
+    software: &Software,
+    group: &str,
+    links: &PlannedLinks,
+    numbers: &BTreeMap<String, i64>,
+    before: Option<&Software>,
+) -> Software {
     let mut software = software.clone();
     for job in &mut software.jobs {
+        let own = links.providers.iter().filter(|provider| provider.group == group && provider.owner == job.name);
+        job.provides = own.map(|provider| provided(provider, numbers)).collect();
         let before = before.and_then(|before| before.jobs.iter().find(|known| known.name == job.name));
         for link in links.links.iter().filter(|link| link.consumer.group == group && link.consumer.job == job.name) {
             let Some(provider) = provider_of(&links.providers, link.source.as_ref()) else { continue };
@@ -88,8 +97,17 @@ pub(super) fn kept(software: &Software, before: Option<&Software>) -> Software {
     for job in &mut software.jobs {
         let known = before.and_then(|before| before.jobs.iter().find(|known| known.name == job.name));
         job.links = known.map(|known| known.links.clone()).unwrap_or_default();
+        job.provides = known.map(|known| known.provides.clone()).unwrap_or_default();
     }
     software
+}
+
+fn provided(provider: &LinkProvider, numbers: &BTreeMap<String, i64>) -> ProvidedLink {
+    ProvidedLink {
+        name: provider.name.clone(),
+        link_type: provider.link_type.clone(),
+        group: numbers.get(&provider.group_name()).copied().unwrap_or_default(),
+    }
 }
 
 fn provider_of<'p>(providers: &'p [LinkProvider], source: Option<&'p LinkSource>) -> Option<&'p LinkProvider> {

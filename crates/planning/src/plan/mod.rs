@@ -47,6 +47,7 @@ pub use limits::refuse_impossible;
 pub use next_states::NextStates;
 pub use planner::{
     Calculated, Current, CurrentInstance, PlanOptions, WhatWasThere, plan, plan_compilation, plan_deletion,
+    with_addresses,
 };
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 

@@ -34,6 +34,8 @@ pub struct Current {
     pub software: BTreeMap<String, Software>,
     /// Packages that were compiled.
     pub compiled: BTreeSet<CompilationKey>,
+    /// The numbers of groups that provide links, in DNS, by name.
+    pub link_groups: BTreeMap<String, i64>,
 }
 
 /// Cloud properties that CPIs calculated.
@@ -151,6 +153,7 @@ pub fn plan(
         templates,
         addresses: Addresses::new(current.addresses.clone()),
         linked: BTreeMap::new(),
+        unrendered: Vec::new(),
         findings,
     };
     let mut removed = Vec::new();
@@ -182,6 +185,7 @@ pub fn plan(
     }
     let links = planner.links(&seated);
     let groups = seated.into_iter().map(|group| planner.group(group, &links)).collect();
+    planner.refuse_unrendered();
     let compilation = planner.compilation(new_id);
     let software = planner.linked.into_values().map(|linked| linked.software.clone()).collect();
     let links = (!desired.links.are_kept).then_some(links);
@@ -207,6 +211,7 @@ pub fn plan_compilation(
         templates: &NoTemplates,
         addresses: Addresses::new(current.addresses.clone()),
         linked: BTreeMap::new(),
+        unrendered: Vec::new(),
         findings,
     };
     let compilation = planner.compilation(new_id);
@@ -232,6 +237,8 @@ pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
 
 /// What BOSH's director calls the wish to change the state of an ignored instance.
 const STATE_OF_IGNORED: u32 = 140021;
+/// What BOSH's director calls every error that has no number of its own, such as those of templates.
+const RENDERING: u32 = 100;
 
 struct Planner<'a, 'f> {
     desired: &'a Desired,
@@ -241,6 +248,8 @@ struct Planner<'a, 'f> {
     addresses: Addresses,
     /// What runs on groups, with its links, by group and by what ran there before if that matters.
     linked: BTreeMap<(String, String), Rc<Linked>>,
+    /// What is wrong with the templates of groups.
+    unrendered: Vec<String>,
     findings: &'f mut Findings,
 }
 
@@ -298,6 +307,18 @@ impl<'a> Planner<'a, '_> {
             self.problem(group, message);
         }
         removal(instance, reason, self.options)
+    }
+
+    /// All errors of templates together, as BOSH tells them.
+    fn refuse_unrendered(&mut self) {
+        if self.unrendered.is_empty() {
+            return;
+        }
+        let mut text = "Unable to render instance groups for deployment. Errors are:".to_owned();
+        for errors in &self.unrendered {
+            text.push_str(&format!("\n  - {}", errors.replace('\n', "\n  ")));
+        }
+        self.findings.refuse(RENDERING, None, text);
     }
 
     /// What has to be compiled. The workers get their addresses after everybody else.
@@ -474,12 +495,17 @@ impl<'a> Planner<'a, '_> {
 
     fn group(&mut self, seated: SeatedGroup<'_>, links: &PlannedLinks) -> GroupPlan {
         let SeatedGroup { group, is_first, instances: seated } = seated;
+        if let Some((job, variable)) = group.software.as_ref().and_then(Software::without_value) {
+            let job = &job.name;
+            let message = format!("job '{job}' is rendered at deploy: the variable '{variable}' has no value yet");
+            self.findings.warn(group.place.problem(message));
+        }
         let mut instances = Vec::with_capacity(seated.len());
         for instance in seated {
             match self.instance(group, instance, links) {
                 Ok(instance) => instances.push(instance),
                 Err(message) => {
-                    self.problem(group, message);
+                    self.unrendered.push(message);
                     // Templates of the next one would fail just the same.
                     break;
                 }
@@ -647,7 +673,7 @@ impl<'a> Planner<'a, '_> {
         let before = before.and_then(|digest| self.current.software.get(&digest));
         let software = match are_kept {
             true => link_contents::kept(software, before),
-            false => link_contents::linked(software, &group.name, links, before),
+            false => link_contents::linked(software, &group.name, links, &self.current.link_groups, before),
         };
         let linked = Rc::new(Linked { digest: software.digest(), software });
         self.linked.insert(key, linked.clone());
@@ -655,7 +681,11 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn software(&self, linked: &Linked, instance: &TemplateInstance<'_>) -> Result<SoftwareOfInstance, String> {
-        let configuration_hash = self.templates.configuration_hash(&linked.software, instance)?;
+        // It is rendered at deploy, and until then nobody knows what it becomes.
+        let configuration_hash = match linked.software.without_value() {
+            Some(_) => String::new(),
+            None => self.templates.configuration_hash(&linked.software, instance)?,
+        };
         Ok(SoftwareOfInstance { digest: linked.digest.clone(), configuration_hash })
     }
 }
@@ -671,7 +701,7 @@ fn as_linked<'i>(instance: &'i SeatedInstance<'_>) -> Option<LinkedInstance<'i>>
 }
 
 /// The networks as they are planned, with the addresses that the cloud chose for the VM.
-fn with_addresses(planned: &Networks, on_vm: &Networks) -> Networks {
+pub fn with_addresses(planned: &Networks, on_vm: &Networks) -> Networks {
     let mut networks = planned.clone();
     for (name, network) in &mut networks {
         let Some(known) = on_vm.get(name).filter(|_| network.kind == NetworkKind::Dynamic) else { continue };

@@ -30,7 +30,9 @@ pub(super) fn why_other_software(
         return (!same_files).then(|| "its configuration changes".to_owned());
     };
     let mut changes = archives(before, after);
-    if !same_files {
+    if let Some((job, variable)) = after.without_value() {
+        changes.push(format!("job '{}' is rendered at deploy: the variable '{variable}' has no value yet", job.name));
+    } else if !same_files {
         changes.extend(properties(before, after));
         changes.extend(links(before, after));
         if changes.is_empty() {
@@ -92,6 +94,9 @@ fn links(before: &Software, after: &Software) -> Vec<String> {
     let mut changes = Vec::new();
     for job in &after.jobs {
         let Some(known) = before.jobs.iter().find(|known| known.name == job.name) else { continue };
+        if known.provides != job.provides {
+            changes.push(format!("the links that job '{}' provides change", job.name));
+        }
         let names: BTreeSet<&String> = known.links.keys().chain(job.links.keys()).collect();
         for name in names {
             let of = format!("link '{name}' of job '{}'", job.name);

@@ -17,7 +17,7 @@ impl Templates for Hashed {
         let addresses: Vec<_> = instance.networks.values().map(|network| &network.ip).collect();
         let lacks = |job: &JobOfGroup| job.name == "web" && job.links.is_empty();
         match properties.iter().any(|properties| properties.contains("fails")) || software.jobs.iter().any(lacks) {
-            true => Err("Unable to render jobs".to_owned()),
+            true => Err(format!("Unable to render jobs for '{}'. Errors are:\n  - x", instance.group)),
             false => Ok(format!("{} {addresses:?}", properties.join(" "))),
         }
     }
@@ -187,11 +187,28 @@ fn what_cannot_be_found_rendered_or_compiled_is_refused_with_its_place() {
         assert!(problems.contains(expected), "{expected} in:\n{problems}");
     }
     let refused = attempt(&with_jobs("1", &app("{port: fails}")), &nothing(), &PlanOptions::default()).unwrap_err();
-    assert!(refused.contains("instance_groups[0]: Unable to render jobs"), "{refused}");
+    assert_eq!(
+        refused,
+        "Unable to render instance groups for deployment. Errors are:\n  - Unable to render jobs for 'g'. Errors are:\n    - x"
+    );
     let (desired, _) = read(CLOUD, &document("1", &app("{}")));
     let refused = attempt(&desired, &nothing(), &PlanOptions::default()).unwrap_err();
     assert!(
         refused.contains("packages have to be compiled (base, app), and the cloud config does not say where"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_job_with_a_variable_that_has_no_value_yet_is_rendered_at_deploy() {
+    let desired = with_jobs("1", &app("{port: '((fails.a))'}"));
+    let expected = "job 'app' is rendered at deploy: the variable 'fails.a' has no value yet";
+    let mut findings = Findings::new();
+    let (current, options) = (nothing(), PlanOptions::default());
+    let first = plan(&desired, &current, &options, &Hashed, &mut ids(&current), &mut findings);
+    assert!(findings.is_clean() && !first.is_empty(), "{findings}");
+    assert_eq!(findings.warnings()[0].to_string(), format!("instance_groups[0]: {expected} (line 5)"));
+    let after = carried_out(&with_jobs("1", &app("{port: 1}")), &nothing());
+    let told = told(&desired, &after);
+    assert_eq!(told[1], format!("install packages: {expected}"));
 }

@@ -105,6 +105,24 @@ fn a_consumer_gets_the_addresses_and_properties_of_the_only_provider_of_its_type
 }
 
 #[test]
+fn a_job_is_told_which_links_it_provides_and_their_numbers() {
+    let desired = linked(&[group("db", 1, "pg", ", provides: {db: {as: main}}"), group("web", 1, "web", "")]);
+    let mut current = nothing();
+    current.link_groups = BTreeMap::from([("main-sql".to_owned(), 7)]);
+    let provided = |current: &Current| {
+        let plan = planned(&desired, current);
+        let jobs: Vec<_> = plan.software.iter().flat_map(|software| software.jobs.clone()).collect();
+        let links = jobs.iter().flat_map(|job| job.provides.iter().map(move |link| (job.name.clone(), link.clone())));
+        links.map(|(job, link)| format!("{job}: {} {} {}", link.name, link.link_type, link.group)).collect::<Vec<_>>()
+    };
+    assert_eq!(provided(&current), ["pg: main sql 7"]);
+    assert_eq!(provided(&nothing()), ["pg: main sql 0"], "a plan gives no numbers");
+    let mut after = carried_out(&desired, &current);
+    after.link_groups = current.link_groups;
+    assert!(planned(&desired, &after).is_empty());
+}
+
+#[test]
 fn a_consumer_names_provider_network_and_kind_of_address() {
     let groups = [
         group("a", 1, "pg", ", provides: {db: {as: one}}"),

@@ -1,0 +1,205 @@
+//! Which files of jobs a deploy would change, line by line, without a value. What runs is rendered again from the records.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+use windlass_planning::plan::{CurrentInstance, InstancePlan, InstanceSpec, with_addresses};
+use windlass_planning::records::InstanceRecord;
+use windlass_planning::software::{Software, SoftwareOfInstance, TemplateInstance, Templates as _};
+use windlass_render::{HiddenLine, LineChange, changed_lines, render_hidden};
+
+use super::{Rendering, SoftwareError, provided};
+use crate::Director;
+use crate::tasks::Prepared;
+
+/// At most so many lines of a file are told.
+const TOLD: usize = 100;
+
+/// What changes, and what is to be known beside it.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ChangedFiles {
+    files: Vec<FileChange>,
+    notes: Vec<String>,
+}
+
+/// A file that changes in the same way on these instances.
+#[derive(Debug, Serialize)]
+struct FileChange {
+    instances: Vec<String>,
+    #[serde(flatten)]
+    what: Change,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Change {
+    job: String,
+    /// Below the job's folder; empty for all files of a job.
+    file: String,
+    /// `new`, `removed` or `changed`.
+    change: &'static str,
+    lines: Vec<ShownLine>,
+    /// Further lines that change.
+    more: usize,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct ShownLine {
+    number: usize,
+    /// `+`, `-`, or `~` where only values change.
+    change: char,
+    text: String,
+}
+
+/// The files of an instance, by job and path.
+type Files = BTreeMap<(String, String), Vec<HiddenLine>>;
+
+/// Compares what a plan would bring to VMs with what they have.
+pub(crate) async fn changed_files(director: &Director, prepared: &Prepared) -> Result<ChangedFiles, SoftwareError> {
+    let plan = &prepared.plan;
+    let mut software: HashMap<String, &Software> = HashMap::new();
+    software.extend(prepared.current.software.iter().map(|(digest, software)| (digest.clone(), software)));
+    software.extend(plan.software.iter().map(|software| (software.digest(), software)));
+    let jobs: Vec<_> = software.values().flat_map(|software| software.jobs.iter().cloned()).collect();
+    let rendering = director.library.rendering(&jobs).await?;
+    let deployment = plan.deployment.as_str();
+    let compare = || {
+        let comparison = Comparison { deployment, software: &software, rendering: &rendering };
+        let mut changed = ChangedFiles::default();
+        for instance in plan.instances() {
+            let present = prepared.current.instances.iter().find(|present| present.record.id == instance.id);
+            comparison.add(instance, present, &mut changed);
+        }
+        changed
+    };
+    Ok(director.limits.heavily(compare).await)
+}
+
+struct Comparison<'a> {
+    deployment: &'a str,
+    software: &'a HashMap<String, &'a Software>,
+    rendering: &'a Rendering,
+}
+
+impl Comparison<'_> {
+    fn add(&self, plan: &InstancePlan, present: Option<&CurrentInstance>, changed: &mut ChangedFiles) {
+        let label = format!("{}/{}", plan.group, plan.index);
+        let wanted = plan.spec.as_ref().and_then(|spec| Some((spec, spec.software.as_ref()?)));
+        if let Some((job, variable)) = wanted.and_then(|(_, wanted)| self.software.get(&wanted.digest)?.without_value())
+        {
+            let note = format!("job '{}' is rendered at deploy: the variable '{variable}' has no value yet", job.name);
+            changed.notes.push(format!("{label}: {note}"));
+            return;
+        }
+        let has = present.and_then(|present| {
+            let spec = present.record.spec.as_ref()?;
+            Some((present, spec, spec.software.as_ref()?))
+        });
+        if has.map(|(_, _, has)| &has.configuration_hash) == wanted.map(|(_, wanted)| &wanted.configuration_hash) {
+            return;
+        }
+        let before =
+            has.map_or(Ok(Files::new()), |(present, spec, has)| self.had(&label, present, (spec, has), changed));
+        let after = wanted.map_or(Ok(Files::new()), |(spec, wanted)| self.gets(plan, present, (spec, wanted)));
+        match (before, after) {
+            (Ok(before), Ok(after)) => compared(&label, &before, &after, has.is_none(), &mut changed.files),
+            (Err(why), _) | (_, Err(why)) => changed.notes.push(format!("{label} cannot be compared: {why}")),
+        }
+    }
+
+    /// What the VM has, rendered with the addresses that it has.
+    fn had(
+        &self,
+        label: &str,
+        present: &CurrentInstance,
+        (spec, has): (&InstanceSpec, &SoftwareOfInstance),
+        changed: &mut ChangedFiles,
+    ) -> Result<Files, String> {
+        let record: &InstanceRecord = &present.record;
+        let instance = TemplateInstance {
+            deployment: self.deployment,
+            group: &record.group,
+            index: record.index,
+            id: &record.id,
+            az: record.az.as_deref(),
+            bootstrap: record.bootstrap,
+            networks: present.vm.as_ref().map_or(&spec.networks, |vm| &vm.networks),
+            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+        };
+        let software = self.known(&has.digest)?;
+        if self.rendering.configuration_hash(software, &instance)? != has.configuration_hash {
+            changed.notes.push(format!(
+                "{label}: its templates do not give what they gave when it was deployed, so other lines may change as well"
+            ));
+        }
+        self.files(software, &instance)
+    }
+
+    fn gets(
+        &self,
+        plan: &InstancePlan,
+        present: Option<&CurrentInstance>,
+        (spec, wanted): (&InstanceSpec, &SoftwareOfInstance),
+    ) -> Result<Files, String> {
+        let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
+        let networks = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
+        let instance = TemplateInstance {
+            deployment: self.deployment,
+            group: &plan.group,
+            index: plan.index,
+            id: &plan.id,
+            az: plan.az.as_deref(),
+            bootstrap: plan.bootstrap,
+            networks: &networks,
+            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+        };
+        self.files(self.known(&wanted.digest)?, &instance)
+    }
+
+    fn known(&self, digest: &str) -> Result<&Software, String> {
+        self.software.get(digest).copied().ok_or_else(|| "nothing on record says which jobs it has".to_owned())
+    }
+
+    fn files(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<Files, String> {
+        let mark = uuid::Uuid::new_v4().simple().to_string();
+        let mut files = Files::new();
+        for (job, read, spec) in self.rendering.seen(software, instance) {
+            let links: Vec<_> = job.provides.iter().map(provided).collect();
+            let rendered = render_hidden(&*self.rendering.renderer, read, &spec, &links, &mark);
+            for (path, lines) in rendered.map_err(|error| error.to_string())? {
+                files.insert((job.name.clone(), path), lines);
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Adds what changes for an instance to what changes for others in the same way.
+fn compared(label: &str, before: &Files, after: &Files, is_new: bool, changed: &mut Vec<FileChange>) {
+    let paths: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    for key in paths {
+        let (change, lines) = match (before.get(key), after.get(key)) {
+            (None, Some(_)) => ("new", Vec::new()),
+            (Some(_), None) => ("removed", Vec::new()),
+            (Some(before), Some(after)) if before != after => ("changed", changed_lines(before, after)),
+            _ => continue,
+        };
+        // Whoever adds an instance knows that all of its files are new.
+        let file = if is_new { String::new() } else { key.1.clone() };
+        let shown = lines.iter().take(TOLD).map(|line| ShownLine {
+            number: line.number,
+            change: match line.change {
+                LineChange::Added => '+',
+                LineChange::Removed => '-',
+                LineChange::Values => '~',
+            },
+            text: line.shown.clone(),
+        });
+        let more = lines.len().saturating_sub(TOLD);
+        let what = Change { job: key.0.clone(), file, change, lines: shown.collect(), more };
+        match changed.iter_mut().find(|known| known.what == what) {
+            Some(known) if known.instances.last().is_some_and(|last| last == label) => {}
+            Some(known) => known.instances.push(label.to_owned()),
+            None => changed.push(FileChange { instances: vec![label.to_owned()], what }),
+        }
+    }
+}
