@@ -220,8 +220,8 @@ pub(crate) enum Verb {
 #[derive(Debug, Args)]
 pub(crate) struct RenderArgs {
     /// Folder of the job, with spec, monit and templates; with --release the job's name
-    #[arg(long, value_name = "DIR")]
-    pub(crate) job: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "diff")]
+    pub(crate) job: Option<PathBuf>,
     /// Release tarball to take the job from
     #[arg(long, value_name = "FILE")]
     pub(crate) release: Option<PathBuf>,
@@ -237,12 +237,18 @@ pub(crate) struct RenderArgs {
     /// Let Ruby, where it is needed, read all files of this machine: for machines that cannot cage it
     #[arg(long)]
     pub(crate) uncaged: bool,
+    /// Show which lines of which files a deploy of this manifest would change, with the tags of templates in the place of values;
+    /// for admins of the director
+    #[arg(long, value_name = "MANIFEST", conflicts_with_all = ["job", "release", "properties", "spec", "output", "uncaged"])]
+    pub(crate) diff: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) changes: InterpolationArgs,
 }
 
-const RENDER_HELP: &str = "Nothing is sent to a director. Templates that are not native are rendered by the Ruby of this machine,\n\
+const RENDER_HELP: &str = "Nothing is sent to a director, except with --diff. Templates that are not native are rendered by the Ruby of this machine,\n\
     which sees nothing but itself.\n\n\
     Examples:\n  windlass render --job jobs/web --properties web.yml\n  \
-    windlass render --release shop-1.tgz --job web --output rendered";
+    windlass render --release shop-1.tgz --job web --output rendered\n  windlass render --diff manifest.yml";
 
 /// `demo`.
 #[derive(Debug, Args)]

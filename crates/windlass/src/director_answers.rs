@@ -319,6 +319,30 @@ pub(crate) struct SshHost {
     pub(crate) job: String,
 }
 
+/// Files of jobs that a deploy would change.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChangedFiles {
+    pub(crate) files: Vec<ChangedFile>,
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChangedFile {
+    pub(crate) instances: Vec<String>,
+    pub(crate) job: String,
+    pub(crate) file: String,
+    pub(crate) change: String,
+    pub(crate) lines: Vec<ChangedLine>,
+    pub(crate) more: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChangedLine {
+    pub(crate) number: usize,
+    pub(crate) change: char,
+    pub(crate) text: String,
+}
+
 /// What a deploy would do, in words.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Plan {

@@ -10,7 +10,7 @@
 //! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common.
-//! - [`scratch_cloud`], [`scratch_director`], [`loopback_net`], [`own_machine`], [`load`], [`figures`]: what measurements have in common.
+//! - [`scratch_cloud`], [`scratch_director`], [`scratch_release`], [`loopback_net`], [`own_machine`], [`load`], [`figures`]: what measurements have in common.
 //! - [`demo`]: the whole system in a minute.
 
 mod cli;
@@ -35,6 +35,7 @@ mod packets;
 mod programs;
 mod scratch_cloud;
 mod scratch_director;
+mod scratch_release;
 mod screen;
 mod session;
 mod table;

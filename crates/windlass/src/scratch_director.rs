@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
+use windlass_cloud_local::Isolation;
 use windlass_cloud_sim::Inventory;
 use windlass_durable::kill_point::KILL_AT;
 use windlass_durable::process::ProcessIdentity;
@@ -31,6 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Agents of many instances have addresses of their own in it.
 const NETWORK: &str = "127.64.0.0/16";
 const GATEWAY: &str = "127.64.0.1";
+/// The same for containers.
+const CONTAINERS: (&str, &str) = ("10.84.0.0/16", "10.84.0.1");
 /// How long a director that has nothing to do is left alone before its memory is read.
 const IDLE: Duration = Duration::from_secs(2);
 /// What Linux counts processor time in.
@@ -41,6 +44,8 @@ const TICK: Duration = Duration::from_millis(10);
 pub(crate) struct ScratchDirector {
     folder: tempfile::TempDir,
     cloud: tempfile::TempDir,
+    /// How VMs of the embedded cloud are kept apart, where that is its cloud.
+    embedded: Option<Isolation>,
     windlass: PathBuf,
     child: Option<Child>,
 }
@@ -51,9 +56,15 @@ impl ScratchDirector {
         let folder = tempfile::tempdir()?;
         // Other clouds do not write to the director's disk either.
         let cloud = tempfile::tempdir_in(MEMORY).or_else(|_| tempfile::tempdir())?;
-        let director = Self { folder, cloud, windlass: std::env::current_exe()?, child: None };
+        let director = Self { folder, cloud, embedded: None, windlass: std::env::current_exe()?, child: None };
         fs::write(director.file("cpi.json"), director.cpi_config(sim).to_string())?;
         Ok(director)
+    }
+
+    /// A director with the embedded cloud of this machine, that does not run yet.
+    pub(crate) fn embedded(isolation: Isolation) -> io::Result<Self> {
+        let (folder, cloud) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        Ok(Self { folder, cloud, embedded: Some(isolation), windlass: std::env::current_exe()?, child: None })
     }
 
     /// Another program than this one.
@@ -111,8 +122,11 @@ impl ScratchDirector {
         windlass_durable::file::remove_file(&env_sh)?;
         let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log"))?;
         let mut command = Command::new(&self.windlass);
-        command.arg("--state-dir").arg(self.state_dir()).args(["director", "--listen", "127.0.0.1:0", "--cpi", "sim"]);
-        command.arg("--cpi-config").arg(self.file("cpi.json"));
+        command.arg("--state-dir").arg(self.state_dir()).args(["director", "--listen", "127.0.0.1:0"]);
+        match self.embedded {
+            Some(isolation) => command.args(["--isolation", &isolation.to_string()]),
+            None => command.args(["--cpi", "sim", "--cpi-config"]).arg(self.file("cpi.json")),
+        };
         // What a measurement sets beyond the flags.
         let settings = self.file("director.yml");
         if settings.exists() {
@@ -258,9 +272,13 @@ impl ScratchDirector {
 
     /// Prepares a cloud for [`Self::manifest_of_many`].
     pub(crate) async fn prepare_for_many(&self) -> io::Result<()> {
+        let (network, gateway) = match self.embedded {
+            Some(Isolation::Container) => CONTAINERS,
+            _ => (NETWORK, GATEWAY),
+        };
         self.prepare(&format!(
             "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types: [{{name: disk, disk_size: 64}}]\n\
-             networks: [{{name: default, subnets: [{{range: {NETWORK}, gateway: {GATEWAY}, azs: [z1]}}]}}]\n"
+             networks: [{{name: default, subnets: [{{range: {network}, gateway: {gateway}, azs: [z1]}}]}}]\n"
         ))
         .await
     }
@@ -268,8 +286,9 @@ impl ScratchDirector {
     /// A file with the manifest of [`MANY`] instances, so many of them at a time; `more` is what else is said of
     /// their group.
     pub(crate) fn manifest_of_many(&self, instances: usize, at_once: usize, more: &str) -> io::Result<String> {
+        let releases = if more.contains("release: ") { "releases: [{name: bench, version: '1'}]\n" } else { "" };
         let text = format!(
-            "name: {MANY}\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+            "name: {MANY}\n{releases}stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
              update: {{canaries: 1, max_in_flight: {at_once}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
              instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
              {more}networks: [{{name: default}}]}}\n"
@@ -277,13 +296,15 @@ impl ScratchDirector {
         self.write("manifest.yml", &text)
     }
 
-    /// Uploads a stemcell without an image, which is all that the simulated cloud needs, and a cloud config.
+    /// Uploads a stemcell, without an image where that is all that the simulated cloud needs, and a cloud config.
     pub(crate) async fn prepare(&self, cloud_config: &str) -> io::Result<()> {
         let path = |name: &str| self.file(name).display().to_string();
         let (built, empty) = (path("built.tgz"), path("stemcell.tgz"));
         self.ok(&["stemcell", "build", "--output", &built]).await?;
-        self.ok(&["stemcell", "repack", "--empty-image", &built, &empty]).await?;
-        self.ok(&["upload-stemcell", &empty]).await?;
+        if self.embedded.is_none() {
+            self.ok(&["stemcell", "repack", "--empty-image", &built, &empty]).await?;
+        }
+        self.ok(&["upload-stemcell", if self.embedded.is_some() { &built } else { &empty }]).await?;
         let cloud_config = self.write("cloud-config.yml", cloud_config)?;
         self.ok(&["update-cloud-config", &cloud_config]).await.map(drop)
     }

@@ -152,6 +152,12 @@ pub(crate) struct BenchDeployArgs {
     /// How many at a time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one)]
     pub(crate) at_once: usize,
+    /// Each instance has a job with ten templates, which are rendered, sent and installed
+    #[arg(long)]
+    pub(crate) jobs: bool,
+    /// On the embedded cloud of this machine, whose calls take as long as they take
+    #[arg(long)]
+    pub(crate) embedded: bool,
     /// The program to measure; this one if absent
     #[arg(long, value_name = "FILE")]
     pub(crate) program: Option<PathBuf>,

@@ -52,7 +52,7 @@ pub(crate) enum DemoError {
     #[error("cannot use the file '{}' on the disk", path.display())]
     Data { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Release(#[from] windlass_release_author::AuthorError),
+    Release(#[from] crate::scratch_release::ScratchReleaseError),
     #[error("the demo did not show what it should: {0}")]
     Broken(String),
     #[error("the demo did not clean up everything in '{}': {problems}", state_dir.display())]

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use windlass_durable::file;
-use windlass_release_author::{Create, ReleaseDirectory};
-
 use super::DemoError;
+use crate::scratch_release;
 
 /// Its files, as an author has them.
 const SOURCES: [(&str, &str); 9] = [
@@ -22,19 +20,5 @@ const SOURCES: [(&str, &str); 9] = [
 
 /// Lays the sources out in `folder`, and makes a tarball of them beside it.
 pub(super) fn write(folder: &Path, tarball: &Path) -> Result<(), DemoError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| DemoError::Data { path, source }
-    };
-    for (name, text) in SOURCES {
-        let path = folder.join(name);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(failed(parent))?;
-        }
-        file::write(&path, text.as_bytes(), 0o644).map_err(failed(&path))?;
-    }
-    // The demo leaves nothing in the home directory.
-    let directory = ReleaseDirectory::at(folder)?.with_cache(&folder.join(".cache"));
-    let options = Create { version: Some("1".to_owned()), force: true, ..Create::default() };
-    Ok(directory.create(&options, &mut |_| {})?.write_tarball(tarball, &[])?)
+    Ok(scratch_release::write(folder, &SOURCES, tarball)?)
 }

@@ -26,14 +26,22 @@ pub(crate) struct InterpolationArgs {
     /// Change the document by the operations in a YAML file
     #[arg(short = 'o', long = "ops-file", value_name = "PATH", help_heading = HEADING)]
     pub(crate) ops_files: Vec<PathBuf>,
+    /// Whether nothing is made: variables without a value stay as they are.
+    #[arg(skip)]
+    pub(crate) only_look: bool,
 }
 
 const HEADING: &str = "Variables and operations";
 
 impl InterpolationArgs {
+    /// The same for whoever only looks: nothing is made or kept.
+    pub(crate) fn to_look(&self) -> Self {
+        Self { only_look: true, ..self.clone() }
+    }
+
     /// Whether there is nothing to change.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { vars, var_files, vars_files, vars_envs, vars_store, ops_files } = self;
+        let Self { vars, var_files, vars_files, vars_envs, vars_store, ops_files, only_look: _ } = self;
         vars.is_empty()
             && var_files.is_empty()
             && vars_files.is_empty()

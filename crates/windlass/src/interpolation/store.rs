@@ -17,11 +17,13 @@ use super::{InterpolationError, read};
 pub(super) struct Store {
     path: PathBuf,
     values: Map<String, Value>,
+    /// Whether what is missing is made.
+    makes: bool,
 }
 
 impl Store {
     /// Reads the file; one that does not exist yet is empty.
-    pub(super) fn open(path: PathBuf) -> Result<Self, InterpolationError> {
+    pub(super) fn open(path: PathBuf, makes: bool) -> Result<Self, InterpolationError> {
         // Through a link the file behind it is kept, not the link replaced.
         let path = path.canonicalize().unwrap_or(path);
         let values = match read(&path) {
@@ -29,7 +31,7 @@ impl Store {
             Err(InterpolationError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Map::new(),
             Err(error) => return Err(error),
         };
-        Ok(Self { path, values })
+        Ok(Self { path, values, makes })
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -45,7 +47,7 @@ impl Store {
         if let Some(value) = self.values.get(&definition.name) {
             return Ok(Some(value.clone()));
         }
-        let Some(kind) = &definition.kind else { return Ok(None) };
+        let Some(kind) = definition.kind.as_ref().filter(|_| self.makes) else { return Ok(None) };
         let mut lookup = |name: &str| Ok(given.get(name).or_else(|| self.values.get(name)).cloned());
         let made = generate(kind, &definition.options, &mut lookup)?;
         self.values.insert(definition.name.clone(), made.clone());
@@ -71,11 +73,14 @@ mod tests {
         let kept = Definition { name: "kept".into(), ..password.clone() };
         let unknown = Definition { name: "u".into(), kind: None, options: Value::Null };
         let given = Map::new();
-        let mut store = Store::open(path.clone()).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert_eq!(Store::open(path.clone(), false).unwrap().get(&password, &given).unwrap(), None, "who only looks");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let mut store = Store::open(path.clone(), true).unwrap();
         let made = store.get(&password, &given).unwrap().unwrap();
         assert_eq!(store.get(&kept, &given).unwrap().unwrap(), "as it is");
         assert_eq!(store.get(&unknown, &given).unwrap(), None);
-        let mut again = Store::open(path.clone()).unwrap();
+        let mut again = Store::open(path.clone(), true).unwrap();
         assert_eq!(again.get(&password, &given).unwrap().unwrap(), made);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }

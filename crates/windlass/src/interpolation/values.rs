@@ -34,7 +34,8 @@ impl Values {
             let (name, text) = split(pair.reveal(), "--var", "VALUE")?;
             given.insert(name.to_owned(), value(name, text)?);
         }
-        let store = flags.vars_store.as_deref().map(expand_home).map(Store::open).transpose()?;
+        let open = |path| Store::open(path, !flags.only_look);
+        let store = flags.vars_store.as_deref().map(expand_home).map(open).transpose()?;
         Ok(Self { given: nested(given)?, store })
     }
 }

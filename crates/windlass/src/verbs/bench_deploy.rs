@@ -1,6 +1,6 @@
 //! `windlass bench deploy`: many instances with a disk each on the simulated cloud, the same deploy again, and the memory of the
 //! director, against what a director could not do without: the calls that it really made, as long as the cloud takes for each,
-//! as many at a time as allowed.
+//! as many at a time as allowed. With `--jobs`, each instance has a job; with `--embedded`, all are on this machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +8,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
+use windlass_cloud_local::Isolation;
 use windlass_cloud_sim::cloud::CALL_LOG;
 use windlass_contract::cpi::methods;
 
+use super::bench_deploy_job;
 use crate::cli::BenchDeployArgs;
 use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report, mebibytes, milliseconds};
@@ -35,9 +37,9 @@ pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Failu
 #[derive(Debug)]
 struct Figures {
     instances: usize,
-    calls: u64,
     deploy: Duration,
-    ideal: Duration,
+    /// How many calls there were, and how long the cloud takes for them, where that is known.
+    ideal: Option<(u64, Duration)>,
     no_op: Duration,
     /// Processor time of the director, without its CPIs.
     own_time: Duration,
@@ -46,6 +48,24 @@ struct Figures {
 }
 
 async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
+    let mut director = if arguments.embedded { embedded()? } else { simulated(arguments)? };
+    let measured = measure_with(arguments, instances, &mut director).await;
+    if !arguments.embedded {
+        return measured;
+    }
+    // What there is on this machine goes, however it went.
+    let deleted = director.attempt(&["-d", MANY, "delete-deployment"]).await;
+    let cleaned = director.attempt(&["clean-up", "--all"]).await;
+    let figures = measured?;
+    deleted.and(cleaned).map(|_| figures)
+}
+
+fn embedded() -> io::Result<ScratchDirector> {
+    let inside = windlass_cloud_local::own_machine::is_inside();
+    ScratchDirector::embedded(if inside { Isolation::Container } else { Isolation::Process })
+}
+
+fn simulated(arguments: &BenchDeployArgs) -> io::Result<ScratchDirector> {
     let latency: Map<String, Value> = methods::NAMES
         .iter()
         .copied()
@@ -54,8 +74,15 @@ async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
             (method.to_owned(), json!(if method == "create_vm" { arguments.create_vm } else { arguments.call }))
         })
         .collect();
-    let sim = json!({"latency": latency, "agents": {"delay": arguments.agent}, "log_calls": true});
-    let mut director = ScratchDirector::new(&sim)?;
+    let agents = json!({"delay": arguments.agent});
+    ScratchDirector::new(&json!({"latency": latency, "agents": agents, "log_calls": true, "pretend_jobs": true}))
+}
+
+async fn measure_with(
+    arguments: &BenchDeployArgs,
+    instances: usize,
+    director: &mut ScratchDirector,
+) -> io::Result<Figures> {
     if let Some(program) = &arguments.program {
         director.use_program(program)?;
     }
@@ -63,31 +90,45 @@ async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Fi
     director.start(None).await?;
     let idle_kib = director.idle_memory_kib().await?;
     director.prepare_for_many().await?;
-    let disk = "persistent_disk_type: disk, ";
-    let manifest = director.manifest_of_many(instances, arguments.at_once, disk)?;
-    fs::remove_file(director.cloud().join(CALL_LOG))?;
+    let mut more = "persistent_disk_type: disk, ".to_owned();
+    if arguments.jobs {
+        bench_deploy_job::upload(director).await?;
+        more.push_str(&bench_deploy_job::of_group());
+    }
+    let manifest = director.manifest_of_many(instances, arguments.at_once, &more)?;
+    if !arguments.embedded {
+        fs::remove_file(director.cloud().join(CALL_LOG))?;
+    }
     let before = director.processor_time()?;
-    let deploy = timed(&director, &manifest).await?;
+    let deploy = timed(director, &manifest).await?;
     let own_time = director.processor_time()?.saturating_sub(before);
-    let calls = calls(&director)?;
-    let no_op = timed(&director, &manifest).await?;
-    let (vms, disks) = {
-        let inventory = director.inventory()?;
-        (inventory.vms.len(), inventory.disks.iter().filter(|disk| disk.attached_to.is_some()).count())
+    let ideal = match arguments.embedded {
+        true => None,
+        false => {
+            let calls = calls(director)?;
+            Some((calls.values().sum(), ideal(arguments, &calls)))
+        }
     };
+    let no_op = timed(director, &manifest).await?;
+    must_be_there(arguments, instances, director).await?;
+    Ok(Figures { instances, deploy, ideal, no_op, own_time, idle_kib, peak_kib: director.memory_kib("VmHWM:")? })
+}
+
+/// Whether everything is as the manifest says.
+async fn must_be_there(arguments: &BenchDeployArgs, instances: usize, director: &ScratchDirector) -> io::Result<()> {
+    if arguments.embedded {
+        let is_running = |row: &&Value| row["process_state"] == "running";
+        let running = director.rows(&["-d", MANY, "instances"]).await?.iter().filter(is_running).count();
+        let error = || io::Error::other(format!("{running} instances run instead of {instances}"));
+        return if running == instances { Ok(()) } else { Err(error()) };
+    }
+    let inventory = director.inventory()?;
+    let vms = inventory.vms.len();
+    let disks = inventory.disks.iter().filter(|disk| disk.attached_to.is_some()).count();
     if (vms, disks) != (instances, instances) {
         return Err(io::Error::other(format!("there are {vms} VMs and {disks} attached disks instead of {instances}")));
     }
-    Ok(Figures {
-        instances,
-        calls: calls.values().sum(),
-        deploy,
-        ideal: ideal(arguments, &calls),
-        no_op,
-        own_time,
-        idle_kib,
-        peak_kib: director.memory_kib("VmHWM:")?,
-    })
+    Ok(())
 }
 
 async fn timed(director: &ScratchDirector, manifest: &str) -> io::Result<Duration> {
@@ -120,17 +161,19 @@ fn seconds(time: Duration) -> String {
 }
 
 impl Figures {
-    fn ratio(&self) -> f64 {
-        self.deploy.as_secs_f64() / self.ideal.as_secs_f64()
+    fn ratio(&self) -> Option<f64> {
+        let (_, ideal) = self.ideal?;
+        Some(self.deploy.as_secs_f64() / ideal.as_secs_f64())
     }
 }
 
 fn quoted(figures: &Figures) -> [Figure; 3] {
     let instances = figures.instances;
     let memory = format!("{}, {}", mebibytes(figures.idle_kib), mebibytes(figures.peak_kib));
+    let against = figures.ratio().map(|ratio| format!("{ratio:.2} times what the cloud takes"));
     [
         Figure::new(format!("deploy of {instances} instances with a disk each"), seconds(figures.deploy))
-            .against(format!("{:.2} times what the cloud takes", figures.ratio())),
+            .against(against.unwrap_or_default()),
         Figure::new(format!("the same deploy of {instances} again, without changes"), seconds(figures.no_op)),
         Figure::new(format!("memory of a director: idle, and at most with {instances}"), memory),
     ]
@@ -140,10 +183,10 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
     let row = |figures: &Figures| {
         vec![
             figures.instances.to_string(),
-            figures.calls.to_string(),
+            figures.ideal.map(|(calls, _)| calls.to_string()).unwrap_or_default(),
             seconds(figures.deploy),
-            seconds(figures.ideal),
-            format!("{:.2}", figures.ratio()),
+            figures.ideal.map(|(_, ideal)| seconds(ideal)).unwrap_or_default(),
+            figures.ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
             seconds(figures.no_op),
             milliseconds(figures.own_time / figures.instances as u32),
             mebibytes(figures.idle_kib),
@@ -151,10 +194,13 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
         ]
     };
     let BenchDeployArgs { create_vm, call, agent, at_once, .. } = arguments;
+    let cloud = match arguments.embedded {
+        true => "on this machine".to_owned(),
+        false => format!("create_vm {create_vm} ms, other calls {call} ms, agents up {agent} ms later"),
+    };
+    let jobs = if arguments.jobs { ", a job with ten templates each" } else { "" };
     Table {
-        title: Some(format!(
-            "create_vm {create_vm} ms, other calls {call} ms, agents up {agent} ms later, {at_once} at a time"
-        )),
+        title: Some(format!("{cloud}, {at_once} at a time{jobs}")),
         header: vec!["Instances", "CPI calls", "Deploy", "Ideal", "Ratio", "No-op", "Own CPU/inst.", "Idle", "Peak"],
         rows: all.iter().map(row).collect(),
         notes: DEBUG_BUILD.filter(|_| arguments.program.is_none()).into_iter().collect(),

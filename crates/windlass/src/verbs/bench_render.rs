@@ -18,7 +18,7 @@ use crate::table::Table;
 const PLAIN: &str = include_str!("bench_render.rb");
 
 /// As jobs have them: most print a few properties, some go through lists.
-const TEMPLATES: [&str; 10] = [
+pub(super) const TEMPLATES: [&str; 10] = [
     "#!/bin/bash\nset -e\nexport PORT=<%= p('port') %>\nexec /var/vcap/packages/web/bin/web\n",
     "port: <%= p('port') %>\nhost: <%= p('db.host') %>\nuser: <%= p('db.user') %>\npassword: <%= p('db.password') %>\n",
     "<% p('servers').each do |server| -%>\nserver <%= server %>;\n<% end -%>\n",
@@ -105,12 +105,17 @@ fn spec(index: usize) -> Value {
         "deployment": "bench", "name": "web", "index": index, "id": format!("instance-{index}"), "az": "z1",
         "address": format!("10.0.{}.{}", index / 250, index % 250), "bootstrap": index == 0,
         "networks": { "default": { "ip": "10.0.0.1", "netmask": "255.255.0.0", "gateway": "10.0.0.254" } },
-        "properties": {
-            "port": 8080, "servers": (0..10).map(|at| format!("server-{at}.example")).collect::<Vec<_>>(),
-            "db": { "host": "db.example", "port": 5432, "user": "web", "password": "secret" }, "tls": { "enabled": true },
-            "users": (0..10).map(|at| json!({ "name": format!("user-{}", 9 - at), "role": "reader" })).collect::<Vec<_>>(),
-        },
+        "properties": properties(),
         "links": {},
+    })
+}
+
+/// What the templates ask for.
+pub(super) fn properties() -> Value {
+    json!({
+        "port": 8080, "servers": (0..10).map(|at| format!("server-{at}.example")).collect::<Vec<_>>(),
+        "db": { "host": "db.example", "port": 5432, "user": "web", "password": "secret" }, "tls": { "enabled": true },
+        "users": (0..10).map(|at| json!({ "name": format!("user-{}", 9 - at), "role": "reader" })).collect::<Vec<_>>(),
     })
 }
 

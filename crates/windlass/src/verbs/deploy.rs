@@ -12,7 +12,9 @@ use crate::verbs::plan::{self, Manifest};
 use crate::verbs::releases_of_document;
 
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Result<(), Failure> {
-    let manifest = Manifest::read(session, &arguments.plan)?;
+    let changes = &arguments.plan.changes;
+    let changes = if arguments.dry_run { changes.to_look() } else { changes.clone() };
+    let manifest = Manifest::read(session, &arguments.plan, &changes)?;
     if !arguments.skip_upload_releases {
         releases_of_document::upload(session, &manifest.document, arguments.fix_releases).await?;
     }

@@ -7,6 +7,7 @@ mod bench_agent;
 mod bench_api;
 mod bench_cpi_call;
 mod bench_deploy;
+mod bench_deploy_job;
 mod bench_health;
 mod bench_kills;
 mod bench_local;
@@ -65,6 +66,7 @@ mod releases;
 mod releases_of_document;
 mod remote;
 mod render;
+mod render_diff;
 mod run_errand;
 mod scp;
 mod sim;
@@ -179,7 +181,10 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Environments => environments::list(screen, flags),
         Verb::LogIn => environments::log_in(screen, flags).await,
         Verb::LogOut => environments::log_out(screen, flags),
-        Verb::Render(arguments) => render::run(screen, &arguments),
+        Verb::Render(arguments) => match &arguments.diff {
+            Some(manifest) => render_diff::run(&mut Session::open(flags, screen)?, manifest, &arguments.changes).await,
+            None => render::run(screen, &arguments),
+        },
         Verb::Interpolate(arguments) => interpolate::run(screen, &arguments),
         Verb::Demo(arguments) => Ok(demo::run(flags, &arguments).await?),
         Verb::Director(arguments) => director::run(flags, arguments).await,

@@ -4,11 +4,12 @@ use crate::cli::PlanArgs;
 use crate::director_answers::Plan;
 use crate::director_client::query;
 use crate::failure::Failure;
+use crate::interpolation::InterpolationArgs;
 use crate::session::{Session, While};
 use crate::verbs::read_yaml;
 
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<(), Failure> {
-    let manifest = Manifest::read(session, arguments)?;
+    let manifest = Manifest::read(session, arguments, &arguments.changes.to_look())?;
     let text = ask(session, &manifest, arguments).await?;
     session.screen.block(&text);
     Ok(())
@@ -26,9 +27,13 @@ pub(super) struct Manifest {
 
 impl Manifest {
     /// Reads the manifest and tells the user which deployment it is for.
-    pub(super) fn read(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<Self, Failure> {
+    pub(super) fn read(
+        session: &mut Session<'_>,
+        arguments: &PlanArgs,
+        changes: &InterpolationArgs,
+    ) -> Result<Self, Failure> {
         let path = &arguments.manifest;
-        let (text, document) = read_yaml(path, &arguments.changes, arguments.strictness())?;
+        let (text, document) = read_yaml(path, changes, arguments.strictness())?;
         let name = document.root().field("name").and_then(|name| name.string());
         let name = name.map_err(|problem| Failure::Yaml { path: path.clone(), source: problem.into() })?.to_owned();
         if let Some(flag) = session.named_deployment().filter(|flag| *flag != name) {

@@ -20,9 +20,11 @@ use crate::screen::Screen;
 const MONIT: &str = "monit";
 
 pub(crate) fn run(screen: &mut Screen, arguments: &RenderArgs) -> Result<(), Failure> {
+    // The command line has one, unless it compares.
+    let job = arguments.job.as_deref().unwrap_or(Path::new("."));
     let job = match &arguments.release {
-        Some(tarball) => of_release(tarball, &arguments.job)?,
-        None => of_folder(&arguments.job)?,
+        Some(tarball) => of_release(tarball, job)?,
+        None => of_folder(job)?,
     };
     let spec = spec(&job, arguments)?;
     let cage = if arguments.uncaged { Cage::Open } else { Cage::Closed };

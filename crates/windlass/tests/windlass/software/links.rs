@@ -19,7 +19,7 @@ const DB: &str =
 /// A process that leaves a line and its configuration when it is started.
 fn ctl(job: &str) -> String {
     format!(
-        "#!/bin/sh\nrun=/var/vcap/sys/run/{job}\nmkdir -p $run\ncase $1 in\nstart)\n  cp /var/vcap/jobs/{job}/config/* $run/\n  sleep 100000 &\n  echo $! > $run/pid\n  \
+        "#!/bin/sh\nrun=/var/vcap/sys/run/{job}\nmkdir -p $run\ncase $1 in\nstart)\n  cp /var/vcap/jobs/{job}/config/* /var/vcap/jobs/{job}/.bosh/links.json $run/\n  sleep 100000 &\n  echo $! > $run/pid\n  \
          echo $! >> /var/vcap/data/{job}/starts ;;\nstop)\n  kill $(cat $run/pid)\n  rm $run/pid ;;\nesac\n"
     )
 }
@@ -145,6 +145,10 @@ fn consumers_have_what_providers_provide_and_keep_it_until_they_are_deployed_aga
 
     net.deploy("example", &[front, ("back", 1, &first)]);
     assert_eq!(net.seen("example"), net.expected("5432"));
+    let provided =
+        |group: &str, job: &str| net.read("example", group, &format!("data/sys/run/{job}/links.json")).concat();
+    let of_pg = "[\n  {\n    \"name\": \"data\",\n    \"type\": \"sql\",\n    \"group\": \"3\"\n  }\n]\n";
+    assert_eq!((provided("back", "pg").as_str(), provided("front", "web").as_str()), (of_pg, "[]\n"));
 
     // More instances of the provider: those who consume it restart, and nobody else.
     let more = [front, ("back", 2, first.as_str())];
@@ -155,6 +159,16 @@ fn consumers_have_what_providers_provide_and_keep_it_until_they_are_deployed_aga
     assert_eq!(net.starts("example", "front", "web"), 2);
     assert_eq!(net.starts("example", "back", "pg"), 2, "one start of each");
     assert!(net.site.ok(&["plan", &net.manifest("example", &more)]).contains("nothing to do"));
+
+    // An admin sees which lines of which files would change, and no value.
+    let diff = |groups: &[(&str, usize, &str)]| net.site.ok(&["render", "--diff", &net.manifest("example", groups)]);
+    assert!(diff(&more).contains("No file changes."));
+    let told = diff(&[front, ("back", 2, &back(6543))]);
+    let tags = "<%= instance.address %> <%= instance.address %> <%= link('db').p('port') %>";
+    assert!(told.contains(&format!("job 'web' of front/0: config/db changes\n  ~    1  {tags}\n")), "{told}");
+    assert!(!told.contains("6543") && !told.contains("5432") && !told.contains("job 'pg'"), "{told}");
+    let told = diff(&[front, ("back", 3, &first)]);
+    assert!(told.contains("job 'pg' of back/2: all files are new\n"), "{told}");
 
     // Another deployment consumes what this one shares.
     let other = [("front", 1, "name: web, consumes: {db: {from: data, deployment: example}}")];
