@@ -1,6 +1,8 @@
 //! The native backend: a job's templates one after the other, on a stack that is large enough.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
@@ -29,13 +31,47 @@ impl Renderer for Native {
     }
 }
 
+thread_local! {
+    /// Whether this thread has the stack that rendering needs.
+    static HAS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Trees are walked by recursion, which needs more stack than callers have. Nothing comes back if the work panicked: the
 /// parser is not ours, and no template may take the director down.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    if HAS_LARGE_STACK.get() {
+        return catch_unwind(AssertUnwindSafe(work)).ok();
+    }
+    with_large_stack(|| catch_unwind(AssertUnwindSafe(work)).ok())?
+}
+
+/// Works in a thread with a large stack: whoever renders much does it there, and not in a thread for each job. None without such
+/// a thread.
+fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    let work = || {
+        HAS_LARGE_STACK.set(true);
+        work()
+    };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("render".to_owned()).stack_size(evaluate::STACK);
-        thread.spawn_scoped(scope, work).ok()?.join().ok()
+        match thread.spawn_scoped(scope, work).ok()?.join() {
+            Ok(done) => Some(done),
+            Err(panic) => resume_unwind(panic),
+        }
     })
+}
+
+impl Native {
+    /// Renders much: for as long as `work` takes, there is one thread for it all. What panics there, panics here.
+    pub fn for_many<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        let mut work = Some(work);
+        let done = with_large_stack(|| work.take().map(|work| work())).flatten();
+        // Without that thread, each job has one of its own, or says that it has none.
+        done.unwrap_or_else(|| match work.take() {
+            Some(work) => work(),
+            None => resume_unwind(Box::new("the work was done and gave nothing")),
+        })
+    }
 }
 
 fn gave_up(job: &Job) -> Unsupported {

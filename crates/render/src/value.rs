@@ -113,6 +113,8 @@ pub(crate) struct Enumerator {
     pub(crate) items: Vec<Value>,
     /// What the block's answers would have become.
     pub(crate) of: &'static str,
+    /// Whether the items are elements with their index, which Ruby hands to blocks now as two values and now as one.
+    pub(crate) indexed: bool,
     pub(crate) origin: Value,
 }
 

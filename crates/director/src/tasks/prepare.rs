@@ -13,6 +13,7 @@ use windlass_planning::links::LinkProvider;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
+use windlass_render::Native;
 
 use super::{DeployOptions, TaskError, cloud_limits, vm_stats};
 use crate::Director;
@@ -125,7 +126,7 @@ pub(crate) async fn prepare(
         errand: options.errand.is_some(),
     };
     let mut new_id = new_ids(director, deployment).await?;
-    let make = || plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings);
+    let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
     let mut plan = director.limits.heavily(make).await;
     if findings.is_clean() {
         let limits = cloud_limits::of_plan(director, &plan, &current).await?;

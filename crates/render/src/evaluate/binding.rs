@@ -10,17 +10,60 @@ use crate::value::{ElseBlock, Failure, Heap, Key, Value};
 
 /// The values that are there before a template starts.
 #[derive(Debug)]
-pub(super) struct Binding {
+pub(super) struct Binding<'a> {
     spec: Value,
     properties: Value,
-    raw_properties: Value,
+    raw_properties: RawProperties<'a>,
     name: Value,
     index: Value,
     pub(super) links: Value,
 }
 
-impl Binding {
-    pub(super) fn new(heap: &Heap, spec: &serde_json::Value, uses: Uses) -> Self {
+/// Properties. Most templates look at few of them, and only those are made.
+#[derive(Debug)]
+enum RawProperties<'a> {
+    Whole(Value),
+    /// What was looked at so far, which stays the same values.
+    Parts {
+        all: &'a serde_json::Map<String, serde_json::Value>,
+        made: Vec<(&'a str, Value)>,
+    },
+}
+
+impl RawProperties<'_> {
+    /// A property at the top.
+    fn part(&mut self, heap: &Heap, name: &str) -> Value {
+        match self {
+            Self::Whole(Value::Hash(map)) => map.entries.borrow().get(&Key::Str(name.into())).cloned(),
+            Self::Whole(_) => None,
+            Self::Parts { all, made } => match made.iter().find(|(known, _)| *known == name) {
+                Some((_, value)) => Some(value.clone()),
+                None => all.get_key_value(name).map(|(known, value)| {
+                    let value = heap.loaded(value);
+                    made.push((known, value.clone()));
+                    value
+                }),
+            },
+        }
+        .unwrap_or(Value::Nil)
+    }
+
+    /// All of them.
+    fn whole(&mut self, heap: &Heap) -> Value {
+        if let Self::Parts { all, .. } = self {
+            let all = *all;
+            let entries = all.keys().map(|name| (Key::Str(name.as_str().into()), self.part(heap, name))).collect();
+            *self = Self::Whole(heap.hash(entries));
+        }
+        match self {
+            Self::Whole(value) => value.clone(),
+            Self::Parts { .. } => Value::Nil,
+        }
+    }
+}
+
+impl<'a> Binding<'a> {
+    pub(super) fn new(heap: &Heap, spec: &'a serde_json::Value, uses: Uses) -> Self {
         // Strings are shared between all that is made of the spec, so that it is either loaded as a whole or by parts.
         let raw = if uses.spec { heap.loaded(spec) } else { Value::Nil };
         let member = |name: &str| match &raw {
@@ -28,10 +71,14 @@ impl Binding {
             _ => spec.get(name).map_or(Value::Nil, |part| heap.loaded(part)),
         };
         let map_of = |value: Value| if value.is_true() { value } else { heap.hash(indexmap::IndexMap::new()) };
-        let raw_properties = map_of(member("properties"));
+        let parts = spec.get("properties").and_then(serde_json::Value::as_object);
+        let mut raw_properties = match parts.filter(|_| !uses.spec) {
+            Some(all) => RawProperties::Parts { all, made: Vec::new() },
+            None => RawProperties::Whole(map_of(member("properties"))),
+        };
         Self {
             spec: if uses.spec { heap.structs(&raw, true) } else { Value::Nil },
-            properties: if uses.structs { heap.structs(&raw_properties, false) } else { Value::Nil },
+            properties: if uses.structs { heap.structs(&raw_properties.whole(heap), false) } else { Value::Nil },
             raw_properties,
             name: member("name"),
             index: member("index"),
@@ -50,25 +97,19 @@ impl Evaluator<'_> {
         Some(match (name, values) {
             ("spec", []) => Ok(self.binding.spec.clone()),
             ("properties", []) => Ok(self.binding.properties.clone()),
-            ("raw_properties", []) => Ok(self.binding.raw_properties.clone()),
+            ("raw_properties", []) => Ok(self.binding.raw_properties.whole(&self.heap)),
             ("name", []) => Ok(self.binding.name.clone()),
             ("index", []) => Ok(self.binding.index.clone()),
-            ("p", _) => {
-                let properties = self.binding.raw_properties.clone();
-                self.property(&properties, values)
-            }
-            ("if_p", names) => {
-                let properties = self.binding.raw_properties.clone();
-                self.if_properties(&properties, names, block, ElseBlock::Active)
-            }
+            ("p", _) => self.property(None, values),
+            ("if_p", names) => self.if_properties(None, names, block, ElseBlock::Active),
             ("link", [name]) => self.link(name),
             ("if_link", [name]) => self.if_link(name, block),
             _ => return None,
         })
     }
 
-    /// `p`: of the template, a link or an instance.
-    pub(super) fn property(&mut self, properties: &Value, arguments: &[Value]) -> Answer {
+    /// `p`: of the template, or of a link or an instance with these properties.
+    pub(super) fn property(&mut self, properties: Option<&Value>, arguments: &[Value]) -> Answer {
         let names = match arguments.first() {
             None | Some(Value::Nil) => Vec::new(),
             Some(Value::Array(list)) => list.items.borrow().clone(),
@@ -76,7 +117,7 @@ impl Evaluator<'_> {
             Some(other) => return self.refuse(format!("a property named by {}", other.class_name())),
         };
         for name in &names {
-            let found = self.lookup(properties, name)?;
+            let found = self.lookup_property(properties, name)?;
             if !found.is_nil() {
                 return Ok(found);
             }
@@ -92,14 +133,14 @@ impl Evaluator<'_> {
 
     pub(super) fn if_properties(
         &mut self,
-        properties: &Value,
+        properties: Option<&Value>,
         names: &[Value],
         block: Option<&Rc<Closure>>,
         otherwise: ElseBlock,
     ) -> Answer {
         let mut values = Vec::with_capacity(names.len());
         for name in names {
-            let value = self.lookup(properties, name)?;
+            let value = self.lookup_property(properties, name)?;
             if value.is_nil() {
                 return Ok(Value::Else(Rc::new(otherwise)));
             }
@@ -112,14 +153,39 @@ impl Evaluator<'_> {
 
     /// A dotted name, walked through maps. Strings answer their own parts, as in BOSH.
     pub(super) fn lookup(&mut self, within: &Value, name: &Value) -> Answer {
-        let Some(name) = name.as_text() else {
-            return self.refuse(format!("a property named by {}", name.class_name()));
-        };
+        let name = self.property_name(name)?;
         if within.is_nil() {
             return Ok(Value::Nil);
         }
-        let mut found = within.clone();
-        for part in name.trim_end_matches('.').split('.').filter(|_| !name.trim_end_matches('.').is_empty()) {
+        self.walk(within.clone(), parts(&name), &name)
+    }
+
+    /// The same in properties: those of the template itself if no others are given.
+    fn lookup_property(&mut self, properties: Option<&Value>, name: &Value) -> Answer {
+        if let Some(properties) = properties {
+            return self.lookup(properties, name);
+        }
+        let name = self.property_name(name)?;
+        let mut parts = parts(&name);
+        let found = match parts.next() {
+            Some(first) => self.binding.raw_properties.part(&self.heap, first),
+            None => self.binding.raw_properties.whole(&self.heap),
+        };
+        self.walk(found, parts, &name)
+    }
+
+    fn property_name(&self, name: &Value) -> Answer<String> {
+        match name.as_text() {
+            Some(name) => Ok(name),
+            None => self.refuse(format!("a property named by {}", name.class_name())),
+        }
+    }
+
+    fn walk<'n>(&self, mut found: Value, parts: impl Iterator<Item = &'n str>, name: &str) -> Answer {
+        for part in parts {
+            if found.is_nil() {
+                return Ok(Value::Nil);
+            }
             found = match &found {
                 Value::Hash(map) => map.entries.borrow().get(&Key::Str(part.into())).cloned().unwrap_or(Value::Nil),
                 Value::Str(text) if text.content.borrow().contains(part) => Value::text(part),
@@ -128,9 +194,6 @@ impl Evaluator<'_> {
                     return self.refuse(format!("property '{name}' below a value of class {}", other.class_name()));
                 }
             };
-            if found.is_nil() {
-                return Ok(Value::Nil);
-            }
         }
         Ok(found)
     }
@@ -153,16 +216,19 @@ impl Evaluator<'_> {
             ("else_if_p", _, ElseBlock::Inactive) | ("else_if_link", [_], ElseBlock::Inactive) => {
                 Ok(Value::Else(Rc::new(ElseBlock::Inactive)))
             }
-            ("else_if_p", names, ElseBlock::Active) => {
-                let properties = self.binding.raw_properties.clone();
-                self.if_properties(&properties, names, block, ElseBlock::Active)
-            }
+            ("else_if_p", names, ElseBlock::Active) => self.if_properties(None, names, block, ElseBlock::Active),
             ("else_if_p", names, ElseBlock::ActiveOf(properties)) => {
                 let properties = properties.clone();
-                self.if_properties(&properties, names, block, ElseBlock::ActiveOf(properties.clone()))
+                self.if_properties(Some(&properties), names, block, ElseBlock::ActiveOf(properties.clone()))
             }
             ("else_if_link", [name], ElseBlock::Active) => self.if_link(name, block),
             _ => self.refuse(format!("'{name}' after 'if_p' or 'if_link'")),
         }
     }
+}
+
+/// The parts of a dotted name, as Ruby splits it.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    let name = name.trim_end_matches('.');
+    name.split('.').filter(move |_| !name.is_empty())
 }

@@ -60,9 +60,9 @@ impl Evaluator<'_> {
         match (name, arguments.values.as_slice()) {
             ("instances", []) => Ok(link.instances.clone()),
             ("properties", []) => Ok(link.properties.clone()),
-            ("p", values) => self.property(&link.properties, values),
+            ("p", values) => self.property(Some(&link.properties), values),
             ("if_p", names) => {
-                self.if_properties(&link.properties, names, block, ElseBlock::ActiveOf(link.properties.clone()))
+                self.if_properties(Some(&link.properties), names, block, ElseBlock::ActiveOf(link.properties.clone()))
             }
             ("address", criteria) => self.address(&link.address, criteria),
             ("nil?", []) => Ok(Value::Bool(false)),
@@ -106,8 +106,10 @@ impl Evaluator<'_> {
         let member = |name: &str| instance.members.iter().find(|member| member.0 == name).map(|found| found.1.clone());
         let properties = member("properties").unwrap_or(Value::Nil);
         match (name, arguments.values.as_slice()) {
-            ("p", values) => self.property(&properties, values),
-            ("if_p", names) => self.if_properties(&properties, names, block, ElseBlock::ActiveOf(properties.clone())),
+            ("p", values) => self.property(Some(&properties), values),
+            ("if_p", names) => {
+                self.if_properties(Some(&properties), names, block, ElseBlock::ActiveOf(properties.clone()))
+            }
             ("nil?", []) => Ok(Value::Bool(false)),
             (name, []) => match member(name) {
                 Some(value) => Ok(value),

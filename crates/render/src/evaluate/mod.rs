@@ -72,7 +72,7 @@ pub(crate) struct Evaluator<'a> {
     texts: &'a [String],
     output: String,
     methods: HashMap<Arc<str>, Arc<Method>>,
-    binding: binding::Binding,
+    binding: binding::Binding<'a>,
     steps: usize,
     pub(crate) searched: Searched,
     bytes: usize,
@@ -82,7 +82,12 @@ pub(crate) struct Evaluator<'a> {
 }
 
 /// Runs a template's program with its spec.
-pub(crate) fn run(program: &Parsed, uses: Uses, texts: &[String], spec: &serde_json::Value) -> Answer<String> {
+pub(crate) fn run<'a>(
+    program: &Parsed,
+    uses: Uses,
+    texts: &'a [String],
+    spec: &'a serde_json::Value,
+) -> Answer<String> {
     let heap = Heap::default();
     let binding = binding::Binding::new(&heap, spec, uses);
     let scope = Scope::top(program.slots);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::pattern::Captures;
-use crate::tree::{Block, Slot};
+use crate::tree::{Block, Parameter, Parameters, Slot};
 use crate::value::Value;
 
 /// The local variables of a program, a method's call or a block's.
@@ -120,4 +120,17 @@ pub(crate) enum Closure {
     },
     /// `&:name`
     Name(Arc<str>),
+}
+
+impl Closure {
+    /// Whether two values and an array of them are the same to it.
+    pub(crate) fn takes_pairs_apart(&self) -> bool {
+        let Self::Block { block, .. } = self else { return false };
+        let Parameters { required, optional, rest, last, single, .. } = &block.parameters;
+        match required.len() + optional.len() + last.len() {
+            0 => false,
+            1 => matches!(required.as_slice(), [Parameter::Plain(_)]) && (rest.is_some() || !single),
+            _ => true,
+        }
+    }
 }

@@ -43,7 +43,8 @@ impl Evaluator<'_> {
             return self.refuse("an enumerator of enumerators");
         }
         self.take(items.len() * 32 + 64)?;
-        Ok(Some(Value::Enumerator(Rc::new(Enumerator { items, of, origin: origin.clone() }))))
+        let indexed = name == "each_with_index";
+        Ok(Some(Value::Enumerator(Rc::new(Enumerator { items, of, indexed, origin: origin.clone() }))))
     }
 
     pub(crate) fn enumerator_method(
@@ -59,6 +60,9 @@ impl Evaluator<'_> {
             ("with_index", [Value::Int(from)]) => Some(*from),
             _ => None,
         };
+        if enumerator.indexed && from.is_none() && block.is_some_and(|block| !block.takes_pairs_apart()) {
+            return self.refuse("a block that takes an element and its index as one");
+        }
         match (from, enumerator.of, block) {
             (Some(from), of, Some(block)) => {
                 let mut answers = Vec::with_capacity(items.len());
@@ -78,7 +82,7 @@ impl Evaluator<'_> {
                     pairs.push(self.list(vec![item.clone(), Value::Int(from + index as i128)])?);
                 }
                 let origin = enumerator.origin.clone();
-                Ok(Some(Value::Enumerator(Rc::new(Enumerator { items: pairs, of: "each", origin }))))
+                Ok(Some(Value::Enumerator(Rc::new(Enumerator { items: pairs, of: "each", indexed: true, origin }))))
             }
             (None, "each", Some(block)) if name == "each" => {
                 for item in items {
