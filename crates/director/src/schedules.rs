@@ -170,6 +170,7 @@ async fn settle_doubts(director: &Director) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::NewConfig;
     use crate::testing::TestDirector;
 
     async fn add(director: &Director, job: Job) -> i64 {
@@ -208,10 +209,10 @@ mod tests {
         let bench = TestDirector::new().await;
         let store = &bench.director.store;
         for number in 0..130 {
-            store.add_config("cloud", "default", &format!("a: {number}"), None).await.unwrap();
+            store.add_config(NewConfig::new("cloud", "default", &format!("a: {number}")), |_| true).await.unwrap();
         }
-        store.add_config("cloud", "other", "a: 1", None).await.unwrap();
-        store.add_deployment("d").await.unwrap();
+        store.add_config(NewConfig::new("cloud", "other", "a: 1"), |_| true).await.unwrap();
+        store.add_deployment("d", &[]).await.unwrap();
         store.finish_deployment("d", "name: d", &[3]).await.unwrap();
         thin_out(&bench.director).await.unwrap();
         let kept = store.configs(Some("cloud"), Some("default"), 1000).await.unwrap();

@@ -21,7 +21,7 @@ use crate::software::Library;
 use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
-use crate::users::{Account, Credentials, Role, Users};
+use crate::users::{Account, Credentials, Scopes, Users};
 
 /// A director without clouds and workers: what it is asked for is answered or queued.
 pub(crate) struct TestDirector {
@@ -40,12 +40,22 @@ impl TestDirector {
         let store = Store::open(&format!("sqlite:{}", folders.database().display())).await.unwrap();
         let authority = Authority::open(&folders.pki()).unwrap();
         let client = authority.director_client(&folders.pki()).unwrap();
-        let reader = Account { credentials: credentials("reader"), role: Role::ReadOnly };
+        let account = |name: &str, scopes: &[&str]| Account {
+            credentials: credentials(name),
+            scopes: Arc::new(Scopes::parse(scopes.iter().copied()).unwrap()),
+        };
+        let others = vec![
+            account("reader", &["bosh.read"]),
+            account("shop-admin", &["bosh.teams.shop.admin"]),
+            account("shop-reader", &["bosh.teams.shop.read"]),
+            account("bank-admin", &["bosh.teams.bank.admin"]),
+            account("uploader", &["bosh.stemcells.upload", "bosh.releases.upload"]),
+        ];
         let library = Arc::new(Library::new(store.clone(), folders.releases(), windlass_render::Backends::new(None)));
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),
-            users: Users::new(credentials("admin"), vec![reader]),
+            users: Users::new(credentials("admin"), others),
             store,
             clouds: Clouds::none(),
             drivers: None,

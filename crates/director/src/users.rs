@@ -1,5 +1,7 @@
 //! Who may use the director, and for what.
 
+use std::sync::Arc;
+
 use subtle::{Choice, ConstantTimeEq};
 use windlass_contract::Secret;
 
@@ -12,13 +14,58 @@ pub struct Credentials {
     pub password: Secret,
 }
 
-/// What a user may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Look at everything but logs.
-    ReadOnly,
+/// What a user may do, in the words of BOSH: `bosh.admin`, `bosh.teams.shop.read`, …
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scopes(Vec<String>);
+
+impl Scopes {
     /// Everything.
-    Admin,
+    pub fn admin() -> Self {
+        Self(vec!["bosh.admin".to_owned()])
+    }
+
+    /// Look at everything but logs.
+    pub fn read_only() -> Self {
+        Self(vec!["bosh.read".to_owned()])
+    }
+
+    /// Those of a user, each of which must be known here.
+    pub fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self, UnknownScope> {
+        let known = |word: &str| if is_known(word) { Ok(word.to_owned()) } else { Err(UnknownScope(word.to_owned())) };
+        words.into_iter().map(known).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn has(&self, scope: &str) -> bool {
+        self.0.iter().any(|known| known == scope)
+    }
+
+    /// The teams for which a user may do something (`admin` or `read`), in the order of `director.yml`.
+    pub(crate) fn teams(&self, access: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(move |scope| team_scope(scope).filter(|(_, of)| *of == access).map(|(team, _)| team))
+    }
+}
+
+/// a scope that means nothing here
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected bosh.admin, bosh.read, bosh.teams.TEAM.admin, bosh.teams.TEAM.read, bosh.stemcells.upload or bosh.releases.upload, found '{0}'"
+)]
+pub struct UnknownScope(String);
+
+/// The team and what may be done for it.
+fn team_scope(scope: &str) -> Option<(&str, &str)> {
+    let (team, access) = scope.strip_prefix("bosh.teams.")?.split_once('.')?;
+    Some((team, access)).filter(|_| !team.is_empty() && !access.contains('.'))
+}
+
+fn is_known(scope: &str) -> bool {
+    let of_this_director = || {
+        let (uuid, access) = scope.strip_prefix("bosh.")?.split_once('.')?;
+        (uuid::Uuid::try_parse(uuid).is_ok() && matches!(access, "admin" | "read")).then_some(())
+    };
+    matches!(scope, "bosh.admin" | "bosh.read" | "bosh.stemcells.upload" | "bosh.releases.upload")
+        || team_scope(scope).is_some_and(|(_, access)| matches!(access, "admin" | "read"))
+        || of_this_director().is_some()
 }
 
 /// Somebody who may use the director.
@@ -27,43 +74,42 @@ pub struct Account {
     /// Who.
     pub credentials: Credentials,
     /// For what.
-    pub role: Role,
+    pub scopes: Arc<Scopes>,
 }
 
 /// Everybody who may use the director.
 #[derive(Debug, Clone)]
 pub(crate) struct Users {
-    admin: Credentials,
+    admin: Account,
     others: Vec<Account>,
 }
 
 impl Users {
     /// The admin whose credentials `env.sh` has, and others.
     pub(crate) fn new(admin: Credentials, others: Vec<Account>) -> Self {
-        Self { admin, others }
+        Self { admin: Account { credentials: admin, scopes: Arc::new(Scopes::admin()) }, others }
     }
 
     /// Whose credentials `env.sh` has.
     pub(crate) fn admin(&self) -> &Credentials {
-        &self.admin
+        &self.admin.credentials
     }
 
-    /// What a user may do who shows this name and password; nothing if they are wrong.
-    pub(crate) fn role_of(&self, name: &str, password: &str) -> Option<Role> {
+    /// What a user may do who shows this name and password; none if they are wrong.
+    pub(crate) fn scopes_of(&self, name: &str, password: &str) -> Option<&Arc<Scopes>> {
         if name.is_empty() || password.is_empty() {
             return None;
         }
         // All are compared, each in constant time, so that an answer's delay says nothing about any of them.
-        let others = self.others.iter().map(|account| (&account.credentials, account.role));
-        let mut role = None;
-        for (known, known_role) in std::iter::once((&self.admin, Role::Admin)).chain(others) {
+        let mut found = None;
+        for Account { credentials: known, scopes } in std::iter::once(&self.admin).chain(&self.others) {
             let right: Choice = name.as_bytes().ct_eq(known.user.as_bytes())
                 & password.as_bytes().ct_eq(known.password.reveal().as_bytes());
             if bool::from(right) {
-                role = role.max(Some(known_role));
+                found = found.or(Some(scopes));
             }
         }
-        role
+        found
     }
 }
 
@@ -72,16 +118,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_right_password_of_a_user_gives_the_users_role() {
+    fn only_the_right_password_of_a_user_gives_the_users_scopes() {
         let credentials =
             |user: &str, password: &str| Credentials { user: user.into(), password: Secret::new(password.to_owned()) };
-        let reader = Account { credentials: credentials("reader", "r"), role: Role::ReadOnly };
-        let nobody = Account { credentials: credentials("nobody", ""), role: Role::Admin };
+        let reader = Account { credentials: credentials("reader", "r"), scopes: Arc::new(Scopes::read_only()) };
+        let nobody = Account { credentials: credentials("nobody", ""), scopes: Arc::new(Scopes::admin()) };
         let users = Users::new(credentials("admin", "a"), vec![reader, nobody]);
-        assert_eq!(users.role_of("admin", "a"), Some(Role::Admin));
-        assert_eq!(users.role_of("reader", "r"), Some(Role::ReadOnly));
+        assert_eq!(**users.scopes_of("admin", "a").unwrap(), Scopes::admin());
+        assert_eq!(**users.scopes_of("reader", "r").unwrap(), Scopes::read_only());
         for (name, password) in [("admin", "r"), ("reader", "a"), ("nobody", ""), ("", ""), ("", "a"), ("admin", "")] {
-            assert_eq!(users.role_of(name, password), None, "{name}");
+            assert_eq!(users.scopes_of(name, password), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn scopes_that_mean_nothing_are_refused() {
+        let known = [
+            "bosh.admin",
+            "bosh.read",
+            "bosh.teams.a-b_c.admin",
+            "bosh.teams.a.read",
+            "bosh.stemcells.upload",
+            "bosh.releases.upload",
+            "bosh.7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11.admin",
+        ];
+        let scopes = Scopes::parse(known).unwrap();
+        assert_eq!(scopes.teams("admin").collect::<Vec<_>>(), ["a-b_c"]);
+        assert_eq!(scopes.teams("read").collect::<Vec<_>>(), ["a"]);
+        for odd in [
+            "",
+            "admin",
+            "bosh.king",
+            "bosh.teams.a.king",
+            "bosh.teams..admin",
+            "bosh.teams.a.b.admin",
+            "bosh.x.admin",
+            "team.a.admin",
+            "bosh.dynamic-disks.create",
+        ] {
+            assert_eq!(Scopes::parse([odd]), Err(UnknownScope(odd.to_owned())), "{odd}");
         }
     }
 }

@@ -350,7 +350,14 @@ mod tests {
     }
 
     fn config(kind: &str, content: &str) -> ConfigRecord {
-        ConfigRecord { id: 1, kind: kind.into(), name: "default".into(), content: content.into(), created_at: 0 }
+        ConfigRecord {
+            id: 1,
+            kind: kind.into(),
+            name: "default".into(),
+            content: content.into(),
+            created_at: 0,
+            team: None,
+        }
     }
 
     #[test]

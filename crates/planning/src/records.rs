@@ -189,6 +189,15 @@ pub struct ConfigRecord {
     pub content: String,
     /// Unix seconds.
     pub created_at: i64,
+    /// The team whose deployments alone use it; none if all do.
+    pub team: Option<String>,
+}
+
+impl ConfigRecord {
+    /// Whether deployments of these teams use it.
+    pub fn is_for(&self, teams: &[String]) -> bool {
+        self.team.as_ref().is_none_or(|team| teams.contains(team))
+    }
 }
 
 /// A version of a release, and what it has.

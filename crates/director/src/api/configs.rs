@@ -15,9 +15,13 @@ use windlass_planning::diff::{Line, diff};
 use windlass_planning::records::ConfigRecord;
 
 use super::input::{JsonBody, Parameters, TextBody, Words};
+use super::permissions::{Access, Permission, refusal};
 use super::{ApiError, Shared, User, written_json};
 use crate::Director;
-use crate::store::{AddConfig, Event};
+use crate::store::{self, AddConfig, Event};
+
+/// Types of configs that concern deployments of every team.
+const FOR_ALL: [&str; 2] = ["cpi", "resurrection"];
 
 const BAD_REQUEST: u32 = 440010;
 const BAD_CONTENT: u32 = 440011;
@@ -41,7 +45,7 @@ impl Kind {
 fn shown(config: &ConfigRecord, current: bool) -> Value {
     json!({
         "content": config.content, "id": config.id.to_string(), "type": config.kind, "name": config.name,
-        "team": null, "created_at": clock::utc(config.created_at), "current": current,
+        "team": config.team, "created_at": clock::utc(config.created_at), "current": current,
     })
 }
 
@@ -50,7 +54,11 @@ fn limit(query: &Words) -> Result<usize, ApiError> {
     limit.ok_or_else(|| ApiError::bad_request(BAD_REQUEST, "'limit' is required and must be a number larger than 0"))
 }
 
-pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
     let limit = match query.get("latest") {
         Some("true") => 1,
         None | Some("false") => limit(&query)?,
@@ -60,7 +68,9 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
     let mut listed = Vec::new();
     for config in director.store.configs(query.get("type"), query.get("name"), limit).await? {
         let is_current = seen.insert((config.kind.clone(), config.name.clone()));
-        listed.push(shown(&config, is_current));
+        if user.may_with(&director, Access::Read, config.team.as_slice()) {
+            listed.push(shown(&config, is_current));
+        }
     }
     Ok(Json(listed.into()))
 }
@@ -104,8 +114,16 @@ pub(super) async fn create(
     new.check_names()?;
     let expected = new.expected_latest_id.as_deref().map(str::parse::<i64>).transpose();
     let expected = expected.map_err(|_| ApiError::bad_request(BAD_REQUEST, "'expected_latest_id' must be a number"))?;
-    check(&director, &new.r#type, &new.name, &query, &new.content).await?;
-    match director.store.add_config(&new.r#type, &new.name, &new.content, expected).await? {
+    if FOR_ALL.contains(&new.r#type.as_str()) {
+        user.must(&director, Permission::Admin)?;
+    }
+    let teams = user.own_teams();
+    let team = teams.first().map(String::as_str);
+    check(&director, (&new.r#type, &new.name, team), &query, &new.content).await?;
+    let may_replace = |current: &ConfigRecord| user.may_with(&director, Access::Admin, current.team.as_slice());
+    let config = store::NewConfig { kind: &new.r#type, name: &new.name, content: &new.content, expected, team };
+    match director.store.add_config(config, may_replace).await? {
+        AddConfig::OfOthers(current) => Err(refusal(&director, Access::Admin, current.team.as_slice())),
         AddConfig::Current(config) => {
             note(&director, &user, "create", &format!("config/{}", config.kind), Some(&config.name)).await?;
             Ok((StatusCode::CREATED, Json(shown(&config, true))).into_response())
@@ -150,10 +168,14 @@ pub(super) struct Side {
 }
 
 impl Side {
-    async fn text(self, director: &Director) -> Result<String, ApiError> {
+    async fn text(self, director: &Director, user: &User) -> Result<String, ApiError> {
         match (self.id.as_str(), self.content.as_str()) {
             ("", _) => Ok(self.content),
-            (id, "") => Ok(by_id(director, id).await?.content),
+            (id, "") => {
+                let config = by_id(director, id).await?;
+                user.must_with(director, Access::Read, config.team.as_slice())?;
+                Ok(config.content)
+            }
             _ => Err(ApiError::bad_request(BAD_REQUEST, "give either an 'id' or a 'content' to compare, not both")),
         }
     }
@@ -161,18 +183,22 @@ impl Side {
 
 pub(super) async fn compare(
     State(director): Shared,
+    Extension(user): Extension<User>,
     Query(query): Parameters,
     JsonBody(comparison): JsonBody<Comparison>,
 ) -> Result<Response, ApiError> {
     match comparison {
         Comparison { r#type: Some(kind), name: Some(name), content: Some(content), .. } => {
             let current = director.store.current_config(&kind, &name).await?;
+            if let Some(current) = &current {
+                user.must_with(&director, Access::Read, current.team.as_slice())?;
+            }
             let from = json!({"id": current.as_ref().map_or(0, |config| config.id).to_string()});
             let before = current.map(|config| config.content);
             lines(&director, Some(from), before.as_deref(), &content, &query, BAD_CONTENT).await
         }
         Comparison { from: Some(from), to: Some(to), .. } => {
-            let (from, to) = (from.text(&director).await?, to.text(&director).await?);
+            let (from, to) = (from.text(&director, &user).await?, to.text(&director, &user).await?);
             lines(&director, None, Some(&from), &to, &query, BAD_CONTENT).await
         }
         _ => Err(ApiError::bad_request(BAD_REQUEST, "give 'type', 'name' and 'content', or 'from' and 'to'")),
@@ -211,6 +237,9 @@ pub(super) async fn remove_by_name(
     let needed =
         |key: &str| query.get(key).ok_or_else(|| ApiError::bad_request(BAD_REQUEST, format!("'{key}' is required")));
     let (kind, name) = (needed("type")?, needed("name")?);
+    if let Some(current) = director.store.current_config(kind, name).await? {
+        user.must_with(&director, Access::Admin, current.team.as_slice())?;
+    }
     if !director.store.delete_configs(kind, name).await? {
         return Ok(nothing_there(&uri));
     }
@@ -225,6 +254,7 @@ pub(super) async fn remove(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let Ok(config) = by_id(&director, &id).await else { return Ok(nothing_there(&uri)) };
+    user.must_with(&director, Access::Admin, config.team.as_slice())?;
     if !director.store.delete_config(config.id).await? {
         return Ok(nothing_there(&uri));
     }
@@ -239,8 +269,14 @@ fn nothing_there(uri: &Uri) -> Response {
 
 /// Whether a new config can be used together with the current ones of its type. Lines are named to a client that says that it
 /// sent the text as its author wrote it.
-async fn check(director: &Director, kind: &str, name: &str, query: &Words, content: &str) -> Result<(), ApiError> {
-    let current = director.store.current_configs(kind).await?;
+async fn check(
+    director: &Director,
+    (kind, name, team): (&str, &str, Option<&str>),
+    query: &Words,
+    content: &str,
+) -> Result<(), ApiError> {
+    let team = team.map(str::to_owned);
+    let current = director.store.current_configs_for(kind, team.as_slice()).await?;
     let check = || {
         let document = Document::parse(content).map_err(|error| ApiError::bad_request(440001, error.to_string()))?;
         if !matches!(document.node().content, Content::Object(_)) {
@@ -249,7 +285,7 @@ async fn check(director: &Director, kind: &str, name: &str, query: &Words, conte
         }
         drop(document);
         let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
-        let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now() };
+        let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now(), team };
         Ok(Configs::check(&new, &current))
     };
     let findings = director.limits.heavily(check).await?;
@@ -281,8 +317,8 @@ pub(super) async fn create_kind(
     TextBody(content): TextBody,
 ) -> Result<StatusCode, ApiError> {
     let name = kind.name(&query);
-    check(&director, kind.0, name, &query, &content).await?;
-    director.store.add_config(kind.0, name, &content, None).await?;
+    check(&director, (kind.0, name, None), &query, &content).await?;
+    director.store.add_config(store::NewConfig::new(kind.0, name, &content), |_| true).await?;
     let named = Some(name).filter(|_| kind.0 != "cpi");
     note(&director, &user, "update", &format!("{}-config", kind.0), named).await?;
     Ok(StatusCode::CREATED)

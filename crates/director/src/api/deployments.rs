@@ -15,13 +15,14 @@ use windlass_planning::plan::{Plan, Selection, SkipDrain, StateChange, Wish};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::input::{Parameters, TextBody, Words};
+use super::permissions::Access;
 use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
 use crate::software;
-use crate::store::BriefInstance;
+use crate::store::{BriefInstance, ListedDeployment};
 use crate::tasks::{DeployOptions, Job, Prepared, Purpose, prepare};
 
-fn no_such_deployment(name: &str) -> ApiError {
+pub(super) fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
 }
 
@@ -48,19 +49,23 @@ pub(super) async fn must_include(
     Ok(instances)
 }
 
-pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
     let releases = director.store.releases_in_use().await?;
     let (deployments, current_cloud) = director.store.deployment_list().await?;
     let mut listed = Vec::new();
-    for (name, deployment) in deployments {
+    let seen = |deployment: &ListedDeployment| user.may_with(&director, Access::Read, &deployment.teams);
+    for (name, deployment) in deployments.into_iter().filter(|(_, deployment)| seen(deployment)) {
         let mut shown = serde_json::Map::new();
         shown.insert("name".into(), json!(name));
-        shown.insert("teams".into(), json!([]));
+        shown.insert("teams".into(), json!(deployment.teams));
         if !query.is_set("exclude_configs") {
-            let latest = current_cloud.iter().all(|config| deployment.configs.contains(config));
             let state = if deployment.configs.is_empty() {
                 "none"
-            } else if latest {
+            } else if deployment.is_up_to_date(&current_cloud) {
                 "latest"
             } else {
                 "outdated"
@@ -89,9 +94,17 @@ pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> R
     Ok(Json(json!({"manifest": deployment.manifest})))
 }
 
-pub(super) async fn configs(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn configs(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
     let name = query.get("deployment[]").unwrap_or_default().to_owned();
     let mut listed = Vec::new();
+    let teams = director.store.teams_of(&name).await?.unwrap_or_default();
+    if !user.may_with(&director, Access::Read, &teams) {
+        return Ok(Json(listed.into()));
+    }
     for id in director.store.configs_of(&name).await? {
         if let Some(config) = director.store.config(id).await? {
             // Here, and only here, a config's id is a number.
@@ -134,6 +147,7 @@ fn deploy_options(query: &Words) -> Result<DeployOptions, ApiError> {
         errand: None,
         verbatim: query.is_set("verbatim"),
         only: None,
+        teams: Vec::new(),
     })
 }
 
@@ -178,17 +192,23 @@ pub(super) async fn deploy(
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
+    let teams = match director.store.teams_of(&deployment).await? {
+        Some(teams) => user.must_with(&director, Access::Admin, &teams).map(|()| teams)?,
+        None => user.own_teams(),
+    };
     must_have_a_name(&director, &deployment).await?;
-    let options = deploy_options(&query)?;
+    let options = DeployOptions { teams, ..deploy_options(&query)? };
     for id in options.configs.iter().flatten() {
-        if director.store.config(*id).await?.is_none() {
+        if !director.store.config(*id).await?.is_some_and(|config| config.is_for(&options.teams)) {
             let reason =
                 format!("'context' names the config {id}, which does not exist; deploy again to see a new diff");
             return Err(ApiError::bad_request(190025, reason));
         }
     }
     if !options.dry_run {
-        director.store.add_deployment(&deployment).await?;
+        director.store.add_deployment(&deployment, &options.teams).await?;
+        // Somebody else may have made it meanwhile.
+        user.must_with_deployment(&director, Access::Admin, &deployment).await?;
     }
     queue(&director, user, Job::UpdateDeployment { deployment, manifest, options }).await
 }
@@ -196,11 +216,13 @@ pub(super) async fn deploy(
 /// What a deploy would do, without doing it and without a task.
 pub(super) async fn plan(
     State(director): Shared,
+    Extension(user): Extension<User>,
     Query(query): Parameters,
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
-    let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
+    user.must_with_deployment(&director, Access::Compare, &deployment).await?;
+    let options = DeployOptions { verbatim: true, teams: user.own_teams(), ..deploy_options(&query)? };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look).await;
     let Prepared { plan, needs_ruby, .. } = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let mut text = plan.describe();
@@ -227,6 +249,7 @@ pub(super) async fn changed_files(
 /// Answers 200 whatever the manifest looks like, as the original does.
 pub(super) async fn diff(
     State(director): Shared,
+    Extension(user): Extension<User>,
     Path(name): Path<String>,
     Query(query): Parameters,
     TextBody(manifest): TextBody,
@@ -237,8 +260,9 @@ pub(super) async fn diff(
         used.extend(director.store.config(id).await?);
     }
     let before = director.store.deployment(&name).await?.and_then(|deployment| deployment.manifest);
-    let mut configs = director.store.current_configs("cloud").await?;
-    configs.extend(director.store.current_configs("runtime").await?);
+    let teams = director.store.teams_of(&name).await?.unwrap_or_else(|| user.own_teams());
+    let mut configs = director.store.current_configs_for("cloud", &teams).await?;
+    configs.extend(director.store.current_configs_for("runtime", &teams).await?);
     let ids = |kind: &str| -> Vec<i64> {
         configs.iter().filter(|config| config.kind == kind).map(|config| config.id).collect()
     };

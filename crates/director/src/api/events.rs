@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use windlass_contract::Object;
 
 use super::input::{JsonBody, Parameters};
+use super::permissions::Permission;
 use super::{ApiError, Shared, User};
 use crate::store::{Event, EventFilter, EventRecord};
 
@@ -34,7 +35,11 @@ fn shown(record: EventRecord) -> Value {
     shown.into()
 }
 
-pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
     let word = |key: &str| query.get(key).map(str::to_owned);
     let filter = EventFilter {
         before_id: query.number("before_id", 40005)?,
@@ -47,6 +52,7 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
         action: word("action"),
         object_type: word("object_type"),
         object_name: word("object_name"),
+        seen_by: (!user.may(&director, Permission::Read)).then(|| (user.name.clone(), user.all_teams())),
     };
     Ok(Json(director.store.events(&filter).await?.into_iter().map(shown).collect()))
 }

@@ -48,7 +48,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(answer["description"].as_str().unwrap().contains("there is no lock 'deployment:a'"), "{answer}");
-    store.add_deployment("a").await.unwrap();
+    store.add_deployment("a", &[]).await.unwrap();
     location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
     let task = store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap().record.id;
     store.take_lock("deployment:a", task, "me").await.unwrap();
@@ -140,7 +140,7 @@ async fn nothing_new_gets_a_name_that_deceives_and_what_has_one_keeps_it() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{name}: {answer}");
     }
     assert_eq!(bench.ask(Method::GET, "/deployments", "").await.1, json!([]));
-    bench.director.store.add_deployment("a\nb").await.unwrap();
+    bench.director.store.add_deployment("a\nb", &[]).await.unwrap();
     let (status, answer) = bench.ask(Method::POST, "/deployments", "name: \"a\\nb\"\n").await;
     assert_eq!(status, StatusCode::FOUND, "{answer}");
 }

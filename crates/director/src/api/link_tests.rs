@@ -52,7 +52,7 @@ async fn list(bench: &TestDirector, what: &str) -> Vec<Value> {
 async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("My_Shop").await.unwrap();
+    store.add_deployment("My_Shop", &[]).await.unwrap();
     store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
     assert_eq!(
         list(&bench, "link_providers").await[0],
@@ -99,7 +99,7 @@ async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() 
 async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("My_Shop").await.unwrap();
+    store.add_deployment("My_Shop", &[]).await.unwrap();
     store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
     let request = |provider: Value, rest: Value| {
         let mut request = json!({

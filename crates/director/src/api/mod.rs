@@ -1,7 +1,8 @@
 //! The HTTP API, as the original's clients expect it. One file per kind of thing.
 //!
-//! Everything needs credentials but `/info`: [`for_readers`] has what takes any, [`for_admins`] the rest. What takes time
-//! becomes a task: the answer is `302` to `/tasks/N`. Paths below `/windlass` are ours and unknown to the original.
+//! Everything needs credentials but `/info` and `/health`. [`routes`] has a list of routes for each permission that a user
+//! may need; `permissions.rs` says which scopes give it. What takes time becomes a task: the answer is `302` to `/tasks/N`.
+//! Paths below `/windlass` are ours and unknown to the original.
 
 mod auth;
 mod clean_up;
@@ -22,6 +23,7 @@ mod instances;
 mod link_tests;
 mod links;
 mod openapi;
+mod permissions;
 mod problems;
 mod releases;
 mod resources;
@@ -29,6 +31,8 @@ mod snapshots;
 mod standby;
 mod stemcells;
 mod tasks;
+#[cfg(test)]
+mod team_tests;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -53,6 +57,7 @@ use crate::tasks::Job;
 pub(crate) use auth::User;
 use configs::Kind;
 pub(crate) use error::ApiError;
+use permissions::{Access, Permission};
 pub(crate) use standby::serve as serve_standby;
 
 type Shared = axum::extract::State<Arc<Director>>;
@@ -62,18 +67,20 @@ const LARGEST_DOCUMENT: usize = 2 << 20;
 
 /// All routes.
 pub(crate) fn router(director: Arc<Director>) -> Router {
-    let (reader, admin) = (director.clone(), director.clone());
+    let gate = |permission: Permission| {
+        let gate = auth::Gate { director: director.clone(), permission };
+        axum::middleware::from_fn_with_state(gate, auth::admit)
+    };
     let turn = axum::middleware::from_fn_with_state(director.clone(), turns::in_turn);
-    let readers = for_readers()
-        .route_layer(turn.clone())
-        .route_layer(axum::middleware::from_fn_with_state(reader, auth::require_reader));
-    let uploads = uploads().route_layer(axum::middleware::from_fn_with_state(admin.clone(), auth::require_admin));
-    let admins =
-        for_admins().route_layer(turn).route_layer(axum::middleware::from_fn_with_state(admin, auth::require_admin));
-    Router::new()
-        .merge(readers)
-        .merge(admins)
-        .merge(uploads)
+    let mut router = Router::new();
+    for (permission, routes) in routes() {
+        let routes = routes.layer(DefaultBodyLimit::max(LARGEST_DOCUMENT));
+        router = router.merge(routes.route_layer(turn.clone()).route_layer(gate(permission)));
+    }
+    for (permission, routes) in uploads() {
+        router = router.merge(routes.layer(DefaultBodyLimit::disable()).route_layer(gate(permission)));
+    }
+    router
         .route("/info", get(info::info))
         .route("/health", get(watching::health))
         .fallback(not_found)
@@ -83,87 +90,142 @@ pub(crate) fn router(director: Arc<Director>) -> Router {
         .with_state(director)
 }
 
-/// What whoever has credentials may do: look, and compare.
-fn for_readers() -> Router<Arc<Director>> {
-    let cloud_configs = kind_to_read("/cloud_configs", "/cloud_configs/diff", Kind::CLOUD);
-    let runtime_configs = kind_to_read("/runtime_configs", "/runtime_configs/diff", Kind::RUNTIME);
-    let cpi_configs = kind_to_read("/cpi_configs", "/cpi_configs/diff", Kind::CPI);
+type Routes = Router<Arc<Director>>;
+
+/// Every route with documents, under what it needs.
+fn routes() -> [(Permission, Routes); 10] {
+    [
+        (Permission::Read, for_readers()),
+        (Permission::ReadOfTeams, for_teams()),
+        (Permission::ReadOfTeamAdmins, for_admins_of_teams()),
+        (Permission::MatchPackages, for_uploaders()),
+        (Permission::Deployment(Access::Read), for_readers_of_deployments()),
+        (Permission::Deployment(Access::Compare), for_comparers_of_deployments()),
+        (Permission::Deployment(Access::Admin), for_admins_of_deployments()),
+        (Permission::Known, for_users()),
+        (Permission::Create, for_makers()),
+        (Permission::Admin, for_admins()),
+    ]
+}
+
+/// What readers may do: look, and compare.
+fn for_readers() -> Routes {
     Router::new()
-        .route("/stemcells", get(stemcells::list))
-        .route("/releases", get(releases::list))
-        .route("/releases/{name}", get(releases::show))
-        .route("/packages/matches", post(releases::matches))
-        .route("/packages/matches_compiled", post(releases::compiled_matches))
         .route("/networks", get(releases::nothing))
-        .route("/configs", get(configs::list))
-        .route("/configs/diff", post(configs::compare))
         .route("/configs/{id}", get(configs::show))
-        .merge(cloud_configs)
-        .merge(runtime_configs)
-        .merge(cpi_configs)
-        .route("/deployments", get(deployments::list))
-        .route("/deployments/{deployment}", get(deployments::show))
-        .route("/deployments/{deployment}/diff", post(deployments::diff))
-        .route("/deployments/{deployment}/vms", get(deployments::vms))
-        .route("/deployments/{deployment}/instances", get(deployments::instances))
-        .route("/deployments/{deployment}/problems", get(problems::list))
+        .merge(kind_to_read("/cloud_configs", "/cloud_configs/diff", Kind::CLOUD))
+        .merge(kind_to_read("/runtime_configs", "/runtime_configs/diff", Kind::RUNTIME))
+        .merge(kind_to_read("/cpi_configs", "/cpi_configs/diff", Kind::CPI))
         .route("/resurrection", get(problems::resurrection))
-        .route("/deployments/{deployment}/snapshots", get(snapshots::list))
-        .route("/deployments/{deployment}/errands", get(errands::list))
-        .route("/deployments/{deployment}/variables", get(releases::nothing_in))
-        .route("/link_providers", get(links::providers))
-        .route("/link_consumers", get(links::consumers))
-        .route("/links", get(links::list))
-        .route("/link_address", get(links::address))
         .route("/metrics", get(watching::metrics))
-        .route("/openapi.json", get(openapi::document))
-        .route("/deployment_configs", get(deployments::configs))
-        .route("/tasks", get(tasks::list))
-        .route("/tasks/{id}", get(tasks::show))
-        .route("/tasks/{id}/output", get(tasks::output))
-        .route("/events", get(events::list))
         .route("/events/{id}", get(events::show))
         .route("/locks", get(resources::locks))
         .route("/disks", get(disks::orphans))
         .route("/orphaned_vms", get(resources::orphaned_vms))
         .route("/cleanup/dryrun", get(clean_up::dry_run))
         .route("/director/certificate_expiry", get(info::certificate_expiry))
-        .route("/windlass/plan", post(deployments::plan))
-        .route("/windlass/deployments/{deployment}/instances/{group}/{instance}", get(explain::show))
-        .route("/windlass/disks", get(resources::disks))
         .route("/windlass/leaks", get(resources::leaks))
         .route("/windlass/known", get(resources::known))
-        .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT))
 }
 
-/// What changes something, or may show secrets.
-fn for_admins() -> Router<Arc<Director>> {
+/// What readers and everybody in a team may see; of what belongs to teams, only that of theirs.
+fn for_teams() -> Routes {
     Router::new()
+        .route("/configs", get(configs::list))
+        .route("/configs/diff", post(configs::compare))
+        .route("/events", get(events::list))
+        .route("/link_address", get(links::address))
+}
+
+/// What readers and admins of teams may see; of what belongs to teams, only that of theirs.
+fn for_admins_of_teams() -> Routes {
+    Router::new()
+        .route("/stemcells", get(stemcells::list))
         .route("/stemcell_uploads", post(stemcells::is_needed))
-        .route("/stemcells/{name}/{version}", delete(stemcells::remove))
-        .route("/configs", post(configs::create).delete(configs::remove_by_name))
-        .route("/configs/{id}", delete(configs::remove))
-        .merge(kind_to_write("/cloud_configs", Kind::CLOUD))
-        .merge(kind_to_write("/runtime_configs", Kind::RUNTIME))
-        .merge(kind_to_write("/cpi_configs", Kind::CPI))
-        .route("/deployments", post(deployments::deploy))
+        .route("/releases", get(releases::list))
+        .route("/releases/{name}", get(releases::show))
+        .route("/deployments", get(deployments::list))
+        .route("/deployment_configs", get(deployments::configs))
+        .route("/tasks", get(tasks::list))
+        .route("/windlass/plan", post(deployments::plan))
+        .route("/windlass/disks", get(resources::disks))
+}
+
+/// What helps to upload less.
+fn for_uploaders() -> Routes {
+    Router::new()
+        .route("/packages/matches", post(releases::matches))
+        .route("/packages/matches_compiled", post(releases::compiled_matches))
+}
+
+/// What those may see of a deployment who may read it.
+fn for_readers_of_deployments() -> Routes {
+    Router::new()
+        .route("/deployments/{deployment}", get(deployments::show))
+        .route("/deployments/{deployment}/vms", get(deployments::vms))
+        .route("/deployments/{deployment}/instances", get(deployments::instances))
+        .route("/deployments/{deployment}/problems", get(problems::list))
+        .route("/deployments/{deployment}/snapshots", get(snapshots::list))
+        .route("/deployments/{deployment}/errands", get(errands::list))
+        .route("/deployments/{deployment}/variables", get(releases::nothing_in))
+        .route("/link_providers", get(links::providers))
+        .route("/link_consumers", get(links::consumers))
+        .route("/links", get(links::list))
+        .route("/windlass/deployments/{deployment}/instances/{group}/{instance}", get(explain::show))
+}
+
+fn for_comparers_of_deployments() -> Routes {
+    Router::new().route("/deployments/{deployment}/diff", post(deployments::diff))
+}
+
+/// What changes a deployment, or may show secrets of it.
+fn for_admins_of_deployments() -> Routes {
+    Router::new()
         .route("/deployments/{deployment}", delete(deployments::remove))
         .route("/deployments/{deployment}/jobs/{group}", put(deployments::change_group))
         .route("/deployments/{deployment}/jobs/{group}/{instance}", put(deployments::change_instance))
         .route("/deployments/{deployment}/scans", post(problems::scan))
         .route("/deployments/{deployment}/problems", put(problems::apply))
         .route("/deployments/{deployment}/scan_and_fix", put(problems::scan_and_fix))
-        .route("/resurrection", put(problems::pause_resurrection))
         .route("/deployments/{deployment}/jobs/{group}/{instance}/logs", get(instances::logs))
         .route("/deployments/{deployment}/jobs/{group}/{instance}/snapshots", post(snapshots::take_of_instance))
+        .route("/deployments/{deployment}/jobs/{group}/{instance}/resurrection", put(problems::resurrection_of_one))
         .route("/deployments/{deployment}/instance_groups/{group}/{instance}/actions/{action}", post(instances::act))
         .route("/deployments/{deployment}/instance_groups/{group}/{instance}/ignore", put(instances::ignore))
         .route("/deployments/{deployment}/snapshots", post(snapshots::take).delete(snapshots::remove_all))
         .route("/deployments/{deployment}/snapshots/{cid}", delete(snapshots::remove))
         .route("/deployments/{deployment}/ssh", post(instances::ssh))
         .route("/deployments/{deployment}/errands/{errand}/runs", post(errands::run))
+}
+
+/// What needs credentials, and for the rest looks itself whose something is.
+fn for_users() -> Routes {
+    Router::new()
+        .route("/openapi.json", get(openapi::document))
+        .route("/tasks/{id}", get(tasks::show))
+        .route("/tasks/{id}/output", get(tasks::output))
+}
+
+/// What admins of teams may make; the routes look whether something of others is in the way.
+fn for_makers() -> Routes {
+    Router::new()
+        .route("/configs", post(configs::create).delete(configs::remove_by_name))
+        .route("/configs/{id}", delete(configs::remove))
+        .route("/deployments", post(deployments::deploy))
         .route("/links", post(links::create))
         .route("/links/{id}", delete(links::remove))
+        .route("/resources/{id}", get(resources::blob))
+        .route("/task/{id}", delete(tasks::cancel))
+}
+
+/// What changes something for all, or may show secrets of all.
+fn for_admins() -> Routes {
+    Router::new()
+        .route("/stemcells/{name}/{version}", delete(stemcells::remove))
+        .merge(kind_to_write("/cloud_configs", Kind::CLOUD))
+        .merge(kind_to_write("/runtime_configs", Kind::RUNTIME))
+        .merge(kind_to_write("/cpi_configs", Kind::CPI))
+        .route("/resurrection", put(problems::pause_resurrection))
         .route("/releases/{name}", delete(releases::remove))
         .route("/releases/export", post(releases::export))
         .route("/networks/{name}", delete(releases::no_network))
@@ -171,29 +233,25 @@ fn for_admins() -> Router<Arc<Director>> {
         .route("/disks/{cid}/attachments", put(disks::attach))
         .route("/vms/{cid}", delete(resources::remove_vm))
         .route("/cleanup", post(clean_up::run))
-        .route("/resources/{id}", get(resources::blob))
-        .route("/deployments/{deployment}/jobs/{group}/{instance}/resurrection", put(problems::resurrection_of_one))
         .route("/windlass/changed_files", post(deployments::changed_files))
         .route("/windlass/locks/{name}", delete(resources::unlock))
         .route("/events", post(events::create))
-        .route("/task/{id}", delete(tasks::cancel))
         .route("/tasks/cancel", post(tasks::cancel_many))
-        .layer(DefaultBodyLimit::max(LARGEST_DOCUMENT))
 }
 
-/// What admins send that is large: streamed to disk, so there is no limit but that of the disk, and no turn to wait for.
-fn uploads() -> Router<Arc<Director>> {
-    Router::new()
-        .route("/stemcells", post(stemcells::upload))
-        .route("/releases", post(releases::upload))
-        .layer(DefaultBodyLimit::disable())
+/// What is large: streamed to disk, so there is no limit but that of the disk, and no turn to wait for.
+fn uploads() -> [(Permission, Routes); 2] {
+    [
+        (Permission::UploadStemcells, Router::new().route("/stemcells", post(stemcells::upload))),
+        (Permission::UploadReleases, Router::new().route("/releases", post(releases::upload))),
+    ]
 }
 
-fn kind_to_read(path: &str, diff: &str, kind: Kind) -> Router<Arc<Director>> {
+fn kind_to_read(path: &str, diff: &str, kind: Kind) -> Routes {
     Router::new().route(path, get(configs::list_kind)).route(diff, post(configs::compare_kind)).layer(Extension(kind))
 }
 
-fn kind_to_write(path: &str, kind: Kind) -> Router<Arc<Director>> {
+fn kind_to_write(path: &str, kind: Kind) -> Routes {
     Router::new().route(path, post(configs::create_kind)).layer(Extension(kind))
 }
 

@@ -12,6 +12,7 @@ use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_operations::ledger::Ledger;
 
+use super::permissions::Access;
 use super::{ApiError, Shared, User, queue};
 use crate::store::{Known, OrphanedVm, TaskState};
 use crate::tasks::Job;
@@ -87,9 +88,12 @@ pub(super) async fn remove_vm(
 }
 
 /// Disks that belong to instances, with where their VMs find them.
-pub(super) async fn disks(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn disks(State(director): Shared, Extension(user): Extension<User>) -> Result<Json<Value>, ApiError> {
     let mut listed = Vec::new();
     for deployment in director.store.deployments().await? {
+        if user.must_with_deployment(&director, Access::Read, &deployment.name).await.is_err() {
+            continue;
+        }
         let instances = director.store.instances(&deployment.name).await?;
         for disk in director.store.disks(Some(&deployment.name)).await? {
             let instance = instances.iter().find(|instance| instance.id == disk.instance);

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
 
 use super::input::{JsonBody, Parameters};
+use super::permissions::{Access, Permission};
 use super::{ApiError, Shared, User};
 use crate::store::{TaskFilter, TaskRecord, TaskState};
 use crate::tasks::OutputKind;
@@ -69,7 +70,11 @@ fn shortened(text: &str) -> String {
     format!("{}...", head[..end].trim_end())
 }
 
-pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
     let listed = |key: &str| query.get(key).map(|words| words.split(',').map(str::to_owned).collect());
     let all = query.get("verbose") == Some("2");
     let filter = TaskFilter {
@@ -77,17 +82,37 @@ pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> R
         kinds: if all { Vec::new() } else { INTERESTING.map(str::to_owned).to_vec() },
         deployment: query.get("deployment").map(str::to_owned),
         context_id: query.get("context_id").map(str::to_owned),
+        teams: (!user.may(&director, Permission::Read)).then(|| user.own_teams()),
         limit: query.number("limit", 40005)?.unwrap_or(MOST).min(MOST),
     };
     Ok(Json(director.store.tasks(&filter).await?.iter().map(shown).collect()))
 }
 
-pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    Ok(Json(shown(&find(&director, &id).await?)))
+/// Whether a user began a task that belongs to no deployment, such as an upload: whoever may upload may see how it ends.
+fn is_of(task: &TaskRecord, user: &User) -> bool {
+    task.deployment.is_none() && task.user == user.name
 }
 
-pub(super) async fn cancel(State(director): Shared, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub(super) async fn show(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
     let task = find(&director, &id).await?;
+    if !is_of(&task, &user) {
+        user.must(&director, Permission::ReadOfTeamAdmins)?;
+        user.must_see_task(&director, &director.store.teams_of_task(task.id).await?)?;
+    }
+    Ok(Json(shown(&task)))
+}
+
+pub(super) async fn cancel(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let task = find(&director, &id).await?;
+    user.must_with(&director, Access::Admin, &director.store.teams_of_task(task.id).await?)?;
     if !director.store.cancel_task(task.id).await? {
         let reason = format!("Cannot cancel task {id}: invalid state ({})", task.state.as_str());
         return Ok((StatusCode::BAD_REQUEST, reason).into_response());
@@ -118,7 +143,7 @@ pub(super) async fn cancel_many(
         let reason = format!("only queued and processing tasks can be cancelled, not those that are '{state}'");
         return Err(ApiError::bad_request(10001, reason));
     }
-    let filter = TaskFilter { states, kinds: types, deployment, context_id: None, limit: i64::MAX };
+    let filter = TaskFilter { states, kinds: types, deployment, context_id: None, teams: None, limit: i64::MAX };
     for task in director.store.tasks(&filter).await? {
         if director.store.cancel_task(task.id).await? {
             director.workers.cancel(task.id);
@@ -137,15 +162,19 @@ pub(super) async fn output(
 ) -> Result<Response, ApiError> {
     let task = find(&director, &id).await?;
     let kind = match query.get("type") {
-        None => OutputKind::Debug,
-        Some("none") => return Ok(StatusCode::NO_CONTENT.into_response()),
-        Some(word) => OutputKind::parse(word)
-            .ok_or_else(|| ApiError::bad_request(10000, format!("a task has no output '{word}'")))?,
+        None => Some(OutputKind::Debug),
+        Some("none") => None,
+        Some(word) => Some(
+            OutputKind::parse(word)
+                .ok_or_else(|| ApiError::bad_request(10000, format!("a task has no output '{word}'")))?,
+        ),
     };
-    let is_for_all = matches!(kind, OutputKind::Event | OutputKind::Result);
-    if !is_for_all {
-        user.must_be_admin(&director)?;
+    let is_for_all = matches!(kind, None | Some(OutputKind::Event | OutputKind::Result));
+    if !is_for_all || !is_of(&task, &user) {
+        let access = if is_for_all { Access::Read } else { Access::Admin };
+        user.must_with(&director, access, &director.store.teams_of_task(task.id).await?)?;
     }
+    let Some(kind) = kind else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let path = kind.path(&director.folders.tasks(), task.id);
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     let Ok(mut file) = tokio::fs::File::open(&path).await else {

@@ -20,7 +20,7 @@ fn paths(source: &str) -> BTreeSet<String> {
 }
 
 /// A path with a word in the place of each of its parameters.
-fn path_with(path: &str, word: &str) -> String {
+pub(super) fn path_with(path: &str, word: &str) -> String {
     path.split('/').map(|part| if part.starts_with('{') { word } else { part }).collect::<Vec<_>>().join("/")
 }
 
@@ -29,7 +29,7 @@ fn source() -> &'static str {
 }
 
 fn source_of_admins() -> &'static str {
-    source().split("fn for_admins()").nth(1).unwrap().split("\nfn kind_to_read").next().unwrap()
+    source().split("fn for_makers()").nth(1).unwrap().split("\nfn kind_to_read").next().unwrap()
 }
 
 const METHODS: [Method; 5] = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH];
@@ -103,6 +103,7 @@ fn only_looks(method: &Method, path: &str) -> bool {
     method == Method::GET
         || path.ends_with("/diff")
         || path.starts_with("/packages/matches")
+        || path == "/stemcell_uploads"
         || path == "/windlass/plan"
 }
 
@@ -348,7 +349,7 @@ pub(super) async fn location(bench: &TestDirector, user: &str, method: Method, p
 async fn who_asks_for_the_same_look_gets_the_task_that_has_not_begun() {
     let bench = TestDirector::new().await;
     for deployment in ["a", "b"] {
-        bench.director.store.add_deployment(deployment).await.unwrap();
+        bench.director.store.add_deployment(deployment, &[]).await.unwrap();
     }
     let look = |user: &'static str, path: &'static str| location(&bench, user, Method::GET, path, "");
     let first = look("reader", "/deployments/a/vms?format=full").await;
@@ -370,7 +371,7 @@ async fn who_asks_for_the_same_look_gets_the_task_that_has_not_begun() {
 #[tokio::test]
 async fn looks_do_not_stand_in_the_way_of_work() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("a").await.unwrap();
+    bench.director.store.add_deployment("a", &[]).await.unwrap();
     location(&bench, "reader", Method::GET, "/deployments/a/vms?format=full", "").await;
     let work = location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
     let claimed = bench.director.store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
@@ -383,7 +384,7 @@ async fn looks_do_not_stand_in_the_way_of_work() {
 #[tokio::test]
 async fn who_has_very_many_tasks_is_asked_to_wait() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("a").await.unwrap();
+    bench.director.store.add_deployment("a", &[]).await.unwrap();
     bench
         .director
         .store

@@ -241,7 +241,7 @@ mod tests {
         let (address, _listener) = silence();
         for number in 0..20 {
             let (deployment, id) = (format!("d{number}"), format!("i{number}"));
-            store.add_deployment(&deployment).await.unwrap();
+            store.add_deployment(&deployment, &[]).await.unwrap();
             let instance = InstanceRecord {
                 id: id.clone(),
                 deployment,

@@ -85,7 +85,7 @@ mod tests {
 
     fn rules(content: &str) -> Rules {
         let (kind, name, content) = ("resurrection".into(), "default".into(), content.to_owned());
-        Rules::of(&[ConfigRecord { id: 1, kind, name, content, created_at: 0 }])
+        Rules::of(&[ConfigRecord { id: 1, kind, name, content, created_at: 0, team: None }])
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_contract::{ApiVersion, Secret};
@@ -10,7 +11,7 @@ use windlass_manifest::{At, Content, Document, Problem};
 use windlass_planning::desired::Findings;
 
 use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, RubyUse, Schedules, Settings};
-use crate::users::{Account, Credentials, Role};
+use crate::users::{Account, Credentials, Scopes};
 
 const KEYS: [&str; 21] = [
     "name",
@@ -157,8 +158,7 @@ fn users(fields: &mut Fields<'_, '_>) -> Vec<Account> {
             continue;
         };
         let (name, password) = (user.text("name"), user.text("password"));
-        let said = user.word("role", &[("admin", Role::Admin), ("read-only", Role::ReadOnly)]);
-        let role = said.unwrap_or_else(|| role_of_scopes(&mut user));
+        let scopes = Arc::new(scopes(&mut user));
         let (Some(name), Some(password)) = (name, password) else { continue };
         if name.value.contains(':') {
             fields.findings().push(name.problem("a user's name must not contain ':'"));
@@ -166,26 +166,30 @@ fn users(fields: &mut Fields<'_, '_>) -> Vec<Account> {
             fields.findings().push(name.problem(format!("the user '{}' is there already", name.value)));
         } else {
             let credentials = Credentials { user: name.value, password: Secret::new(password.value) };
-            users.push(Account { credentials, role });
+            users.push(Account { credentials, scopes });
         }
     }
     users
 }
 
-/// The original's way to say the same; without any, a user may do everything.
-fn role_of_scopes(user: &mut Fields<'_, '_>) -> Role {
-    let scopes = user.texts("scopes");
-    let known = |scope: &str| match scope {
-        "bosh.admin" => Some(Role::Admin),
-        "bosh.read" => Some(Role::ReadOnly),
-        _ => None,
+/// Said by a role or by scopes; without either, a user may do everything.
+fn scopes(user: &mut Fields<'_, '_>) -> Scopes {
+    let reads_only = user.word("role", &[("admin", false), ("read-only", true)]).unwrap_or(false);
+    let Some(at) = user.optional("scopes") else {
+        return if reads_only { Scopes::read_only() } else { Scopes::admin() };
     };
-    for scope in scopes.iter().filter(|scope| known(&scope.value).is_none()) {
-        let problem = format!("expected 'bosh.admin' or 'bosh.read', found '{}'", scope.value);
-        user.findings().push(scope.problem(problem));
+    let said = user.texts("scopes");
+    if user.optional("role").is_some() {
+        user.findings().push(at.problem("say either 'role' or 'scopes'"));
+    } else if said.is_empty() {
+        user.findings().push(at.problem("expected at least one scope"));
     }
-    let reads_only = !scopes.is_empty() && scopes.iter().all(|scope| known(&scope.value) == Some(Role::ReadOnly));
-    if reads_only { Role::ReadOnly } else { Role::Admin }
+    for scope in &said {
+        if let Err(error) = Scopes::parse([scope.value.as_str()]) {
+            user.findings().push(scope.problem(error.to_string()));
+        }
+    }
+    Scopes::parse(said.iter().map(|scope| scope.value.as_str())).unwrap_or_default()
 }
 
 fn resurrector(at: &At<'_>, findings: &mut Findings, settings: &mut ResurrectorSettings) {
@@ -303,6 +307,7 @@ mod tests {
             cpi: {exec: bin/cpi, config: cpi.json, arguments: [-v]}\ncpi_api_test_max_version: 1\ncpi_deadline: 10m\nagent_wait: 90s\n\
             agent: {env: {bosh: {ntp: [a]}}}\nusers:\n- {name: eve, password: x, role: read-only}\n\
             - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
+            - {name: sue, password: x, scopes: [bosh.teams.shop.admin, bosh.stemcells.upload]}\n\
             workers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
             schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\n";
         let settings = read(text).unwrap();
@@ -313,8 +318,9 @@ mod tests {
         assert_eq!(settings.preferred_version, ApiVersion::V1);
         assert_eq!(settings.agent_wait, Duration::from_secs(90));
         assert_eq!(settings.agent_env["ntp"][0], "a");
-        let roles: Vec<_> = settings.users.iter().map(|user| user.role).collect();
-        assert_eq!(roles, [Role::ReadOnly, Role::ReadOnly, Role::Admin]);
+        let scopes: Vec<_> = settings.users.iter().map(|user| (*user.scopes).clone()).collect();
+        let of_shop = Scopes::parse(["bosh.teams.shop.admin", "bosh.stemcells.upload"]).unwrap();
+        assert_eq!(scopes, [Scopes::read_only(), Scopes::read_only(), Scopes::admin(), of_shop]);
         assert!(!settings.resurrector.enabled);
         assert_eq!(
             settings.resurrector.meltdown,
@@ -343,6 +349,8 @@ mod tests {
     fn every_mistake_is_told_at_once_with_path_and_line() {
         let text = "listne: 1\nlisten: nowhere\nworkers: 0\nresurrector:\n  interval: soon\n  meltdown: {percent: 200}\n\
             users:\n- {name: a, password: x}\n- {name: a, password: y, role: king}\n- name: 'b:c'\n  password: z\n\
+            - {name: d, password: x, scopes: []}\n- {name: e, password: x, scopes: [team.a.admin]}\n\
+            - {name: f, password: x, role: admin, scopes: [bosh.read]}\n\
             isolation: jail\nenable_snapshots: sometimes\ncertificates: {lifetime: 10d, ca_lifetime: 10d}\nadvertise: 'a b'\n\
             cpi: {exe: x}\nagent: {env: {bosh: {mbus: {}}}}\ncpi_preferred_api_version: 9\n";
         let said = read(text).unwrap_err();
@@ -355,10 +363,13 @@ mod tests {
             "users[1].role: expected 'admin' or 'read-only', found 'king' (line 9)",
             "users[1].name: the user 'a' is there already (line 9)",
             "users[2].name: a user's name must not contain ':' (line 10)",
-            "isolation: expected 'auto' or 'container' or 'process', found 'jail' (line 12)",
+            "users[3].scopes: expected at least one scope (line 12)",
+            "users[4].scopes[0]: expected bosh.admin, bosh.read, bosh.teams.TEAM.admin,",
+            "users[5].scopes: say either 'role' or 'scopes' (line 14)",
+            "isolation: expected 'auto' or 'container' or 'process', found 'jail' (line 15)",
             "enable_snapshots: expected a boolean",
             "certificates: the CA must live longer",
-            "advertise: expected a host name or an address, found 'a b' (line 15)",
+            "advertise: expected a host name or an address, found 'a b' (line 18)",
             "cpi.exe: the key 'exe' is not known",
             "cpi.exec: is required",
             "agent.env.bosh.mbus: the director makes this itself",
@@ -366,6 +377,6 @@ mod tests {
         ] {
             assert!(said.contains(expected), "expected '{expected}' in:\n{said}");
         }
-        assert_eq!(said.lines().count(), 16, "{said}");
+        assert_eq!(said.lines().count(), 19, "{said}");
     }
 }

@@ -17,6 +17,27 @@ pub(crate) enum AddConfig {
         /// The current one, 0 for none.
         latest: i64,
     },
+    /// The current one belongs to somebody else; nothing was added.
+    OfOthers(ConfigRecord),
+}
+
+/// A version to be added.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewConfig<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) content: &'a str,
+    /// The id that the current version must have, 0 for none.
+    pub(crate) expected: Option<i64>,
+    /// The team that it belongs to.
+    pub(crate) team: Option<&'a str>,
+}
+
+impl<'a> NewConfig<'a> {
+    /// Of no team, whatever the current version is.
+    pub(crate) fn new(kind: &'a str, name: &'a str, content: &'a str) -> Self {
+        Self { kind, name, content, expected: None, team: None }
+    }
 }
 
 fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
@@ -26,6 +47,7 @@ fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
         name: row.try_get("name")?,
         content: row.try_get("content")?,
         created_at: row.try_get("created_at")?,
+        team: row.try_get("team")?,
     })
 }
 
@@ -52,7 +74,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// The current version of each name of a type.
+    /// The current version of each name of a type, whoever it belongs to.
     pub(crate) async fn current_configs(&self, kind: &str) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT * FROM configs WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name)
@@ -62,6 +84,26 @@ impl Store {
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(read).collect()
+    }
+
+    /// The current version of each name of a type, of those that belong to nobody or to one of these teams.
+    pub(crate) async fn current_configs_for(
+        &self,
+        kind: &str,
+        teams: &[String],
+    ) -> Result<Vec<ConfigRecord>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT * FROM configs
+             WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name, team)
+             ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC",
+        )
+        .bind(kind)
+        .fetch_all(self.database.pool())
+        .await?;
+        let mut configs: Vec<ConfigRecord> = rows.iter().map(read).collect::<Result<_, _>>()?;
+        configs.retain(|config| config.is_for(teams));
+        configs.dedup_by(|later, newest| later.name == newest.name);
+        Ok(configs)
     }
 
     /// The current version of a type and name.
@@ -93,14 +135,13 @@ impl Store {
         Ok(newest == Some(config.id))
     }
 
-    /// Adds a version, unless the current one has the same content, or is not the one that was expected (0 for none).
+    /// Adds a version, unless the current one has the same content, is not the one that was expected, or may not be replaced.
     pub(crate) async fn add_config(
         &self,
-        kind: &str,
-        name: &str,
-        content: &str,
-        expected: Option<i64>,
+        new: NewConfig<'_>,
+        may_replace: impl Fn(&ConfigRecord) -> bool,
     ) -> Result<AddConfig, StoreError> {
+        let NewConfig { kind, name, content, expected, team } = new;
         let mut transaction = self.database.begin().await?;
         let current =
             sqlx::query("SELECT * FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
@@ -113,17 +154,24 @@ impl Store {
         if expected.is_some_and(|expected| expected != latest) {
             return Ok(AddConfig::Unexpected { latest });
         }
-        if let Some(current) = current.filter(|current| current.content == content) {
-            return Ok(AddConfig::Current(current));
+        if let Some(current) = current {
+            if !may_replace(&current) {
+                return Ok(AddConfig::OfOthers(current));
+            }
+            if current.content == content {
+                return Ok(AddConfig::Current(current));
+            }
         }
-        let row =
-            sqlx::query("INSERT INTO configs (type, name, content, created_at) VALUES ($1, $2, $3, $4) RETURNING *")
-                .bind(kind)
-                .bind(name)
-                .bind(content)
-                .bind(clock::now())
-                .fetch_one(transaction.connection())
-                .await?;
+        let row = sqlx::query(
+            "INSERT INTO configs (type, name, content, created_at, team) VALUES ($1, $2, $3, $4, $5) RETURNING *",
+        )
+        .bind(kind)
+        .bind(name)
+        .bind(content)
+        .bind(clock::now())
+        .bind(team)
+        .fetch_one(transaction.connection())
+        .await?;
         let added = read(&row)?;
         transaction.commit().await?;
         Ok(AddConfig::Current(added))

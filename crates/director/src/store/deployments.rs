@@ -33,14 +33,37 @@ impl Store {
             .transpose()
     }
 
-    /// Makes a deployment, if there is none of that name.
-    pub(crate) async fn add_deployment(&self, name: &str) -> Result<(), StoreError> {
-        let statement =
+    /// Makes a deployment of some teams, if there is none of that name.
+    pub(crate) async fn add_deployment(&self, name: &str, teams: &[String]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let made =
             sqlx::query("INSERT INTO deployments (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
                 .bind(name)
-                .bind(clock::now());
-        self.database.execute(statement).await?;
-        Ok(())
+                .bind(clock::now())
+                .execute(transaction.connection())
+                .await?;
+        if made.rows_affected() == 1 {
+            for team in teams {
+                sqlx::query("INSERT INTO deployment_teams (deployment, team) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+                    .bind(name)
+                    .bind(team.as_str())
+                    .execute(transaction.connection())
+                    .await?;
+            }
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// The teams of a deployment, by name; none if there is no such deployment.
+    pub(crate) async fn teams_of(&self, deployment: &str) -> Result<Option<Vec<String>>, StoreError> {
+        let rows: Vec<Option<String>> = sqlx::query_scalar(
+            "SELECT t.team FROM deployments d LEFT JOIN deployment_teams t ON t.deployment = d.name
+             WHERE d.name = $1 ORDER BY t.team",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        Ok((!rows.is_empty()).then(|| rows.into_iter().flatten().collect()))
     }
 
     /// Notes what a successful deploy used.
@@ -86,6 +109,7 @@ impl Store {
         super::dns_groups::forget_all(&mut transaction, name).await?;
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",
+            "DELETE FROM deployment_teams WHERE deployment = $1",
             "DELETE FROM errand_runs WHERE deployment = $1",
             "DELETE FROM deployment_stemcells WHERE deployment = $1",
             "DELETE FROM deployment_releases WHERE deployment = $1",

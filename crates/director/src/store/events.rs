@@ -97,6 +97,8 @@ pub(crate) struct EventFilter {
     pub object_type: Option<String>,
     /// To a thing.
     pub object_name: Option<String>,
+    /// What a user did, or what happened to deployments of these teams; none for all events.
+    pub seen_by: Option<(String, Vec<String>)>,
 }
 
 fn read(row: &AnyRow) -> Result<EventRecord, StoreError> {
@@ -200,12 +202,31 @@ impl Store {
 
     /// Events that pass a filter, newest first.
     pub(crate) async fn events(&self, filter: &EventFilter) -> Result<Vec<EventRecord>, StoreError> {
+        let Some((user, teams)) = &filter.seen_by else { return self.events_of(filter, ("", "")).await };
+        let mut found = self.events_of(filter, (user, "")).await?;
+        for team in teams {
+            found.extend(self.events_of(filter, ("", team)).await?);
+        }
+        found.sort_by_key(|event| std::cmp::Reverse(event.id));
+        found.dedup_by_key(|event| event.id);
+        found.truncate(usize::try_from(MOST).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    /// Those of a user, or of a team's deployments, or all.
+    async fn events_of(
+        &self,
+        filter: &EventFilter,
+        (user, team): (&str, &str),
+    ) -> Result<Vec<EventRecord>, StoreError> {
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let rows = sqlx::query(
             "SELECT * FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
                AND ($5 = '' OR deployment = $5) AND ($6 = '' OR instance = $6) AND ($7 = '' OR username = $7)
                AND ($8 = '' OR action = $8) AND ($9 = '' OR object_type = $9) AND ($10 = '' OR object_name = $10)
-             ORDER BY id DESC LIMIT $11",
+               AND ($11 = '' OR username = $11)
+               AND ($12 = '' OR deployment IN (SELECT deployment FROM deployment_teams WHERE team = $12))
+             ORDER BY id DESC LIMIT $13",
         )
         .bind(filter.before_id.unwrap_or(i64::MAX))
         .bind(filter.before.unwrap_or(i64::MAX))
@@ -217,6 +238,8 @@ impl Store {
         .bind(word(&filter.action))
         .bind(word(&filter.object_type))
         .bind(word(&filter.object_name))
+        .bind(user)
+        .bind(team)
         .bind(MOST)
         .fetch_all(self.database.pool())
         .await?;
@@ -439,7 +462,7 @@ mod tests {
     async fn what_is_done_in_a_cloud_has_its_events() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        store.add_deployment("d").await.unwrap();
+        store.add_deployment("d", &[]).await.unwrap();
         store.begin_instances(&[instance()], &[]).await.unwrap();
         let task =
             store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();

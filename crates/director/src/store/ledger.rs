@@ -322,7 +322,7 @@ mod tests {
 
     async fn with_instances(url: &str) -> Store {
         let store = Store::open(url).await.unwrap();
-        store.add_deployment(DEPLOYMENT).await.unwrap();
+        store.add_deployment(DEPLOYMENT, &[]).await.unwrap();
         let instance = |(index, id): (usize, &&str)| InstanceRecord {
             id: (*id).to_owned(),
             deployment: DEPLOYMENT.to_owned(),

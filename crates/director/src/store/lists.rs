@@ -18,6 +18,28 @@ pub(crate) struct ListedDeployment {
     /// Names and versions.
     pub(crate) stemcells: Vec<(String, String)>,
     pub(crate) locked: bool,
+    /// By name.
+    pub(crate) teams: Vec<String>,
+}
+
+/// The newest version of a cloud config's name, of those that belong to the same team or to none.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CurrentCloudConfig {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) team: Option<String>,
+}
+
+impl ListedDeployment {
+    /// Whether its last deploy used all the cloud configs that its next one would.
+    pub(crate) fn is_up_to_date(&self, current: &[CurrentCloudConfig]) -> bool {
+        let is_for = |config: &&CurrentCloudConfig| config.team.as_ref().is_none_or(|team| self.teams.contains(team));
+        let replaced = |config: &CurrentCloudConfig| {
+            current.iter().filter(is_for).any(|other| other.name == config.name && other.id > config.id)
+        };
+        let mut newest = current.iter().filter(is_for).filter(|config| !replaced(config));
+        newest.all(|config| self.configs.contains(&config.id))
+    }
 }
 
 /// An instance in a list of a deployment's, without what its agent knows.
@@ -85,8 +107,10 @@ fn brief(row: &AnyRow) -> Result<BriefInstance, StoreError> {
 }
 
 impl Store {
-    /// All deployments by name, with what a list shows of them, and the ids of the current cloud configs.
-    pub(crate) async fn deployment_list(&self) -> Result<(BTreeMap<String, ListedDeployment>, Vec<i64>), StoreError> {
+    /// All deployments by name, with what a list shows of them, and the current cloud configs.
+    pub(crate) async fn deployment_list(
+        &self,
+    ) -> Result<(BTreeMap<String, ListedDeployment>, Vec<CurrentCloudConfig>), StoreError> {
         let mut connection = self.database.pool().acquire().await?;
         let mut listed: BTreeMap<String, ListedDeployment> = BTreeMap::new();
         for name in sqlx::query_scalar("SELECT name FROM deployments").fetch_all(&mut *connection).await? {
@@ -112,9 +136,19 @@ impl Store {
                 deployment.locked = true;
             }
         }
-        let current = "SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = 'cloud' GROUP BY name";
-        let current = sqlx::query_scalar(current).fetch_all(&mut *connection).await?;
-        Ok((listed, current))
+        let teams = "SELECT deployment, team FROM deployment_teams ORDER BY team";
+        for row in sqlx::query(teams).fetch_all(&mut *connection).await? {
+            if let Some(deployment) = listed.get_mut(&row.try_get::<String, _>("deployment")?) {
+                deployment.teams.push(row.try_get("team")?);
+            }
+        }
+        let current =
+            "SELECT MAX(id) AS id, name, team FROM configs WHERE deleted = 0 AND type = 'cloud' GROUP BY name, team";
+        let current = sqlx::query(current).fetch_all(&mut *connection).await?;
+        let read = |row: &AnyRow| -> Result<_, sqlx::Error> {
+            Ok(CurrentCloudConfig { id: row.try_get("id")?, name: row.try_get("name")?, team: row.try_get("team")? })
+        };
+        Ok((listed, current.iter().map(read).collect::<Result<_, _>>()?))
     }
 
     /// The instances of a deployment, each with its VM.

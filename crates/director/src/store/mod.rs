@@ -41,13 +41,13 @@ use windlass_operations::ledger::NotOneIntent;
 
 use crate::settings::Settings;
 
-pub(crate) use configs::AddConfig;
+pub(crate) use configs::{AddConfig, NewConfig};
 pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
 pub(crate) use links::LinkRecord;
-pub(crate) use lists::{BriefInstance, Watched};
+pub(crate) use lists::{BriefInstance, ListedDeployment, Watched};
 pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
@@ -69,6 +69,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
     Migration { number: 36, name: "errands", sql: include_str!("0036_errands.sql") },
     Migration { number: 40, name: "exported releases", sql: include_str!("0040_exported_releases.sql") },
+    Migration { number: 45, name: "teams", sql: include_str!("0045_teams.sql") },
     Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },
 ];
 

@@ -315,7 +315,7 @@ mod tests {
     async fn what_is_gone_or_in_use_meanwhile_is_said_instead_of_a_failed_database() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("director.db").display())).await.unwrap();
-        store.add_deployment("shop").await.unwrap();
+        store.add_deployment("shop", &[]).await.unwrap();
         for error in
             [store.use_releases("shop", &[7]).await.unwrap_err(), store.use_stemcells("shop", &[7]).await.unwrap_err()]
         {

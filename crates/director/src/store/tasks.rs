@@ -112,6 +112,8 @@ pub(crate) struct TaskFilter {
     pub deployment: Option<String>,
     /// From the request's header.
     pub context_id: Option<String>,
+    /// About deployments of one of these teams; none for all tasks.
+    pub teams: Option<Vec<String>>,
     /// So many at most.
     pub limit: i64,
 }
@@ -152,8 +154,23 @@ impl Store {
         .bind(clock::now())
         .fetch_one(transaction.connection())
         .await?;
+        let id: i64 = row.try_get("id")?;
+        // Kept with the task, because it outlives its deployment.
+        sqlx::query("INSERT INTO task_teams (task, team) SELECT $1, team FROM deployment_teams WHERE deployment = $2")
+            .bind(id)
+            .bind(task.job.deployment())
+            .execute(transaction.connection())
+            .await?;
         transaction.commit().await?;
-        Ok(row.try_get("id")?)
+        Ok(id)
+    }
+
+    /// The teams of the deployment that a task was about when it was queued, by name.
+    pub(crate) async fn teams_of_task(&self, id: i64) -> Result<Vec<String>, StoreError> {
+        Ok(sqlx::query_scalar("SELECT team FROM task_teams WHERE task = $1 ORDER BY team")
+            .bind(id)
+            .fetch_all(self.database.pool())
+            .await?)
     }
 
     /// Claims the oldest queued task of a lane for this director.
@@ -241,16 +258,30 @@ impl Store {
 
     /// Tasks that pass a filter, newest first.
     pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRecord>, StoreError> {
+        let Some(teams) = &filter.teams else { return self.tasks_of(filter, None).await };
+        let mut found = Vec::new();
+        for team in teams {
+            found.extend(self.tasks_of(filter, Some(team)).await?);
+        }
+        found.sort_by_key(|task| std::cmp::Reverse(task.id));
+        found.dedup_by_key(|task| task.id);
+        found.truncate(usize::try_from(filter.limit).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    async fn tasks_of(&self, filter: &TaskFilter, team: Option<&str>) -> Result<Vec<TaskRecord>, StoreError> {
         // Lists of words are compared as text between commas, so that one statement serves them all.
         let listed = |words: &[String]| words.iter().map(|word| format!(",{word},")).collect::<String>();
         let rows = sqlx::query(
             "SELECT * FROM tasks WHERE ($1 = '' OR $1 LIKE '%,' || state || ',%') AND ($2 = '' OR $2 LIKE '%,' || type || ',%')
-                AND ($3 = '' OR deployment = $3) AND ($4 = '' OR context_id = $4) ORDER BY id DESC LIMIT $5",
+                AND ($3 = '' OR deployment = $3) AND ($4 = '' OR context_id = $4)
+                AND ($5 = '' OR id IN (SELECT task FROM task_teams WHERE team = $5)) ORDER BY id DESC LIMIT $6",
         )
         .bind(listed(&filter.states))
         .bind(listed(&filter.kinds))
         .bind(filter.deployment.as_deref().unwrap_or_default())
         .bind(filter.context_id.as_deref().unwrap_or_default())
+        .bind(team.unwrap_or_default())
         .bind(filter.limit)
         .fetch_all(self.database.pool())
         .await?;
@@ -301,6 +332,7 @@ impl Store {
         .await?;
         for id in &old {
             sqlx::query("DELETE FROM plans WHERE task = $1").bind(*id).execute(transaction.connection()).await?;
+            sqlx::query("DELETE FROM task_teams WHERE task = $1").bind(*id).execute(transaction.connection()).await?;
             sqlx::query("DELETE FROM tasks WHERE id = $1").bind(*id).execute(transaction.connection()).await?;
         }
         transaction.commit().await?;

@@ -139,7 +139,9 @@ async fn prepare_and_reserve(
     let document = Document::parse(&text).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
     let manifest = DeploymentManifest::read(&document, &mut findings);
     let used = Some(director.store.configs_of(deployment).await?);
-    let used = configs(director, &DeployOptions { configs: used, ..DeployOptions::default() }).await?;
+    let options = DeployOptions { configs: used, ..DeployOptions::default() };
+    let used = configs(director, deployment, &options).await?;
+    let teams = director.store.teams_of(deployment).await?.unwrap_or_default();
     let cpi_configs = director.store.current_configs("cpi").await?;
     let Configs { cloud, runtime, cpis } = Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let stemcells = director.store.stemcells().await?;
@@ -154,6 +156,7 @@ async fn prepare_and_reserve(
         stemcells: &stemcells,
         releases: &releases,
         compiled: &compiled,
+        teams: &teams,
         links: LinksFrom::Records,
     };
     let jobs: Vec<String> = request.jobs.iter().map(|job| job.name.clone()).collect();

@@ -254,6 +254,9 @@ pub(crate) struct DeployOptions {
     /// What the deployment had when the task began, if something is to be made anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<WhatWasThere>,
+    /// Whose the deployment is, unless it is on record already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<String>,
 }
 
 impl StoredJob for Job {

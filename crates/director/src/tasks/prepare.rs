@@ -64,7 +64,8 @@ pub(crate) async fn prepare(
     if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
         findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
     }
-    let used = must_have_cloud_config(director, options).await?;
+    let used = must_have_cloud_config(director, deployment, options).await?;
+    let teams = teams_of(director, deployment, options).await?;
     let cpi_configs = director.store.current_configs("cpi").await?;
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
@@ -86,6 +87,7 @@ pub(crate) async fn prepare(
         stemcells: &stemcells,
         releases: &releases,
         compiled: &compiled,
+        teams: &teams,
         links: others.as_ref().map_or(LinksFrom::Records, LinksFrom::Manifest),
     };
     let mut desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
@@ -194,9 +196,10 @@ pub(super) async fn new_ids(director: &Director, deployment: &str) -> Result<imp
 /// The configs, among which a cloud config must be: without one, no name in a manifest means anything. In BOSH's words.
 pub(super) async fn must_have_cloud_config(
     director: &Director,
+    deployment: &str,
     options: &DeployOptions,
 ) -> Result<Vec<ConfigRecord>, TaskError> {
-    let used = configs(director, options).await?;
+    let used = configs(director, deployment, options).await?;
     if used.iter().any(|config| config.kind == "cloud") {
         return Ok(used);
     }
@@ -204,13 +207,22 @@ pub(super) async fn must_have_cloud_config(
     Err(TaskError::refused(40001, message))
 }
 
-/// The cloud and runtime configs that the operator saw, or the current ones.
-pub(super) async fn configs(director: &Director, options: &DeployOptions) -> Result<Vec<ConfigRecord>, TaskError> {
+async fn teams_of(director: &Director, deployment: &str, options: &DeployOptions) -> Result<Vec<String>, TaskError> {
+    Ok(director.store.teams_of(deployment).await?.unwrap_or_else(|| options.teams.clone()))
+}
+
+/// The cloud and runtime configs that the operator saw, or the current ones of the deployment's teams.
+pub(super) async fn configs(
+    director: &Director,
+    deployment: &str,
+    options: &DeployOptions,
+) -> Result<Vec<ConfigRecord>, TaskError> {
     let mut configs = Vec::new();
     match &options.configs {
         None => {
+            let teams = teams_of(director, deployment, options).await?;
             for kind in ["cloud", "runtime"] {
-                configs.extend(director.store.current_configs(kind).await?);
+                configs.extend(director.store.current_configs_for(kind, &teams).await?);
             }
         }
         Some(ids) => {

@@ -467,7 +467,7 @@ mod tests {
         director.store.note_exported_release(&blob, "digest").await.unwrap();
         director.store.note_exported_release("gone already", "digest").await.unwrap();
         let release = director.store.releases().await.unwrap()[0].id;
-        director.store.add_deployment("d").await.unwrap();
+        director.store.add_deployment("d", &[]).await.unwrap();
         director.store.use_releases("d", &[release]).await.unwrap();
         let (_, dry) = site.bench.ask(Method::GET, "/cleanup/dryrun?remove_all=true", "").await;
         let compiled = |name: &str| json!({"package_name": name, "stemcell_os": "toronto-os", "stemcell_version": "1"});

@@ -27,7 +27,7 @@ pub(super) async fn run(
     options: &DeployOptions,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
-    must_have_cloud_config(director, options).await?;
+    must_have_cloud_config(director, deployment, options).await?;
     let options = &resumption::noted_in_options(director, log, (deployment, manifest), options).await?;
     let stage = log.stage("Preparing deployment", &[], 1);
     let preparing = stage.part("Preparing deployment");
@@ -289,6 +289,7 @@ pub(super) async fn all(mut waiting: Waiting<'_>, at_once: usize) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::NewConfig;
     use crate::testing::TestDirector;
     use windlass_planning::records::ReleaseRecord;
 
@@ -297,10 +298,10 @@ mod tests {
     async fn a_release_that_is_deleted_while_a_deploy_is_planned_is_named_by_the_deploy() {
         let test = TestDirector::new().await;
         let store = &test.director.store;
-        store.add_config("cloud", "default", "azs: [{name: z1}]\n", None).await.unwrap();
+        store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
         let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
         store.take_release(&release, &[]).await.unwrap();
-        store.add_deployment("shop").await.unwrap();
+        store.add_deployment("shop", &[]).await.unwrap();
         store
             .tamper(
                 "CREATE TRIGGER deleted BEFORE INSERT ON deployment_releases BEGIN DELETE FROM release_versions; END",

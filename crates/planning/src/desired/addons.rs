@@ -25,6 +25,8 @@ pub struct Addon {
 #[derive(Debug)]
 pub struct Candidate<'a> {
     pub deployment: &'a str,
+    /// Of the deployment.
+    pub teams: &'a [String],
     /// The group with the jobs that it has by now.
     pub group: &'a InstanceGroup,
     /// The operating system of its stemcell.
@@ -45,8 +47,7 @@ enum Kind {
     Azs(Vec<String>),
     /// Name and release of each.
     Jobs(Vec<(String, String)>),
-    /// Deployments have no teams here, so nothing matches.
-    Teams,
+    Teams(Vec<String>),
 }
 
 impl Filter {
@@ -63,7 +64,7 @@ impl Filter {
                 .jobs
                 .iter()
                 .any(|job| jobs.iter().any(|(name, release)| (name, release) == (&job.name.value, &job.release.value))),
-            Kind::Teams => false,
+            Kind::Teams(names) => names.iter().any(|name| candidate.teams.contains(name)),
         })
     }
 }
@@ -157,6 +158,7 @@ fn read_filter(at: &At<'_>, section: &str, level: Level<'_>, findings: &mut Find
     filter.0.extend(words("instance_groups").map(Kind::InstanceGroups));
     filter.0.extend(words("networks").map(Kind::Networks));
     filter.0.extend(words("azs").map(Kind::Azs));
+    filter.0.extend(words("teams").filter(|_| level != Level::Deployment).map(Kind::Teams));
     if level == Level::Deployment && !fields.list("deployments").is_empty() {
         fields.refuse("deployments", "Deployment filter is not allowed for deployment level addons.");
     }
@@ -181,9 +183,6 @@ fn read_filter(at: &At<'_>, section: &str, level: Level<'_>, findings: &mut Find
         }
     }
     filter.0.extend(Some(jobs).filter(|jobs| !jobs.is_empty()).map(Kind::Jobs));
-    if level != Level::Deployment && !fields.list("teams").is_empty() {
-        filter.0.push(Kind::Teams);
-    }
     filter
 }
 
@@ -195,6 +194,7 @@ fn text(at: &At<'_>, key: &str) -> Option<String> {
 /// The manifest's groups with the jobs of addons, and the releases of runtime configs that those are of, each with its document.
 pub(super) fn with_addons<'a>(
     manifest: &DeploymentManifest,
+    teams: &[String],
     runtime: &'a RuntimeConfig,
     os: impl Fn(&InstanceGroup) -> String,
     findings: &mut Findings,
@@ -207,7 +207,7 @@ pub(super) fn with_addons<'a>(
     for (document, addon) in own.chain(everywhere) {
         findings.begin(document);
         for group in &mut groups {
-            let candidate = Candidate { deployment, group, os: &os(group) };
+            let candidate = Candidate { deployment, teams, group, os: &os(group) };
             if !addon.applies_to(&candidate) {
                 continue;
             }

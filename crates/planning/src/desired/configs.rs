@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn config(kind: &str, name: &str, content: &str) -> ConfigRecord {
-        ConfigRecord { id: 1, kind: kind.into(), name: name.into(), content: content.into(), created_at: 0 }
+        ConfigRecord { id: 1, kind: kind.into(), name: name.into(), content: content.into(), created_at: 0, team: None }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Wanted<'a> {
     pub releases: &'a [ReleaseRecord],
     /// All packages that are there compiled.
     pub compiled: &'a BTreeSet<CompilationKey>,
+    /// Of the deployment.
+    pub teams: &'a [String],
     pub links: LinksFrom<'a>,
 }
 
@@ -169,7 +171,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         let choices = chosen.iter().find(|(known, _)| Some(*known) == alias).map(|(_, choices)| choices);
         choices.and_then(|choices| Some(choices.first()?.os.clone())).unwrap_or_default()
     };
-    let (manifest, added) = with_addons(wanted.manifest, wanted.runtime, os, findings);
+    let (manifest, added) = with_addons(wanted.manifest, wanted.teams, wanted.runtime, os, findings);
     let releases = Releases::choose(wanted.manifest, &added, wanted.releases, findings);
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());

@@ -41,7 +41,14 @@ instance_groups:
 ";
 
 fn config(kind: &str, content: &str) -> ConfigRecord {
-    ConfigRecord { id: 1, kind: kind.into(), name: "default".into(), content: content.into(), created_at: 0 }
+    ConfigRecord {
+        id: 1,
+        kind: kind.into(),
+        name: "default".into(),
+        content: content.into(),
+        created_at: 0,
+        team: None,
+    }
 }
 
 fn stemcells(cpi: &str) -> Vec<StemcellRecord> {
@@ -70,6 +77,7 @@ fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecor
         stemcells,
         releases: &[],
         compiled: &compiled,
+        teams: &[],
         links,
     };
     let desired = resolve(wanted, &mut findings);

@@ -142,7 +142,7 @@ fn read_with(
 }
 
 fn config(kind: &str, name: &str, content: &str) -> ConfigRecord {
-    ConfigRecord { id: 1, kind: kind.into(), name: name.into(), content: content.into(), created_at: 0 }
+    ConfigRecord { id: 1, kind: kind.into(), name: name.into(), content: content.into(), created_at: 0, team: None }
 }
 
 fn read_configs(
@@ -172,6 +172,7 @@ fn read_compiled(
         stemcells: &stemcells,
         releases,
         compiled,
+        teams: &["t".to_owned()],
         links,
     };
     let desired = resolve(wanted, &mut findings);

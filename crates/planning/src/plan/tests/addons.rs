@@ -52,6 +52,8 @@ fn an_addon_goes_to_the_groups_that_its_filters_mean() {
         (", include: {jobs: [{name: plain, release: net}]}", &["web"]),
         (", include: {jobs: [{name: plain, release: other}]}", &[]),
         (", include: {teams: [a]}", &[]),
+        (", include: {teams: [a, t]}", &["web", "task"]),
+        (", exclude: {teams: [t]}", &[]),
         (", include: {azs: [z1], lifecycle: errand}", &[]),
         (", include: {azs: []}", &["web", "task"]),
         (", exclude: {azs: [z1]}", &["task"]),

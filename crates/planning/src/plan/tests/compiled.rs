@@ -151,6 +151,7 @@ fn exported(
         stemcells: &uploaded,
         releases: std::slice::from_ref(release),
         compiled,
+        teams: &[],
         links: LinksFrom::Records,
     };
     let export = Export { release, jobs, stemcells: stemcell_of("os", "1.9", &uploaded).unwrap() };

@@ -1,0 +1,352 @@
+//! Who may ask for what: every route, as everybody.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, Request};
+use base64::Engine;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::TestDirector;
+
+/// Users beside the admin, in an order in which nobody takes away what another asks for.
+const USERS: [(char, &str); 5] =
+    [('u', "uploader"), ('r', "reader"), ('t', "shop-reader"), ('b', "bank-admin"), ('s', "shop-admin")];
+
+/// By the users who may, beside the admin; the deployment, the config and the task `1` are of the team `shop`.
+const RIGHTS: &[(&str, &[&str])] = &[
+    ("urtbs", &["GET /openapi.json"]),
+    (
+        "r",
+        &[
+            "GET /networks",
+            "GET /configs/{id}",
+            "GET /cloud_configs",
+            "POST /cloud_configs/diff",
+            "GET /runtime_configs",
+            "POST /runtime_configs/diff",
+            "GET /cpi_configs",
+            "POST /cpi_configs/diff",
+            "GET /resurrection",
+            "GET /metrics",
+            "GET /events/{id}",
+            "GET /locks",
+            "GET /disks",
+            "GET /orphaned_vms",
+            "GET /cleanup/dryrun",
+            "GET /director/certificate_expiry",
+            "GET /windlass/leaks",
+            "GET /windlass/known",
+        ],
+    ),
+    ("rtbs", &["GET /configs", "POST /configs/diff", "GET /events", "GET /link_address"]),
+    (
+        "rbs",
+        &[
+            "GET /stemcells",
+            "POST /stemcell_uploads",
+            "GET /releases",
+            "GET /releases/{name}",
+            "GET /deployments",
+            "GET /deployment_configs",
+            "GET /tasks",
+            "POST /windlass/plan",
+            "GET /windlass/disks",
+        ],
+    ),
+    ("ur", &["POST /packages/matches", "POST /packages/matches_compiled"]),
+    (
+        "rts",
+        &[
+            "GET /deployments/{deployment}",
+            "GET /deployments/{deployment}/vms",
+            "GET /deployments/{deployment}/instances",
+            "GET /deployments/{deployment}/problems",
+            "GET /deployments/{deployment}/snapshots",
+            "GET /deployments/{deployment}/errands",
+            "GET /deployments/{deployment}/variables",
+            "POST /deployments/{deployment}/diff",
+            "GET /link_providers",
+            "GET /link_consumers",
+            "GET /links",
+            "GET /windlass/deployments/{deployment}/instances/{group}/{instance}",
+        ],
+    ),
+    ("rs", &["GET /tasks/{id}"]),
+    (
+        "s",
+        &[
+            "GET /tasks/{id}/output",
+            "DELETE /task/{id}",
+            "DELETE /configs/{id}",
+            "DELETE /deployments/{deployment}",
+            "PUT /deployments/{deployment}/jobs/{group}",
+            "PUT /deployments/{deployment}/jobs/{group}/{instance}",
+            "POST /deployments/{deployment}/scans",
+            "PUT /deployments/{deployment}/problems",
+            "PUT /deployments/{deployment}/scan_and_fix",
+            "GET /deployments/{deployment}/jobs/{group}/{instance}/logs",
+            "POST /deployments/{deployment}/jobs/{group}/{instance}/snapshots",
+            "PUT /deployments/{deployment}/jobs/{group}/{instance}/resurrection",
+            "POST /deployments/{deployment}/instance_groups/{group}/{instance}/actions/{action}",
+            "PUT /deployments/{deployment}/instance_groups/{group}/{instance}/ignore",
+            "POST /deployments/{deployment}/snapshots",
+            "DELETE /deployments/{deployment}/snapshots",
+            "DELETE /deployments/{deployment}/snapshots/{cid}",
+            "POST /deployments/{deployment}/ssh",
+            "POST /deployments/{deployment}/errands/{errand}/runs",
+        ],
+    ),
+    (
+        "bs",
+        &[
+            "POST /configs",
+            "DELETE /configs",
+            "POST /deployments",
+            "POST /links",
+            "DELETE /links/{id}",
+            "GET /resources/{id}",
+        ],
+    ),
+    ("u", &["POST /stemcells", "POST /releases"]),
+    (
+        "",
+        &[
+            "DELETE /stemcells/{name}/{version}",
+            "POST /cloud_configs",
+            "POST /runtime_configs",
+            "POST /cpi_configs",
+            "PUT /resurrection",
+            "DELETE /releases/{name}",
+            "POST /releases/export",
+            "DELETE /networks/{name}",
+            "DELETE /disks/{cid}",
+            "PUT /disks/{cid}/attachments",
+            "DELETE /vms/{cid}",
+            "POST /cleanup",
+            "POST /windlass/changed_files",
+            "DELETE /windlass/locks/{name}",
+            "POST /events",
+            "POST /tasks/cancel",
+        ],
+    ),
+];
+
+const CLOUD: &str = "azs: [{name: z1}]\nnetworks: [{name: n, type: dynamic}]\n";
+
+fn config(kind: &str, name: &str, content: &str) -> String {
+    json!({"type": kind, "name": name, "content": content}).to_string()
+}
+
+/// With a deployment `1`, a task 1 about it and a config 1, all of the team `shop`.
+async fn with_a_team() -> TestDirector {
+    let bench = TestDirector::new().await;
+    let (status, said) = bench.send(Some("shop-admin"), Method::POST, "/configs", config("cloud", "shop", CLOUD)).await;
+    assert_eq!(status, StatusCode::CREATED, "{said}");
+    let (status, said) = bench.send(Some("shop-admin"), Method::POST, "/deployments", "name: '1'\n").await;
+    assert_eq!(status, StatusCode::FOUND, "{said}");
+    bench
+}
+
+async fn seen(bench: &TestDirector, user: &str, path: &str) -> Value {
+    let (status, text) = bench.send(Some(user), Method::GET, path, "").await;
+    assert_eq!(status, StatusCode::OK, "{path} as {user}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// What is described and not listed here fails: whoever adds a route says who may ask for it.
+#[tokio::test]
+async fn every_route_is_for_those_whom_bosh_lets_ask_and_for_nobody_else() {
+    let mut rights: BTreeMap<&str, &str> = BTreeMap::new();
+    for (who, operations) in RIGHTS {
+        operations.iter().for_each(|operation| assert_eq!(rights.insert(operation, who), None, "{operation}"));
+    }
+    let bench = with_a_team().await;
+    let document = openapi::built();
+    let mut tried = 0;
+    for (path, described) in document["paths"].as_object().unwrap() {
+        for (method, operation) in described.as_object().unwrap() {
+            if operation["security"] == json!([]) {
+                continue;
+            }
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let name = format!("{method} {path}");
+            let who = rights.remove(name.as_str()).unwrap_or_else(|| panic!("{name}: who may ask for it?"));
+            let mut asked = super::tests::path_with(path, "1");
+            if matches!(path.as_str(), "/links" | "/link_providers" | "/link_consumers") && method == Method::GET {
+                asked.push_str("?deployment=1");
+            }
+            for (letter, user) in USERS {
+                let (status, text) = bench.send(Some(user), method.clone(), &asked, "{}").await;
+                if who.contains(letter) {
+                    assert_ne!(status, StatusCode::UNAUTHORIZED, "{name} as {user}: {text}");
+                } else {
+                    assert_eq!(status, StatusCode::UNAUTHORIZED, "{name} as {user}: {text}");
+                    assert!(
+                        text.contains("\"code\":600000") && text.contains("bosh.admin"),
+                        "{name} as {user}: {text}"
+                    );
+                }
+                tried += 1;
+            }
+            let (status, text) = bench.send(Some("admin"), method, &asked, "{}").await;
+            assert_ne!(status, StatusCode::UNAUTHORIZED, "{name} as admin: {text}");
+        }
+    }
+    assert_eq!(rights, BTreeMap::new(), "these are no routes");
+    assert!(tried > 400, "{tried}");
+}
+
+#[tokio::test]
+async fn a_deployment_belongs_to_the_team_of_who_made_it_and_other_teams_see_nothing_of_it() {
+    let bench = with_a_team().await;
+    assert_eq!(
+        bench.send(Some("bank-admin"), Method::POST, "/deployments", "name: vault\n").await.0,
+        StatusCode::FOUND
+    );
+    assert_eq!(bench.ask(Method::POST, "/deployments", "name: all\n").await.0, StatusCode::FOUND);
+    let names = async |user: &str| {
+        let listed = seen(&bench, user, "/deployments").await;
+        let shown = |one: &Value| (one["name"].as_str().unwrap().to_owned(), one["teams"].clone());
+        listed.as_array().unwrap().iter().map(shown).collect::<Vec<_>>()
+    };
+    let (shop, bank, all) =
+        (("1".to_owned(), json!(["shop"])), ("vault".to_owned(), json!(["bank"])), ("all".to_owned(), json!([])));
+    assert_eq!(names("shop-admin").await, [shop.clone()]);
+    assert_eq!(names("bank-admin").await, [bank.clone()]);
+    assert_eq!(names("reader").await, [shop.clone(), all.clone(), bank.clone()]);
+    assert_eq!(names("admin").await, [shop, all, bank]);
+
+    let refused = |admins: &str| {
+        let reason = format!("Require one of the scopes: bosh.admin, bosh.uuid.admin{admins}");
+        (StatusCode::UNAUTHORIZED, json!({"code": 600000, "description": reason}).to_string())
+    };
+    let deploy =
+        async |user: &str, manifest: &'static str| bench.send(Some(user), Method::POST, "/deployments", manifest).await;
+    assert_eq!(deploy("bank-admin", "name: '1'\n").await, refused(", bosh.teams.shop.admin"));
+    assert_eq!(deploy("shop-admin", "name: all\n").await, refused(""), "what is nobody's is the admins'");
+    assert_eq!(deploy("reader", "name: new\n").await, refused(""));
+    assert_eq!(deploy("admin", "name: '1'\n").await.0, StatusCode::FOUND);
+    assert_eq!(seen(&bench, "shop-admin", "/deployments").await[0]["teams"], json!(["shop"]), "an admin takes nothing");
+    let look = bench.send(Some("bank-admin"), Method::GET, "/deployments/1", "").await;
+    assert_eq!(look, refused(", bosh.teams.shop.admin, bosh.teams.shop.read, bosh.read, bosh.uuid.read"));
+    let (status, text) = bench.send(Some("bank-admin"), Method::GET, "/deployments/none", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{text}");
+    assert_eq!(seen(&bench, "bank-admin", "/deployment_configs?deployment[]=1").await, json!([]));
+
+    let tasks = async |user: &str| {
+        let listed = seen(&bench, user, "/tasks").await;
+        listed.as_array().unwrap().iter().map(|task| task["id"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(tasks("shop-admin").await, [4, 1]);
+    assert_eq!(tasks("bank-admin").await, [2]);
+    assert_eq!(tasks("reader").await, [4, 3, 2, 1]);
+    let (status, text) = bench.send(Some("bank-admin"), Method::GET, "/tasks/1", "").await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let reason = "One of the following scopes is required to access this task: bosh.admin, bosh.uuid.admin, \
+        bosh.teams.shop.admin, bosh.teams.shop.read, bosh.read, bosh.uuid.read";
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json!({"code": 600000, "description": reason}));
+    for (user, output, expected) in [
+        ("shop-reader", "event", StatusCode::OK),
+        ("shop-reader", "debug", StatusCode::UNAUTHORIZED),
+        ("shop-admin", "debug", StatusCode::NO_CONTENT),
+        ("bank-admin", "event", StatusCode::UNAUTHORIZED),
+        ("bank-admin", "none", StatusCode::UNAUTHORIZED),
+        ("reader", "debug", StatusCode::UNAUTHORIZED),
+    ] {
+        let path = format!("/tasks/1/output?type={output}");
+        assert_eq!(bench.send(Some(user), Method::GET, &path, "").await.0, expected, "{user} {output}");
+    }
+    assert_eq!(bench.send(Some("bank-admin"), Method::DELETE, "/task/1", "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(bench.send(Some("shop-admin"), Method::DELETE, "/task/1", "").await.0, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn who_may_upload_sees_how_the_upload_ends_and_nothing_else() {
+    let bench = with_a_team().await;
+    let body = json!({"location": "https://127.0.0.1:1/s.tgz"}).to_string();
+    let pair = base64::engine::general_purpose::STANDARD.encode("uploader:uploader-password");
+    let request =
+        Request::builder().method(Method::POST).uri("/stemcells").header(header::CONTENT_TYPE, "application/json");
+    let request = request.header(header::AUTHORIZATION, format!("Basic {pair}")).body(body.into()).unwrap();
+    let (status, text) = bench.answer(request).await;
+    assert_eq!(status, StatusCode::FOUND, "{text}");
+    assert_eq!(seen(&bench, "uploader", "/tasks/2").await["user"], "uploader");
+    assert_eq!(bench.send(Some("uploader"), Method::GET, "/tasks/2/output?type=event", "").await.0, StatusCode::OK);
+    for path in ["/tasks/1", "/tasks/1/output?type=event", "/tasks", "/tasks/2/output?type=debug", "/deployments/1"] {
+        assert_eq!(bench.send(Some("uploader"), Method::GET, path, "").await.0, StatusCode::UNAUTHORIZED, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn configs_of_a_team_are_for_its_deployments_alone() {
+    let bench = with_a_team().await;
+    let post = async |user: &str, body: String| bench.send(Some(user), Method::POST, "/configs", body).await;
+    assert_eq!(post("admin", config("cloud", "default", CLOUD)).await.0, StatusCode::CREATED);
+    let bank = "azs: [{name: z9}]\n";
+    assert_eq!(post("bank-admin", config("cloud", "bank", bank)).await.0, StatusCode::CREATED);
+    let of = async |user: &str| {
+        let listed = seen(&bench, user, "/configs?latest=true").await;
+        let shown = |one: &Value| format!("{} {}", one["name"].as_str().unwrap(), one["team"]);
+        listed.as_array().unwrap().iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(of("shop-admin").await, ["shop \"shop\""]);
+    assert_eq!(of("shop-reader").await, ["shop \"shop\""]);
+    assert_eq!(of("bank-admin").await, ["bank \"bank\""]);
+    assert_eq!(of("admin").await, ["default null", "bank \"bank\"", "shop \"shop\""]);
+
+    for (user, name) in [("bank-admin", "shop"), ("shop-admin", "default")] {
+        let (status, text) = post(user, config("cloud", name, "azs: []\n")).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{user} {name}: {text}");
+        let path = format!("/configs?type=cloud&name={name}");
+        let (status, text) = bench.send(Some(user), Method::DELETE, &path, "").await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{user} {name}: {text}");
+        let (status, text) =
+            bench.send(Some(user), Method::POST, "/configs/diff", config("cloud", name, "azs: []\n")).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{user} {name}: {text}");
+    }
+    for kind in ["cpi", "resurrection"] {
+        let (status, text) = post("shop-admin", config(kind, "mine", "cpis: []\nrules: []\n")).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{kind} configs concern all: {text}");
+    }
+    // Each deploy uses the configs of nobody and those of its team.
+    let used = async |user: &str, deployment: &str| {
+        let path = format!("/deployments/{deployment}/diff");
+        let (status, text) = bench.send(Some(user), Method::POST, &path, "name: x\n").await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        serde_json::from_str::<Value>(&text).unwrap()["context"]["cloud_config_ids"].clone()
+    };
+    assert_eq!(used("shop-admin", "1").await, json!([2, 1]));
+    assert_eq!(used("admin", "1").await, json!([2, 1]));
+    assert_eq!(used("bank-admin", "new").await, json!([2, 3]));
+    assert_eq!(used("admin", "new").await, json!([2]));
+    let context = "/deployments?context=%7B%22cloud_config_ids%22%3A%5B1%5D%7D";
+    let (status, text) = bench.send(Some("bank-admin"), Method::POST, context, "name: new\n").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
+    assert_eq!(bench.send(Some("bank-admin"), Method::GET, "/deployments/new", "").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(bench.send(Some("bank-admin"), Method::DELETE, "/configs/1", "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(bench.send(Some("shop-admin"), Method::DELETE, "/configs/1", "").await.0, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn a_team_sees_the_events_of_its_deployments_and_of_its_own_doing() {
+    let bench = with_a_team().await;
+    assert_eq!(
+        bench.send(Some("bank-admin"), Method::POST, "/deployments", "name: vault\n").await.0,
+        StatusCode::FOUND
+    );
+    for deployment in ["1", "vault", "1"] {
+        let event = json!({"action": "create", "object_type": "vm", "object_name": "x", "deployment": deployment});
+        assert_eq!(bench.ask(Method::POST, "/events", event.to_string()).await.0, StatusCode::OK);
+    }
+    let of = async |user: &str, path: &str| {
+        let listed = seen(&bench, user, path).await;
+        let shown = |one: &Value| format!("{} {}", one["object_type"].as_str().unwrap(), one["deployment"]);
+        listed.as_array().unwrap().iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(of("shop-admin", "/events").await, ["vm \"1\"", "vm \"1\"", "config/cloud null"]);
+    assert_eq!(of("shop-reader", "/events").await, ["vm \"1\"", "vm \"1\""]);
+    assert_eq!(of("bank-admin", "/events").await, ["vm \"vault\""]);
+    assert_eq!(of("bank-admin", "/events?deployment=1").await, Vec::<String>::new());
+    assert_eq!(of("reader", "/events").await.len(), 4);
+}
