@@ -40,6 +40,8 @@ impl<'a> NewConfig<'a> {
     }
 }
 
+// Statements name their columns: a connection that is older than a column would count wrongly with `*`.
+
 fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
     Ok(ConfigRecord {
         id: row.try_get("id")?,
@@ -61,7 +63,7 @@ impl Store {
         most: usize,
     ) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM configs WHERE id IN (
+            "SELECT id, type, name, content, created_at, team FROM configs WHERE id IN (
                 SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type, name ORDER BY id DESC) AS place FROM configs
                     WHERE deleted = 0 AND ($1 = '' OR type = $1) AND ($2 = '' OR name = $2)) AS versions WHERE place <= $3)
              ORDER BY type, CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC",
@@ -77,7 +79,7 @@ impl Store {
     /// The current version of each name of a type, whoever it belongs to.
     pub(crate) async fn current_configs(&self, kind: &str) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM configs WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name)
+            "SELECT id, type, name, content, created_at, team FROM configs WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name)
              ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name",
         )
         .bind(kind)
@@ -93,7 +95,7 @@ impl Store {
         teams: &[String],
     ) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM configs
+            "SELECT id, type, name, content, created_at, team FROM configs
              WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name, team)
              ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC",
         )
@@ -109,7 +111,7 @@ impl Store {
     /// The current version of a type and name.
     pub(crate) async fn current_config(&self, kind: &str, name: &str) -> Result<Option<ConfigRecord>, StoreError> {
         let row =
-            sqlx::query("SELECT * FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
+            sqlx::query("SELECT id, type, name, content, created_at, team FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
                 .bind(kind)
                 .bind(name)
                 .fetch_optional(self.database.pool())
@@ -119,8 +121,10 @@ impl Store {
 
     /// A version by its id.
     pub(crate) async fn config(&self, id: i64) -> Result<Option<ConfigRecord>, StoreError> {
-        let row =
-            sqlx::query("SELECT * FROM configs WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
+        let row = sqlx::query("SELECT id, type, name, content, created_at, team FROM configs WHERE id = $1")
+            .bind(id)
+            .fetch_optional(self.database.pool())
+            .await?;
         row.as_ref().map(read).transpose()
     }
 
@@ -144,7 +148,7 @@ impl Store {
         let NewConfig { kind, name, content, expected, team } = new;
         let mut transaction = self.database.begin().await?;
         let current =
-            sqlx::query("SELECT * FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
+            sqlx::query("SELECT id, type, name, content, created_at, team FROM configs WHERE deleted = 0 AND type = $1 AND name = $2 ORDER BY id DESC LIMIT 1")
                 .bind(kind)
                 .bind(name)
                 .fetch_optional(transaction.connection())
@@ -163,7 +167,7 @@ impl Store {
             }
         }
         let row = sqlx::query(
-            "INSERT INTO configs (type, name, content, created_at, team) VALUES ($1, $2, $3, $4, $5) RETURNING *",
+            "INSERT INTO configs (type, name, content, created_at, team) VALUES ($1, $2, $3, $4, $5) RETURNING id, type, name, content, created_at, team",
         )
         .bind(kind)
         .bind(name)
