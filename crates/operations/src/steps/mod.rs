@@ -52,7 +52,7 @@ use crate::agent_caller::{AgentCaller, AgentsOfVms};
 use crate::clock;
 use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
-use crate::software::{SoftwareError, SoftwareSource};
+use crate::software::{PackageFile, SoftwareError, SoftwareSource};
 use windlass_pki::PkiError;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -177,6 +177,18 @@ impl From<OperationError> for StepError {
             _ => Self::Part(Box::new(error)),
         }
     }
+}
+
+/// Whether a spec that an agent prepared has a package, which is installed then.
+fn has_package(prepared: &Object, package: &PackageFile) -> bool {
+    let known = prepared.get("packages").and_then(|packages| packages.get(&package.name));
+    known.is_some_and(|known| known["version"] == package.version.as_str() && known["sha1"] == package.digest.as_str())
+}
+
+/// Whether a spec that an agent prepared has the same jobs with the same files, which are installed then.
+fn has_jobs(prepared: &Object, wanted: &Object) -> bool {
+    let files = |spec: &Object| Some(spec.get("rendered_templates_archive")?.get("sha1")?.clone());
+    files(prepared).is_some_and(|known| files(wanted) == Some(known)) && prepared.get("job") == wanted.get("job")
 }
 
 /// Something that a table of steps works on.
@@ -428,7 +440,12 @@ impl Context {
     }
 
     /// The spec that an agent prepares or applies. The files that it names are in the agent before it hears of them.
-    async fn deliver(&self, vm: &VmRecord, spec: &InstanceSpec) -> Result<Object, StepError> {
+    async fn deliver(
+        &self,
+        vm: &VmRecord,
+        spec: &InstanceSpec,
+        prepared: Option<&Object>,
+    ) -> Result<Object, StepError> {
         let mut applied = self.plain_spec(vm, spec);
         if spec.software.is_none() {
             return Ok(applied);
@@ -438,11 +455,15 @@ impl Context {
         let agent = self.agent(vm);
         let state = agent.get_state(false).await?;
         for package in &delivery.packages {
-            if !state.has_package(&package.name, &package.version, &package.digest) {
+            let is_there = state.has_package(&package.name, &package.version, &package.digest)
+                || prepared.is_some_and(|prepared| has_package(prepared, package));
+            if !is_there {
                 agent.put_blob(&package.blob, &package.path).await?;
             }
         }
-        agent.put_blob(&delivery.jobs.blob, &delivery.jobs.path()).await?;
+        if !prepared.is_some_and(|prepared| has_jobs(prepared, &delivery.spec)) {
+            agent.put_blob(&delivery.jobs.blob, &delivery.jobs.path()).await?;
+        }
         applied.extend(delivery.spec);
         Ok(applied)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use windlass_agent_client::AgentState;
+use windlass_contract::Object;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -27,6 +28,8 @@ pub struct StartInstance {
     pub vm: VmRecord,
     /// What it shall be.
     pub spec: InstanceSpec,
+    /// What its agent prepared just now, so that it has the files for that already.
+    pub prepared: Option<Object>,
     /// The disk that jobs write to, unless it was mounted just now.
     pub disk: Option<DiskRecord>,
     /// From when on it is looked at, and until when it must run; none for not waiting for that.
@@ -65,7 +68,7 @@ async fn ensure_mounted(op: &mut StartInstance) -> Result<(), StepError> {
 }
 
 async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
-    let spec = op.context.deliver(&op.vm, &op.spec).await?;
+    let spec = op.context.deliver(&op.vm, &op.spec, op.prepared.as_ref()).await?;
     Ok(op.context.agent(&op.vm).apply(&spec).await?)
 }
 

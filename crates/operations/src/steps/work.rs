@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_contract::{DiskCid, Object};
+use windlass_contract::{DiskCid, Object, VmCid};
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec, NextStates};
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -33,8 +33,8 @@ pub struct InstanceWork {
     pub mounted_now: BTreeSet<DiskCid>,
     /// What becomes of it when it is stopped; none where its scripts are not told.
     pub next: Option<NextStates>,
-    /// The spec that its agent prepared.
-    pub prepared: Option<Object>,
+    /// The spec that its agent prepared, and the VM of that agent.
+    pub prepared: Option<(VmCid, Object)>,
 }
 
 /// why an action was not carried out
@@ -63,7 +63,7 @@ impl InstanceWork {
                 let (vm, spec) = (self.vm()?, self.spec()?.clone());
                 let mut operation = PrepareInstance { context, vm, spec, told: None };
                 run(&mut operation).await?;
-                self.prepared = operation.told;
+                self.prepared = operation.told.map(|told| (operation.vm.cid, told));
             }
             ActionKind::Stop { drain } => {
                 let (next, next_spec) = self.after_stop()?;
@@ -134,7 +134,8 @@ impl InstanceWork {
             }
             ActionKind::Start => {
                 let (vm, spec, disk) = (self.vm()?, self.spec()?.clone(), self.disk_to_check()?);
-                run(&mut StartInstance { context, vm, spec, disk, watch: self.watch }).await?;
+                let prepared = self.prepared.clone().filter(|(on, _)| *on == vm.cid).map(|(_, spec)| spec);
+                run(&mut StartInstance { context, vm, spec, prepared, disk, watch: self.watch }).await?;
             }
             ActionKind::RemoveInstance => {
                 let fact = Fact::InstanceRemoved { instance: self.context.instance.id.clone() };
@@ -153,7 +154,8 @@ impl InstanceWork {
         }
         next.is_update &= self.prepared.is_some() || spec.software.is_none();
         let plain = || Ok::<_, StepError>(self.context.plain_spec(&self.vm()?, spec));
-        Ok((Some(next), Some(self.prepared.clone().map_or_else(plain, Ok)?)))
+        let prepared = self.prepared.clone().map(|(_, spec)| spec);
+        Ok((Some(next), Some(prepared.map_or_else(plain, Ok)?)))
     }
 
     /// In place where the cloud can, and otherwise by copying.

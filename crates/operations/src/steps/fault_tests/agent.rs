@@ -110,6 +110,7 @@ impl AgentCaller for AgentInMemory {
         let content = std::fs::read_to_string(file).unwrap();
         self.with_vm("PUT /blobs", |vm| {
             vm.blobs.insert(id.to_owned(), content);
+            vm.sent.push(id.to_owned());
             Ok(())
         })
     }

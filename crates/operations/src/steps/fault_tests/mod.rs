@@ -9,6 +9,7 @@
 mod agent;
 mod faults;
 mod scene;
+mod transfers;
 mod world;
 
 use std::collections::BTreeSet;

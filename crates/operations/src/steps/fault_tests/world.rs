@@ -68,6 +68,8 @@ pub(super) struct Machine {
     pub(super) mounted: Vec<DiskCid>,
     /// Files that its agent has.
     pub(super) blobs: BTreeMap<String, String>,
+    /// Files that its agent was sent, each time.
+    pub(super) sent: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
