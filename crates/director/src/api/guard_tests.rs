@@ -31,7 +31,8 @@ async fn a_manifest_of_more_packages_than_any_release_has_is_refused() {
 #[tokio::test]
 async fn which_files_change_is_told_to_admins_alone() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_config("cloud", "default", "azs: [{name: z1}]\n", None).await.unwrap();
+    let config = crate::store::NewConfig::new("cloud", "default", "azs: [{name: z1}]\n");
+    bench.director.store.add_config(config, |_| true).await.unwrap();
     let manifest = "name: shop\nreleases: []\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, \
         update_watch_time: 1}\ninstance_groups: []\n";
     let path = "/windlass/changed_files?deployment=shop";

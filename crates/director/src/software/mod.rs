@@ -140,6 +140,12 @@ impl Library {
         Some(limits.heavily(|| self.renderer.check(&read)).await.err()?.to_string())
     }
 
+    /// The files that say how a job's processes run, as its release has them; none if it cannot be read.
+    pub(crate) async fn monit_files(&self, job: &JobOfGroup) -> Vec<String> {
+        let read = self.job(key(job)).await;
+        read.map(|job| job.monit.values().cloned().collect()).unwrap_or_default()
+    }
+
     async fn job(&self, key: JobKey) -> Result<Arc<Job>, SoftwareError> {
         if let Some(known) = self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known);

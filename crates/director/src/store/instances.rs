@@ -61,6 +61,21 @@ fn taken(error: sqlx::Error, address: IpAddr) -> StoreError {
 }
 
 impl Store {
+    /// The deployment and the instance, as `group/id`, that a VM belongs to.
+    pub(crate) async fn owner_of_vm(&self, vm: &str) -> Result<Option<(String, String)>, StoreError> {
+        let row = sqlx::query(
+            "SELECT i.deployment, i.instance_group, i.id FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
+        )
+        .bind(vm)
+        .fetch_optional(self.database.pool())
+        .await?;
+        let name = |row: AnyRow| -> Result<_, StoreError> {
+            let (group, id): (String, String) = (row.try_get("instance_group")?, row.try_get("id")?);
+            Ok((row.try_get("deployment")?, format!("{group}/{id}")))
+        };
+        row.map(name).transpose()
+    }
+
     /// One instance.
     pub(crate) async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
         let row =

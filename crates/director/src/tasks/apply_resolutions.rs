@@ -21,7 +21,7 @@ use super::log::{EventPart, EventStage};
 use super::prepare::reload;
 use super::scan::{PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
-use super::{TaskError, TaskLog, lock_deployment};
+use super::{TaskError, TaskLog, failed_jobs, lock_deployment};
 use crate::Director;
 
 /// What clients choose about the problem with a number; none for what is automatic.
@@ -231,7 +231,10 @@ impl Scene<'_> {
     ) -> Result<(), TaskError> {
         let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, plan, Some(instance));
         let mut execution = if wait { execution } else { execution.without_waiting() };
-        execution.run(&plan.actions.to_vec(), Failures::Stop).await.map_err(one_or_several)
+        match execution.run(&plan.actions.to_vec(), Failures::Stop).await.map_err(one_or_several) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(failed_jobs::explained(self.director, self.log, plan, execution.vm(), error).await),
+        }
     }
 
     async fn reboot(&self, part: &Arc<EventPart>, instance: &CurrentInstance) -> Result<(), TaskError> {

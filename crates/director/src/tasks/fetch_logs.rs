@@ -115,10 +115,21 @@ async fn fetch(
     (kind, filters): (&str, &[String]),
     into: &Path,
 ) -> Result<String, LogsError> {
+    fetch_some(director, vm, (kind, filters), into, LARGEST).await
+}
+
+/// Logs that have no more bytes than this when they are packed; gives their digest as the agent wrote it.
+pub(super) async fn fetch_some(
+    director: &Director,
+    vm: &VmRecord,
+    (kind, filters): (&str, &[String]),
+    into: &Path,
+    largest: u64,
+) -> Result<String, LogsError> {
     let agent = director.agents.of(vm);
     let answer = agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await?;
     let packed: Packed = serde_json::from_value(answer).map_err(LogsError::Answer)?;
-    if !agent.get_blob(&packed.blobstore_id, into, LARGEST).await? {
+    if !agent.get_blob(&packed.blobstore_id, into, largest).await? {
         return Err(LogsError::Missing(packed.blobstore_id));
     }
     let (into, expected) = (into.to_owned(), packed.sha1.clone());

@@ -15,7 +15,7 @@ use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
 use super::prepare::{Prepared, Purpose, must_have_cloud_config, prepare, reload, reload_one};
-use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment, resumption};
+use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
 
@@ -215,8 +215,13 @@ impl DeployRun<'_> {
                         return Ok(());
                     };
                     let agent = self.director.agents.of(&vm);
-                    let _ = agent.run_script("post-deploy", &Default::default()).await.map_err(StepError::from)?;
-                    Ok(())
+                    match agent.run_script("post-deploy", &Default::default()).await.map_err(StepError::from) {
+                        Ok(_) => Ok(()),
+                        Err(error) => {
+                            let (director, log) = (self.director, self.log);
+                            Err(failed_jobs::explained(director, log, instance, Some(&vm), error.into()).await)
+                        }
+                    }
                 })
             },
         ));
@@ -248,7 +253,10 @@ impl DeployRun<'_> {
         if let Some(watch) = watch {
             execution = execution.watching(watch);
         }
-        execution.run(&actions, Failures::Stop).await.map_err(one_or_several)?;
+        if let Err(errors) = execution.run(&actions, Failures::Stop).await {
+            let error = one_or_several(errors);
+            return Err(failed_jobs::explained(self.director, self.log, instance, execution.vm(), error).await);
+        }
         Ok(execution.configuration())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, Plan, WhatWasThere, Wish, plan_state_change};
 
 use super::execute::{Execution, Failures};
+use super::failed_jobs;
 use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::one_or_several;
@@ -46,7 +47,13 @@ pub(super) async fn run(
                 Execution::new(director, log, part.clone(), deployment, instance, Some(present))
             });
             execution.report_to(part.clone());
-            let work = async { execution.run(actions, Failures::Stop).await.map_err(one_or_several) };
+            let work = async {
+                let ran = execution.run(actions, Failures::Stop).await.map_err(one_or_several);
+                match ran {
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(failed_jobs::explained(director, log, instance, execution.vm(), error).await),
+                }
+            };
             part.run(work).await?;
         }
         Ok(())

@@ -3,7 +3,9 @@
 
 mod compiled;
 mod errands;
+mod failures;
 mod kills;
+mod life_cycle;
 mod links;
 mod release;
 mod ruby;
