@@ -44,6 +44,28 @@ pub struct Alert {
     pub created_at: u64,
 }
 
+/// How the jobs of a VM are, and what broke.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct JobHealth {
+    /// `running`, `stopped`, `starting`, `failing` or `unknown`.
+    #[serde(default)]
+    pub job_state: String,
+    /// What broke since the agent started, the latest last; nothing from agents that keep no alerts.
+    #[serde(default)]
+    pub alerts: Vec<Alert>,
+    #[serde(default)]
+    processes: Vec<Value>,
+}
+
+impl JobHealth {
+    /// The processes that do not run.
+    pub fn failing(&self) -> Vec<&str> {
+        let text = |process: &'_ Value, key: &str| process.get(key).and_then(Value::as_str).map(str::to_owned);
+        let fails = |process: &&Value| text(process, "state").as_deref() != Some("running");
+        self.processes.iter().filter(fails).filter_map(|process| process.get("name").and_then(Value::as_str)).collect()
+    }
+}
+
 impl From<AgentState> for Heartbeat {
     fn from(state: AgentState) -> Self {
         let text = |key: &str| state.other.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -68,12 +90,11 @@ impl Agent {
 
     /// What broke since the agent started, the latest last; nothing from agents that keep no alerts.
     pub async fn alerts(&self) -> Result<Vec<Alert>, CallError> {
-        #[derive(Deserialize)]
-        struct State {
-            #[serde(default)]
-            alerts: Vec<Alert>,
-        }
-        let state: State = self.typed("get_state", vec![json!("full"), json!("alerts")]).await?;
-        Ok(state.alerts)
+        Ok(self.health().await?.alerts)
+    }
+
+    /// How its jobs are, and what broke.
+    pub async fn health(&self) -> Result<JobHealth, CallError> {
+        self.typed("get_state", vec![json!("full"), json!("alerts")]).await
     }
 }

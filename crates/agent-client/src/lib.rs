@@ -38,7 +38,7 @@ mod tls;
 pub use access::{AGENT_PORT, AgentAccess};
 pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Deadlines, Task};
 pub use error::{CallError, Stage};
-pub use health::{Alert, Heartbeat};
+pub use health::{Alert, Heartbeat, JobHealth};
 pub use methods::{AgentState, CompiledBlob, Drain, Outcome};
 pub use permission::Permission;
 pub use ready::{NotReady, NotYetReady, WaitWatch};

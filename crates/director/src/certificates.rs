@@ -1,10 +1,14 @@
 //! Certificates renew themselves, long before they end: the director's own while it serves, agents' over the live connection.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 use windlass_contract::explain;
 use windlass_durable::file;
+use windlass_operations::clock;
 use windlass_pki::{Keychain, Keys};
 
 use crate::Director;
@@ -13,6 +17,11 @@ use crate::schedules;
 use crate::server_tls::LiveCertificate;
 use crate::store::StoreError;
 use crate::tasks::Job;
+use crate::webhook::{Notice, NoticeKind};
+
+/// When this part of its life is left, or this time, a certificate should have been renewed long ago.
+const LATE: u32 = 8;
+const LATEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// why certificates cannot be renewed
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +50,7 @@ pub(crate) async fn run(
     server: Arc<LiveCertificate>,
     stop: impl Future<Output = ()>,
 ) {
+    let mut told = BTreeSet::new();
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -49,6 +59,39 @@ pub(crate) async fn run(
         }
         if let Err(error) = renew(&director, &keychain, &server).await {
             tracing::error!(error = explain(&error), "certificates cannot be renewed");
+        }
+        tell_endings(&director, &keychain, OffsetDateTime::now_utc(), &mut told).await;
+    }
+}
+
+/// Tells of certificates that end soon although they renew themselves long before: somebody has to look why.
+async fn tell_endings(
+    director: &Director,
+    keychain: &Keychain,
+    now: OffsetDateTime,
+    told: &mut BTreeSet<(PathBuf, OffsetDateTime)>,
+) {
+    let expiries = match keychain.expiries() {
+        Ok(expiries) => expiries,
+        Err(error) => {
+            tracing::error!(error = explain(&error), "cannot tell when certificates end");
+            return;
+        }
+    };
+    for (path, end) in expiries {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let lifetimes = director.settings.certificates;
+        let lifetime = if name.contains("ca") { lifetimes.ca } else { lifetimes.leaf };
+        // An old CA is kept until it ends, which is no news.
+        let is_near = end - now <= (lifetime / LATE).min(LATEST);
+        if is_near && name != "old-ca.pem" && told.insert((path.clone(), end)) {
+            let message = format!(
+                "the certificate {name} of the director ends at {} and was not renewed",
+                clock::rfc3339(end.unix_timestamp())
+            );
+            tracing::error!(certificate = name, "{message}");
+            let kind = NoticeKind::CertificateExpires;
+            director.notify(Notice { kind, deployment: None, instance: None, task: None, message: &message }).await;
         }
     }
 }
@@ -85,4 +128,44 @@ fn use_keys(director: &Director, server: &LiveCertificate, keys: Keys) -> Result
     server.replace(&keys.server)?;
     director.agents.renew(keys.authority, &keys.client)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_contract::Secret;
+
+    use super::*;
+    use crate::settings::WebhookSettings;
+    use crate::testing::TestDirector;
+
+    #[tokio::test]
+    async fn a_certificate_that_was_not_renewed_wakes_somebody_once() {
+        let bench = TestDirector::with(|settings| {
+            let word = |word: &str| Secret::new(word.to_owned());
+            let events = vec![NoticeKind::CertificateExpires];
+            settings.webhook = Some(WebhookSettings { url: word("http://127.0.0.1:1"), secret: word("x"), events });
+        })
+        .await;
+        let director = &bench.director;
+        let keychain = Keychain::new(&director.folders.pki(), vec!["127.0.0.1".into()], director.settings.certificates);
+        let now = OffsetDateTime::now_utc();
+        keychain.refresh(now, false).unwrap();
+        let end = keychain.expiries().unwrap().iter().find(|(path, _)| path.ends_with("server.pem")).unwrap().1;
+        let mut told = BTreeSet::new();
+        tell_endings(director, &keychain, now, &mut told).await;
+        assert_eq!(director.store.next_notice().await.unwrap(), None, "they are new");
+        for _ in 0..2 {
+            tell_endings(director, &keychain, end - Duration::from_secs(29 * 24 * 60 * 60), &mut told).await;
+        }
+        let mut messages = Vec::new();
+        while let Some((notice, _)) = director.store.next_notice().await.unwrap() {
+            director.store.delivered(notice.id, 0).await.unwrap();
+            messages.push(notice.body);
+        }
+        assert_eq!(messages.len(), 2, "the server's and the client's: {messages:?}");
+        assert!(
+            messages.iter().any(|body| body.contains("the certificate server.pem of the director ends at ")),
+            "{messages:?}"
+        );
+    }
 }

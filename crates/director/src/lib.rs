@@ -13,6 +13,7 @@
 //! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
+//! - `webhook`: tells somebody what to wake up for.
 //! - `recovery`: what happens at the start after a kill.
 
 mod api;
@@ -37,6 +38,7 @@ mod tasks;
 #[cfg(test)]
 mod testing;
 mod users;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -54,6 +56,7 @@ use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::Users;
+use crate::webhook::Webhook;
 use windlass_database::Lead;
 use windlass_operations::agents::Agents;
 use windlass_operations::clouds::Clouds;
@@ -91,6 +94,8 @@ pub(crate) struct Director {
     pub(crate) limits: Limits,
     /// The jobs of uploaded releases.
     pub(crate) library: Arc<Library>,
+    /// Who tells what somebody should wake up for.
+    pub(crate) webhook: Webhook,
     /// Held while files of releases are put on record, or removed because they are not.
     pub(crate) release_files: tokio::sync::Mutex<()>,
 }

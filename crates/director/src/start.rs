@@ -32,7 +32,7 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::{Director, RefreshError, api, certificates, schedules, software, standby};
+use crate::{Director, RefreshError, api, certificates, schedules, software, standby, webhook};
 
 /// How a director is started.
 #[derive(Debug, Clone)]
@@ -123,6 +123,7 @@ pub struct Running {
     resurrector: JoinHandle<()>,
     renewal: JoinHandle<()>,
     schedules: JoinHandle<()>,
+    webhook: JoinHandle<()>,
     stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
     settling: JoinHandle<()>,
@@ -153,7 +154,7 @@ impl Running {
         let _ = self.stop_workers.send(true);
         // What is not settled yet is for the next start.
         self.settling.abort();
-        for watching in [self.resurrector, self.renewal, self.schedules] {
+        for watching in [self.resurrector, self.renewal, self.schedules, self.webhook] {
             let _ = watching.await;
         }
         let mut workers = self.workers;
@@ -254,6 +255,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         metrics,
         limits: Limits::default(),
         library: Arc::new(Library::new(store.clone(), folders.releases(), renderer)),
+        webhook: Default::default(),
         release_files: Default::default(),
     });
     director.refresh_clouds().await?;
@@ -268,6 +270,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     let renewal = certificates::run(director.clone(), keychain, live, until(stop_workers.subscribe()));
     let renewal = tokio::spawn(renewal);
     let schedules = tokio::spawn(schedules::run(director.clone(), until(stop_workers.subscribe())));
+    let webhook = tokio::spawn(webhook::run(director.clone(), until(stop_workers.subscribe())));
     let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
     let greeting = director.clone();
     tokio::spawn(async move { driven_cpis::ask_all(&greeting.clouds).await });
@@ -286,6 +289,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         resurrector,
         renewal,
         schedules,
+        webhook,
         stop_server,
         server,
         settling,

@@ -17,6 +17,7 @@ use windlass_pki::Authority;
 
 use crate::Director;
 use crate::api::router;
+use crate::settings::Settings;
 use crate::software::Library;
 use crate::state_dir::StateDir;
 use crate::store::Store;
@@ -35,6 +36,13 @@ fn credentials(user: &str) -> Credentials {
 
 impl TestDirector {
     pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// With other settings than the usual ones.
+    pub(crate) async fn with(set: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        set(&mut settings);
         let folder = tempfile::tempdir().unwrap();
         let folders = StateDir::open(&folder.path().join("state")).unwrap();
         let store = Store::open(&format!("sqlite:{}", folders.database().display())).await.unwrap();
@@ -63,11 +71,12 @@ impl TestDirector {
             lead: Lead::for_good(),
             folders,
             workers: Workers::default(),
-            settings: Default::default(),
+            settings,
             health: Default::default(),
             metrics: Default::default(),
             limits: Default::default(),
             library,
+            webhook: Default::default(),
             release_files: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }

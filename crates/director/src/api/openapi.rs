@@ -114,6 +114,7 @@ const ROUTES: &[Route] = &[
     Route("get", "/events/{id}", Nothing, AnyJson, "An event"),
     Route("get", "/locks", Nothing, AnyJson, "Locks that are held"),
     Route("delete", "/windlass/locks/{name}", Nothing, Status, "Remove a lock whose task does not run"),
+    Route("post", "/windlass/webhook/test", Nothing, Status, "Send a test to the webhook, and say whether it took it"),
     Route("get", "/disks", Nothing, AnyJson, "Orphaned disks"),
     Route("delete", "/disks/{cid}", Nothing, Task, "Delete an orphaned disk, or orphan one"),
     Route("put", "/disks/{cid}/attachments", Nothing, Task, "Give a disk to an instance"),

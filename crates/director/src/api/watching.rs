@@ -12,6 +12,8 @@ use super::{ApiError, Shared};
 use crate::Director;
 use crate::limits::Health;
 use crate::store::Store;
+use crate::webhook;
+use windlass_contract::explain;
 
 /// How long the database may take to write a line before it counts as silent.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,6 +39,14 @@ pub(super) async fn metrics(State(director): Shared) -> Result<Response, ApiErro
     let counts = director.store.counts().await?;
     let text = director.metrics.text(&counts, &director.health.all());
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+/// Whether the webhook takes what it is sent.
+pub(super) async fn test_webhook(State(director): Shared) -> Result<StatusCode, ApiError> {
+    match webhook::test(&director).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => Err(ApiError::bad_request(100, explain(&error))),
+    }
 }
 
 /// Counts every request with its answer.

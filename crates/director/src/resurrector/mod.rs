@@ -3,8 +3,9 @@
 //! The original hears heartbeats over a message bus; here agents are asked ([`ask`]), some at a time. What follows from the
 //! answers is decided by [`pulse`], without I/O: an agent that was silent for too long is lost; when too many are lost at
 //! once, something else is wrong, and nothing is done but to say so. What is to be repaired becomes a task like any other,
-//! which looks again before it does anything.
+//! which looks again before it does anything. Instances with jobs tell how those are as well: [`ailments`].
 
+mod ailments;
 mod pulse;
 mod rules;
 
@@ -15,11 +16,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
-use windlass_agent_client::Deadlines;
+use windlass_agent_client::{Deadlines, JobHealth};
 
 use crate::Director;
 use crate::store::{DeploymentRecord, Event, NewTask, StoreError, StoredJob, Watched};
 use crate::tasks::{Job, Suspects, errands_of};
+use crate::webhook::{Notice, NoticeKind};
+use ailments::Ailments;
 use pulse::{Pulses, Seen, Verdict};
 use rules::Rules;
 use windlass_contract::explain;
@@ -60,6 +63,7 @@ impl HealthRecord {
 pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) {
     let settings = &director.settings.resurrector;
     let mut pulses: BTreeMap<String, Pulses> = BTreeMap::new();
+    let mut ailments = Ailments::default();
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -68,19 +72,23 @@ pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>)
         }
         tokio::select! {
             () = &mut stop => return,
-            round = round(&director, &mut pulses) => if let Err(error) = round {
+            round = round(&director, &mut pulses, &mut ailments) => if let Err(error) = round {
                 tracing::error!(error = explain(&error), "the resurrector cannot look after the deployments");
             }
         }
     }
 }
 
-async fn round(director: &Director, pulses: &mut BTreeMap<String, Pulses>) -> Result<(), StoreError> {
+async fn round(
+    director: &Director,
+    pulses: &mut BTreeMap<String, Pulses>,
+    ailments: &mut Ailments,
+) -> Result<(), StoreError> {
     let locks = director.store.locks().await?;
     let acts = director.settings.resurrector.enabled && !director.store.resurrection_is_paused().await?;
     let rules = Rules::of(&director.store.current_configs("resurrection").await?);
     let mut health = BTreeMap::new();
-    let seen = ask(director, watched(director).await?).await;
+    let (seen, mut health_of_jobs) = ask(director, watched(director).await?).await;
     // Whoever works on one now may have begun while its agents were asked.
     let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
     pulses.retain(|name, _| seen.contains_key(name));
@@ -91,9 +99,15 @@ async fn round(director: &Director, pulses: &mut BTreeMap<String, Pulses>) -> Re
         if locks.iter().any(|lock| lock.name == format!("deployment:{deployment}")) {
             // Somebody works on it, and silence means nothing.
             pulses.excuse(Instant::now());
+            ailments.excuse(&deployment);
             continue;
         }
-        match pulses.judge(&seen, Instant::now(), &director.settings.resurrector) {
+        for (instance, health) in health_of_jobs.remove(&deployment).unwrap_or_default() {
+            ailments.look(director, &deployment, &instance, &health).await?;
+        }
+        let verdict = pulses.judge(&seen, Instant::now(), &director.settings.resurrector);
+        ailments.tell_silence(director, &deployment, &seen, &verdict).await;
+        match verdict {
             Verdict::Well => {}
             Verdict::Lost(suspects) if acts => {
                 resurrect(director, &deployment, rules.allowed(&deployment, suspects)).await?
@@ -121,7 +135,11 @@ struct Asked {
     group: String,
     id: String,
     vm: Option<VmRecord>,
+    has_jobs: bool,
 }
+
+/// How the jobs of each deployment's instances are, by `group/id`.
+type HealthOfJobs = BTreeMap<String, Vec<(String, JobHealth)>>;
 
 /// The instances of each deployment whose agents should answer.
 async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, StoreError> {
@@ -131,7 +149,7 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
         errands.insert(name.clone(), errands_of(manifest.as_deref().unwrap_or_default()));
         deployments.insert(name, Vec::new());
     }
-    for Watched { deployment, group, id, state, ignored, vm } in director.store.watched().await? {
+    for Watched { deployment, group, id, state, ignored, has_jobs, vm } in director.store.watched().await? {
         let is_errand = errands.get(&deployment).is_none_or(|errands| errands.contains(&group));
         if ignored || is_errand || state == InstanceState::Detached {
             continue;
@@ -139,7 +157,8 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
         match vm {
             Ok(vm) => {
                 if let Some(instances) = deployments.get_mut(&deployment) {
-                    instances.push(Asked { deployment, group, id, vm });
+                    let has_jobs = has_jobs && state == InstanceState::Started;
+                    instances.push(Asked { deployment, group, id, vm, has_jobs });
                 }
             }
             Err(error) => {
@@ -153,24 +172,39 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
 }
 
 /// Asks the agents of all deployments together: many silent ones of one do not hold up the others.
-async fn ask(director: &Director, deployments: BTreeMap<String, Vec<Asked>>) -> BTreeMap<String, Vec<Seen>> {
+async fn ask(
+    director: &Director,
+    deployments: BTreeMap<String, Vec<Asked>>,
+) -> (BTreeMap<String, Vec<Seen>>, HealthOfJobs) {
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
     let mut seen: BTreeMap<String, Vec<Seen>> = deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
     // Made when its turn comes: a conversation takes far more room than an instance.
-    let asking = deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (String, Seen)> {
-        Box::pin(async move {
-            let answered = match &instance.vm {
-                Some(vm) => director.agents.afresh(vm).with_deadlines(deadlines).ping().await.is_ok(),
-                None => false,
-            };
-            (instance.deployment, Seen { id: instance.id, group: instance.group, answered })
-        })
-    });
+    let asking =
+        deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (String, Seen, Option<JobHealth>)> {
+            Box::pin(async move {
+                let agent = instance.vm.as_ref().map(|vm| director.agents.afresh(vm).with_deadlines(deadlines));
+                // Whoever tells how its jobs are answers as well as one that says 'pong'.
+                let (answered, health) = match agent {
+                    Some(agent) if instance.has_jobs => match agent.health().await {
+                        Ok(health) => (true, Some(health)),
+                        Err(_) => (agent.ping().await.is_ok(), None),
+                    },
+                    Some(agent) => (agent.ping().await.is_ok(), None),
+                    None => (false, None),
+                };
+                (instance.deployment, Seen { id: instance.id, group: instance.group, answered }, health)
+            })
+        });
+    let mut health_of_jobs = HealthOfJobs::new();
     let mut answers = stream::iter(asking).buffer_unordered(AT_ONCE);
-    while let Some((deployment, answer)) = answers.next().await {
+    while let Some((deployment, answer, health)) = answers.next().await {
+        if let Some(health) = health {
+            let name = format!("{}/{}", answer.group, answer.id);
+            health_of_jobs.entry(deployment.clone()).or_default().push((name, health));
+        }
         seen.entry(deployment).or_default().push(answer);
     }
-    seen
+    (seen, health_of_jobs)
 }
 
 /// One task at a time: the next round looks again.
@@ -182,12 +216,9 @@ async fn resurrect(director: &Director, deployment: &str, suspects: Suspects) ->
     if director.store.has_unfinished_task(job.kind(), job.deployment()).await? {
         return Ok(());
     }
-    alert(
-        director,
-        deployment,
-        &format!("instances of '{deployment}' do not answer and are looked at: {}", named(&job)),
-    )
-    .await;
+    let message = format!("instances of '{deployment}' do not answer and are looked at: {}", named(&job));
+    alert(director, deployment, &message).await;
+    director.notify(Notice::of(NoticeKind::ResurrectionBegun, deployment, &message)).await;
     director.store.add_task(&NewTask { job, user: NAME.to_owned(), context_id: String::new() }).await?;
     director.workers.wake();
     Ok(())
@@ -260,7 +291,7 @@ mod tests {
             store.record(&Fact::VmCreated { vm: vm.into() }).await.unwrap();
         }
         let begun = Instant::now();
-        round(&bench.director, &mut BTreeMap::new()).await.unwrap();
+        round(&bench.director, &mut BTreeMap::new(), &mut Ailments::default()).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         let health = bench.director.health.all();
         assert_eq!(health.len(), 20);

@@ -23,6 +23,7 @@
 //! schedules: {delete_orphan_disks_after: 5d, delete_orphaned_vms_every: 5m, snapshot_every: 24h, keep_tasks: 2000}
 //! certificates: {lifetime: 730d, ca_lifetime: 3650d}
 //! ruby: caged                   # or uncaged, none; for templates that are not native
+//! webhook: {url: https://pager.example.com/hook, secret: {file: webhook.secret}, events: [deploy_failed]}
 //! ```
 
 mod read;
@@ -37,6 +38,7 @@ use windlass_contract::{ApiVersion, Object, Secret};
 pub use windlass_pki::Lifetimes;
 
 use crate::users::Account;
+pub use crate::webhook::{NoticeKind, WebhookSettings};
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -81,6 +83,8 @@ pub struct Settings {
     pub certificates: Lifetimes,
     /// Who renders templates that are not native.
     pub ruby: RubyUse,
+    /// Who is told what somebody should wake up for.
+    pub webhook: Option<WebhookSettings>,
 }
 
 /// A cloud that is built in, or a CPI of somebody else.
@@ -274,6 +278,7 @@ impl Default for Settings {
             schedules: Schedules::default(),
             certificates: Lifetimes::default(),
             ruby: RubyUse::default(),
+            webhook: None,
         }
     }
 }
@@ -304,7 +309,7 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        !self.users.is_empty() || self.db.is_some()
+        !self.users.is_empty() || self.db.is_some() || self.webhook.is_some()
     }
 }
 

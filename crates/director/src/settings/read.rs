@@ -10,10 +10,13 @@ use windlass_manifest::fields::{Fields, number};
 use windlass_manifest::{At, Content, Document, Problem};
 use windlass_planning::desired::Findings;
 
-use super::{CpiChoice, Isolation, Lifetimes, Meltdown, ResurrectorSettings, RubyUse, Schedules, Settings};
+use super::{
+    CpiChoice, Isolation, Lifetimes, Meltdown, NoticeKind, ResurrectorSettings, RubyUse, Schedules, Settings,
+    WebhookSettings,
+};
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "name",
     "listen",
     "advertise",
@@ -29,6 +32,7 @@ const KEYS: [&str; 21] = [
     "enable_cpi_resize_disk",
     "enable_snapshots",
     "users",
+    "webhook",
     "workers",
     "max_threads",
     "resurrector",
@@ -100,6 +104,9 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     }
     if let Some(at) = fields.optional("schedules") {
         schedules(&at, fields.findings(), &mut settings.schedules);
+    }
+    if let Some(at) = fields.optional("webhook") {
+        settings.webhook = webhook(&at, fields.findings(), folder);
     }
     if let Some(at) = fields.optional("certificates") {
         certificates(&at, fields.findings(), &mut settings.certificates);
@@ -190,6 +197,60 @@ fn scopes(user: &mut Fields<'_, '_>) -> Scopes {
         }
     }
     Scopes::parse(said.iter().map(|scope| scope.value.as_str())).unwrap_or_default()
+}
+
+/// Without a list of events, all are told.
+fn webhook(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<WebhookSettings> {
+    let mut fields = Fields::strictly(at, &["url", "secret", "events"], findings)?;
+    let url = fields.text("url");
+    if let Some(url) = &url {
+        let parsed = reqwest::Url::parse(&url.value).ok();
+        if !parsed.is_some_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) {
+            fields.findings().push(url.problem("expected a URL such as https://pager.example.com/hook"));
+        }
+    }
+    let events = match fields.optional("events") {
+        None => NoticeKind::WORDS.map(|(_, kind)| kind).to_vec(),
+        Some(_) => {
+            let mut events = Vec::new();
+            for word in fields.texts("events") {
+                match NoticeKind::WORDS.iter().find(|(known, _)| *known == word.value) {
+                    Some((_, kind)) => events.push(*kind),
+                    None => {
+                        let known = NoticeKind::WORDS.map(|(word, _)| word).join(", ");
+                        let problem = format!("expected one of {known}, found '{}'", word.value);
+                        fields.findings().push(word.problem(problem));
+                    }
+                }
+            }
+            events
+        }
+    };
+    let Some(at) = fields.optional("secret") else {
+        fields.findings().push(at.problem("is without a secret: say secret: {file: PATH} or {env: VARIABLE}"));
+        return None;
+    };
+    let secret = secret(&at, fields.findings(), folder)?;
+    Some(WebhookSettings { url: Secret::new(url?.value), secret, events })
+}
+
+/// From a file or a variable, so that `director.yml` may be shown to others.
+fn secret(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<Secret> {
+    let mut fields = Fields::strictly(at, &["file", "env"], findings)?;
+    let found = match (fields.optional_text("file"), fields.optional_text("env")) {
+        (Some(file), None) => std::fs::read_to_string(folder.join(&file.value))
+            .map_err(|error| file.problem(format!("the file cannot be read: {error}"))),
+        (None, Some(name)) => {
+            std::env::var(&name.value).map_err(|_| name.problem(format!("the variable {} is not set", name.value)))
+        }
+        _ => Err(at.problem("say either file or env")),
+    };
+    match found {
+        Ok(secret) if secret.trim().is_empty() => findings.push(at.problem("the secret is empty")),
+        Ok(secret) => return Some(Secret::new(secret.trim().to_owned())),
+        Err(problem) => findings.push(problem),
+    }
+    None
 }
 
 fn resurrector(at: &At<'_>, findings: &mut Findings, settings: &mut ResurrectorSettings) {
@@ -330,6 +391,35 @@ mod tests {
         assert_eq!(settings.certificates.leaf, Duration::from_secs(90 * 86400));
         let shown = format!("{settings:?}");
         assert!(!shown.contains("u:p") && !shown.contains("\"12\""), "secrets print themselves: {shown}");
+    }
+
+    #[test]
+    fn the_secret_of_a_webhook_is_in_a_file_or_a_variable_and_never_in_the_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("hook.secret"), "shh\n").unwrap();
+        std::fs::write(folder.path().join("empty"), "\n").unwrap();
+        let read = |text: &str| settings(&format!("webhook: {text}\n"), folder.path());
+        let webhook = read("{url: 'https://x.example/h?t=1', secret: {file: hook.secret}}").unwrap().webhook.unwrap();
+        assert_eq!(webhook.secret.reveal(), "shh");
+        assert_eq!(webhook.events.len(), NoticeKind::WORDS.len());
+        let some = read("{url: 'http://127.0.0.1:1', secret: {env: PATH}, events: [deploy_failed]}").unwrap();
+        assert_eq!(some.webhook.unwrap().events, [NoticeKind::DeployFailed]);
+        for (text, expected) in [
+            ("{url: 'https://x.example'}", "webhook: is without a secret"),
+            ("{url: 'https://x.example', secret: shh}", "webhook.secret: "),
+            ("{url: 'https://x.example', secret: {}}", "webhook.secret: say either file or env"),
+            ("{url: 'https://x.example', secret: {file: none}}", "webhook.secret.file: the file cannot be read"),
+            ("{url: 'https://x.example', secret: {file: empty}}", "webhook.secret: the secret is empty"),
+            ("{url: 'https://x.example', secret: {env: NOT_SET_HERE}}", "the variable NOT_SET_HERE is not set"),
+            ("{url: 'ftp://x.example', secret: {file: hook.secret}}", "webhook.url: expected a URL such as"),
+            (
+                "{url: 'https://x.example', secret: {file: hook.secret}, events: [rain]}",
+                "expected one of vm_unresponsive,",
+            ),
+        ] {
+            let said = read(text).unwrap_err();
+            assert!(said.contains(expected), "expected '{expected}' in: {said}");
+        }
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub(crate) struct Watched {
     pub(crate) id: String,
     pub(crate) state: InstanceState,
     pub(crate) ignored: bool,
+    pub(crate) has_jobs: bool,
     /// An error if the record is damaged.
     pub(crate) vm: Result<Option<VmRecord>, StoreError>,
 }
@@ -163,7 +164,7 @@ impl Store {
     /// All instances of all deployments, each with its VM.
     pub(crate) async fn watched(&self) -> Result<Vec<Watched>, StoreError> {
         let rows = sqlx::query(
-            "SELECT i.deployment, i.instance_group, i.id, i.state, i.ignored, v.cid, v.record, v.ready, v.spare
+            "SELECT i.deployment, i.instance_group, i.id, i.state, i.ignored, i.software, v.cid, v.record, v.ready, v.spare
              FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0
              ORDER BY i.deployment, i.instance_group, i.position, v.created_at, v.cid",
         )
@@ -177,6 +178,7 @@ impl Store {
                 id: row.try_get("id")?,
                 state: state(row)?,
                 ignored: row.try_get::<i64, _>("ignored")? != 0,
+                has_jobs: row.try_get::<Option<String>, _>("software")?.is_some(),
                 vm: has_vm.then(|| resources::vm(row)).transpose(),
             })
         };

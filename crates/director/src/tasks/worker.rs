@@ -16,6 +16,7 @@ use super::update_release::How;
 use super::{Job, OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
+use crate::webhook::Ending;
 
 /// How often a worker looks for tasks, should it not have been told of one.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -170,6 +171,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
             "the director was stopped while it worked on this task; it goes on (try {tries} of {TRIES})"
         ));
     }
+    let ending = job.as_ref().ok().and_then(Ending::of);
     let (event, result) = match job {
         Ok(job) => {
             let event = begin_event(&director, &task, &job).await;
@@ -189,6 +191,9 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
                 noted(director.store.end_event(event, None).await);
             }
             finish(&director, id, TaskState::Done, &result).await;
+            if let Some(ending) = ending {
+                ending.tell(&director, &task, TaskState::Done, &result).await;
+            }
         }
         Err(error) => {
             let message = explain(&error);
@@ -198,6 +203,9 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
             let state = if error.is_cancellation() { TaskState::Cancelled } else { TaskState::Error };
             log.error(error.code(), &message);
             finish(&director, id, state, &message).await;
+            if let Some(ending) = ending {
+                ending.tell(&director, &task, state, &message).await;
+            }
         }
     }
 }

@@ -308,6 +308,8 @@ pub(crate) enum RemoteVerb {
         /// Name of a deployment, or TYPE:RESOURCE as locks lists them
         name: String,
     },
+    /// Send a test to the webhook of the director, and say whether it took it
+    TestWebhook,
     /// Remove what nothing uses
     CleanUp(CleanUpArgs),
     /// List what the clouds may hold that nothing owns

@@ -78,6 +78,7 @@ mod stemcell_repack;
 mod stemcells;
 mod task;
 mod tasks;
+mod test_webhook;
 mod update_resurrection;
 mod upload_release;
 mod upload_stemcell;

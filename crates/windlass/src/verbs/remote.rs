@@ -9,8 +9,8 @@ use crate::verbs::{
     attach_disk, cancel_task, clean_up, cloud_check, config, configs, curl, delete_deployment, delete_disk,
     delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, explain,
     export_release, ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap,
-    plan, recovery, releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, update_resurrection,
-    upload_release, upload_stemcell, variables, vms,
+    plan, recovery, releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, test_webhook,
+    update_resurrection, upload_release, upload_stemcell, variables, vms,
 };
 
 pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteVerb) -> Result<(), Failure> {
@@ -97,6 +97,7 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::Event { id } => events::show(session, &id).await,
         RemoteVerb::Locks => locks::run(session).await,
         RemoteVerb::Unlock { name } => locks::unlock(session, &name).await,
+        RemoteVerb::TestWebhook => test_webhook::run(session).await,
         RemoteVerb::CleanUp(arguments) => clean_up::run(session, &arguments).await,
         RemoteVerb::Leaks => leaks::run(session, flags).await,
         RemoteVerb::Curl(arguments) => curl::run(session, &arguments).await,

@@ -1,0 +1,5 @@
+CREATE TABLE notices (
+    id {id},
+    body TEXT NOT NULL,
+    created_at BIGINT NOT NULL
+)
