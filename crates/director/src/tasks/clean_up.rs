@@ -285,6 +285,7 @@ mod tests {
             name: "default".into(),
             content: "releases: [{name: a, version: '2'}]".into(),
             created_at: 0,
+            team: None,
         };
         let runtime = Configs::read([&config], &mut Findings::new()).runtime;
         let all = || {
