@@ -40,11 +40,12 @@ fn release() -> Vec<u8> {
     archive(&[("release.MF", manifest.as_bytes()), ("jobs/frail.tgz", &job)])
 }
 
-fn manifest(site: &Site, properties: &str) {
+/// Canaries and the others are watched for at most so many milliseconds.
+fn manifest(site: &Site, properties: &str, (canaries, others): (u32, u32)) {
     let text = format!(
         "name: example\nreleases: [{{name: frail, version: latest}}]\n\
          stemcells: [{{alias: default, os: windlass-host, version: latest}}]\n\
-         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-3000, update_watch_time: 1000-60000}}\n\
+         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-{canaries}, update_watch_time: 1000-{others}}}\n\
          instance_groups:\n- name: web\n  instances: 2\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
          networks: [{{name: default}}]\n  jobs: [{{name: frail, release: frail, properties: {properties}}}]\n"
     );
@@ -62,7 +63,7 @@ fn a_canary_that_fails_stops_the_deploy_and_tells_the_last_lines_of_its_log() {
     site.ok(&["upload-release", tarball.to_str().unwrap()]);
     let api = Api::of(&site);
     let fails = |properties: &str| {
-        manifest(&site, properties);
+        manifest(&site, properties, (3000, 60_000));
         let said = site.fails(&["-n", "-d", "example", "deploy", &site.manifest()]);
         let task = api.newest_task()["id"].as_u64().unwrap();
         let events = api.text(&format!("/tasks/{task}/output?type=event"));
@@ -90,18 +91,14 @@ fn a_canary_that_fails_stops_the_deploy_and_tells_the_last_lines_of_its_log() {
         assert!(said.contains(expected), "expected '{expected}' in: {said}");
     }
     // What failed is mended by the next deploy, which goes on to the others.
-    manifest(&site, "{}");
+    manifest(&site, "{}", (60_000, 60_000));
     site.deploy();
     let running = site.rows(&["-d", "example", "instances", "--ps"]);
     let runs = |row: &&serde_json::Value| row["process"] == "worker" && row["process_state"] == "running";
     assert_eq!(running.iter().filter(runs).count(), 2, "{running:?}");
     // Both want the same port of the machine, and the second cannot have it.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let manifest_text = fs::read_to_string(site.manifest())
-        .unwrap()
-        .replace("update_watch_time: 1000-60000", "update_watch_time: 1000-4000");
-    fs::write(site.manifest(), manifest_text.replace("properties: {}", &format!("properties: {{port: {port}}}")))
-        .unwrap();
+    manifest(&site, &format!("{{port: {port}}}"), (60_000, 4000));
     let said = site.fails(&["-n", "-d", "example", "deploy", &site.manifest()]);
     let expected = format!("bind to port {port}: Address already in use");
     assert!(said.contains(&expected), "expected '{expected}' in: {said}");
