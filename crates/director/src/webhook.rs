@@ -146,6 +146,8 @@ pub(crate) enum DeliveryError {
 }
 
 fn client() -> Result<reqwest::Client, DeliveryError> {
+    // Somebody else in this process may have chosen it already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let client = reqwest::Client::builder().redirect(Policy::none()).timeout(PATIENCE).no_proxy();
     client.build().map_err(DeliveryError::Unreachable)
 }
@@ -318,7 +320,6 @@ mod tests {
     }
 
     async fn with_webhook(url: &str, events: Vec<NoticeKind>) -> TestDirector {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let secret = Secret::new("shh".to_owned());
         TestDirector::with(|settings| {
             settings.webhook = Some(WebhookSettings { url: Secret::new(url.to_owned()), secret, events });
@@ -420,7 +421,6 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn neither_the_secret_nor_the_address_is_told_to_anybody() {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let bench = with_webhook("http://127.0.0.1:1/hook?token=hidden", Vec::new()).await;
         let said = explain(&test(&bench.director).await.unwrap_err());
         assert!(said.contains("the webhook cannot be reached") && !said.contains("hidden"), "{said}");
