@@ -2,6 +2,7 @@
 //!
 //! - [`documented`]: the examples of the contract's documents.
 //! - [`earlier_states`]: what earlier versions stored.
+//! - [`lxd`]: a real LXD daemon, on a machine of the test's own.
 //! - [`ordinary_user`]: a test run by somebody without privileges.
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
@@ -10,6 +11,7 @@
 
 pub mod documented;
 pub mod earlier_states;
+pub mod lxd;
 pub mod ordinary_user;
 pub mod own_machine;
 pub mod recording_registry;
