@@ -1,0 +1,119 @@
+//! A cluster of three: zones, placement, and a member that dies, comes back, and is declared dead.
+
+use serde_json::{Value, json};
+use windlass_rigs::own_machine::is_own_machine;
+
+use crate::rig::{Site, networks, volume};
+
+/// Networks of a VM in a cluster whose bridge is one per member.
+fn local(last: u8) -> Value {
+    let mut networks = networks(last);
+    networks["default"]["cloud_properties"] = json!({"local": true});
+    networks
+}
+
+fn vm(site: &Site, stemcell: &str, last: u8, properties: Value, disks: Value) -> String {
+    let arguments = json!([format!("agent-{last}"), stemcell, properties, local(last), disks, {}]);
+    site.ok("create_vm", arguments)[0].as_str().unwrap().to_owned()
+}
+
+fn refused(site: &Site, stemcell: &str, networks: Value, properties: Value, disks: Value) -> String {
+    site.refused("create_vm", json!(["agent-x", stemcell, properties, networks, disks, {}])).1
+}
+
+fn place(site: &Site, vm: &str) -> String {
+    site.instance(vm)["location"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_cluster_places_vms_with_their_disks_and_a_dead_member_is_not_taken_for_gone() {
+    const NAME: &str = "cluster::a_cluster_places_vms_with_their_disks_and_a_dead_member_is_not_taken_for_gone";
+    if !is_own_machine(NAME) {
+        return;
+    }
+    let Some(mut site) = Site::start_cluster(NAME) else { return };
+    let stemcell = site.stemcell();
+    let vms = zones_are_members(&site, &stemcell);
+    let disk = disks_bind_vms(&site, &stemcell, &vms);
+    a_dead_member_keeps_what_it_has(&mut site, &stemcell, &vms, &disk);
+    what_was_declared_dead_is_gone(&mut site, &vms);
+    for vm in &vms {
+        site.ok("delete_vm", json!([vm]));
+    }
+    site.ok("delete_disk", json!([disk]));
+    site.ok("delete_stemcell", json!([stemcell]));
+    assert_eq!(site.held(), Vec::<String>::new(), "nothing is left");
+}
+
+fn zones_are_members(site: &Site, stemcell: &str) -> Vec<String> {
+    let words = refused(site, stemcell, networks(10), json!({}), json!([]));
+    assert!(words.contains("a bridge of its own on each member") && words.contains("'local: true'"), "{words}");
+    let zone = |number: u8| vm(site, stemcell, 10 + number, json!({"target": format!("@z{number}")}), json!([]));
+    let vms: Vec<String> = (1..=3).map(zone).collect();
+    assert_eq!(vms.iter().map(|vm| place(site, vm)).collect::<Vec<_>>(), ["n1", "n2", "n3"]);
+    for target in ["@nowhere", "nowhere"] {
+        let words = refused(site, stemcell, local(20), json!({"target": target}), json!([]));
+        assert!(words.contains("exist") || words.contains("not found"), "{words}");
+    }
+    vms
+}
+
+/// The disk is on n2, and stays attached to the VM there.
+fn disks_bind_vms(site: &Site, stemcell: &str, vms: &[String]) -> String {
+    let disk = site.disk(&vms[1]);
+    assert_eq!(site.lxd().volume(&site.project, volume(&disk))["location"], "n2", "it is with the VM that it is for");
+    let (_, words) = site.refused("attach_disk", json!([vms[0], disk]));
+    assert!(words.contains("is on the member 'n2' and the VM on 'n1'") && words.contains("recreate the VM"), "{words}");
+    assert_eq!(site.claim(&disk), Value::Null, "it is free again");
+    let words = refused(site, stemcell, local(21), json!({"target": "@z1"}), json!([disk]));
+    assert!(words.contains("not in '@z1'"), "{words}");
+    let with_disk = vm(site, stemcell, 22, json!({}), json!([disk]));
+    assert_eq!(place(site, &with_disk), "n2");
+    site.ok("delete_vm", json!([with_disk]));
+    let elsewhere = site.ok("create_disk", json!([32, {"target": "@z3"}, null]));
+    let elsewhere = elsewhere.as_str().unwrap();
+    assert_eq!(site.lxd().volume(&site.project, volume(elsewhere))["location"], "n3");
+    site.ok("delete_disk", json!([elsewhere]));
+    site.ok("attach_disk", json!([vms[1], disk]));
+    disk
+}
+
+fn a_dead_member_keeps_what_it_has(site: &mut Site, stemcell: &str, vms: &[String], disk: &str) {
+    site.cluster().member_mut(2).kill_daemon();
+    // At once, and when the cluster knows.
+    for known in [false, true] {
+        if known {
+            site.cluster().wait_until_member_is(2, "Offline");
+        }
+        assert_eq!(site.ok("has_vm", json!([vms[1]])), true);
+        assert_eq!(site.ok("has_disk", json!([disk])), true);
+        for (method, arguments) in [
+            ("delete_vm", json!([vms[1]])),
+            ("detach_disk", json!([vms[1], disk])),
+            ("delete_disk", json!([disk])),
+            ("attach_disk", json!([vms[0], disk])),
+        ] {
+            let (kind, words) = site.refused(method, arguments);
+            assert_eq!(kind, "CloudError", "{method}: {words}");
+        }
+        let (_, words) = site.refused("delete_vm", json!([vms[1]]));
+        assert!(words.contains("'n2'") && words.contains("may still run") && words.contains("by force"), "{words}");
+        let zone = json!(["agent-y", stemcell, {"target": "@z2"}, local(30), [], {}]);
+        assert_eq!(site.refused("create_vm", zone).0, "VMCreationFailed");
+        let other = vm(site, stemcell, 31, json!({"target": "@z1"}), json!([]));
+        site.ok("delete_vm", json!([other]));
+    }
+    site.cluster().member_mut(2).start_daemon();
+    site.cluster().wait_until_member_is(2, "Online");
+    assert_eq!(site.ok("get_disks", json!([vms[1]])), json!([disk]), "it is back as it was");
+    site.ok("detach_disk", json!([vms[1], disk]));
+}
+
+/// The operator removes a member by force: that is their word that it is dead.
+fn what_was_declared_dead_is_gone(site: &mut Site, vms: &[String]) {
+    site.cluster().member_mut(3).kill_daemon();
+    site.cluster().wait_until_member_is(3, "Offline");
+    assert_eq!(site.ok("has_vm", json!([vms[2]])), true);
+    site.cluster().done(1, "DELETE", "/1.0/cluster/members/n3?force=1", &Value::Null);
+    assert_eq!(site.ok("has_vm", json!([vms[2]])), false);
+}

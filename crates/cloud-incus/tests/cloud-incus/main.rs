@@ -1,0 +1,8 @@
+//! The CPI against a real daemon, judged from the daemon's own lists.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod cluster;
+mod kill_points;
+mod methods;
+mod rig;

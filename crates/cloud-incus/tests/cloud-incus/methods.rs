@@ -1,0 +1,241 @@
+//! What each method does to the daemon, and what it refuses.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use serde_json::{Value, json};
+use windlass_rigs::own_machine::is_own_machine;
+
+use crate::rig::{Asked, Site, networks, volume};
+
+#[test]
+fn vms_and_disks_live_on_a_real_daemon_and_nothing_is_left_of_them() {
+    const NAME: &str = "methods::vms_and_disks_live_on_a_real_daemon_and_nothing_is_left_of_them";
+    if !is_own_machine(NAME) {
+        return;
+    }
+    let Some(site) = Site::start(NAME) else { return };
+    let stemcell = site.stemcell();
+    a_vm_is_whole(&site, &stemcell);
+    a_disk_has_one_owner(&site, &stemcell);
+    a_late_detach_does_not_clear_the_next_claim(&site, &stemcell);
+    a_disk_grows_and_is_kept(&site, &stemcell);
+    a_half_made_vm_is_not_taken_for_a_whole_one(&site, &stemcell);
+    bad_input_is_named_and_changes_nothing(&site, &stemcell);
+    two_directors_do_not_meet(&site);
+    site.ok("delete_stemcell", json!([stemcell]));
+    site.ok("delete_stemcell", json!([stemcell]));
+    assert_eq!(site.held(), Vec::<String>::new());
+}
+
+fn a_vm_is_whole(site: &Site, stemcell: &str) {
+    let vm = site.vm(stemcell, 11);
+    let instance = site.instance(&vm);
+    let config = &instance["config"];
+    for (key, value) in [
+        ("user.windlass.director", "d-1"),
+        ("user.windlass.stage", "ready"),
+        ("user.windlass.agent", "agent-11"),
+        ("user.windlass.group", "d-shop-web"),
+        ("limits.memory", "64MiB"),
+    ] {
+        assert_eq!(config[key], value, "{config:#}");
+    }
+    assert_eq!(instance["status"], "Running");
+    assert_eq!(instance["devices"]["eth0"]["ipv4.address"], "10.77.0.11");
+    let settings = site.lxd().files_of_instance(&site.project, &vm).join("var/vcap/bosh/warden-cpi-agent-env.json");
+    let metadata = fs::metadata(&settings).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "secrets are for root alone");
+    assert!(metadata.len() > 0);
+    let settings: Value = serde_json::from_slice(&fs::read(&settings).unwrap()).unwrap();
+    assert_eq!(settings["vm"]["name"], vm.as_str());
+    assert_eq!(settings["networks"]["default"]["preconfigured"], true);
+    assert!(!config.to_string().contains("hunter2"), "the daemon's database has no secrets of the VM's");
+    assert_eq!(site.ok("has_vm", json!([vm])), true);
+    site.ok("set_vm_metadata", json!([vm, {"deployment": "shop", "job": "web", "index": 0}]));
+    site.ok("set_vm_metadata", json!([vm, {"index": 1}]));
+    let named = site.instance(&vm);
+    assert_eq!(
+        (&named["config"]["user.bosh.deployment"], &named["config"]["user.bosh.index"]),
+        (&json!("shop"), &json!("1"))
+    );
+    site.ok("reboot_vm", json!([vm]));
+    assert_eq!(site.instance(&vm)["status"], "Running");
+    let (kind, message) = site.refused("create_vm", site.vm_arguments(stemcell, 11).with_agent("other"));
+    assert_eq!(kind, "VMCreationFailed");
+    assert!(message.contains("already defined on another NIC"), "{message}");
+    site.ok("delete_vm", json!([vm]));
+    site.ok("delete_vm", json!([vm]));
+    assert_eq!(site.ok("has_vm", json!([vm])), false);
+    assert_eq!(site.held(), [stemcell], "the refused one left nothing");
+}
+
+trait WithAgent {
+    fn with_agent(self, agent: &str) -> Self;
+}
+
+impl WithAgent for Value {
+    fn with_agent(mut self, agent: &str) -> Self {
+        self[0] = json!(agent);
+        self
+    }
+}
+
+fn a_disk_has_one_owner(site: &Site, stemcell: &str) {
+    let (one, two) = (site.vm(stemcell, 21), site.vm(stemcell, 22));
+    let disk = site.disk(&one);
+    // At once, in two processes: the daemon itself would attach it to both.
+    let asked = [&one, &two].map(|vm| Asked::new("attach_disk", json!([vm, disk])));
+    let answers = std::thread::scope(|scope| {
+        let calls = asked.each_ref().map(|asked| scope.spawn(|| site.answer(asked)));
+        calls.map(|call| call.join().unwrap())
+    });
+    let winners: Vec<usize> = (0..2).filter(|at| answers[*at]["error"].is_null()).collect();
+    assert_eq!(winners.len(), 1, "{answers:?}");
+    let (winner, loser) = if winners[0] == 0 { (&one, &two) } else { (&two, &one) };
+    assert_eq!(site.claim(&disk), winner.as_str());
+    assert_eq!(site.lxd().volume(&site.project, volume(&disk))["used_by"].as_array().unwrap().len(), 1);
+    assert_eq!(site.ok("get_disks", json!([winner])), json!([disk]));
+    assert_eq!(site.ok("get_disks", json!([loser])), json!([]));
+    let (_, message) = site.refused("attach_disk", json!([loser, disk]));
+    assert!(message.contains(winner.as_str()) && message.contains("detach it there first"), "{message}");
+    for (method, arguments) in [("delete_disk", json!([disk])), ("resize_disk", json!([disk, 64]))] {
+        let (_, message) = site.refused(method, arguments);
+        assert!(message.contains("detach it first"), "{message}");
+    }
+    assert_eq!(site.ok("attach_disk", json!([winner, disk]))["path"], format!("/var/vcap/disks/{}", volume(&disk)));
+    // Deleting a VM frees its disks.
+    site.ok("delete_vm", json!([winner]));
+    assert_eq!(site.claim(&disk), Value::Null);
+    site.ok("attach_disk", json!([loser, disk]));
+    site.ok("delete_vm", json!([loser]));
+    site.ok("delete_disk", json!([disk]));
+    site.ok("delete_disk", json!([disk]));
+    assert_eq!(site.ok("has_disk", json!([disk])), false);
+}
+
+fn a_late_detach_does_not_clear_the_next_claim(site: &Site, stemcell: &str) {
+    let (one, two) = (site.vm(stemcell, 31), site.vm(stemcell, 32));
+    let disk = site.disk(&one);
+    site.ok("attach_disk", json!([one, disk]));
+    site.ok("detach_disk", json!([one, disk]));
+    assert_eq!(site.claim(&disk), Value::Null);
+    site.ok("attach_disk", json!([two, disk]));
+    site.ok("detach_disk", json!([one, disk]));
+    assert_eq!(site.claim(&disk), two.as_str(), "it is the other's");
+    assert_eq!(site.ok("get_disks", json!([two])), json!([disk]));
+    // A claim for a VM that is gone holds nobody up.
+    site.ok("detach_disk", json!([two, disk]));
+    let path = format!("/1.0/storage-pools/fast/volumes/custom/{}?project={}", volume(&disk), site.project);
+    let gone = "vm-00000000-0000-4000-8000-000000000000";
+    site.lxd().ok("PATCH", &path, &json!({"config": {"user.windlass.attached_to": gone}}));
+    site.ok("attach_disk", json!([two, disk]));
+    for vm in [one, two] {
+        site.ok("delete_vm", json!([vm]));
+    }
+    site.ok("delete_disk", json!([disk]));
+}
+
+fn a_disk_grows_and_is_kept(site: &Site, stemcell: &str) {
+    let vm = site.vm(stemcell, 41);
+    let disk = site.disk(&vm);
+    site.ok("attach_disk", json!([vm, disk]));
+    site.write(&disk, "precious");
+    site.ok("set_disk_metadata", json!([disk, {"deployment": "shop"}]));
+    let snapshot = site.ok("snapshot_disk", json!([disk, {"deployment": "shop"}]));
+    site.ok("detach_disk", json!([vm, disk]));
+    site.ok("resize_disk", json!([disk, 64]));
+    site.ok("resize_disk", json!([disk, 64]));
+    let grown = site.lxd().volume(&site.project, volume(&disk));
+    assert_eq!((&grown["config"]["size"], &grown["config"]["user.bosh.deployment"]), (&json!("64MiB"), &json!("shop")));
+    let (kind, message) = site.refused("resize_disk", json!([disk, 32]));
+    assert_eq!(kind, "NotSupported", "{message}");
+    assert_eq!(site.lxd().volume(&site.project, volume(&disk))["config"]["size"], "64MiB");
+    site.ok("delete_vm", json!([vm]));
+    assert_eq!(site.read(&disk), "precious", "a disk outlives its VM");
+    let vm = site.vm(stemcell, 42);
+    site.ok("attach_disk", json!([vm, disk]));
+    assert_eq!(site.read(&disk), "precious");
+    site.ok("delete_snapshot", json!([snapshot]));
+    site.ok("delete_snapshot", json!([snapshot]));
+    site.ok("delete_vm", json!([vm]));
+    let owner = fs::metadata(site.lxd().files_of_volume(&site.project, volume(&disk))).map(|metadata| metadata.uid());
+    assert!(owner.is_ok());
+    site.ok("delete_disk", json!([disk]));
+    assert_eq!(site.held(), [stemcell]);
+}
+
+/// As a daemon leaves it that dies while it unpacks the image: a record that looks whole.
+fn a_half_made_vm_is_not_taken_for_a_whole_one(site: &Site, stemcell: &str) {
+    let asked = Asked::new("create_vm", site.vm_arguments(stemcell, 51));
+    let vm = site.answer(&asked)["result"][0].as_str().unwrap().to_owned();
+    let path = format!("/1.0/instances/{vm}?project={}", site.project);
+    site.lxd().ok("PATCH", &path, &json!({"config": {"user.windlass.stage": "", "user.half": "yes"}}));
+    site.forget_answers();
+    let again = site.answer(&asked);
+    assert_eq!(again["result"][0], vm.as_str(), "{again}");
+    let made = site.instance(&vm);
+    assert_eq!(made["config"]["user.half"], Value::Null, "it was made again");
+    assert_eq!((&made["config"]["user.windlass.stage"], &made["status"]), (&json!("ready"), &json!("Running")));
+    site.ok("delete_vm", json!([vm]));
+}
+
+fn bad_input_is_named_and_changes_nothing(site: &Site, stemcell: &str) {
+    let before = site.held();
+    let vm = |properties: Value, networks: Value| json!(["agent-x", stemcell, properties, networks, [], {}]);
+    let mut elsewhere = networks(61);
+    elsewhere["default"]["cloud_properties"] = json!({"network": "nowhere"});
+    let mut vip = networks(62);
+    vip["default"]["type"] = json!("vip");
+    for (arguments, kind, words) in [
+        (vm(json!({"instance_type": "virtual-machine"}), networks(60)), "NotSupported", "virtual machines"),
+        (vm(json!({"pool": "nowhere"}), networks(60)), "CloudError", "no storage pool 'nowhere'"),
+        (vm(json!({"cpus": 1}), networks(60)), "CloudError", "cpus"),
+        (vm(json!({}), elsewhere), "CloudError", "no network 'nowhere'"),
+        (vm(json!({}), vip), "NotSupported", "vip"),
+        (vm(json!({}), json!({})), "CloudError", "at least one network"),
+        (vm(json!({"config": {"raw.lxc": "x"}}), networks(60)), "CloudError", "raw.lxc"),
+    ] {
+        let (found, message) = site.refused("create_vm", arguments);
+        assert!(found == kind && message.contains(words), "{found}: {message}");
+    }
+    let (_, message) = site.refused("create_disk", json!([32, {"pool": "nowhere"}, null]));
+    assert!(message.contains("no storage pool 'nowhere'"), "{message}");
+    let (_, message) = site.refused("create_stemcell", json!(["/nowhere/image", {}]));
+    assert!(message.contains("/nowhere/image"), "{message}");
+    let odd = "vm-00000000-0000-4000-8000-00000000000f";
+    assert_eq!(site.ok("has_vm", json!([odd])), false);
+    assert_eq!(site.refused("reboot_vm", json!([odd])).0, "VMNotFound");
+    for odd in ["../../1.0", "disk-1", "fast:disk-1"] {
+        assert_eq!(site.ok("has_disk", json!([odd])), false);
+    }
+    // Lists of a project that is not there are empty: nothing may count as gone because of that.
+    for (changes, words) in [
+        (json!({"project": "nowhere"}), "no project 'nowhere'"),
+        (json!({"endpoints": ["unix:/nowhere/socket"]}), "/nowhere/socket"),
+        (json!({"endpoints": ["https://127.0.0.1:1"]}), "certificate"),
+        (json!({"endpoints": ["ftp://x"]}), "https://HOST:PORT"),
+    ] {
+        site.configure(changes);
+        let (_, message) = site.refused("has_vm", json!([odd_vm()]));
+        assert!(message.contains(words), "{message}");
+    }
+    site.configure(json!({}));
+    assert_eq!(site.held(), before);
+}
+
+fn odd_vm() -> &'static str {
+    "vm-00000000-0000-4000-8000-00000000000f"
+}
+
+fn two_directors_do_not_meet(site: &Site) {
+    let disk = site.disk("vm-00000000-0000-4000-8000-00000000000f");
+    let other = site.lxd().make_project("d2");
+    site.configure(json!({"project": other}));
+    let is_there = site.answer(&Asked::new("has_disk", json!([disk])).of_director("d-2"));
+    assert_eq!(is_there["result"], false);
+    site.configure(json!({}));
+    let refused = site.answer(&Asked::new("delete_disk", json!([disk])).of_director("d-2"));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("belongs to the director 'd-1'"), "{refused}");
+    site.ok("delete_disk", json!([disk]));
+}
