@@ -52,6 +52,7 @@ pub(crate) fn command(
         CpiChoice::Local { config } => {
             ("local", config, json!({"state_dir": folders.cloud(), "isolation": isolation.as_str()}))
         }
+        CpiChoice::Incus { config } => ("incus", config, json!({"state_dir": folders.cluster_cloud()})),
         CpiChoice::Sim { config } => ("sim", config, json!({"state_dir": folders.simulated_cloud()})),
     };
     let mut config = match given {

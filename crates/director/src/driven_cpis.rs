@@ -65,8 +65,10 @@ impl Drivers {
         let choice = match (&entry.exec_path, entry.kind.as_str(), &self.settings.cpi) {
             (Some(exec), ..) => CpiChoice::named(&exec.display().to_string(), None, entry.arguments.clone()),
             // With the configuration that the operator gave to it.
-            (None, "local", own @ CpiChoice::Local { .. }) | (None, "sim", own @ CpiChoice::Sim { .. }) => own.clone(),
-            (None, built_in @ ("local" | "sim"), _) => path(built_in),
+            (None, "local", own @ CpiChoice::Local { .. })
+            | (None, "incus", own @ CpiChoice::Incus { .. })
+            | (None, "sim", own @ CpiChoice::Sim { .. }) => own.clone(),
+            (None, built_in @ ("local" | "incus" | "sim"), _) => path(built_in),
             (None, kind, _) => path(&installed(kind)),
         };
         let names = std::iter::once(&entry.name).chain(&entry.migrated_from).cloned().collect();

@@ -114,6 +114,11 @@ impl StateDir {
         self.root.join("cpi").join(format!("{plugin}.json"))
     }
 
+    /// What the CPI of a cluster remembers of its requests. Shared, so that another director goes on with them.
+    pub(crate) fn cluster_cloud(&self) -> PathBuf {
+        self.shared.join("incus")
+    }
+
     /// The state of a simulated cloud.
     pub(crate) fn simulated_cloud(&self) -> PathBuf {
         self.shared.join("sim")

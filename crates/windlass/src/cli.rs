@@ -279,7 +279,7 @@ pub(crate) struct DirectorArgs {
     /// Name of the director [default: windlass]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Default CPI: local, sim, or the path of an executable [default: local]
+    /// Default CPI: local, incus, sim, or the path of an executable [default: local]
     #[arg(long, value_name = "CPI")]
     pub(crate) cpi: Option<String>,
     /// Its configuration, in the form of cpi.json
@@ -452,6 +452,12 @@ pub(crate) struct StemcellRepackArgs {
 /// `cpi …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CpiVerb {
+    /// An Incus or LXD server, or a cluster of them: VMs are containers there
+    Incus {
+        /// Configuration, in the form of a cpi.json
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// The embedded cloud: VMs on this machine
     Local {
         /// Configuration, in the form of a cpi.json

@@ -58,6 +58,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words.as_slice() {
         [_, "agent", ..] if !asks_for_help(&words) => windlass_agent::run(arguments.into_iter().skip(1)),
+        [_, "cpi", "incus", "--config", _] => windlass_cloud_incus::serve(Path::new(&arguments[4])),
         [_, "cpi", "local", "--config", _] => windlass_cloud_local::serve(Path::new(&arguments[4])),
         [_, "cpi", "sim"] => windlass_cloud_sim::serve(None),
         [_, "cpi", "sim", "--config", _] => windlass_cloud_sim::serve(Some(Path::new(&arguments[4]))),

@@ -95,6 +95,11 @@ pub enum CpiChoice {
         /// Its `cpi.json`; what it leaves out is filled in.
         config: Option<PathBuf>,
     },
+    /// An Incus or LXD server, or a cluster of them.
+    Incus {
+        /// Its `cpi.json`; what it leaves out is filled in.
+        config: Option<PathBuf>,
+    },
     /// The simulated cloud.
     Sim {
         /// Its `cpi.json`; what it leaves out is filled in.
@@ -113,11 +118,12 @@ pub enum CpiChoice {
 const CONFIG: &str = "{config}";
 
 impl CpiChoice {
-    /// `local`, `sim` or the path of an executable, with a configuration or without one. CPIs take their configuration by
+    /// `local`, `incus`, `sim` or the path of an executable, with a configuration or without one. CPIs take their configuration by
     /// flags of their own, so an argument says with `{config}` where its path goes; without that it follows `--config`.
     pub fn named(name: &str, config: Option<PathBuf>, mut arguments: Vec<String>) -> Self {
         match name {
             "local" => Self::Local { config },
+            "incus" => Self::Incus { config },
             "sim" => Self::Sim { config },
             path => {
                 let config = config.map(|config| config.display().to_string());

@@ -133,7 +133,7 @@ fn advertise(fields: &mut Fields<'_, '_>) -> Vec<String> {
 
 fn cpi(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<CpiChoice> {
     let place = |name: &str| match name {
-        "local" | "sim" => name.to_owned(),
+        "local" | "incus" | "sim" => name.to_owned(),
         path => folder.join(path).display().to_string(),
     };
     if let Content::String(name) = &at.node().content {
@@ -425,6 +425,7 @@ mod tests {
     #[test]
     fn the_other_ways_to_name_a_cpi() {
         assert_eq!(read("cpi: sim").unwrap().cpi, CpiChoice::Sim { config: None });
+        assert_eq!(read("cpi: incus").unwrap().cpi, CpiChoice::Incus { config: None });
         let config = Some("/etc/windlass/sim.json".into());
         assert_eq!(read("cpi: {exec: sim, config: sim.json}").unwrap().cpi, CpiChoice::Sim { config });
         let choice =

@@ -54,7 +54,7 @@ fn settings(state_dir: &Path, flags: DirectorArgs) -> Result<Settings, Failure> 
     if let Some(cpi) = flags.cpi {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let name = match cpi.as_str() {
-            "local" | "sim" => cpi,
+            "local" | "incus" | "sim" => cpi,
             path => absolute(path.into()).display().to_string(),
         };
         settings.cpi = CpiChoice::named(&name, flags.cpi_config.map(absolute), Vec::new());

@@ -105,6 +105,7 @@ pub(crate) use sim::host_on_demand as sim_host;
 /// Does what the command line says.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     match &cli.verb {
+        Verb::Cpi(CpiVerb::Incus { config }) => return windlass_cloud_incus::serve(config),
         Verb::Cpi(CpiVerb::Local { config }) => return windlass_cloud_local::serve(config),
         Verb::Cpi(CpiVerb::Sim { config }) => return windlass_cloud_sim::serve(config.as_deref()),
         Verb::Sim(SimArgs { verb: None, config }) => return sim::host(&cli.global, config.as_deref()),

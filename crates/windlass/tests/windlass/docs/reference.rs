@@ -10,7 +10,8 @@ use windlass_director::settings::Settings;
 use super::pages::{Page, all, root};
 
 /// Structures that are read from configurations, and the page that has their keys.
-const STRUCTURES: [(&str, &str, &str); 9] = [
+const STRUCTURES: [(&str, &str, &str); 10] = [
+    ("crates/cloud-incus/src/config.rs", "IncusConfig", REFERENCE),
     ("crates/cloud-local/src/config.rs", "LocalConfig", REFERENCE),
     ("crates/cpi/src/config.rs", "AgentProperties", REFERENCE),
     ("crates/cpi/src/config.rs", "RegistryProperties", REFERENCE),
