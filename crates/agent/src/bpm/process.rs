@@ -94,17 +94,8 @@ impl Place {
         }
         self.note("start: a stand-in for bpm, so the process is not isolated: volumes are not mounted, and limits of memory do not hold");
         let launch = self.launch(config, &[]);
-        self.hook(config, &launch)?;
-        let log = |stream: &str| {
-            let path = self.logs().join(format!("{}.{stream}.log", self.name));
-            OpenOptions::new()
-                .create(true)
-                .append(true)
-                .mode(0o640)
-                .open(&path)
-                .map_err(io_error("cannot log to", &path))
-        };
-        let identity = self.spawn(&launch, log("stdout")?.into(), log("stderr")?.into())?;
+        hook(config, &launch, self.log("stdout")?.into(), self.log("stderr")?.into())?;
+        let identity = self.spawn(&launch, self.log("stdout")?.into(), self.log("stderr")?.into())?;
         self.note(&format!("started with pid {}", identity.pid));
         Ok(())
     }
@@ -113,7 +104,7 @@ impl Place {
     pub(super) fn run(&self, config: &ProcessConfig, env: &[(String, String)]) -> Result<u8, BpmError> {
         self.make_folders(config)?;
         let launch = self.launch(config, env);
-        self.hook(config, &launch)?;
+        hook(config, &launch, Stdio::inherit(), Stdio::inherit())?;
         let program = PathBuf::from(&launch.program);
         let status = launch.command().stdin(Stdio::null()).status().map_err(io_error("cannot run", &program))?;
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
@@ -173,20 +164,10 @@ impl Place {
         }
     }
 
-    fn hook(&self, config: &ProcessConfig, launch: &Launch) -> Result<(), BpmError> {
-        let Some(hook) = config.hooks.as_ref().and_then(|hooks| hooks.pre_start.clone()) else { return Ok(()) };
-        let launch = Launch {
-            program: hook.clone(),
-            arguments: Vec::new(),
-            env: launch.env.clone(),
-            folder: launch.folder.clone(),
-            ..*launch
-        };
-        match launch.command().stdin(Stdio::null()).status() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(BpmError::Hook(format!("{hook}: {status}"))),
-            Err(error) => Err(BpmError::Hook(format!("{hook}: {error}"))),
-        }
+    fn log(&self, stream: &str) -> Result<File, BpmError> {
+        let path = self.logs().join(format!("{}.{stream}.log", self.name));
+        let opened = OpenOptions::new().create(true).append(true).mode(0o640).open(&path);
+        opened.map_err(io_error("cannot log to", &path))
     }
 
     /// Starts a launcher, writes down who it is, and lets it become the process.
@@ -250,6 +231,24 @@ impl Launch {
     }
 }
 
+/// What has to be done before a process starts. As with bpm, it is done by whoever asked for the process: that is root under a
+/// supervisor, and hooks of releases rely on it.
+fn before(config: &ProcessConfig, launch: &Launch) -> Option<Launch> {
+    let hook = config.hooks.as_ref()?.pre_start.clone()?;
+    let (env, folder) = (launch.env.clone(), launch.folder.clone());
+    Some(Launch { program: hook, arguments: Vec::new(), env, folder, user: None, limits: launch.limits })
+}
+
+fn hook(config: &ProcessConfig, launch: &Launch, stdout: Stdio, stderr: Stdio) -> Result<(), BpmError> {
+    let Some(before) = before(config, launch) else { return Ok(()) };
+    let hook = &before.program;
+    match before.command().stdin(Stdio::null()).stdout(stdout).stderr(stderr).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(BpmError::Hook(format!("{hook}: {status}"))),
+        Err(error) => Err(BpmError::Hook(format!("{hook}: {error}"))),
+    }
+}
+
 /// The user and group of jobs, where they exist and can be had.
 fn user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
@@ -277,4 +276,28 @@ pub(crate) fn launch() -> ExitCode {
     let error = launch.command().stdin(nothing).exec();
     let _ = writeln!(io::stderr(), "{}: {error}", launch.program);
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpm::config::Hooks;
+
+    #[test]
+    fn a_hook_is_run_by_whoever_asks_and_the_process_by_the_user_of_jobs() {
+        let hooks = Some(Hooks { pre_start: Some("/hook".to_owned()) });
+        let config = ProcessConfig { hooks, ..ProcessConfig::default() };
+        let launch = Launch {
+            program: "/process".to_owned(),
+            arguments: vec!["--flag".to_owned()],
+            env: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+            folder: "/".into(),
+            user: Some((1000, 1000)),
+            limits: [None; 3],
+        };
+        let hook = before(&config, &launch).unwrap();
+        assert_eq!((hook.program.as_str(), hook.arguments.len(), hook.user), ("/hook", 0, None));
+        assert_eq!(hook.env, launch.env);
+        assert!(before(&ProcessConfig::default(), &launch).is_none());
+    }
 }
