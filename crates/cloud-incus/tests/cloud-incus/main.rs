@@ -4,5 +4,6 @@
 
 mod cluster;
 mod kill_points;
+mod lost_answers;
 mod methods;
 mod rig;

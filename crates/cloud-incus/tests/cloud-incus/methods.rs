@@ -23,6 +23,7 @@ fn vms_and_disks_live_on_a_real_daemon_and_nothing_is_left_of_them() {
     a_half_made_vm_is_not_taken_for_a_whole_one(&site, &stemcell);
     bad_input_is_named_and_changes_nothing(&site, &stemcell);
     two_directors_do_not_meet(&site);
+    a_restricted_certificate_is_enough(&site, &stemcell);
     site.ok("delete_stemcell", json!([stemcell]));
     site.ok("delete_stemcell", json!([stemcell]));
     assert_eq!(site.held(), Vec::<String>::new());
@@ -238,4 +239,42 @@ fn two_directors_do_not_meet(site: &Site) {
     let refused = site.answer(&Asked::new("delete_disk", json!([disk])).of_director("d-2"));
     assert!(refused["error"]["message"].as_str().unwrap().contains("belongs to the director 'd-1'"), "{refused}");
     site.ok("delete_disk", json!([disk]));
+}
+
+/// Over TLS, with rights in one project alone, and with an endpoint that is dead.
+fn a_restricted_certificate_is_enough(site: &Site, stemcell: &str) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(vec!["director".to_owned()]).unwrap().self_signed(&key).unwrap().pem();
+    let der: String = certificate.lines().filter(|line| !line.starts_with('-')).collect();
+    site.lxd().ok("PATCH", "/1.0", &json!({"config": {"core.https_address": "127.0.0.1:8443"}}));
+    let trusted = json!({"type": "client", "name": "director", "certificate": der, "restricted": true,
+        "projects": [site.project]});
+    site.lxd().ok("POST", "/1.0/certificates", &trusted);
+    let server = site.lxd().ok("GET", "/1.0", &Value::Null)["environment"]["certificate"].clone();
+    let tls = json!({"endpoints": ["https://127.0.0.1:9", "https://127.0.0.1:8443"], "certificate": certificate,
+        "private_key": key.serialize_pem(), "server_certificate": server});
+    site.configure(tls.clone());
+    let vm = site.vm(stemcell, 71);
+    let disk = site.disk(&vm);
+    site.ok("attach_disk", json!([vm, disk]));
+    let snapshot = site.ok("snapshot_disk", json!([disk, {}]));
+    site.ok("delete_snapshot", json!([snapshot]));
+    site.ok("detach_disk", json!([vm, disk]));
+    site.ok("resize_disk", json!([disk, 64]));
+    site.ok("delete_disk", json!([disk]));
+    site.ok("delete_vm", json!([vm]));
+    for (key, value, words) in [
+        ("project", json!("default"), "certificate"),
+        ("server_certificate", json!(certificate), "server_fingerprint"),
+        ("server_certificate", json!("nothing"), "must be PEM"),
+        ("certificate", json!("nothing"), "must be PEM"),
+    ] {
+        let mut changed = tls.clone();
+        changed[key] = value;
+        site.configure(changed);
+        let (kind, message) = site.refused("has_vm", json!([odd_vm()]));
+        assert!(kind == "CpiError" && message.contains(words), "{kind}: {message}");
+    }
+    site.configure(json!({}));
 }
