@@ -55,9 +55,12 @@ pub(super) async fn update(
     no_redact: bool,
     fix_releases: bool,
 ) -> Result<(), Failure> {
-    let (text, parsed) = read_yaml(&document.file, &document.changes, Strictness::default())?;
-    if kind == Kind::Runtime {
-        releases_of_document::upload(session, &parsed, fix_releases).await?;
+    let (mut text, parsed) = read_yaml(&document.file, &document.changes, Strictness::default())?;
+    let mut is_verbatim = document.changes.is_empty();
+    if kind == Kind::Runtime
+        && let Some(changed) = releases_of_document::upload(session, &parsed, fix_releases).await?
+    {
+        (text, is_verbatim) = (changed, false);
     }
     let mut asked = kind.query(name);
     asked.extend(no_redact.then(|| ("redact", "false".to_owned())));
@@ -67,7 +70,7 @@ pub(super) async fn update(
     session.confirm()?;
     let mut asked = kind.query(name);
     // As it is in the file, so that problems are told with their lines.
-    asked.extend(document.changes.is_empty().then(|| ("verbatim", "true".to_owned())));
+    asked.extend(is_verbatim.then(|| ("verbatim", "true".to_owned())));
     let path = format!("/{}_configs{}", kind.name(), query(asked));
     session.director.store_yaml(&path, &text).await.while_(format!("updating the {} config", kind.name()))
 }

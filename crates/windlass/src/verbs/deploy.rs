@@ -14,9 +14,11 @@ use crate::verbs::releases_of_document;
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Result<(), Failure> {
     let changes = &arguments.plan.changes;
     let changes = if arguments.dry_run { changes.to_look() } else { changes.clone() };
-    let manifest = Manifest::read(session, &arguments.plan, &changes)?;
-    if !arguments.skip_upload_releases {
-        releases_of_document::upload(session, &manifest.document, arguments.fix_releases).await?;
+    let mut manifest = Manifest::read(session, &arguments.plan, &changes)?;
+    if !arguments.skip_upload_releases
+        && let Some(text) = releases_of_document::upload(session, &manifest.document, arguments.fix_releases).await?
+    {
+        (manifest.text, manifest.verbatim) = (text, false);
     }
     let name = &manifest.deployment;
     let path = format!("/deployments/{}/diff?redact={}", escape(name), !arguments.no_redact);

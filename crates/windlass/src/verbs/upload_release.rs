@@ -82,7 +82,7 @@ async fn upload_tarball(session: &mut Session<'_>, arguments: &UploadReleaseArgs
     upload_without(session, arguments, &BuiltRelease::of_tarball(path)?, &known).await
 }
 
-async fn upload_built(
+pub(super) async fn upload_built(
     session: &mut Session<'_>,
     arguments: &UploadReleaseArgs,
     release: &BuiltRelease,
@@ -147,24 +147,32 @@ async fn is_known(session: &mut Session<'_>, arguments: &UploadReleaseArgs) -> R
     if !versions.any(|found| found.version == version) {
         return Ok(false);
     }
-    let compiled_for = match &arguments.stemcell {
-        None => String::new(),
-        Some(stemcell) => {
-            let path = format!("/releases/{}?version={}", escape(name), escape(version));
-            let release: Value = session.director.get(&path).await.while_("looking for compiled packages")?;
-            if !is_compiled(&release, stemcell) {
-                return Ok(false);
-            }
-            format!(" for stemcell '{stemcell}'")
-        }
+    let path = format!("/releases/{}?version={}", escape(name), escape(version));
+    let release: Value = session.director.get(&path).await.while_("looking for packages")?;
+    let (is_whole, compiled_for) = match &arguments.stemcell {
+        None => (has_sources(&release), String::new()),
+        Some(stemcell) => (is_compiled(&release, stemcell), format!(" for stemcell '{stemcell}'")),
     };
+    if !is_whole {
+        return Ok(false);
+    }
     session.screen.line(&format!("Release '{name}/{version}'{compiled_for} already exists."));
     Ok(true)
 }
 
+fn list(value: &Value, key: &str) -> Vec<Value> {
+    value[key].as_array().cloned().unwrap_or_default()
+}
+
+/// Whether the director can compile all packages of a release.
+fn has_sources(release: &Value) -> bool {
+    list(release, "packages")
+        .iter()
+        .all(|package| package["blobstore_id"].as_str().is_some_and(|blob| !blob.is_empty()))
+}
+
 /// Whether all packages of a release are there for a stemcell.
 fn is_compiled(release: &Value, stemcell: &str) -> bool {
-    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let is_there = |package: &Value| list(package, "compiled_packages").iter().any(|it| it["stemcell"] == stemcell);
     list(release, "packages").iter().all(is_there)
 }
@@ -185,5 +193,7 @@ mod tests {
         let release = json!({"packages": [{"compiled_packages": [{"stemcell": "os/1"}]}, {"compiled_packages": []}]});
         assert!(!is_compiled(&release, "os/1"));
         assert!(is_compiled(&json!({"packages": [release["packages"][0]]}), "os/1"));
+        let sources = |blob: Value| has_sources(&json!({"packages": [{"blobstore_id": "a"}, {"blobstore_id": blob}]}));
+        assert!(sources(json!("b")) && !sources(Value::Null) && !sources(json!("")) && has_sources(&json!({})));
     }
 }

@@ -182,7 +182,7 @@ fn an_export_that_is_killed_anywhere_goes_on_and_leaves_no_worker_and_no_blob() 
     fs::create_dir(&into).unwrap();
     let export = ["-d", "example", "export-release", "greeter/1", &slug, "--dir", &into];
     let mut kills = 0;
-    for point in Points::sampled(37) {
+    for point in Points::sampled(61) {
         shop.site.kill_director();
         shop.site.start_director(Some(point));
         let survived = shop.site.try_while_director_runs(&export);

@@ -174,7 +174,7 @@ fn an_errand_that_is_killed_anywhere_runs_at_most_once_and_the_next_one_leaves_n
             .count()
     };
     let mut kills = 0;
-    for point in Points::sampled(29) {
+    for point in Points::sampled(59) {
         tools.site.kill_director();
         let before = runs(&tools.site);
         tools.site.start_director(Some(point));
