@@ -79,6 +79,8 @@ fn a_release_is_exported_and_deployed_without_its_sources() {
     let inspected = shop.site.ok(&["inspect-local-release", tarball.to_str().unwrap()]);
     let (os, version) = slug.split_once('/').unwrap();
     assert!(inspected.contains(os) && inspected.contains(version) && inspected.contains("words"), "{inspected}");
+    let kept = shop.site.file("compiled.tgz");
+    fs::copy(&tarball, &kept).unwrap();
     let (again, _) = shop.export(&["--job", "greeter"]);
     assert!(!again.contains("Compiling packages"), "{again}");
     assert_eq!(shop.made_blobs(), 2);
@@ -86,8 +88,6 @@ fn a_release_is_exported_and_deployed_without_its_sources() {
     assert!(cleaned.contains("Deleting exported releases"), "{cleaned}");
     assert_eq!(shop.made_blobs(), 0);
 
-    let kept = shop.site.file("compiled.tgz");
-    fs::copy(&tarball, &kept).unwrap();
     shop.site.ok(&["-n", "-d", "example", "delete-deployment"]);
     shop.site.ok(&["-n", "delete-release", "greeter"]);
     assert_eq!(fs::read_dir(shop.site.state_dir().join("releases")).unwrap().count(), 0, "an archive is left");
