@@ -15,7 +15,7 @@ use crate::built::{BuiltJob, BuiltPackage, BuiltRelease, Part};
 use crate::cache::Cache;
 use crate::config::Config;
 use crate::error::AuthorError;
-use crate::index::{Kind, Versions};
+use crate::index::{Kind, Versions, refuse_links};
 use crate::sources::All;
 use crate::store::Store;
 use crate::{Said, Tell, git, yaml};
@@ -346,6 +346,7 @@ impl ReleaseDirectory {
         for package in &wanted {
             let name = called(&package.part.name);
             check_name("package", &name)?;
+            refuse_links(&self.folder.join("packages"), &self.folder.join("packages").join(&name))?;
             shelves.finish(Kind::Package, &name, &package.part, tell)?;
         }
         for package in wanted {

@@ -166,6 +166,9 @@ pub enum AuthorError {
     /// links among the blobs
     #[error("Bailing because symlinks found in blobs directory, such as '{}'; 'reset-release' removes them", .0.display())]
     BlobLinks(PathBuf),
+    /// a link in place of a folder that is written to
+    #[error("'{}' is a link, and nothing is written to where it leads; replace it by what it leads to", .0.display())]
+    Link(PathBuf),
     /// a blob that is not there
     #[error("there is no blob '{0}' in blobs/; add it again with 'add-blob'")]
     NoBlob(String),

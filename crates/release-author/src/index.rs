@@ -30,7 +30,17 @@ impl Kind {
 /// The archives of one job, package or licence.
 #[derive(Debug)]
 pub(crate) struct Builds {
+    /// `.dev_builds` or `.final_builds`.
+    root: PathBuf,
     path: PathBuf,
+}
+
+/// Refuses a folder that leads out of the release directory: whoever made the directory would say what is written where.
+pub(crate) fn refuse_links(root: &Path, path: &Path) -> Result<(), AuthorError> {
+    match path.ancestors().take_while(|at| at.starts_with(root)).find(|at| at.is_symlink()) {
+        Some(link) => Err(AuthorError::Link(link.to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// One archive in an index.
@@ -57,7 +67,7 @@ impl Builds {
             Kind::Package => builds.join("packages").join(name),
             Kind::License => builds.join("license"),
         };
-        Self { path: folder.join("index.yml") }
+        Self { root: builds.to_owned(), path: folder.join("index.yml") }
     }
 
     pub(crate) fn find(&self, fingerprint: &str) -> Result<Option<Build>, AuthorError> {
@@ -85,6 +95,7 @@ impl Builds {
     }
 
     fn all(&self) -> Result<Vec<Build>, AuthorError> {
+        refuse_links(&self.root, &self.path)?;
         let read = yaml::load_if_there(&self.path, |root| {
             let builds = root.optional("builds")?.map_or(Ok(Vec::new()), |builds| builds.entries())?;
             let build = |(key, at): (&str, windlass_manifest::At<'_>)| {
@@ -156,6 +167,7 @@ impl Versions {
     }
 
     fn all(&self, name: &str) -> Result<Vec<(String, String)>, AuthorError> {
+        refuse_links(&self.folder, &self.index(name))?;
         let read = yaml::load_if_there(&self.index(name), |root| {
             let builds = root.optional("builds")?.map_or(Ok(Vec::new()), |builds| builds.entries())?;
             builds.into_iter().map(|(key, at)| Ok((key.to_owned(), text(&at.field("version")?)?))).collect()

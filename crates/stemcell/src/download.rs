@@ -65,15 +65,19 @@ pub async fn download(url: &str, into: &Path) -> Result<(), DownloadError> {
     Ok(file.flush().await?)
 }
 
-/// `https://user:secret@host/…` without what is between.
+/// `https://user:secret@host/path?signature` without what is secret: what stands before the host, and the query.
 pub(crate) fn without_credentials(url: &str) -> String {
+    let (url, query) = match url.split_once(['?', '#']) {
+        Some((url, _)) => (url, "?…"),
+        None => (url, ""),
+    };
     match url.split_once("://") {
         Some((scheme, rest)) => {
-            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let end = rest.find('/').unwrap_or(rest.len());
             let host = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
-            format!("{scheme}://{host}")
+            format!("{scheme}://{host}{query}")
         }
-        None => url.to_owned(),
+        None => format!("{url}{query}"),
     }
 }
 
@@ -84,6 +88,9 @@ mod tests {
     #[test]
     fn credentials_in_a_url_are_not_shown() {
         assert_eq!(without_credentials("https://me:secret@example.com/a@b"), "https://example.com/a@b");
-        assert_eq!(without_credentials("https://example.com/a?b@c"), "https://example.com/a?b@c");
+        assert_eq!(without_credentials("https://example.com/a?b@c"), "https://example.com/a?…");
+        let signed = "https://me:secret@store.example.com/stemcell.tgz?X-Amz-Signature=4711&X-Amz-Credential=key";
+        assert_eq!(without_credentials(signed), "https://store.example.com/stemcell.tgz?…");
+        assert_eq!(without_credentials("https://example.com#secret@x"), "https://example.com?…");
     }
 }

@@ -27,6 +27,33 @@ fn what_is_behind_a_link_called_blobs_is_not_touched() {
 }
 
 #[test]
+fn what_is_behind_links_in_place_of_builds_releases_and_packages_is_not_touched() {
+    for place in [".dev_builds", ".dev_builds/jobs", ".final_builds", "dev_releases", "dev_releases/shop"] {
+        let site = Site::shop();
+        let outside = site.folder.path().join("precious");
+        fs::create_dir(&outside).unwrap();
+        let link = site.path().join(place);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        fs::remove_dir_all(&link).ok();
+        std::os::unix::fs::symlink(&outside, &link).unwrap();
+        let refused = site.create(&Create { force: true, ..Create::default() }).unwrap_err().to_string();
+        assert!(refused.contains(place) && refused.contains("is a link"), "{refused}");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{place}");
+    }
+    let (from, to) = (Site::shop(), Site::empty());
+    from.create(&Create::default()).unwrap();
+    to.directory().init(false).unwrap();
+    to.write("config/final.yml", STORE);
+    let outside = to.folder.path().join("precious");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("letter"), "mine").unwrap();
+    std::os::unix::fs::symlink(&outside, to.path().join("packages/app")).unwrap();
+    let refused = to.directory().vendor("app", &from.directory(), "", &mut |_| {}).unwrap_err().to_string();
+    assert!(refused.contains("packages/app' is a link"), "{refused}");
+    assert_eq!(fs::read_to_string(outside.join("letter")).unwrap(), "mine");
+}
+
+#[test]
 fn blobs_are_added_kept_fetched_and_removed() {
     let site = Site::empty();
     site.directory().init(false).unwrap();
