@@ -20,6 +20,7 @@ mod config;
 mod disks;
 mod embedded;
 mod layout;
+mod log_file;
 mod logs;
 mod mbus;
 mod platform;

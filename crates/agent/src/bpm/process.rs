@@ -1,9 +1,8 @@
 //! A process of a job: started, ended, found again.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,7 +17,7 @@ use windlass_durable::process::ProcessIdentity;
 use super::config::ProcessConfig;
 use super::{BpmError, io_error};
 use crate::layout::Base;
-use crate::supervisor;
+use crate::{log_file, supervisor};
 
 /// The user of jobs.
 const USER: &str = "vcap";
@@ -113,7 +112,7 @@ impl Place {
     /// Ends it, with more and more force.
     pub(super) fn stop(&self, config: &ProcessConfig) -> Result<(), BpmError> {
         let folder = self.runs();
-        std::fs::create_dir_all(&folder).map_err(io_error("cannot make", &folder))?;
+        self.own_folders().map_err(io_error("cannot make", &folder))?;
         let _lock = self.lock()?;
         let first = if config.shutdown_signal.as_deref() == Some("INT") { Signal::INT } else { Signal::TERM };
         if let Some(process) = self.running() {
@@ -166,8 +165,7 @@ impl Place {
 
     fn log(&self, stream: &str) -> Result<File, BpmError> {
         let path = self.logs().join(format!("{}.{stream}.log", self.name));
-        let opened = OpenOptions::new().create(true).append(true).mode(0o640).open(&path);
-        opened.map_err(io_error("cannot log to", &path))
+        log_file::append(&path, 0o640).map_err(io_error("cannot log to", &path))
     }
 
     /// Starts a launcher, writes down who it is, and lets it become the process.
@@ -192,30 +190,30 @@ impl Place {
     }
 
     fn make_folders(&self, config: &ProcessConfig) -> Result<(), BpmError> {
-        let mut folders =
-            vec![self.logs(), self.runs(), self.base.job_runs().join(&self.job), self.data(), self.data().join("tmp")];
+        let runs = self.runs();
+        self.own_folders().map_err(io_error("cannot make", &runs))?;
+        let mut folders = vec![self.logs(), self.base.job_runs().join(&self.job), self.data(), self.data().join("tmp")];
         if config.persistent_disk {
             folders.push(self.base.store().join(&self.job));
         }
         for folder in folders {
-            let made = || -> io::Result<()> {
-                std::fs::create_dir_all(&folder)?;
-                std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o770))?;
-                match user() {
-                    Some((user, group)) => std::os::unix::fs::chown(&folder, Some(user), Some(group)),
-                    None => Ok(()),
-                }
-            };
-            made().map_err(io_error("cannot make", &folder))?;
+            log_file::give_folder(&folder, user()).map_err(io_error("cannot make", &folder))?;
         }
         Ok(())
+    }
+
+    /// Where pid files are, and which process each means: not the job's to change, because whoever stops it signals that process.
+    fn own_folders(&self) -> io::Result<()> {
+        std::fs::create_dir_all(self.base.job_runs())?;
+        log_file::own_folder(&self.base.job_runs().join("bpm"))?;
+        log_file::own_folder(&self.runs())
     }
 
     /// A line in the job's `bpm.log`. One that cannot be written is no reason to stop.
     fn note(&self, words: &str) {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let line = format!("{seconds} bpm {}/{}: {words}\n", self.job, self.name);
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(self.logs().join("bpm.log"));
+        let log = log_file::append(&self.logs().join("bpm.log"), 0o600);
         let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
     }
 }

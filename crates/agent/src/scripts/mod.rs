@@ -7,9 +7,8 @@ mod output;
 pub(crate) mod process;
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +19,7 @@ use windlass_contract::explain;
 use windlass_durable::file;
 
 use crate::layout::is_name;
+use crate::log_file;
 use process::{Ended, Runner};
 
 /// Scripts find the machine's programs whatever the agent was started with.
@@ -171,7 +171,7 @@ impl Script {
                 std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o770))?;
             }
             let path = folder.join(format!("{name}.{stream}.log"));
-            OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+            log_file::append(&path, 0o640)
         };
         let mut command = self.command(env);
         command.stdout(log("stdout").map_err(self.failed())?).stderr(log("stderr").map_err(self.failed())?);
