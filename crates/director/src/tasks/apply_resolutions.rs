@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use windlass_agent_client::{Agent, Deadlines};
-use windlass_contract::cpi::ErrorType;
+use windlass_contract::cpi::{CloudLimits, ErrorType};
 use windlass_contract::{DiskCid, RequestId, explain};
 use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
@@ -16,6 +16,7 @@ use windlass_planning::plan::{Action, ActionKind, Current, CurrentInstance, Inst
 use windlass_planning::problems::{OpenProblem, Problem, Resolution};
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
+use super::cloud_limits::{self, must_be_possible};
 use super::execute::{Execution, Failures};
 use super::log::{EventPart, EventStage};
 use super::prepare::reload;
@@ -65,6 +66,12 @@ pub(super) async fn apply(
     let current = reload(director, deployment).await?;
     let stage = log.stage("Applying problem resolutions", &[], chosen.len());
     let all = chosen.len();
+    let recreated: Vec<InstancePlan> = chosen
+        .iter()
+        .filter(|(_, how)| matches!(how, Resolution::RecreateVm | Resolution::RecreateVmWithoutWait))
+        .filter_map(|(problem, _)| problem.problem.instance(&current).map(recreation))
+        .collect();
+    let limits = cloud_limits::of_instances(director, &recreated, &current).await?;
     // Problems of one instance are dealt with one after the other: what is done about its VM changes what its disks need.
     let mut by_group: BTreeMap<String, BTreeMap<String, Vec<Chosen>>> = BTreeMap::new();
     for (problem, resolution) in chosen {
@@ -73,7 +80,7 @@ pub(super) async fn apply(
             record.map_or_else(Default::default, |record| (record.group.clone(), record.id.clone()));
         by_group.entry(group).or_default().entry(instance).or_default().push((problem, resolution));
     }
-    let scene = Scene { director, log, deployment, stage, current };
+    let scene = Scene { director, log, deployment, stage, current, limits };
     let mut batches: Vec<(bool, Vec<_>)> = Vec::new();
     for group in groups_of(director, deployment).await? {
         let Some(instances) = by_group.remove(&group.name) else { continue };
@@ -109,6 +116,13 @@ struct Scene<'a> {
     deployment: &'a str,
     stage: EventStage,
     current: Current,
+    /// Of the clouds that make VMs for it.
+    limits: BTreeMap<String, CloudLimits>,
+}
+
+/// What gives an instance a new VM, with its disks.
+fn recreation(instance: &CurrentInstance) -> InstancePlan {
+    plan_state_change(instance, Wish::Recreate, false, true)
 }
 
 impl Scene<'_> {
@@ -217,7 +231,7 @@ impl Scene<'_> {
 
     async fn act(&self, part: &Arc<EventPart>, instance: &CurrentInstance, what: ActionKind) -> Result<(), TaskError> {
         let action = Action { what, reason: "cloud-check was asked for it".to_owned() };
-        let mut plan = plan_state_change(instance, Wish::Recreate, false, true);
+        let mut plan = recreation(instance);
         plan.actions = vec![action].into();
         self.execute(part, instance, &plan, true).await
     }
@@ -266,7 +280,8 @@ impl Scene<'_> {
         if record.spec.is_none() {
             return Err(TaskError::Input(format!("{} was never deployed; deploy it first", record.name())));
         }
-        let mut plan = plan_state_change(instance, Wish::Recreate, false, true);
+        let mut plan = recreation(instance);
+        must_be_possible(&plan, &self.limits)?;
         plan.state = record.state;
         if record.state != InstanceState::Started {
             plan.actions.retain(|action| action.what != ActionKind::Start);

@@ -6,10 +6,13 @@ use std::net::IpAddr;
 use windlass_contract::cpi::CloudLimits;
 use windlass_contract::explain;
 use windlass_operations::agents;
-use windlass_planning::plan::{Current, Plan};
+use windlass_planning::plan::{Current, CurrentInstance, InstancePlan, Plan, impossible_for, needs};
 
 use super::TaskError;
 use crate::Director;
+
+/// Who holds which address.
+type Reserved = BTreeMap<IpAddr, String>;
 
 /// The limits of the clouds that a plan needs something of, by the names of their CPIs. A CPI that says nothing has none, and one
 /// that fails says so itself, and better, when it is asked for something.
@@ -18,8 +21,41 @@ pub(super) async fn of_plan(
     plan: &Plan,
     current: &Current,
 ) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
+    of_needs(director, plan.needs(), (&current.instances, &current.addresses)).await
+}
+
+/// The same for instances that are planned from what is on record.
+pub(super) async fn of_instances(
+    director: &Director,
+    instances: &[InstancePlan],
+    current: &Current,
+) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
+    let needs = needs(instances.iter());
+    if needs.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let addresses = director.store.addresses().await?;
+    of_needs(director, needs, (&current.instances, &addresses)).await
+}
+
+/// Refuses what cannot be had again before anything of it is stopped or deleted.
+pub(super) fn must_be_possible(
+    instance: &InstancePlan,
+    limits: &BTreeMap<String, CloudLimits>,
+) -> Result<(), TaskError> {
+    match impossible_for(instance, limits) {
+        Some(why) => Err(TaskError::Input(format!("{}: {why}; nothing was done to it", instance.label()))),
+        None => Ok(()),
+    }
+}
+
+async fn of_needs(
+    director: &Director,
+    needs: BTreeMap<&str, BTreeSet<IpAddr>>,
+    (instances, reserved): (&[CurrentInstance], &Reserved),
+) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
     let mut limits = BTreeMap::new();
-    for (name, addresses) in plan.needs() {
+    for (name, addresses) in needs {
         let Ok(cpi) = director.clouds.cpi(name) else { continue };
         if !cpi.info().await.is_ok_and(|info| info.windlass.is_some()) {
             continue;
@@ -27,7 +63,7 @@ pub(super) async fn of_plan(
         match cpi.info_now().await {
             Ok(info) => {
                 let mut of_cloud = info.limits();
-                only_strangers(director, current, &addresses, &mut of_cloud).await?;
+                only_strangers(director, (instances, reserved), &addresses, &mut of_cloud).await?;
                 limits.insert(name.to_owned(), of_cloud);
             }
             Err(error) => tracing::warn!(cpi = name, error = %explain(&error), "the CPI did not tell its limits"),
@@ -40,16 +76,16 @@ pub(super) async fn of_plan(
 /// took one since the plan was made is met when it is reserved.
 async fn only_strangers(
     director: &Director,
-    current: &Current,
+    (instances, planned): (&[CurrentInstance], &Reserved),
     wanted: &BTreeSet<IpAddr>,
     limits: &mut CloudLimits,
 ) -> Result<(), TaskError> {
-    let vms = || current.instances.iter().flat_map(|instance| instance.vm.iter().chain(&instance.spare));
+    let vms = || instances.iter().flat_map(|instance| instance.vm.iter().chain(&instance.spare));
     let is_own = |address: &IpAddr| vms().any(|vm| agents::addresses(&vm.networks).contains(address));
     limits.addresses_in_use.retain(|address, _| wanted.contains(address) && !is_own(address));
     if !limits.addresses_in_use.is_empty() {
         let reserved = director.store.addresses().await?;
-        let is_as_planned = |address: &IpAddr| reserved.get(address) == current.addresses.get(address);
+        let is_as_planned = |address: &IpAddr| reserved.get(address) == planned.get(address);
         limits.addresses_in_use.retain(|address, _| is_as_planned(address));
     }
     Ok(())

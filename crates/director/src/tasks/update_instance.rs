@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, Plan, WhatWasThere, Wish, plan_state_change};
 
+use super::cloud_limits::{self, must_be_possible};
 use super::execute::{Execution, Failures};
 use super::failed_jobs;
 use super::instance_event::with_event;
@@ -32,7 +33,10 @@ pub(super) async fn run(
     }
     let wish = if has_its_new_vm(present, change) { Wish::Start } else { change.wish };
     let instance = plan_state_change(present, wish, !change.skip_drain, change.ignore_unresponsive_agent);
-    let plan = Plan { deployment: deployment.to_owned(), removed: vec![instance], ..Plan::default() };
+    let planned = [instance];
+    let limits = cloud_limits::of_instances(director, &planned, &current).await?;
+    must_be_possible(&planned[0], &limits)?;
+    let plan = Plan { deployment: deployment.to_owned(), removed: planned.into(), ..Plan::default() };
     director.store.save_plan(log.task(), &plan).await?;
     log.write(OutputKind::Debug, &plan.describe());
     let instance = &plan.removed[0];

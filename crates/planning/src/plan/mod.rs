@@ -43,7 +43,7 @@ mod tests;
 
 pub use actions::Actions;
 pub use compilation::{CompilationPlan, PackageToCompile, is_compilation_group};
-pub use limits::refuse_impossible;
+pub use limits::{impossible_for, needs, refuse_impossible};
 pub use next_states::NextStates;
 pub use planner::{
     Calculated, Current, CurrentInstance, PlanOptions, WhatWasThere, plan, plan_compilation, plan_deletion,

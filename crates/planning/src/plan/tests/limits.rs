@@ -50,6 +50,20 @@ fn what_a_cloud_cannot_give_is_said_once_for_each_group_and_only_if_it_is_needed
         said,
         "instance_groups[0]: a disk of 128 MiB cannot be had: the largest in this cloud has 63 MiB (line 4)"
     );
+    // From what is on record alone, as when a single VM is recreated.
+    let limits = BTreeMap::from([(String::new(), tight.clone())]);
+    let of_group = |name: &str| current.instances.iter().find(|it| it.record.group == name).unwrap();
+    let recreated = plan_state_change(of_group("g"), Wish::Recreate, true, false);
+    let why = impossible_for(&recreated, &limits).unwrap();
+    assert_eq!(
+        why,
+        "its network 'n' cannot be had: 10.0.1.0/24 overlaps 10.0.1.64/26, which is used by the machine on eth0; choose \
+        another range"
+    );
+    let recreated = plan_state_change(of_group("h"), Wish::Recreate, true, false);
+    assert!(impossible_for(&recreated, &limits).unwrap().contains("the address 10.0.3.1 is taken"));
+    assert_eq!(impossible_for(&plan_state_change(of_group("h"), Wish::Restart, true, false), &limits), None);
+
     let recreated = PlanOptions { recreate: true, ..PlanOptions::default() };
     let plan = attempt(&desired, &current, &recreated).unwrap();
     assert!(refused(&plan, &desired, &tight).contains("10.0.1.0/24 overlaps"), "VMs are made anew");
