@@ -14,7 +14,7 @@ use rustls_pki_types::ServerName;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_contract::agent::{DIRECTOR_PROTOCOL, Message, Reply, TaskHandle};
-use windlass_contract::{AgentId, Secret};
+use windlass_contract::{AgentId, Secret, shortened};
 
 use crate::connection::{Body, Connections};
 use crate::error::{CallError, Stage, TransportError};
@@ -223,7 +223,7 @@ impl Agent {
             Ok(Reply::Exception { exception }) => Err(CallError::Exception {
                 agent: self.shared.id.clone(),
                 method: method.to_owned(),
-                message: exception.message,
+                message: shortened(exception.message, limits::LONGEST_WORDS),
             }),
             Err(_) => Err(self.bad_reply(method, "neither a value nor an exception".to_owned())),
         }
@@ -296,7 +296,7 @@ impl Agent {
             agent: self.shared.id.clone(),
             address: self.shared.address.clone(),
             method: method.to_owned(),
-            problem,
+            problem: shortened(problem, limits::LONGEST_WORDS),
         }
     }
 }

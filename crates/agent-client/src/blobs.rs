@@ -18,7 +18,7 @@ use tokio_util::io::ReaderStream;
 use crate::agent::Agent;
 use crate::connection::Body;
 use crate::error::CallError;
-use crate::limits::SMALL;
+use crate::limits::{LONGEST_NAME, SMALL};
 
 /// What an id keeps of itself in a path.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -100,6 +100,9 @@ impl Agent {
 
     /// Agents look at the last part only; the one before is what other callers send.
     fn blob_uri(&self, method: &str, id: &str) -> Result<Uri, CallError> {
+        if id.len() > LONGEST_NAME {
+            return Err(self.bad_reply(method, format!("a blob id of {} bytes", id.len())));
+        }
         let folder = Sha1::digest(id)[0];
         let path = format!("/blobs/{folder:02x}/{}", utf8_percent_encode(id, IN_A_PATH));
         path.parse().map_err(|_| self.bad_reply(method, format!("no path for the blob id '{id}'")))

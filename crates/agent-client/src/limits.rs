@@ -10,6 +10,11 @@ const LARGE: usize = 1024 * 1024;
 /// A value takes up to fifty times the memory of the two letters that can make it.
 const MOST_VALUES: usize = 20_000;
 
+/// How many bytes of an agent's own words are told in errors, which are kept in logs and records.
+pub(crate) const LONGEST_WORDS: usize = 16 * 1024;
+/// How many letters a name or an id has at most that an agent gives.
+pub(crate) const LONGEST_NAME: usize = 255;
+
 /// Larger answers are read and taken apart some at a time. Nobody who answers briefly waits for them.
 static LARGE_ANSWERS: Semaphore = Semaphore::const_new(8);
 

@@ -10,7 +10,7 @@ use windlass_contract::{DiskCid, DiskHint, Object};
 
 use crate::agent::{Agent, Answer, Task};
 use crate::error::{CallError, Stage};
-use crate::limits;
+use crate::limits::{self, LONGEST_NAME};
 
 /// Whether the agent did what older ones do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,10 @@ impl Agent {
 
     /// What the agent says about itself; `full` adds vitals.
     pub async fn get_state(&self, full: bool) -> Result<AgentState, CallError> {
-        self.typed("get_state", if full { vec![json!("full")] } else { vec![] }).await
+        let mut state: AgentState = self.typed("get_state", if full { vec![json!("full")] } else { vec![] }).await?;
+        // It is a word; it stands in tables and events.
+        state.job_state.truncate(state.job_state.floor_char_boundary(LONGEST_NAME));
+        Ok(state)
     }
 
     /// Hands over the spec of the instance.

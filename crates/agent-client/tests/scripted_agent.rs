@@ -257,6 +257,27 @@ async fn a_failed_task_is_told_with_the_action_it_was() {
 }
 
 #[tokio::test]
+async fn long_words_of_an_agent_are_cut() {
+    let agent = scripted(|method, _| {
+        let long = "a".repeat(60_000);
+        Some(match method {
+            "get_state" => json!({"value": {"job_state": long}}),
+            "list_disk" => json!({"value": long}),
+            _ => json!({"exception": {"message": format!("begin {long} end")}}),
+        })
+    })
+    .await;
+    let error = agent.stop().await.unwrap_err().to_string();
+    assert!(error.len() < 17_000 && error.contains("failed to stop: begin a") && error.ends_with("a end"), "{error}");
+    assert!(error.contains("bytes are left out"), "{error}");
+    assert_eq!(agent.get_state(false).await.unwrap().job_state.len(), 255);
+    assert!(agent.list_disk().await.unwrap_err().to_string().len() < 17_000);
+    let folder = tempfile::tempdir().unwrap();
+    let error = agent.get_blob(&"b".repeat(60_000), &folder.path().join("blob"), 1).await.unwrap_err().to_string();
+    assert!(error.contains("a blob id of 60000 bytes"), "{error}");
+}
+
+#[tokio::test]
 async fn a_script_is_not_run_twice_because_a_connection_broke() {
     let runs = Arc::new(Mutex::new(0));
     let count = runs.clone();

@@ -16,9 +16,29 @@ pub fn explain(error: &dyn Error) -> String {
     text
 }
 
+/// What somebody else said, with no more than `most` bytes and a few. The end stays, because output of programs ends with what went
+/// wrong, and a quarter from the beginning.
+pub fn shortened(said: String, most: usize) -> String {
+    if said.len() <= most {
+        return said;
+    }
+    let head = said.floor_char_boundary(most / 4);
+    let tail = said.ceil_char_boundary(said.len() - (most - head));
+    format!("{} … {} bytes are left out … {}", &said[..head], tail - head, &said[tail..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_words_keep_their_beginning_and_their_end() {
+        assert_eq!(shortened("short".into(), 5), "short");
+        let long = format!("begin{}end", "ü".repeat(1000));
+        let short = shortened(long, 100);
+        assert!(short.starts_with("begin") && short.ends_with("üend") && short.len() < 140, "{short}");
+        assert!(short.contains(" … 19") && short.contains("bytes are left out"), "{short}");
+    }
 
     #[derive(Debug, thiserror::Error)]
     enum Failed {

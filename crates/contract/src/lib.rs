@@ -33,7 +33,7 @@ pub mod version;
 pub type Object = serde_json::Map<String, serde_json::Value>;
 
 pub use disk_hint::DiskHint;
-pub use explain::explain;
+pub use explain::{explain, shortened};
 pub use ids::{AgentId, DiskCid, NetworkCid, RequestId, SnapshotCid, StemcellCid, VmCid};
 pub use network::{Network, Networks};
 pub use secret::Secret;

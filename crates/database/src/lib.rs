@@ -20,6 +20,7 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::any::{AnyArguments, AnyConnectOptions, AnyPoolOptions};
@@ -55,6 +56,8 @@ pub struct Database {
     /// Under which every transaction that writes looks first; none where the program does not share its database.
     lead: Option<Arc<Lead>>,
     dialect: Dialect,
+    /// How many transactions that may write have ended.
+    changes: Arc<AtomicU64>,
 }
 
 /// why a database cannot be opened
@@ -165,7 +168,7 @@ impl Database {
             ),
         };
         let turn = (dialect == Dialect::Sqlite).then(|| Arc::new(Semaphore::new(1)));
-        let database = Self { pool, unflushed, turn, lead: None, dialect };
+        let database = Self { pool, unflushed, turn, lead: None, dialect, changes: Arc::default() };
         migration::apply(&database, ledger, migrations).await?;
         Ok(database)
     }
@@ -191,6 +194,12 @@ impl Database {
         &self.pool
     }
 
+    /// A number that is higher after each change that this process made: what was read since it was asked for is as new as anything
+    /// that anybody was told by then.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
     /// Which kind of database this is.
     pub fn dialect(&self) -> Dialect {
         self.dialect
@@ -204,7 +213,7 @@ impl Database {
             Dialect::Sqlite => "BEGIN IMMEDIATE",
             Dialect::Postgres => "BEGIN",
         };
-        let mut transaction = Transaction { inner: self.pool.begin_with(begin).await?, _turn: turn };
+        let mut transaction = self.transaction(self.pool.begin_with(begin).await?, turn);
         if let Some(lead) = &self.lead {
             lead.check(transaction.connection()).await?;
         }
@@ -217,6 +226,10 @@ impl Database {
         let changed = statement.execute(transaction.connection()).await?.rows_affected();
         transaction.commit().await?;
         Ok(changed)
+    }
+
+    fn transaction(&self, inner: sqlx::Transaction<'static, Any>, turn: Option<OwnedSemaphorePermit>) -> Transaction {
+        Transaction { inner, _change: Change(self.changes.clone()), _turn: turn }
     }
 
     async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, sqlx::Error> {
@@ -232,7 +245,7 @@ impl Database {
         match &self.unflushed {
             Some(pool) => {
                 let turn = self.turn().await?;
-                Ok(Transaction { inner: pool.begin_with("BEGIN IMMEDIATE").await?, _turn: turn })
+                Ok(self.transaction(pool.begin_with("BEGIN IMMEDIATE").await?, turn))
             }
             None => {
                 let mut transaction = self.begin().await?;
@@ -310,7 +323,18 @@ fn create_private(url: &str) -> Result<(), OpenError> {
 #[derive(Debug)]
 pub struct Transaction {
     inner: sqlx::Transaction<'static, Any>,
+    _change: Change,
     _turn: Option<OwnedSemaphorePermit>,
+}
+
+/// Counts when it goes: after the commit, and before anybody hears of it.
+#[derive(Debug)]
+struct Change(Arc<AtomicU64>);
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Transaction {

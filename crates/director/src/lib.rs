@@ -9,6 +9,7 @@
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
 //! - `guesses`: what slows down who tries passwords.
+//! - `known_answers`: lists that many ask for.
 //! - `leadership`: one director leads a database. `standby`: the others.
 //! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
@@ -21,6 +22,7 @@ mod built_in;
 mod certificates;
 mod driven_cpis;
 mod guesses;
+mod known_answers;
 mod leadership;
 mod limits;
 mod metrics;
@@ -47,6 +49,7 @@ pub use standby::CannotStandBy;
 pub use start::{DirectorOptions, Running, StartError, start};
 
 use crate::driven_cpis::Drivers;
+use crate::known_answers::KnownAnswers;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::resurrector::HealthRecord;
@@ -92,6 +95,8 @@ pub(crate) struct Director {
     pub(crate) metrics: Arc<Metrics>,
     /// How much is done at once.
     pub(crate) limits: Limits,
+    /// Lists, until something is written.
+    pub(crate) known_answers: KnownAnswers,
     /// The jobs of uploaded releases.
     pub(crate) library: Arc<Library>,
     /// Who tells what somebody should wake up for.

@@ -28,6 +28,7 @@ pub(crate) const TASKS_OF_A_USER: i64 = 500;
 #[derive(Debug)]
 pub(crate) struct Limits {
     documents: Semaphore,
+    plans: Semaphore,
     lists: Semaphore,
     /// By user. Only those who showed the right password have an entry.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
@@ -53,6 +54,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             documents: Semaphore::new(DOCUMENTS),
+            // One fewer than documents, so that deploys have a turn whoever looks at plans.
+            plans: Semaphore::new(DOCUMENTS - 1),
             lists: Semaphore::new(LISTS),
             users: Mutex::default(),
             guesses: Guesses::default(),
@@ -80,6 +83,11 @@ impl Limits {
         let _turn = self.documents.acquire().await;
         let done = beside_requests(|| std::thread::scope(|threads| threads.spawn(work).join()));
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// A turn to plan without a task. Templates may take a minute of it.
+    pub(crate) async fn plan(&self) -> Option<SemaphorePermit<'_>> {
+        self.plans.acquire().await.ok()
     }
 
     /// How the director is, as `look` finds, or as it was found less than a second ago.

@@ -256,6 +256,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         limits: Limits::default(),
         library: Arc::new(Library::new(store.clone(), folders.releases(), renderer)),
         webhook: Default::default(),
+        known_answers: Default::default(),
         release_files: Default::default(),
     });
     director.refresh_clouds().await?;

@@ -77,6 +77,7 @@ impl TestDirector {
             limits: Default::default(),
             library,
             webhook: Default::default(),
+            known_answers: Default::default(),
             release_files: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }

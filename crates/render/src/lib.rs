@@ -22,6 +22,7 @@
 //! | Which methods are native? | `NAMES` in each file of `methods/` |
 //! | What does `p` do? | `evaluate/binding.rs`, `links.rs` |
 //! | What may a template take? | `evaluate/mod.rs`; with Ruby: `ruby/cage.rs` |
+//! | What do errors say where others read them? | `redaction.rs` |
 //! | What can a template do to this machine? | nothing; with Ruby: `ruby/cage.rs`, `ruby/syscalls.rs` |
 
 mod archive;
@@ -37,6 +38,7 @@ mod methods;
 mod native;
 mod parse;
 mod pattern;
+mod redaction;
 mod ruby;
 mod templates;
 mod tree;

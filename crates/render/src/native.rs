@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use windlass_release::Job;
@@ -16,6 +17,9 @@ use crate::parse::{self, Parsed, Refusal};
 use crate::templates::{self, Template};
 use crate::{MONIT, RenderedJob, Renderer, check};
 
+/// How long the templates of a job may take together, as with Ruby. Each has a limit of its own; a job may have ten thousand.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Renders templates without Ruby.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Native;
@@ -27,7 +31,7 @@ impl Renderer for Native {
     }
 
     fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
-        on_large_stack(|| render(job, spec)).unwrap_or_else(|| Err(RenderError::NeedsRuby(gave_up(job))))
+        on_large_stack(|| render(job, spec, PATIENCE)).unwrap_or_else(|| Err(RenderError::NeedsRuby(gave_up(job))))
     }
 }
 
@@ -79,11 +83,17 @@ fn gave_up(job: &Job) -> Unsupported {
     Unsupported { template, line: 1, construct, is_syntax: false }
 }
 
-fn render(job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
+fn render(job: &Job, spec: &Value, patience: Duration) -> Result<RenderedJob, RenderError> {
     let templates = templates::of(job);
     let mut errors = Vec::new();
     let mut texts = Vec::new();
+    let begun = Instant::now();
     for template in &templates {
+        if begun.elapsed() > patience {
+            let message = format!("the job was stopped after {} s", patience.as_secs_f32());
+            errors.push(TemplateError { template: template.source.to_owned(), line: None, message });
+            break;
+        }
         match template.render(spec) {
             Ok(text) => texts.push(text),
             Err(Failed::NeedsRuby(unsupported)) => return Err(RenderError::NeedsRuby(unsupported)),
@@ -180,5 +190,28 @@ impl Template<'_> {
                 Failed::NeedsRuby(self.unsupported(Refusal::new(1, construct)))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use windlass_release::JobSpec;
+
+    use super::*;
+
+    #[test]
+    fn many_templates_that_each_take_their_time_are_stopped_together() {
+        let names: Vec<String> = (0..10_000).map(|number| format!("t{number}")).collect();
+        let listed: Vec<String> = names.iter().map(|name| format!("{name}: {name}")).collect();
+        let job = Job {
+            spec: JobSpec::parse(&format!("name: app\ntemplates: {{{}}}\n", listed.join(", ")), "app").unwrap(),
+            templates: names.into_iter().map(|name| (name, "<% 100000.times { 1 } %>".to_owned())).collect(),
+            monit: BTreeMap::from([(MONIT.to_owned(), String::new())]),
+        };
+        let begun = Instant::now();
+        let stopped = on_large_stack(|| render(&job, &json!({}), Duration::from_millis(100))).unwrap().unwrap_err();
+        assert!(stopped.to_string().contains("the job was stopped after 0.1 s"), "{stopped}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }

@@ -1,13 +1,16 @@
 //! Deployments, their instances and VMs.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use axum::extract::{Path, Query, State};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_contract::explain;
 use windlass_manifest::{Document, names};
-use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
@@ -21,6 +24,9 @@ use crate::Director;
 use crate::software;
 use crate::store::{BriefInstance, ListedDeployment};
 use crate::tasks::{DeployOptions, Job, Prepared, Purpose, prepare};
+
+/// How long the templates of a plan may take that no task is made for: readers may ask for one.
+const LONGEST_PLAN: Duration = Duration::from_secs(60);
 
 pub(super) fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
@@ -49,20 +55,51 @@ pub(super) async fn must_include(
     Ok(instances)
 }
 
+/// What a list of all deployments leaves out.
+#[derive(Debug, Clone, Copy)]
+struct LeftOut {
+    configs: bool,
+    stemcells: bool,
+    releases: bool,
+    lock: bool,
+}
+
 pub(super) async fn list(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
+    let left_out = LeftOut {
+        configs: query.is_set("exclude_configs"),
+        stemcells: query.is_set("exclude_stemcells"),
+        releases: query.is_set("exclude_releases"),
+        lock: query.is_set("exclude_lock"),
+    };
+    let make = async || listed(&director, &user, left_out).await;
+    // Each user sees those of their teams.
+    known_or(&director, format!("deployments {left_out:?} {} {:?}", user.name, user.scopes), make).await
+}
+
+/// An answer that is JSON, made only if something was written since it was made last.
+async fn known_or(
+    director: &Director,
+    question: String,
+    make: impl AsyncFnOnce() -> Result<Vec<u8>, ApiError>,
+) -> Result<Response, ApiError> {
+    let body = director.known_answers.get(question, || director.store.changes(), make).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+async fn listed(director: &Director, user: &User, left_out: LeftOut) -> Result<Vec<u8>, ApiError> {
     let releases = director.store.releases_in_use().await?;
     let (deployments, current_cloud) = director.store.deployment_list().await?;
     let mut listed = Vec::new();
-    let seen = |deployment: &ListedDeployment| user.may_with(&director, Access::Read, &deployment.teams);
+    let seen = |deployment: &ListedDeployment| user.may_with(director, Access::Read, &deployment.teams);
     for (name, deployment) in deployments.into_iter().filter(|(_, deployment)| seen(deployment)) {
         let mut shown = serde_json::Map::new();
         shown.insert("name".into(), json!(name));
         shown.insert("teams".into(), json!(deployment.teams));
-        if !query.is_set("exclude_configs") {
+        if !left_out.configs {
             let state = if deployment.configs.is_empty() {
                 "none"
             } else if deployment.is_up_to_date(&current_cloud) {
@@ -72,21 +109,21 @@ pub(super) async fn list(
             };
             shown.insert("cloud_config".into(), json!(state));
         }
-        if !query.is_set("exclude_stemcells") {
+        if !left_out.stemcells {
             let used = deployment.stemcells.iter().map(|(name, version)| json!({"name": name, "version": version}));
             shown.insert("stemcells".into(), used.collect());
         }
-        if !query.is_set("exclude_releases") {
+        if !left_out.releases {
             let used = releases.get(&name).into_iter().flatten();
             let used: Vec<_> = used.map(|(name, version)| json!({"name": name, "version": version})).collect();
             shown.insert("releases".into(), used.into());
         }
-        if !query.is_set("exclude_lock") {
+        if !left_out.lock {
             shown.insert("locked".into(), json!(deployment.locked));
         }
         listed.push(Value::Object(shown));
     }
-    Ok(Json(listed.into()))
+    serde_json::to_vec(&listed).map_err(|error| ApiError::internal(&error))
 }
 
 pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
@@ -223,7 +260,9 @@ pub(super) async fn plan(
     let deployment = name_in(&director, &manifest).await?;
     user.must_with_deployment(&director, Access::Compare, &deployment).await?;
     let options = DeployOptions { verbatim: true, teams: user.own_teams(), ..deploy_options(&query)? };
-    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look).await;
+    let _turn = director.limits.plan().await;
+    let template_time = director.settings.template_time.min(LONGEST_PLAN);
+    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, template_time).await;
     let Prepared { plan, needs_ruby, .. } = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let mut text = plan.describe();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
@@ -239,7 +278,9 @@ pub(super) async fn changed_files(
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
     let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
-    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look).await;
+    let _turn = director.limits.plan().await;
+    let template_time = director.settings.template_time.min(LONGEST_PLAN);
+    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, template_time).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let changed = software::changed_files::changed_files(&director, &prepared).await;
     let changed = changed.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
@@ -329,33 +370,57 @@ async fn stats(
     query: &Words,
     instances: bool,
 ) -> Result<Response, ApiError> {
-    must_exist(director, &deployment).await?;
     if query.get("format") == Some("full") {
+        must_exist(director, &deployment).await?;
         return queue(director, user, Job::VmStats { deployment, instances }).await;
     }
-    let all = director.store.brief_instances(&deployment).await?;
-    let asked = all.iter().filter(|instance| instances || instance.vm.is_some());
-    let listed: Vec<_> = asked.map(|instance| brief(instance, instances)).collect();
-    Ok(Json(listed).into_response())
+    let make = async || {
+        must_exist(director, &deployment).await?;
+        let all = director.store.brief_instances(&deployment).await?;
+        let asked = all.iter().filter(|instance| instances || instance.vm.is_some());
+        let listed: Vec<_> = asked.map(|instance| BriefShown::of(instance, instances)).collect();
+        serde_json::to_vec(&listed).map_err(|error| ApiError::internal(&error))
+    };
+    let kind = if instances { "instances" } else { "vms" };
+    known_or(director, format!("{kind} of {deployment}"), make).await
 }
 
-fn brief(record: &BriefInstance, is_instance: bool) -> Value {
-    let vm = record.vm.as_ref();
-    let mut brief = json!({
-        "agent_id": vm.map(|vm| &vm.agent_id), "cid": vm.map(|vm| &vm.cid), "job": record.group,
-        "index": record.index, "id": record.id, "az": record.az,
-        "ips": vm.map(|vm| addresses(&vm.networks)).unwrap_or_default(),
-        "vm_created_at": vm.map(|vm| clock::rfc3339(vm.created_at)),
-    });
-    if let Some(brief) = brief.as_object_mut() {
-        if is_instance {
-            brief.insert("expects_vm".into(), json!(record.state != InstanceState::Detached));
-        } else {
-            brief.insert("active".into(), json!(true));
-            brief.insert("permanent_nats_credentials".into(), json!(false));
+/// An instance or a VM in a list that the records answer.
+#[derive(Serialize)]
+struct BriefShown<'a> {
+    agent_id: Option<&'a str>,
+    cid: Option<&'a str>,
+    job: &'a str,
+    index: i64,
+    id: &'a str,
+    az: Option<&'a str>,
+    ips: &'a [IpAddr],
+    vm_created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expects_vm: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permanent_nats_credentials: Option<bool>,
+}
+
+impl<'a> BriefShown<'a> {
+    fn of(record: &'a BriefInstance, is_instance: bool) -> Self {
+        let vm = record.vm.as_ref();
+        Self {
+            agent_id: vm.map(|vm| vm.agent_id.as_str()),
+            cid: vm.map(|vm| vm.cid.as_str()),
+            job: &record.group,
+            index: record.index,
+            id: &record.id,
+            az: record.az.as_deref(),
+            ips: vm.map(|vm| vm.addresses.as_slice()).unwrap_or_default(),
+            vm_created_at: vm.map(|vm| clock::rfc3339(vm.created_at)),
+            expects_vm: is_instance.then_some(record.state != InstanceState::Detached),
+            active: (!is_instance).then_some(true),
+            permanent_nats_credentials: (!is_instance).then_some(false),
         }
     }
-    brief
 }
 
 pub(super) async fn change_group(

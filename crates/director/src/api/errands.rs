@@ -5,10 +5,12 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_manifest::names;
 
 use super::deployments::must_exist;
 use super::input::JsonBody;
 use super::{ApiError, Shared, User, queue};
+use crate::Director;
 use crate::tasks::{ErrandRequest, InstanceFilter, Job, errands_of};
 
 /// Errand groups by name, then jobs with a script `bin/run`.
@@ -43,6 +45,16 @@ pub(super) struct Run {
     instances: Option<Vec<InstanceFilter>>,
 }
 
+/// Tasks and events have the name before anybody looks for the errand. What is deployed already keeps its name, whatever it is.
+async fn must_be_a_name(director: &Director, deployment: &str, errand: &str) -> Result<(), ApiError> {
+    let Err(error) = names::check(errand) else { return Ok(()) };
+    let instances = director.store.instances(deployment).await?;
+    match instances.iter().any(|instance| instance.group == errand) {
+        true => Ok(()),
+        false => Err(ApiError::bad_request(70009, format!("no errand can be called that: {error}"))),
+    }
+}
+
 pub(super) async fn run(
     State(director): Shared,
     Extension(user): Extension<User>,
@@ -50,6 +62,7 @@ pub(super) async fn run(
     JsonBody(run): JsonBody<Run>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
+    must_be_a_name(&director, &deployment, &errand).await?;
     let request = ErrandRequest {
         errand,
         keep_alive: run.keep_alive.unwrap_or_default(),

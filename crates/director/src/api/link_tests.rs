@@ -111,6 +111,12 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     for (body, status, code, said) in [
         (request(json!(1), json!({})), 400, 810001, "Invalid request: `link_provider_id` must be a String"),
         (request(json!("1"), json!({"link_consumer": null})), 400, 810001, "`link_consumer` section must be defined"),
+        (
+            request(json!("1"), json!({"link_consumer": {"owner_object": {"name": "a\u{1b}[2J", "type": "external"}}})),
+            400,
+            810001,
+            "`link_consumer.owner_object.name`: a name must not contain the letter U+001B",
+        ),
         (request(json!("99"), json!({})), 400, 810002, "Invalid link_provider_id: 99"),
         (request(json!("2"), json!({})), 403, 810009, "Provider not `shared`"),
         (

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use windlass_manifest::names;
 use windlass_operations::clock;
 use windlass_planning::desired::canonical;
 use windlass_planning::links::ProviderKind;
@@ -75,6 +76,10 @@ pub(super) async fn create(
 ) -> Result<Json<Value>, ApiError> {
     let (id, owner) =
         wanted(&request).map_err(|reason| ApiError::bad_request(810001, format!("Invalid request: {reason}")))?;
+    names::check(owner).map_err(|error| {
+        let reason = format!("Invalid request: `link_consumer.owner_object.name`: {error}");
+        ApiError::bad_request(810001, reason)
+    })?;
     let found = match id.parse() {
         Ok(number) => director.store.link_provider(number).await?,
         Err(_) => None,
@@ -85,6 +90,7 @@ pub(super) async fn create(
     }
     let network = request.get("network").and_then(Value::as_str);
     if let Some(network) = network.filter(|network| !provider.networks().any(|known| known == *network)) {
+        let network: String = network.chars().take(100).collect();
         let reason = format!("Can't resolve network: `{network}` in provider id: {id} for `{owner}`");
         return Err(ApiError::bad_request(810003, reason));
     }

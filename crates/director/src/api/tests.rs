@@ -337,6 +337,17 @@ async fn operators_see_when_certificates_end() {
 }
 
 /// The path of the task that an answer leads to.
+#[tokio::test]
+async fn errands_with_names_that_nothing_can_have_make_no_task() {
+    let bench = TestDirector::new().await;
+    bench.director.store.add_deployment("a").await.unwrap();
+    for name in ["e%1B[2Jvil", "a%2Fb", "..%0A", &"a".repeat(300)] {
+        let (status, answer) = bench.ask(Method::POST, &format!("/deployments/a/errands/{name}/runs"), "{}").await;
+        assert_eq!((status, &answer["code"]), (StatusCode::BAD_REQUEST, &json!(70009)), "{name}: {answer}");
+    }
+    assert_eq!(bench.ask(Method::GET, "/tasks?verbose=2", "").await.1, json!([]));
+}
+
 pub(super) async fn location(bench: &TestDirector, user: &str, method: Method, path: &str, body: &str) -> String {
     let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
     let request = Request::builder().method(method).uri(path).header(header::AUTHORIZATION, format!("Basic {pair}"));

@@ -24,6 +24,7 @@
 //! certificates: {lifetime: 730d, ca_lifetime: 3650d}
 //! ruby: caged                   # or uncaged, none; for templates that are not native
 //! webhook: {url: https://pager.example.com/hook, secret: {file: webhook.secret}, events: [deploy_failed]}
+//! template_time: 5m
 //! ```
 
 mod read;
@@ -85,6 +86,8 @@ pub struct Settings {
     pub ruby: RubyUse,
     /// Who is told what somebody should wake up for.
     pub webhook: Option<WebhookSettings>,
+    /// How long the templates of a plan may take in sum.
+    pub template_time: Duration,
 }
 
 /// A cloud that is built in, or a CPI of somebody else.
@@ -285,6 +288,7 @@ impl Default for Settings {
             certificates: Lifetimes::default(),
             ruby: RubyUse::default(),
             webhook: None,
+            template_time: Duration::from_secs(5 * MINUTE),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "name",
     "listen",
     "advertise",
@@ -28,6 +28,7 @@ const KEYS: [&str; 22] = [
     "cpi_api_test_max_version",
     "cpi_deadline",
     "agent_wait",
+    "template_time",
     "agent",
     "enable_cpi_resize_disk",
     "enable_snapshots",
@@ -91,6 +92,7 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     }
     set_duration(&mut fields, "cpi_deadline", &mut settings.cpi_deadline);
     set_duration(&mut fields, "agent_wait", &mut settings.agent_wait);
+    set_duration(&mut fields, "template_time", &mut settings.template_time);
     if let Some(agent) = fields.optional("agent") {
         settings.agent_env = agent_env(&agent, fields.findings()).unwrap_or_default();
     }
@@ -365,7 +367,7 @@ mod tests {
     #[test]
     fn what_is_documented_is_understood() {
         let text = "name: one\nlisten: 10.0.0.6:0\nadvertise: [director.example.com, 10.0.0.9]\ndb: postgres://u:p@h/n\n\
-            cpi: {exec: bin/cpi, config: cpi.json, arguments: [-v]}\ncpi_api_test_max_version: 1\ncpi_deadline: 10m\nagent_wait: 90s\n\
+            cpi: {exec: bin/cpi, config: cpi.json, arguments: [-v]}\ncpi_api_test_max_version: 1\ncpi_deadline: 10m\nagent_wait: 90s\ntemplate_time: 2m\n\
             agent: {env: {bosh: {ntp: [a]}}}\nusers:\n- {name: eve, password: x, role: read-only}\n\
             - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
             - {name: sue, password: x, scopes: [bosh.teams.shop.admin, bosh.stemcells.upload]}\n\
@@ -378,6 +380,7 @@ mod tests {
         assert!(!settings.takes_snapshots(), "somebody else's CPI must be trusted first");
         assert_eq!(settings.preferred_version, ApiVersion::V1);
         assert_eq!(settings.agent_wait, Duration::from_secs(90));
+        assert_eq!(settings.template_time, Duration::from_secs(120));
         assert_eq!(settings.agent_env["ntp"][0], "a");
         let scopes: Vec<_> = settings.users.iter().map(|user| (*user.scopes).clone()).collect();
         let of_shop = Scopes::parse(["bosh.teams.shop.admin", "bosh.stemcells.upload"]).unwrap();

@@ -5,6 +5,7 @@
 //! - [`template_spec`]: what templates see of an instance.
 //! - [`delivery`]: the files on their way to a VM. [`changed_files`]: what people may see of a change in them.
 //! - [`exported`]: a release with its compiled packages, as a tarball.
+//! - [`template_time`]: how long the templates of a plan may take.
 //! - [`known_hashes`]: what templates gave before. [`known_jobs`]: jobs that were read before.
 
 pub(crate) mod changed_files;
@@ -13,11 +14,13 @@ pub(crate) mod exported;
 mod known_hashes;
 mod known_jobs;
 mod template_spec;
+mod template_time;
 
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use windlass_planning::records::JobRecord;
 use windlass_planning::software::{JobOfGroup, ProvidedLink, Software, TemplateInstance, Templates};
@@ -26,6 +29,7 @@ use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, 
 
 use self::known_hashes::KnownHashes;
 use self::known_jobs::KnownJobs;
+use self::template_time::TemplateTime;
 use crate::limits::Limits;
 use crate::settings::RubyUse;
 use crate::store::{Store, StoreError};
@@ -76,6 +80,9 @@ pub(crate) struct NotRendered {
     /// Whether Ruby would have been needed, and cannot be asked.
     lacks_ruby: bool,
 }
+
+/// How many letters the errors of an instance's templates may have: they are stored with the task, and sent.
+const LONGEST: usize = 16 << 10;
 
 /// What renders templates: natively, and with this program around the Ruby of this machine.
 pub(crate) fn renderer(ruby: RubyUse) -> io::Result<Backends> {
@@ -131,7 +138,7 @@ impl Library {
             let key = key(job);
             read.insert(key.clone(), self.job(key).await?);
         }
-        Ok(Rendering { jobs: read, renderer, hashes: self.hashes.clone() })
+        Ok(Rendering { jobs: read, renderer, hashes: self.hashes.clone(), time: TemplateTime::default() })
     }
 
     /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
@@ -172,6 +179,7 @@ pub(crate) struct Rendering {
     jobs: HashMap<JobKey, Arc<Job>>,
     renderer: Arc<Backends>,
     hashes: Arc<KnownHashes>,
+    time: TemplateTime,
 }
 
 /// The files of an instance, by job in the manifest's order.
@@ -189,6 +197,11 @@ impl RenderedInstance {
 }
 
 impl Rendering {
+    /// The same; the templates of all instances together may take so long.
+    pub(crate) fn within(self, most: Duration) -> Self {
+        Self { time: TemplateTime::of(most), ..self }
+    }
+
     /// Each job that needs Ruby, and for what; sorted.
     pub(crate) async fn needs_ruby(&self, limits: &Limits) -> Vec<String> {
         limits.heavily(|| self.found_to_need_ruby()).await
@@ -224,16 +237,22 @@ impl Rendering {
     ) -> Result<RenderedInstance, NotRendered> {
         let mut rendered = Vec::new();
         let mut errors = Vec::new();
-        let mut lacks_ruby = false;
+        let (mut lacks_ruby, mut is_redacted) = (false, false);
         for (job, read, spec) in self.seen(software, instance) {
-            match self.renderer.render(read, &spec) {
+            if let Some(text) = self.time.is_over() {
+                return Err(NotRendered { text, lacks_ruby: false });
+            }
+            match self.time.spend(|| self.renderer.render(read, &spec)) {
                 Ok(mut files) => {
                     files.provide(&job.provides.iter().map(provided).collect::<Vec<_>>());
                     rendered.push((job.name.clone(), files));
                 }
                 Err(error) => {
                     lacks_ruby |= matches!(error, RenderError::NoRuby { .. });
-                    errors.push(error.to_string());
+                    // It goes to logs, events and tasks, which more people read than may know properties.
+                    let told = error.without_values(read);
+                    is_redacted |= told != error;
+                    errors.push(told.to_string());
                 }
             }
         }
@@ -242,7 +261,15 @@ impl Rendering {
         }
         let indented: Vec<_> = errors.iter().map(|error| format!("  - {}", error.replace('\n', "\n  "))).collect();
         let group = instance.group;
-        let text = format!("Unable to render jobs for instance group '{group}'. Errors are:\n{}", indented.join("\n"));
+        let mut errors = indented.join("\n");
+        if let Some((at, _)) = errors.char_indices().nth(LONGEST) {
+            errors.truncate(at);
+            errors.push_str("…\n  - there are more; mend these first");
+        }
+        let mut text = format!("Unable to render jobs for instance group '{group}'. Errors are:\n{errors}");
+        if is_redacted {
+            text.push_str("\nWhat may be the value of a property is not shown; 'windlass render' shows it.");
+        }
         Err(NotRendered { text, lacks_ruby })
     }
 }
@@ -260,6 +287,7 @@ impl Templates for Rendering {
             return Ok(known);
         }
         let hash = self.render(software, instance).map_err(|error| error.text)?.configuration_hash();
+        self.time.rendered();
         if !self.renderer.asked_ruby() {
             self.hashes.insert(key, hash.clone());
         }
@@ -294,7 +322,8 @@ mod tests {
             monit: BTreeMap::from([("monit".to_owned(), String::new())]),
         };
         let jobs = HashMap::from([(key(&job), Arc::new(read))]);
-        let rendering = Rendering { jobs, renderer: Arc::new(Backends::new(None)), hashes: Arc::default() };
+        let (renderer, time) = (Arc::new(Backends::new(None)), TemplateTime::default());
+        let rendering = Rendering { jobs, renderer, hashes: Arc::default(), time };
         (rendering, Software { jobs: vec![job], packages: Vec::new() })
     }
 
@@ -318,6 +347,39 @@ mod tests {
             't.erb' (line 1) needs Ruby for 'upcase' of Integer";
         assert!(error.starts_with(expected), "{error}");
         assert!(error.ends_with("The VM is kept. Once Ruby can be asked, deploy again."), "{error}");
+    }
+
+    #[test]
+    fn the_templates_of_a_plan_have_so_much_time_in_sum_and_what_is_known_costs_nothing() {
+        let (rendering, software) = rendering("<% 20000.times { 1 } %>");
+        let networks = networks(None);
+        let group = |index| TemplateInstance { index, ..instance(&networks) };
+        let rendering = rendering.within(Duration::from_millis(50));
+        let mut hashes = 0;
+        let refused = loop {
+            match rendering.configuration_hash(&software, &group(hashes)) {
+                Ok(_) => hashes += 1,
+                Err(refused) => break refused,
+            }
+            assert!(hashes < 100_000, "nothing bounds it");
+        };
+        assert!(hashes > 0);
+        let expected =
+            format!("the templates of this plan took more than 0.05 s, and {hashes} instances were rendered");
+        assert!(refused.starts_with(&expected), "{refused}");
+        assert!(refused.contains("template_time"), "{refused}");
+        rendering.configuration_hash(&software, &group(0)).unwrap();
+    }
+
+    #[test]
+    fn errors_of_templates_have_no_values_and_an_end() {
+        let (rendering, software) = self::rendering("\n<% raise \"no #{p('password')} here\" %>");
+        let networks = networks(None);
+        let error = rendering.configuration_hash(&software, &instance(&networks)).unwrap_err();
+        let expected = "Unable to render jobs for instance group 'web'. Errors are:\n  - Unable to render templates for job \
+            'app'. Errors are:\n      - Error filling in template 't.erb' (line 2: no <redacted> here)\nWhat may be the value of a \
+            property is not shown; 'windlass render' shows it.";
+        assert_eq!(error, expected);
     }
 
     #[test]

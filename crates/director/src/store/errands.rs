@@ -21,25 +21,21 @@ impl Store {
         errand: &str,
         state: &str,
     ) -> Result<(), StoreError> {
-        sqlx::query(
+        let statement = sqlx::query(
             "INSERT INTO errand_runs (deployment, errand, succeeded_on) VALUES ($1, $2, $3) \
              ON CONFLICT (deployment, errand) DO UPDATE SET succeeded_on = $3",
         )
         .bind(deployment)
         .bind(errand)
-        .bind(state)
-        .execute(self.database.pool())
-        .await?;
+        .bind(state);
+        self.database.execute(statement).await?;
         Ok(())
     }
 
     /// An errand is about to run: what it did before says nothing any more.
     pub(crate) async fn forget_errand_success(&self, deployment: &str, errand: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM errand_runs WHERE deployment = $1 AND errand = $2")
-            .bind(deployment)
-            .bind(errand)
-            .execute(self.database.pool())
-            .await?;
+        let statement = sqlx::query("DELETE FROM errand_runs WHERE deployment = $1 AND errand = $2");
+        self.database.execute(statement.bind(deployment).bind(errand)).await?;
         Ok(())
     }
 }

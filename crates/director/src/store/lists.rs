@@ -1,14 +1,16 @@
 //! What is asked for often and of everything: as few queries as possible, each with what is shown and no more.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use futures_util::TryStreamExt;
 use serde::Deserialize;
-use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::records::{InstanceState, VmRecord};
 
-use super::{Store, StoreError, from_json, resources};
+use super::{Store, StoreError, damaged, from_json, resources};
 
 /// A deployment in a list of all.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,8 +60,34 @@ pub(crate) struct BriefInstance {
 pub(crate) struct BriefVm {
     pub(crate) cid: String,
     pub(crate) agent_id: String,
-    pub(crate) networks: Networks,
+    /// The address of the network with the gateway first.
+    pub(crate) addresses: Vec<IpAddr>,
     pub(crate) created_at: i64,
+}
+
+/// Of what is on record of a VM, what a list shows.
+#[derive(Deserialize)]
+struct Networked<'r> {
+    #[serde(borrow)]
+    networks: BTreeMap<Cow<'r, str>, BriefNetwork<'r>>,
+}
+
+#[derive(Deserialize)]
+struct BriefNetwork<'r> {
+    #[serde(borrow)]
+    ip: Option<Cow<'r, str>>,
+    #[serde(borrow, default)]
+    default: Option<Vec<Cow<'r, str>>>,
+}
+
+impl Networked<'_> {
+    /// As [`windlass_operations::agents::addresses`] has them.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let is_first = |network: &BriefNetwork<'_>| network.default.iter().flatten().any(|what| what == "gateway");
+        let address = |network: &BriefNetwork<'_>| network.ip.as_ref()?.parse().ok();
+        let (first, others): (Vec<_>, Vec<_>) = self.networks.values().partition(|network| is_first(network));
+        first.into_iter().chain(others).filter_map(address).collect()
+    }
 }
 
 /// An instance that is looked after.
@@ -86,15 +114,12 @@ fn state(row: &AnyRow) -> Result<InstanceState, StoreError> {
 }
 
 fn brief(row: &AnyRow) -> Result<BriefInstance, StoreError> {
-    #[derive(Deserialize)]
-    struct Networked {
-        networks: Networks,
-    }
     let vm = match row.try_get::<Option<String>, _>("cid")? {
         None => None,
         Some(cid) => {
-            let Networked { networks } = from_json("vms.record", &row.try_get::<String, _>("record")?)?;
-            Some(BriefVm { cid, agent_id: row.try_get("agent_id")?, networks, created_at: row.try_get("created_at")? })
+            let record: String = row.try_get("record")?;
+            let addresses = serde_json::from_str::<Networked<'_>>(&record).map_err(damaged("vms.record"))?.addresses();
+            Some(BriefVm { cid, agent_id: row.try_get("agent_id")?, addresses, created_at: row.try_get("created_at")? })
         }
     };
     Ok(BriefInstance {
@@ -154,10 +179,16 @@ impl Store {
 
     /// The instances of a deployment, each with its VM.
     pub(crate) async fn brief_instances(&self, deployment: &str) -> Result<Vec<BriefInstance>, StoreError> {
-        let rows = sqlx::query(BRIEF).bind(deployment).fetch_all(self.database.pool()).await?;
-        let mut instances = rows.iter().map(brief).collect::<Result<Vec<_>, _>>()?;
-        // One that is being replaced may have two VMs for a moment; the older one counts.
-        instances.dedup_by(|next, kept| next.id == kept.id);
+        let mut instances: Vec<BriefInstance> = Vec::new();
+        // One after the other: what is on record of a VM is far more than what is shown of it.
+        let mut rows = sqlx::query(BRIEF).bind(deployment).fetch(self.database.pool());
+        while let Some(row) = rows.try_next().await? {
+            let instance = brief(&row)?;
+            // One that is being replaced may have two VMs for a moment; the older one counts.
+            if instances.last().is_none_or(|last| last.id != instance.id) {
+                instances.push(instance);
+            }
+        }
         Ok(instances)
     }
 

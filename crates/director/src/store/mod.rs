@@ -148,6 +148,11 @@ impl Store {
         Ok(Self { database: self.database.led(lead, &leader).await?, cpi_deadline, ..self })
     }
 
+    /// Higher after each change: see [`Database::changes`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.database.changes()
+    }
+
     /// Does to the records what nobody should.
     #[cfg(test)]
     pub(crate) async fn tamper(&self, statement: &'static str) {

@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use windlass_contract::shortened;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
@@ -9,6 +10,9 @@ use windlass_planning::plan::Plan;
 
 use super::insist::insist;
 use super::{LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
+
+/// How many bytes are kept of what a task is called, which may have names that nobody has looked for yet.
+const LONGEST_DESCRIPTION: usize = 1000;
 
 /// A task.
 #[derive(Debug, Clone)]
@@ -146,7 +150,7 @@ impl Store {
              VALUES ('queued', $1, $2, $3, $4, $5, $6, $7) RETURNING id",
         )
         .bind(task.job.kind())
-        .bind(task.job.description())
+        .bind(shortened(task.job.description(), LONGEST_DESCRIPTION))
         .bind(task.user.as_str())
         .bind(task.job.deployment())
         .bind(task.context_id.as_str())

@@ -138,17 +138,19 @@ impl TaskError {
             Self::Refused { code, .. } => *code,
             Self::Download(_) => 100002,
             Self::Digest(_) => 50007,
+            Self::Cancelled | Self::Logs(fetch_logs::LogsError::Cancelled) => 10001,
             Self::Logs(_) => 450001,
             Self::Stemcell(_) => 50000,
             Self::Release(error) => error.code(),
-            Self::Cancelled => 10001,
             _ => 100,
         }
     }
 
     pub(super) fn is_cancellation(&self) -> bool {
         match self {
-            Self::Cancelled | Self::Step(windlass_operations::steps::StepError::Cancelled) => true,
+            Self::Cancelled
+            | Self::Step(windlass_operations::steps::StepError::Cancelled)
+            | Self::Logs(fetch_logs::LogsError::Cancelled) => true,
             Self::Operation(error) => matches!(error.cause, windlass_operations::steps::StepError::Cancelled),
             Self::NotRemoved(error) | Self::NotResolved { source: error, .. } => error.is_cancellation(),
             Self::Several(errors) => errors.iter().all(Self::is_cancellation),

@@ -42,6 +42,9 @@ pub(crate) enum LogsError {
     /// the logs changed on their way
     #[error("the logs are damaged")]
     Damaged(#[from] DigestError),
+    /// nobody waits for them any more
+    #[error("the task was cancelled before the logs were here")]
+    Cancelled,
     /// the logs cannot be kept
     #[error("the logs cannot be written")]
     Write(#[from] io::Error),
@@ -79,9 +82,10 @@ pub(super) async fn run(
             let stage = log.stage(&format!("Fetching logs for {} ({})", record.name(), record.index), &[], 1);
             let part = stage.part("Finding and packing log files");
             let into = folder.join(file_name(record));
-            each.push(Box::pin(
-                async move { Ok(part.run(fetch(director, vm, (kind, filters), &into)).await.map(drop)?) },
-            ));
+            each.push(Box::pin(async move {
+                let fetching = unless_cancelled(log, Duration::ZERO, fetch(director, vm, (kind, filters), &into));
+                Ok(part.run(fetching).await.map(drop)?)
+            }));
         }
         all(Box::new(each.into_iter()), AT_ONCE).await?;
         let blob = uuid::Uuid::new_v4().to_string();
@@ -107,6 +111,22 @@ pub(super) async fn run(
 fn with_vm<'c>(instance: &'c CurrentInstance, selection: &Selection) -> Option<(&'c InstanceRecord, &'c VmRecord)> {
     let vm = instance.vm.as_ref().filter(|vm| vm.ready && selection.includes(&instance.record))?;
     Some((&instance.record, vm))
+}
+
+/// Ends with a task that is cancelled, or has so much time if that was before.
+async fn unless_cancelled<T>(
+    log: &TaskLog,
+    patience: Duration,
+    work: impl Future<Output = Result<T, LogsError>>,
+) -> Result<T, LogsError> {
+    let cancelled = async {
+        log.cancelled().await;
+        tokio::time::sleep(patience).await;
+    };
+    tokio::select! {
+        done = work => done,
+        () = cancelled => Err(LogsError::Cancelled),
+    }
 }
 
 async fn fetch(
@@ -138,13 +158,19 @@ pub(super) async fn fetch_some(
     Ok(packed.sha1)
 }
 
-/// The logs of the jobs on one VM, kept as a blob: its id, and its digest as the agent wrote it.
-pub(super) async fn fetch_blob(director: &Director, vm: &VmRecord) -> Result<(String, String), LogsError> {
+/// The logs of the jobs on one VM, kept as a blob: its id, and its digest as the agent wrote it. A task that is cancelled waits for
+/// them for as long as `patience`.
+pub(super) async fn fetch_blob(
+    director: &Director,
+    log: &TaskLog,
+    vm: &VmRecord,
+    patience: Duration,
+) -> Result<(String, String), LogsError> {
     let blob = uuid::Uuid::new_v4().to_string();
     let folder = director.folders.blobs();
     remove_old(&folder, SystemTime::now() - KEPT)?;
     let temporary = director.folders.temporary().join(format!("logs-{blob}"));
-    match fetch(director, vm, ("job", &[]), &temporary).await {
+    match unless_cancelled(log, patience, fetch(director, vm, ("job", &[]), &temporary)).await {
         Ok(digest) => {
             file::rename(&temporary, &folder.join(&blob))?;
             Ok((blob, digest))

@@ -6,15 +6,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_contract::explain;
+use windlass_contract::{explain, shortened};
 use windlass_database::Lead;
 use windlass_operations::clock;
 use windlass_operations::steps::{Progress, StepId};
 use windlass_render::Backends;
 
 use crate::Director;
+
+/// How often whoever waits looks whether the task was cancelled.
+const CANCELLATION_LOOK: Duration = Duration::from_millis(200);
+/// How many bytes are told of why something failed: it is kept with the task, in events, and in logs.
+pub(super) const LONGEST_MESSAGE: usize = 64 << 10;
 
 /// A kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +120,13 @@ impl TaskLog {
     /// Asks whoever works on it to stop at the next step.
     pub(crate) fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until it is asked to stop.
+    pub(crate) async fn cancelled(&self) {
+        while !self.is_cancelled() {
+            tokio::time::sleep(CANCELLATION_LOOK).await;
+        }
     }
 
     /// Whether it was asked to stop.
@@ -234,7 +247,10 @@ impl EventPart {
         self.ended.store(true, Ordering::SeqCst);
         match &result {
             Ok(_) => self.note("finished", 100, None),
-            Err(error) => self.note("failed", 100, Some(json!({"error": explain(error)}))),
+            Err(error) => {
+                let error = shortened(explain(error), LONGEST_MESSAGE);
+                self.note("failed", 100, Some(json!({"error": error})));
+            }
         }
         result
     }

@@ -1,6 +1,7 @@
 //! Reads what is wanted and what is, and plans. Nothing changes but the numbers of groups, once a plan is carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
@@ -17,6 +18,9 @@ use windlass_render::Native;
 
 use super::{DeployOptions, TaskError, cloud_limits, vm_stats};
 use crate::Director;
+
+/// How many bytes of findings are told, or a little more.
+const MOST_TOLD: usize = 128 << 10;
 
 /// What a deploy is about to do.
 pub(crate) struct Prepared {
@@ -49,6 +53,7 @@ pub(crate) async fn prepare(
     manifest: &str,
     options: &DeployOptions,
     purpose: Purpose,
+    template_time: Duration,
 ) -> Result<Prepared, TaskError> {
     let mut findings = Findings::new();
     let read = || {
@@ -110,7 +115,7 @@ pub(crate) async fn prepare(
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = compiled;
     let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
-    let templates = director.library.rendering(&jobs).await?;
+    let templates = director.library.rendering(&jobs).await?.within(template_time);
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
@@ -178,8 +183,19 @@ async fn providers_elsewhere(
     Ok(Some(elsewhere))
 }
 
+/// What was found, as far as people read it: what goes on and on is stored with the task, and sent.
 fn told(findings: &[Finding], options: &DeployOptions) -> Vec<String> {
-    findings.iter().map(|finding| finding.describe_to_sender(options.verbatim)).collect()
+    let (mut told, mut letters) = (Vec::new(), 0);
+    for (at, finding) in findings.iter().enumerate() {
+        if letters > MOST_TOLD {
+            told.push(format!("{} more; mend these first", findings.len() - at));
+            break;
+        }
+        let text = finding.describe_to_sender(options.verbatim);
+        letters += text.len();
+        told.push(text);
+    }
+    told
 }
 
 /// Ids for new instances, the same again until something was deployed.

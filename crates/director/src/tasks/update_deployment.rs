@@ -67,12 +67,13 @@ pub(super) async fn prepare_and_reserve(
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy };
-    let prepared = prepare(director, deployment, manifest, options, purpose).await?;
+    let template_time = director.settings.template_time;
+    let prepared = prepare(director, deployment, manifest, options, purpose, template_time).await?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
         Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
             log.debug(&format!("planning once more: {error}"));
-            let prepared = prepare(director, deployment, manifest, options, purpose).await?;
+            let prepared = prepare(director, deployment, manifest, options, purpose, template_time).await?;
             reserve(director, log, &prepared, options).await?;
             drop(turn);
             Ok(prepared)

@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use windlass_contract::explain;
+use windlass_contract::{explain, shortened};
 use windlass_planning::plan::Selection;
 
+use super::log::LONGEST_MESSAGE;
 use super::resumption::{self, TRIES};
 use super::update_release::How;
 use super::{Job, OutputKind, TaskError, TaskLog};
@@ -196,7 +197,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
             }
         }
         Err(error) => {
-            let message = explain(&error);
+            let message = shortened(explain(&error), LONGEST_MESSAGE);
             // Also of instances that were being worked on when it failed.
             noted(director.store.end_events_of(id, &message).await);
             log.debug(&message);

@@ -76,9 +76,10 @@ impl CompilePackage {
 
 async fn send(op: &mut CompilePackage) -> Result<(), StepError> {
     let agent = op.context.agent(&op.vm);
-    agent.put_blob(&op.source_blob(), &op.source.1).await?;
+    let blob = op.source_blob();
+    op.context.unless_cancelled(agent.put_blob(&blob, &op.source.1)).await?;
     for dependency in &op.dependencies {
-        agent.put_blob(&dependency.blob, &dependency.path).await?;
+        op.context.unless_cancelled(agent.put_blob(&dependency.blob, &dependency.path)).await?;
     }
     Ok(())
 }
@@ -96,7 +97,9 @@ async fn compile(op: &mut CompilePackage) -> Result<(), StepError> {
     let dependencies: Object = op.dependencies.iter().map(entry).collect();
     let (blob, agent) = (op.source_blob(), op.context.agent(&op.vm));
     let package = (op.name.as_str(), op.version.as_str());
-    op.compiled = Some(agent.compile_package((&blob, &op.source.0), package, &dependencies).await?);
+    // The worker is of no use afterwards, whatever still runs on it.
+    let compiling = agent.compile_package((&blob, &op.source.0), package, &dependencies);
+    op.compiled = Some(op.context.unless_cancelled(compiling).await?);
     Ok(())
 }
 
@@ -104,7 +107,8 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
     let refused = |why: String| StepError::NotCompiled { package: op.name.clone(), why };
     let compiled = op.compiled.clone().ok_or_else(|| refused("the agent did not say where it is".to_owned()))?;
     let agent = op.context.agent(&op.vm);
-    if !agent.get_blob(&compiled.blobstore_id, &op.into, LARGEST).await? {
+    // A VM may send as slowly as it likes.
+    if !op.context.unless_cancelled(agent.get_blob(&compiled.blobstore_id, &op.into, LARGEST)).await? {
         return Err(refused(format!("it has no blob {}", compiled.blobstore_id)));
     }
     let into = op.into.clone();

@@ -352,13 +352,21 @@ impl Context {
                 self.progress.waiting(&still_waiting(now, patience));
             }
         };
+        self.unless_cancelled(agent.wait_until_ready(patience, &watch)).await
+    }
+
+    /// Does something that may take long and is of no use to a task that was cancelled meanwhile.
+    async fn unless_cancelled<T, E: Into<StepError>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, StepError> {
         let cancelled = async {
             while !self.progress.is_cancelled() {
                 tokio::time::sleep(CANCELLATION_LOOK).await;
             }
         };
         tokio::select! {
-            ready = agent.wait_until_ready(patience, &watch) => Ok(ready?),
+            done = work => done.map_err(Into::into),
             () = cancelled => Err(StepError::Cancelled),
         }
     }

@@ -87,6 +87,17 @@ fn toy(listener: Listener) -> Toy {
 }
 
 #[tokio::test]
+async fn what_an_agent_never_ends_ends_with_the_task() {
+    let waits = |cancelled| async move {
+        let context = Context { progress: Arc::new(Listener { cancelled }), ..fault_tests::context() };
+        let endless = std::future::pending::<Result<(), StepError>>();
+        tokio::time::timeout(CANCELLATION_LOOK * 3, context.unless_cancelled(endless)).await
+    };
+    assert!(matches!(waits(true).await, Ok(Err(StepError::Cancelled))));
+    assert!(waits(false).await.is_err(), "nobody cancelled it");
+}
+
+#[tokio::test]
 async fn whichever_step_fails_everything_before_it_is_taken_back_in_reverse() {
     for fail_at in 1..=TOY_STEPS.len() {
         let mut toy = toy(Listener::default());

@@ -14,8 +14,8 @@ use crate::store::Event;
 use crate::tasks::prepare::reload_one;
 use crate::tasks::{OutputKind, TaskError, TaskLog, fetch_logs};
 
-/// How often somebody looks whether the task was cancelled.
-const LOOK: Duration = Duration::from_millis(200);
+/// How long the logs of an errand may take that was cancelled: whoever cancelled it waits for its end.
+const CANCELLED_LOGS: Duration = Duration::from_secs(10);
 
 /// What an errand left.
 #[derive(Debug, Deserialize)]
@@ -50,7 +50,8 @@ impl ErrandRun<'_> {
         let stage = self.log.stage("Running errand", &[], 1);
         let ran = stage.part(&instance.label()).run(self.ask(&agent)).await?;
         let stage = self.log.stage(&format!("Fetching logs for {}", instance.label()), &[], 1);
-        let fetching = fetch_logs::fetch_blob(self.director, &vm);
+        let patience = if self.log.is_cancelled() { CANCELLED_LOGS } else { Duration::ZERO };
+        let fetching = fetch_logs::fetch_blob(self.director, self.log, &vm, patience);
         let logs = stage.part("Finding and packing log files").run(fetching).await;
         let (blob, sha1) = logs.as_ref().map_or((None, None), |(blob, sha1)| (Some(blob), Some(sha1)));
         let told = json!({
@@ -99,7 +100,7 @@ impl ErrandRun<'_> {
                 tokio::pin!(end);
                 let early = tokio::select! {
                     value = &mut end => Some(value),
-                    () = self.cancelled() => None,
+                    () = self.log.cancelled() => None,
                 };
                 match early {
                     Some(value) => value,
@@ -114,12 +115,6 @@ impl ErrandRun<'_> {
         serde_json::from_value(value).map_err(|error| {
             TaskError::Input(format!("the agent's answer to run_errand is not an exit code with output: {error}"))
         })
-    }
-
-    async fn cancelled(&self) {
-        while !self.log.is_cancelled() {
-            tokio::time::sleep(LOOK).await;
-        }
     }
 }
 
