@@ -139,15 +139,15 @@ impl Faults {
         for (release, faults) in self.no_source {
             let stemcells: BTreeSet<&str> = faults.iter().map(|(_, name, _)| name.as_str()).collect();
             let slugs: BTreeSet<&str> = faults.iter().map(|(_, _, slug)| slug.as_str()).collect();
-            let (against, each): (String, fn(&(String, String, String)) -> String) = match stemcells.len() {
-                1 => (format!("stemcell '{}'", stemcells.iter().copied().collect::<String>()), |(package, _, _)| {
-                    format!(" - '{package}'")
-                }),
-                _ => ("intended stemcells".to_owned(), |(package, name, _)| {
-                    format!(" - '{package}' against stemcell '{name}'")
-                }),
-            };
-            let listed: Vec<String> = faults.iter().map(each).collect();
+            let only = if stemcells.len() == 1 { stemcells.first() } else { None };
+            let against = only.map_or("intended stemcells".to_owned(), |name| format!("stemcell '{name}'"));
+            let listed: Vec<String> = faults
+                .iter()
+                .map(|(package, name, _)| match only {
+                    Some(_) => format!(" - '{package}'"),
+                    None => format!(" - '{package}' against stemcell '{name}'"),
+                })
+                .collect();
             findings.refuse(
                 NEITHER_SOURCE_NOR_COMPILED,
                 None,
