@@ -73,8 +73,7 @@ impl Nature {
     pub(crate) fn properties(&self) -> Settings {
         let suffix = if self.has_sbin || self.boot == Boot::Init { "" } else { "-without-sbin" };
         let fits = |(word, boot, addressing): &&(&str, Boot, Addressing)| {
-            (*boot, *addressing) == (self.boot, self.addressing)
-                && word.ends_with("-without-sbin") == !suffix.is_empty()
+            (*boot, *addressing) == (self.boot, self.addressing) && word.ends_with("-without-sbin") != suffix.is_empty()
         };
         let boot = WORDS.iter().find(fits).map_or("agent", |(word, ..)| word);
         let registry = if self.asks_registry { "yes" } else { "no" };

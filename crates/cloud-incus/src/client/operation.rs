@@ -89,9 +89,9 @@ impl Client {
             if begun.elapsed() > OTHERS {
                 return Err(ClientError::TooSlow { doing, patience: OTHERS });
             }
-            match self.wait(&format!("/1.0/operations/{}", on_it.id), &doing).await {
-                Err(error @ (ClientError::Unreachable { .. } | ClientError::NoQuorum { .. })) => return Err(error),
-                _ => {}
+            let waited = self.wait(&format!("/1.0/operations/{}", on_it.id), &doing).await;
+            if let Err(error @ (ClientError::Unreachable { .. } | ClientError::NoQuorum { .. })) = waited {
+                return Err(error);
             }
         }
     }

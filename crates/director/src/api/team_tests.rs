@@ -213,8 +213,8 @@ async fn a_deployment_belongs_to_the_team_of_who_made_it_and_other_teams_see_not
     };
     let (shop, bank, all) =
         (("1".to_owned(), json!(["shop"])), ("vault".to_owned(), json!(["bank"])), ("all".to_owned(), json!([])));
-    assert_eq!(names("shop-admin").await, [shop.clone()]);
-    assert_eq!(names("bank-admin").await, [bank.clone()]);
+    assert_eq!(names("shop-admin").await, std::slice::from_ref(&shop));
+    assert_eq!(names("bank-admin").await, std::slice::from_ref(&bank));
     assert_eq!(names("reader").await, [shop.clone(), all.clone(), bank.clone()]);
     assert_eq!(names("admin").await, [shop, all, bank]);
 

@@ -281,11 +281,7 @@ fn what_is_wrong_with_a_compiled_release_is_named() {
             "the archive of the compiled package 'app' is not the one that release.MF describes",
         ),
         (
-            |text| {
-                text.replace("name: app", "name: absent")
-                    .replace("name: base\n", "name: base\n")
-                    .replace("[base]", "[]")
-            },
+            |text| text.replace("name: app", "name: absent").replace("[base]", "[]"),
             80006,
             "the job 'web' needs the package 'app', which the release does not have",
         ),
