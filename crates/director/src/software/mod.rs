@@ -377,7 +377,7 @@ mod tests {
         let networks = networks(None);
         let error = rendering.configuration_hash(&software, &instance(&networks)).unwrap_err();
         let expected = "Unable to render jobs for instance group 'web'. Errors are:\n  - Unable to render templates for job \
-            'app'. Errors are:\n      - Error filling in template 't.erb' (line 2: no <redacted> here)\nWhat may be the value of a \
+            'app'. Errors are:\n    - Error filling in template 't.erb' (line 2: no <redacted> here)\nWhat may be the value of a \
             property is not shown; 'windlass render' shows it.";
         assert_eq!(error, expected);
     }
