@@ -164,7 +164,10 @@ impl Rig {
         let copies: Vec<ProcessIdentity> =
             found.into_iter().filter(|(_, words)| is_it(words)).map(|(process, _)| process).collect();
         // Between its `fork` and its `exec`, what a daemon starts looks like the daemon.
-        let is_forked = |process: &ProcessIdentity| copies.iter().any(|copy| Some(copy.pid) == parent(process.pid));
+        // One that has ended since is none, either.
+        let is_forked = |process: &ProcessIdentity| {
+            parent(process.pid).is_none_or(|parent| copies.iter().any(|copy| copy.pid == parent))
+        };
         copies.iter().filter(|process| !is_forked(process)).copied().collect()
     }
 
