@@ -8,6 +8,7 @@ use windlass_agent_client::{Agent, AgentAccess, AgentClient, Outcome};
 use windlass_contract::{AgentId, DiskCid, DiskHint};
 use windlass_pki::Authority;
 
+use super::release::{self, ReleaseError};
 use super::table::{Case, Client};
 use super::watched_registry::WatchedRegistry;
 use crate::answer::Answer;
@@ -36,6 +37,8 @@ pub struct Observed {
     pub user_metadata: &'static str,
     /// Where the agent found the disk.
     pub hint_from: &'static str,
+    /// What a job made of the disk.
+    pub job: &'static str,
 }
 
 /// What the cases of a run share.
@@ -44,6 +47,8 @@ pub(super) struct Setting<'a> {
     pub(super) registry: &'a WatchedRegistry,
     pub(super) authority: &'a Authority,
     pub(super) agents: &'a AgentClient,
+    /// Versions of the stemcells that somebody brought, with whatever programs they have. Those that are built have none.
+    pub(super) with_programs: [bool; 2],
 }
 
 /// A VM's life as it goes on.
@@ -56,6 +61,9 @@ pub(super) struct Life<'a> {
 }
 
 const UNSEEN: &str = "not observed";
+/// What is said of jobs.
+pub(super) const KEPT: &str = "wrote to the disk, and found it in a new VM";
+const NO_JOBS: &str = "does not run in these VMs";
 const REGISTRY: &str = "registry";
 const CALLER: &str = "caller";
 
@@ -70,6 +78,7 @@ impl<'a> Life<'a> {
             registry_reads: 0,
             user_metadata: UNSEEN,
             hint_from: UNSEEN,
+            job: UNSEEN,
         };
         Self { setting, scene, case, observed, differences: Vec::new() }
     }
@@ -99,18 +108,67 @@ impl<'a> Life<'a> {
         let created = self.call("create_disk", self.disk_arguments(&vm), false)?;
         let disk = DiskCid::new(created.cid()?).map_err(|error| created.fail(error.to_string()))?;
         // Twice: a disk that was taken away must be found again.
-        for _ in 0..2 {
-            let hint = self.attach_disk(&vm, &disk)?;
-            self.record_holds(&agent_id, "attach_disk", self.case.row.registry, |record| holds(record, disk.as_str()));
-            self.mount(&agent, &disk, hint.as_ref())?;
-            self.unmount(&agent, &disk)?;
-            self.call("detach_disk", json!([vm, disk]), true)?.success()?;
-            self.record_holds(&agent_id, "detach_disk", self.case.row.registry, |record| !holds(record, disk.as_str()));
+        let first = self.with_disk(&vm, &agent_id, &agent, &disk, self.deploys())?;
+        self.with_disk(&vm, &agent_id, &agent, &disk, false)?;
+        self.delete_vm(&vm, &agent_id)?;
+        if !first.is_empty() {
+            self.recreate(&stemcell, &disk, &first)?;
         }
         self.call("delete_disk", json!([disk]), false)?.success()?;
-        self.call("delete_vm", json!([vm]), true)?.success()?;
-        self.record_holds(&agent_id, "delete_vm", false, |_| true);
         self.call("delete_stemcell", json!([stemcell]), false)?.success()?;
+        Ok(())
+    }
+
+    /// In each row a release is deployed by one who asks, where VMs may have the programs that its scripts need.
+    fn deploys(&self) -> bool {
+        let version = usize::from(self.case.row.stemcell == 2);
+        self.setting.with_programs[version] && matches!(self.case.client, Client::Unversioned | Client::Director)
+    }
+
+    /// The disk comes, is used, and goes. Says what a job found on it, if one was deployed.
+    fn with_disk(
+        &mut self,
+        vm: &str,
+        agent_id: &AgentId,
+        agent: &Agent,
+        disk: &DiskCid,
+        deploys: bool,
+    ) -> Result<Vec<String>, NotPassed> {
+        let hint = self.attach_disk(vm, disk)?;
+        self.record_holds(agent_id, "attach_disk", self.case.row.registry, |record| holds(record, disk.as_str()));
+        self.mount(agent, disk, hint.as_ref())?;
+        let mut found = Vec::new();
+        if deploys {
+            match self.setting.runtime.block_on(release::deploy(agent, agent_id.as_str())) {
+                Err(ReleaseError::NoJobs) => self.observed.job = NO_JOBS,
+                deployed => {
+                    found = self.on_agent("a release", async { deployed })?;
+                    self.on_agent("a release", release::stop(agent))?;
+                }
+            }
+        }
+        self.unmount(agent, disk)?;
+        self.call("detach_disk", json!([vm, disk]), true)?.success()?;
+        self.record_holds(agent_id, "detach_disk", self.case.row.registry, |record| !holds(record, disk.as_str()));
+        Ok(found)
+    }
+
+    /// Another VM of the same stemcell, in which the release finds what it wrote in the first.
+    fn recreate(&mut self, stemcell: &str, disk: &DiskCid, first: &[String]) -> Result<(), NotPassed> {
+        let (vm, agent_id, agent) = self.create_vm(stemcell)?;
+        self.on_agent("boot", agent.wait_until_ready(BOOT))?;
+        let found = self.with_disk(&vm, &agent_id, &agent, disk, true)?;
+        let is_kept = found.len() == first.len() + 1 && found.starts_with(first);
+        self.expect(is_kept, || format!("a job wrote {first:?} to the disk, and found {found:?} in a new VM"));
+        if is_kept {
+            self.observed.job = KEPT;
+        }
+        self.delete_vm(&vm, &agent_id)
+    }
+
+    fn delete_vm(&mut self, vm: &str, agent_id: &AgentId) -> Result<(), NotPassed> {
+        self.call("delete_vm", json!([vm]), true)?.success()?;
+        self.record_holds(agent_id, "delete_vm", false, |_| true);
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! The version table, lived through: director × CPI × stemcell, in each row a VM that boots, gets its settings as the row
-//! says, mounts a disk, loses and regains it, and is deleted, while a registry watches.
+//! says, mounts a disk, loses and regains it, and is deleted, while a registry watches. A job writes to the disk, and finds it in a new VM.
 //!
 //! - [`table`]: the rows, and who asks in them.
 //! - `life`: one VM from its creation to its end.
+//! - `release`: what is deployed on it.
 //! - `watched_registry`: a real registry that counts who comes.
 //! - [`report`]: the table with what was seen in each cell.
 
 mod life;
+mod release;
 pub mod report;
 pub mod table;
 mod watched_registry;
@@ -83,8 +85,10 @@ pub fn matrix(
     let registry = runtime.block_on(WatchedRegistry::start(&plan.registry, folder.path()))?;
     let authority = Authority::new()?;
     let agents = AgentClient::new(ClientTls::new(&authority, &authority.new_client()?))?;
-    let setting = Setting { runtime: &runtime, registry: &registry, authority: &authority, agents: &agents };
-    let profiles = [1, 2].map(|cpi| profile(plan, cpi, &registry));
+    let with_programs = [plan.stemcells[0].is_some(), plan.stemcells[1].is_some()];
+    let (registry, authority, agents) = (&registry, &authority, &agents);
+    let setting = Setting { runtime: &runtime, registry, authority, agents, with_programs };
+    let profiles = [1, 2].map(|cpi| profile(plan, cpi, registry));
     let mut scenes = Vec::new();
     for (cpi, profile) in [1, 2].into_iter().zip(&profiles) {
         for stemcell in [1, 2] {

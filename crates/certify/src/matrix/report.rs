@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::life::Observed;
+use super::life::{KEPT, Observed};
 use super::table::Case;
 use crate::check::NotPassed;
 use crate::clean_up::Leftover;
@@ -172,6 +172,10 @@ impl MatrixReport {
         for leftover in &self.leftovers {
             let _ = writeln!(text, "could not remove {}: {}", leftover.what, leftover.why);
         }
+        let kept = self.lived.iter().filter(|one| one.observed.job == KEPT).count();
+        if kept > 0 {
+            let _ = writeln!(text, "A job {KEPT}: {kept} rows");
+        }
         let _ = writeln!(text, "{}", self.summary());
         text
     }
@@ -186,7 +190,7 @@ impl MatrixReport {
                 "unseen": one.unseen, "request_version": seen.request_version,
                 "stemcell_version": seen.stemcell_version, "create_vm": seen.create_vm, "attach_disk": seen.attach_disk,
                 "registry_writes": seen.registry_writes, "registry_reads": seen.registry_reads,
-                "user_metadata": seen.user_metadata, "hint_from": seen.hint_from,
+                "user_metadata": seen.user_metadata, "hint_from": seen.hint_from, "job": seen.job,
             })
         };
         let leftovers: Vec<Value> =

@@ -64,6 +64,10 @@ impl Site {
             let mut build = Command::new(WINDLASS);
             // Not whatever agent may lie beside it.
             build.args(["stemcell", "build", "--agent", WINDLASS, "--api-version", version, "--output"]).arg(&tarball);
+            // Jobs need programs.
+            if self.plugin == "local" {
+                build.args(["--userland", "host"]);
+            }
             let built = build.output().unwrap();
             assert!(built.status.success(), "{built:?}");
             tarball
@@ -79,6 +83,15 @@ impl Site {
             .output()
             .unwrap()
     }
+}
+
+/// In each of the eight rows a job found in a new VM what it had written to its disk.
+fn assert_jobs_keep_their_data(output: &Output) {
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    let kept = cases.iter().filter(|case| case["job"] == "wrote to the disk, and found it in a new VM");
+    let rows: Vec<u64> = kept.map(|case| case["row"].as_u64().unwrap()).collect();
+    assert_eq!(rows, [1, 2, 3, 4, 5, 6, 7, 8], "{report:#}");
 }
 
 /// Every case was lived through, nothing was left unseen, and nothing differs.
@@ -98,7 +111,9 @@ fn assert_holds(output: &Output) {
 
 #[test]
 fn the_version_table_holds_on_the_embedded_cloud() {
-    assert_holds(&Site::new("local", json!({"isolation": "process"})).matrix(&["--json"]));
+    let output = Site::new("local", json!({"isolation": "process"})).matrix(&["--json"]);
+    assert_holds(&output);
+    assert_jobs_keep_their_data(&output);
 }
 
 #[test]
@@ -108,7 +123,9 @@ fn the_version_table_holds_in_containers() {
         let registry = (own_machine::ADDRESS, 25777).into();
         let site = Site::with_registry("local", json!({"isolation": "container"}), registry);
         let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../certify/profiles/local-container.yml");
-        assert_holds(&site.matrix(&["--json", "--profile", profile]));
+        let output = site.matrix(&["--json", "--profile", profile]);
+        assert_holds(&output);
+        assert_jobs_keep_their_data(&output);
     }
 }
 
