@@ -47,6 +47,8 @@ pub struct Embedded {
     pub from_registry: bool,
     /// The VM's address. It is where an agent listens that shall listen on all addresses, because the others are other VMs'.
     pub address: IpAddr,
+    /// Whether it takes jobs. Their scripts then run on this machine, as whoever runs this process.
+    pub runs_jobs: bool,
     /// What it is like to talk to.
     pub temper: Arc<dyn Temper>,
 }
@@ -108,7 +110,8 @@ impl Embedded {
             linux: Default::default(),
         };
         let platform = platform::find("directory", &base, &config.linux)?;
-        let (supervisor, patience, temper) = (SupervisorKind::Simulated, Duration::ZERO, Some(self.temper));
+        let supervisor = SupervisorKind::Simulated { runs_jobs: self.runs_jobs };
+        let (patience, temper) = (Duration::ZERO, Some(self.temper));
         boot::start(Parts { base, platform, supervisor, lock: None, patience, temper }, config)
     }
 

@@ -232,7 +232,7 @@ impl Cloud for SimCloud {
     }
 
     fn runs_jobs(&self) -> Result<(), String> {
-        if self.config.pretend_jobs {
+        if self.config.pretend_jobs || self.config.agents.runs_jobs {
             return Ok(());
         }
         Err("they are simulated, and nothing runs on them; use the embedded cloud ('cpi: local')".to_owned())

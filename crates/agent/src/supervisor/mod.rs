@@ -3,6 +3,7 @@
 pub(crate) mod files;
 mod monit;
 mod own;
+mod simulated;
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +12,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_durable::file;
 use windlass_supervise::monit::fleet::FleetError;
 use windlass_supervise::protocol::Happening;
 use windlass_supervise::{ClientError, Health, ServiceStatus};
@@ -23,6 +23,7 @@ use crate::tasks::Tasks;
 use monit::Monit;
 use own::Own;
 pub(crate) use own::{LAUNCH, MONIT, SUPERVISE, command_line, monit as monit_command, program, run};
+use simulated::Simulated;
 
 /// The group of services that directors start and stop; others are looked after, and left alone.
 const GROUP: &str = "vcap";
@@ -39,8 +40,8 @@ pub(crate) enum SupervisorKind {
     Monit,
     /// The original's for tests of directors, `dummy`.
     Dummy,
-    /// Nobody, because there is nothing to run on.
-    Simulated,
+    /// Nobody, because there is nothing to run on. Jobs are taken only where their scripts may run on the machine that simulates.
+    Simulated { runs_jobs: bool },
 }
 
 /// Who runs the jobs.
@@ -52,8 +53,8 @@ pub(crate) enum Supervisor {
     Monit(Monit, bool),
     /// Remembers the last request, and nothing before it.
     Dummy { state: Mutex<&'static str> },
-    /// Remembers in a file that they are stopped, also over a reboot.
-    Simulated { stopped: PathBuf },
+    /// Says that they run.
+    Simulated(Simulated),
 }
 
 /// why the jobs are not as they should be
@@ -109,7 +110,7 @@ impl Supervisor {
             SupervisorKind::Own => Self::Own(Own::new(base.clone(), runs_jobs)),
             SupervisorKind::Monit => Self::Monit(Monit::new(base.clone(), service_manager), runs_jobs),
             SupervisorKind::Dummy => Self::Dummy { state: Mutex::new("unknown") },
-            SupervisorKind::Simulated => Self::Simulated { stopped: base.stopped() },
+            SupervisorKind::Simulated { runs_jobs } => Self::Simulated(Simulated::new(base.clone(), runs_jobs)),
         }
     }
 
@@ -118,7 +119,7 @@ impl Supervisor {
         match self {
             Self::Own(own) => own.resume(),
             Self::Monit(monit, _) => monit.resume(),
-            Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
+            Self::Dummy { .. } | Self::Simulated(_) => Ok(()),
         }
     }
 
@@ -126,8 +127,9 @@ impl Supervisor {
     pub(crate) fn check(&self, spec: &Spec) -> Result<(), SpecError> {
         match self {
             Self::Own(own) if own.runs_jobs => Ok(()),
+            Self::Simulated(simulated) if simulated.runs_jobs => Ok(()),
             Self::Monit(_, true) => Ok(()),
-            Self::Own(_) | Self::Monit(_, false) | Self::Simulated { .. } => spec.refuse_jobs(),
+            Self::Own(_) | Self::Monit(_, false) | Self::Simulated(_) => spec.refuse_jobs(),
             Self::Dummy { .. } => Ok(()),
         }
     }
@@ -137,7 +139,8 @@ impl Supervisor {
         match self {
             Self::Own(own) => own.forget(),
             Self::Monit(monit, _) => monit.forget(),
-            Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
+            Self::Simulated(simulated) => simulated.forget(),
+            Self::Dummy { .. } => Ok(()),
         }
     }
 
@@ -147,9 +150,7 @@ impl Supervisor {
             Self::Own(own) => own.start(spec),
             Self::Monit(monit, _) => monit.start(spec),
             Self::Dummy { state } => remember(state, "running"),
-            Self::Simulated { stopped } => {
-                file::remove_file(stopped).map_err(|source| SupervisorError::Io { path: stopped.clone(), source })
-            }
+            Self::Simulated(simulated) => simulated.start(spec),
         }
     }
 
@@ -159,8 +160,7 @@ impl Supervisor {
             Self::Own(own) => own.stop(tasks),
             Self::Monit(monit, _) => monit.stop(tasks),
             Self::Dummy { state } => remember(state, "stopped"),
-            Self::Simulated { stopped } => file::write(stopped, b"", file::PRIVATE)
-                .map_err(|source| SupervisorError::Io { path: stopped.clone(), source }),
+            Self::Simulated(simulated) => simulated.stop(),
         }
     }
 
@@ -169,7 +169,7 @@ impl Supervisor {
         match self {
             Self::Own(own) => own.unmonitor(),
             Self::Monit(monit, _) => monit.unmonitor(),
-            Self::Dummy { .. } | Self::Simulated { .. } => Ok(()),
+            Self::Dummy { .. } | Self::Simulated(_) => Ok(()),
         }
     }
 
@@ -179,8 +179,7 @@ impl Supervisor {
             Self::Own(own) => own.state(),
             Self::Monit(monit, _) => monit.state(),
             Self::Dummy { state } => *state.lock().unwrap_or_else(PoisonError::into_inner),
-            Self::Simulated { stopped } if stopped.exists() => "stopped",
-            Self::Simulated { .. } => "running",
+            Self::Simulated(simulated) => simulated.state(),
         }
     }
 
@@ -189,7 +188,7 @@ impl Supervisor {
         match self {
             Self::Own(own) => own.events(),
             Self::Monit(monit, _) => monit.events(),
-            Self::Dummy { .. } | Self::Simulated { .. } => Vec::new(),
+            Self::Dummy { .. } | Self::Simulated(_) => Vec::new(),
         }
     }
 
@@ -198,7 +197,8 @@ impl Supervisor {
         match self {
             Self::Own(own) => own.processes(),
             Self::Monit(monit, _) => monit.services().unwrap_or_default().iter().map(process).collect(),
-            Self::Dummy { .. } | Self::Simulated { .. } => Vec::new(),
+            Self::Simulated(simulated) => simulated.processes(),
+            Self::Dummy { .. } => Vec::new(),
         }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let base = Base::prepare(folder.path()).unwrap();
         let (tasks, spec) = (Tasks::new(base.tasks()), Spec::default());
-        for kind in [SupervisorKind::Own, SupervisorKind::Simulated] {
+        for kind in [SupervisorKind::Own, SupervisorKind::Simulated { runs_jobs: true }] {
             let new = || Supervisor::new(kind, &base, true, "");
             assert_eq!(new().state(), "running");
             new().stop(&tasks).unwrap();

@@ -26,6 +26,9 @@ pub struct AgentBehaviour {
     pub misses_disks: bool,
     /// Told to migrate, it unmounts its disk and fails.
     pub fails_to_migrate: bool,
+    /// It takes jobs. Their processes only seem to run; their scripts, and those that compile packages, run on this machine as
+    /// whoever runs the cloud.
+    pub runs_jobs: bool,
 }
 
 impl AgentBehaviour {

@@ -72,6 +72,7 @@ fn agent_of(vm: &VmRecord, folder: &Path, address: IpAddr) -> Embedded {
         user_data: folder.join(USER_DATA),
         from_registry: vm.settings_from == SettingsFrom::Registry,
         address,
+        runs_jobs: vm.agent.runs_jobs,
         temper: Arc::new(Simulated {
             behaviour: vm.agent,
             store: folder.join(BASE).join("store"),
