@@ -133,9 +133,17 @@ impl Software {
         })
     }
 
-    /// A package by its name; a group has no two of one name.
+    /// A package by its name, where all are of one release.
     pub fn package(&self, name: &str) -> Option<&PackageOfGroup> {
         self.packages.iter().find(|package| package.name == name)
+    }
+
+    /// What a package needs, by its name. Packages of other releases may have the name as well: those that no job names.
+    pub fn needed_by(&self, package: &PackageOfGroup, name: &str) -> Option<&PackageOfGroup> {
+        let named = || self.packages.iter().filter(|needed| needed.name == name);
+        let is_meant = |needed: &&PackageOfGroup| package.dependency_key.contains(&needed.version);
+        let of_release = |needed: &&PackageOfGroup| needed.release == package.release && is_meant(needed);
+        named().find(of_release).or_else(|| named().find(is_meant)).or_else(|| named().next())
     }
 }
 

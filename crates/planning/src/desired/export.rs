@@ -49,7 +49,9 @@ pub fn resolve_export(wanted: Wanted<'_>, export: Export<'_>, findings: &mut Fin
     }
     for job in export.release.jobs.iter().filter(|job| export.jobs.is_empty() || export.jobs.contains(&job.name)) {
         let read = JobSpec::parse(&job.spec.to_string(), &job.name).map_err(|error| error.to_string());
-        if let Err(message) = read.and_then(|spec| add_packages(&mut software, export.release, &spec)) {
+        if let Err(message) =
+            read.and_then(|spec| add_packages(&mut software, &export.release.name, export.release, &spec))
+        {
             findings.say(format!("{message}; upload the release again with --fix"));
         }
     }

@@ -117,7 +117,7 @@ impl<'a> Releases<'a> {
             let given = self.given_properties(group, reference);
             links.job(group, reference, &spec, &given, findings);
             let properties = bound_properties(reference, &spec, &given, findings);
-            if let Err(message) = add_packages(&mut software, release, &spec) {
+            if let Err(message) = add_packages(&mut software, &group.name, release, &spec) {
                 findings.push(name.problem(message));
             }
             software.jobs.push(JobOfGroup {
@@ -208,7 +208,12 @@ fn continues(version: &str, prefix: &str) -> bool {
 }
 
 /// The packages of a job and all that they need, each after what it needs itself.
-pub(super) fn add_packages(software: &mut Software, release: &ReleaseRecord, spec: &JobSpec) -> Result<(), String> {
+pub(super) fn add_packages(
+    software: &mut Software,
+    group: &str,
+    release: &ReleaseRecord,
+    spec: &JobSpec,
+) -> Result<(), String> {
     let listed: Vec<Package> = release.packages.iter().map(as_listed).collect();
     let keyed = PackageGraph::new(&listed).and_then(|graph| {
         let order = graph.order(spec.packages.iter().map(String::as_str))?;
@@ -218,18 +223,16 @@ pub(super) fn add_packages(software: &mut Software, release: &ReleaseRecord, spe
     for (name, dependency_key) in keyed.map_err(|error| format!("release '{}': {error}", release.name))? {
         let Some(record) = release.packages.iter().find(|package| package.name == name) else { continue };
         let is_direct = spec.packages.contains(&name);
-        let known = software.packages.iter_mut().find(|package| package.name == name);
-        match known {
-            Some(known) if known.version == record.version && known.dependency_key == dependency_key => {
-                known.is_direct |= is_direct;
-            }
-            Some(known) => {
-                return Err(format!(
-                    "the releases '{}' and '{}' have different packages '{name}', which one VM cannot have both; \
-                     put their jobs into different groups",
-                    known.release, release.name
-                ));
-            }
+        let has_name = |package: &&PackageOfGroup| package.name == name && package.is_direct;
+        let is_same = |package: &PackageOfGroup| {
+            package.name == name && package.version == record.version && package.dependency_key == dependency_key
+        };
+        // What only compiles others never meets what another release compiles with.
+        if let Some(other) = software.packages.iter().find(has_name).filter(|other| is_direct && !is_same(other)) {
+            return Err(collision(software, group, other, &spec.name, (release, record)));
+        }
+        match software.packages.iter_mut().find(|package| is_same(package)) {
+            Some(known) => known.is_direct |= is_direct,
             None => software.packages.push(PackageOfGroup {
                 name,
                 release: release.name.clone(),
@@ -242,6 +245,31 @@ pub(super) fn add_packages(software: &mut Software, release: &ReleaseRecord, spe
         }
     }
     Ok(())
+}
+
+/// In BOSH's words: one VM has one package of a name.
+fn collision(
+    software: &Software,
+    group: &str,
+    other: &PackageOfGroup,
+    job: &str,
+    (release, record): (&ReleaseRecord, &PackageRecord),
+) -> String {
+    let owner = software.jobs.iter().find(|job| job.release == other.release).map_or("?", |job| job.name.as_str());
+    format!(
+        "Package name collision detected in instance group '{group}': job '{}/{owner}' depends on package '{}/{}' with fingerprint \
+         '{}', job '{}/{}' depends on package '{}/{}' with fingerprint '{}'. One VM cannot have both; put the jobs into \
+         different groups",
+        other.release,
+        other.release,
+        other.name,
+        other.version,
+        release.name,
+        job,
+        release.name,
+        record.name,
+        record.version,
+    )
 }
 
 fn as_listed(record: &PackageRecord) -> Package {

@@ -74,7 +74,7 @@ pub(super) fn missing(desired: &Desired, compiled: &BTreeSet<CompilationKey>) ->
                 if compiled.contains(&key) || missing.iter().any(|other| other.key() == key) {
                     continue;
                 }
-                let needs = package.dependencies.iter().filter_map(|name| software.package(name));
+                let needs = package.dependencies.iter().filter_map(|name| software.needed_by(package, name));
                 missing.push(PackageToCompile {
                     package: package.clone(),
                     os: stemcell.os.clone(),
