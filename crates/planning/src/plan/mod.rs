@@ -272,6 +272,8 @@ impl ActionKind {
         match self {
             Self::ResizeDisk { .. } | Self::MigrateDisk { .. } => true,
             Self::DetachDisk { disk } => present.disks.iter().any(|found| found.cid == *disk && found.active),
+            // Jobs that run now would go on writing beside it.
+            Self::AttachDisk { .. } => present.record.spec.as_ref().is_some_and(|spec| spec.software.is_some()),
             _ => false,
         }
     }
