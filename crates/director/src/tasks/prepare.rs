@@ -74,11 +74,16 @@ pub(crate) async fn prepare(
     let cpi_configs = director.store.current_configs("cpi").await?;
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
-    let stemcells = director.store.stemcells().await?;
-    let releases = match manifest.releases.is_empty() && runtime.releases.is_empty() {
+    let mut stemcells = director.store.stemcells().await?;
+    let mut releases = match manifest.releases.is_empty() && runtime.releases.is_empty() {
         true => Vec::new(),
         false => director.store.releases().await?,
     };
+    // Only a deploy looks for newer ones: whoever restarts or recreates something wants what was deployed.
+    if options.change_state.is_some() || options.errand.is_some() {
+        keep_versions_in_use(&mut stemcells, deployment, |it| (&it.operating_system, &it.version, &it.deployments));
+        keep_versions_in_use(&mut releases, deployment, |it| (&it.name, &it.version, &it.deployments));
+    }
     let compiled = match releases.is_empty() {
         true => BTreeSet::new(),
         false => director.store.compiled_keys().await?,
@@ -278,6 +283,21 @@ fn refuse_odd_names(desired: &Desired, current: &Current, findings: &mut Finding
             findings.push(group.place.problem(format!("its name: {error}")));
         }
     }
+}
+
+/// Leaves out other versions of what a deployment uses; `of` says name, version and users.
+fn keep_versions_in_use<T>(all: &mut Vec<T>, deployment: &str, of: impl Fn(&T) -> (&str, &str, &[String])) {
+    let is_used = |users: &[String]| users.iter().any(|user| user == deployment);
+    let used: BTreeSet<(String, String)> = all
+        .iter()
+        .map(&of)
+        .filter(|(_, _, users)| is_used(users))
+        .map(|(name, version, _)| (name.to_owned(), version.to_owned()))
+        .collect();
+    all.retain(|each| {
+        let (name, version, _) = of(each);
+        used.contains(&(name.to_owned(), version.to_owned())) || !used.iter().any(|(known, _)| known == name)
+    });
 }
 
 fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Findings) {
