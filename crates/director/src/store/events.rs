@@ -174,7 +174,14 @@ impl Store {
     /// Notes how something ended.
     pub(crate) async fn end_event(&self, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
-        ends(&mut transaction, beginning, error).await?;
+        ends(&mut transaction, beginning, error, &Object::new()).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Notes that something ended, and what came of it.
+    pub(crate) async fn end_event_with(&self, beginning: i64, context: &Object) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin_unflushed().await?;
+        ends(&mut transaction, beginning, None, context).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -363,21 +370,27 @@ pub(super) async fn disk_is_orphaned(transaction: &mut Transaction, cid: &str) -
     .fetch_optional(transaction.connection())
     .await?;
     match beginning {
-        Some(beginning) => ends(transaction, beginning, None).await,
+        Some(beginning) => ends(transaction, beginning, None, &Object::new()).await,
         None => Ok(()),
     }
 }
 
 /// Notes how something ended.
-async fn ends(transaction: &mut Transaction, beginning: i64, error: Option<&str>) -> Result<(), StoreError> {
+async fn ends(
+    transaction: &mut Transaction,
+    beginning: i64,
+    error: Option<&str>,
+    context: &Object,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO events (parent, happened_at, username, action, object_type, object_name, task, deployment, instance, error, context)
-         SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), '{}'
+         SELECT id, $2, username, action, object_type, object_name, task, deployment, instance, CAST($3 AS TEXT), CAST($4 AS TEXT)
          FROM events WHERE id = $1",
     )
     .bind(beginning)
     .bind(clock::now())
     .bind(error)
+    .bind(to_json("events.context", context)?)
     .execute(transaction.connection())
     .await?;
     Ok(())

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 use windlass_contract::explain;
-use windlass_planning::plan::{InstancePlan, Plan, Wish, plan_state_change};
+use windlass_planning::plan::{Current, InstancePlan, Plan, Wish, plan_state_change};
 
 use super::execute::{Execution, Failures};
 use super::prepare::{reload, reload_one};
@@ -51,6 +51,8 @@ struct ErrandRun<'a> {
     request: &'a ErrandRequest,
     /// Whether its name is a job's.
     by_job: bool,
+    /// What was there before any VM was made for it.
+    current: Current,
     exit_codes: Mutex<Vec<i64>>,
 }
 
@@ -71,10 +73,17 @@ pub(super) async fn run(
         return Ok("skipped - no changes detected".to_owned());
     }
     director.store.forget_errand_success(deployment, &request.errand).await?;
-    let run = ErrandRun { director, log, deployment, request, by_job, exit_codes: Mutex::default() };
-    let each: Vec<BoxFuture<'_, _>> =
-        targets.iter().map(|target| -> BoxFuture<'_, _> { Box::pin(run.on(target)) }).collect();
-    all(Box::new(each.into_iter()), director.settings.max_threads).await?;
+    let current = reload(director, deployment).await?;
+    let run = ErrandRun { director, log, deployment, request, by_job, current, exit_codes: Mutex::default() };
+    let at_once = director.settings.max_threads;
+    // It runs nowhere unless there is a VM wherever one is needed.
+    let made =
+        all(Box::new(targets.iter().map(|target| -> BoxFuture<'_, _> { Box::pin(run.make_vm(target)) })), at_once);
+    if let Err(error) = made.await {
+        run.take_back(&targets).await;
+        return Err(error);
+    }
+    all(Box::new(targets.iter().map(|target| -> BoxFuture<'_, _> { Box::pin(run.on(target)) })), at_once).await?;
     let codes = run.exit_codes.into_inner().unwrap_or_else(PoisonError::into_inner);
     if codes.iter().all(|code| *code == 0) {
         director.store.note_errand_success(deployment, &request.errand, &state).await?;
@@ -93,6 +102,26 @@ fn state_of(targets: &[Target]) -> String {
 }
 
 impl ErrandRun<'_> {
+    /// Makes the VM that an errand group has only while it runs.
+    async fn make_vm(&self, target: &Target) -> Result<(), TaskError> {
+        let Some(plan) = &target.plan else { return Ok(()) };
+        self.deploy_run().create_missing_vms(plan).await
+    }
+
+    fn deploy_run(&self) -> DeployRun<'_> {
+        let current = &self.current;
+        DeployRun { director: self.director, log: self.log, deployment: self.deployment, current }
+    }
+
+    /// VMs that were made for nothing go.
+    async fn take_back(&self, targets: &[Target]) {
+        for target in targets.iter().filter(|target| target.plan.is_some() && !self.request.keep_alive) {
+            if let Err(error) = self.remove_vm(&target.instance).await {
+                self.log.warning(&format!("Failed to delete vms: {}", explain(&error)));
+            }
+        }
+    }
+
     async fn on(&self, target: &Target) -> Result<(), TaskError> {
         match &target.plan {
             None => self.on_instance(&target.instance).await,
@@ -113,11 +142,9 @@ impl ErrandRun<'_> {
         }
     }
 
-    /// On a VM that is made for it, or brought up to date if an earlier run left it.
+    /// On a VM that was made for it, or that an earlier run left; it is brought up to date.
     async fn on_new_vm(&self, plan: &Plan, instance: &InstancePlan) -> Result<(), TaskError> {
-        let current = reload(self.director, self.deployment).await?;
-        let run = DeployRun { director: self.director, log: self.log, deployment: self.deployment, current: &current };
-        run.create_missing_vms(plan).await?;
+        let run = self.deploy_run();
         for group in &plan.groups {
             run.update(group).await?;
         }

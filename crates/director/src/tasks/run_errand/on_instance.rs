@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use windlass_agent_client::{Agent, Begun};
-use windlass_contract::explain;
+use windlass_contract::{Object, explain};
 use windlass_operations::steps::{Progress, StepError, StepId};
 use windlass_planning::plan::InstancePlan;
 
@@ -37,12 +37,18 @@ impl ErrandRun<'_> {
         };
         let begun = store.add_event(&event).await?;
         let result = self.run_and_fetch_logs(instance).await;
-        let reason = result.as_ref().err().map(|error| explain(error));
-        store.end_event(begun, reason.as_deref()).await?;
-        result
+        match &result {
+            Ok(exit_code) => {
+                let context = Object::from_iter([("exit_code".to_owned(), json!(exit_code))]);
+                store.end_event_with(begun, &context).await?;
+            }
+            Err(error) => store.end_event(begun, Some(&explain(error))).await?,
+        }
+        result.map(drop)
     }
 
-    async fn run_and_fetch_logs(&self, instance: &InstancePlan) -> Result<(), TaskError> {
+    /// Gives its exit code.
+    async fn run_and_fetch_logs(&self, instance: &InstancePlan) -> Result<i64, TaskError> {
         let missing = || TaskError::Input(format!("{} has no VM to run the errand on", instance.label()));
         let vm = reload_one(self.director, &instance.id).await?.and_then(|found| found.vm).ok_or_else(missing)?;
         let agent = self.director.agents.of(&vm);
@@ -67,7 +73,8 @@ impl ErrandRun<'_> {
         if self.log.is_cancelled() {
             return Err(TaskError::Cancelled);
         }
-        Ok(logs.map(drop)?)
+        logs?;
+        Ok(ran.exit_code)
     }
 
     /// Agents of early versions run the first job only, whatever they are told.
