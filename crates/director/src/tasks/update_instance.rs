@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_planning::desired::Lifecycle;
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, Plan, WhatWasThere, Wish, plan_state_change};
 
 use super::cloud_limits::{self, must_be_possible};
@@ -9,6 +10,7 @@ use super::execute::{Execution, Failures};
 use super::failed_jobs;
 use super::instance_event::with_event;
 use super::prepare::reload;
+use super::scan::groups_of;
 use super::update_deployment::one_or_several;
 use super::{InstanceChange, OutputKind, TaskError, TaskLog, lock_deployment, resumption};
 use crate::Director;
@@ -31,6 +33,7 @@ pub(super) async fn run(
     if present.record.spec.is_none() {
         return Err(TaskError::Input(format!("{} was never deployed; deploy it first", present.record.name())));
     }
+    refuse_errands(director, deployment, &present.record.group, change.wish).await?;
     let wish = if has_its_new_vm(present, change) { Wish::Start } else { change.wish };
     let instance = plan_state_change(present, wish, !change.skip_drain, change.ignore_unresponsive_agent);
     let planned = [instance];
@@ -65,6 +68,23 @@ pub(super) async fn run(
     with_event(director, log, deployment, instance, work).await?;
     director.store.finish_instance(&instance.id).await?;
     Ok(present.record.name())
+}
+
+/// BOSH's words: an errand group has VMs only while it runs.
+async fn refuse_errands(director: &Director, deployment: &str, group: &str, wish: Wish) -> Result<(), TaskError> {
+    let groups = groups_of(director, deployment).await?;
+    if !groups.iter().any(|known| known.name == group && known.lifecycle == Lifecycle::Errand) {
+        return Ok(());
+    }
+    let label = match wish {
+        Wish::Start => "start",
+        Wish::Stop | Wish::Detach => "stop",
+        Wish::Restart => "restart",
+        Wish::Recreate => "recreate",
+    };
+    let reason =
+        format!("Isolated {label} can not be run on instances of type errand. Try the bosh run-errand command.");
+    Err(TaskError::refused(90000, reason))
 }
 
 /// Whether its VM was made anew before the director was killed.
