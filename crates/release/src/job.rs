@@ -1,6 +1,6 @@
 //! One job of a release: what it is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Component, Path};
@@ -154,12 +154,38 @@ impl JobSpec {
             };
             Ok((name.to_owned(), Property { default }))
         };
+        let name = root.field("name")?.string()?.to_owned();
+        check_links(root, &name)?;
         Ok(Self {
-            name: root.field("name")?.string()?.to_owned(),
+            name,
             templates,
             packages: packages.iter().map(|name| Ok(name.string()?.to_owned())).collect::<Result<_, Problem>>()?,
             properties: entries("properties")?.into_iter().map(property).collect::<Result<_, Problem>>()?,
             raw: root.node().to_json(),
         })
     }
+}
+/// Refuses links that BOSH's director would not take.
+fn check_links(root: &At<'_>, job: &str) -> Result<(), Problem> {
+    for section in ["provides", "consumes"] {
+        let mut names = BTreeSet::new();
+        for link in root.optional_list(section)? {
+            let (Some(name), Some(kind)) = (link.optional("name")?, link.optional("type")?) else {
+                return Err(link.problem(format!(
+                    "Each {section} item in the {section} section of the release spec must contain 'name' and 'type'"
+                )));
+            };
+            let (name, kind) = (name.string()?, kind.string()?);
+            if section == "provides" && link.optional("optional")?.is_some() {
+                return Err(link.problem(format!(
+                    "Link '{name}' of type '{kind}' is a provides link, not allowed to have 'optional' key"
+                )));
+            }
+            if !names.insert(name.to_owned()) {
+                let message = format!("Job '{job}' specifies duplicate {section} link with name '{name}'");
+                return Err(link.problem(message));
+            }
+        }
+    }
+    Ok(())
 }
