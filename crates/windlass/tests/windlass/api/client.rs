@@ -1,6 +1,7 @@
 //! Requests to a director as any client makes them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderMap, LOCATION};
@@ -52,8 +53,13 @@ pub(crate) struct Task {
 
 impl Client {
     pub(crate) fn of(site: &Site) -> Self {
+        Self::at(&site.state_dir())
+    }
+
+    /// A client of the director with this state directory.
+    pub(crate) fn at(state_dir: &Path) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let env = std::fs::read_to_string(site.state_dir().join("env.sh")).unwrap();
+        let env = std::fs::read_to_string(state_dir.join("env.sh")).unwrap();
         let env: BTreeMap<&str, &str> = env
             .lines()
             .filter_map(|line| line.strip_prefix("export ")?.split_once('='))

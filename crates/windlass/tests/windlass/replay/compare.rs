@@ -11,8 +11,8 @@ use serde_json::Value;
 const FREE: [&str; 4] = ["cloud_properties", "context", "vitals", "processes"];
 /// Keys that are there only if there is something to say.
 const OPTIONAL: [&str; 6] = ["parent_id", "object_name", "task", "deployment", "instance", "error"];
-/// Stages and tasks that only jobs and releases, or what is made of them, bring about.
-const OF_JOBS: [&str; 3] = ["Compiling packages", "Deleting dns blobs", "Deleting exported releases"];
+/// Keys that are ours alone, and that no client looks at.
+const OURS: [&str; 1] = ["needs_ruby"];
 /// What was recorded of the steps of an instance.
 const RECORDED_STEPS: [&str; 10] = [
     "skipped pre-stop & drain",
@@ -47,7 +47,7 @@ pub(crate) fn difference<T: PartialEq + Debug>(recorded: &T, ours: &T) -> Option
 pub(crate) fn normal(text: &str) -> String {
     static IDS: LazyLock<Regex> = LazyLock::new(|| {
         let uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
-        Regex::new(&format!("(?:(?:vm|disk|snap|sc)-)?{uuid}|[0-9a-f]{{40}}|[0-9a-f]{{32}}")).unwrap()
+        Regex::new(&format!("(?:(?:vm|disk|snap|sc)-)?{uuid}|[0-9a-f]{{64}}|[0-9a-f]{{40}}|[0-9a-f]{{32}}")).unwrap()
     });
     IDS.replace_all(text, "ID").trim().to_owned()
 }
@@ -87,7 +87,8 @@ fn compare(path: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) 
                     _ => {}
                 }
             }
-            let surplus = ours.keys().filter(|key| !recorded.contains_key(*key) && !OPTIONAL.contains(&key.as_str()));
+            let is_known = |key: &str| recorded.contains_key(key) || OPTIONAL.contains(&key) || OURS.contains(&key);
+            let surplus = ours.keys().filter(|key| !is_known(key));
             found.extend(surplus.map(|key| format!("{path}.{key} is ours alone")));
         }
         (one, other) => {
@@ -121,14 +122,15 @@ pub(crate) fn odd_steps(ours: &[Value]) -> Option<String> {
 pub(crate) fn stage(name: &str, recorded: &[(String, Vec<String>, String, String)], ours: &[Value]) -> Option<String> {
     let recorded: Vec<_> = recorded.iter().filter(|(stage, ..)| stage == name).cloned().collect();
     let ours: Vec<_> = ours.iter().filter(|event| event["stage"] == name).cloned().collect();
-    stages(&recorded, &ours, str::to_owned)
+    stages(&recorded, &ours, &[], str::to_owned)
 }
 
-/// What differs between the stages of two tasks. Tasks of one stage may run at the same time, so only the order of stages
-/// counts.
+/// What differs between the stages of two tasks, but for those that are ignored. Tasks of one stage may run at the same time, so
+/// only the order of stages counts.
 pub(crate) fn stages(
     recorded: &[(String, Vec<String>, String, String)],
     ours: &[Value],
+    ignored: &[&str],
     here: impl Fn(&str) -> String,
 ) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -143,7 +145,7 @@ pub(crate) fn stages(
     let recorded = recorded.iter().map(|(stage, tags, task, state)| {
         (here(stage), Value::from(tags.clone()).to_string(), here(task), state.clone())
     });
-    let (recorded, ours) = (Told::of(recorded), Told::of(ours));
+    let (recorded, ours) = (Told::of(recorded, ignored), Told::of(ours, ignored));
     difference(&recorded.order, &ours.order).or_else(|| difference(&recorded.count, &ours.count))
 }
 
@@ -156,10 +158,10 @@ struct Told {
 }
 
 impl Told {
-    fn of(lines: impl Iterator<Item = (String, String, String, String)>) -> Self {
+    fn of(lines: impl Iterator<Item = (String, String, String, String)>, ignored: &[&str]) -> Self {
         let mut told = Self { order: Vec::new(), count: BTreeMap::new() };
         for (stage, tags, task, state) in lines {
-            if OF_JOBS.contains(&stage.as_str()) || OF_JOBS.contains(&task.as_str()) {
+            if ignored.contains(&stage.as_str()) || ignored.contains(&task.as_str()) {
                 continue;
             }
             let stage = normal(&stage);

@@ -52,7 +52,15 @@ pub(crate) struct RecordedTask {
 
 impl Recording {
     pub(crate) fn all() -> Vec<Self> {
-        let lines = include_str!("data/recordings.jsonl").lines();
-        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+        Self::read(include_str!("data/recordings.jsonl"))
+    }
+
+    /// Those of releases, jobs, errands and links.
+    pub(crate) fn of_software() -> Vec<Self> {
+        Self::read(include_str!("data/software.jsonl"))
+    }
+
+    fn read(text: &str) -> Vec<Self> {
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }

@@ -6,7 +6,7 @@ mod recreating;
 mod resolutions;
 mod resumed;
 mod silent_agents;
-mod site;
+pub(crate) mod site;
 mod standby;
 mod versions;
 

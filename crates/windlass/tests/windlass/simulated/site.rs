@@ -153,6 +153,20 @@ impl Site {
         self.ok(&["upload-stemcell", empty]);
     }
 
+    /// Uploads a stemcell without content, which is all that this cloud needs.
+    pub(crate) fn upload_empty_stemcell(&self, name: &str, os: &str, version: &str) {
+        let image = crate::software::release::archive(&[]);
+        let manifest = format!(
+            "name: {name}\nversion: '{version}'\noperating_system: {os}\napi_version: 2\nsha1: sha256:{}\n\
+             stemcell_formats: [warden-tar]\ncloud_properties: {{}}\n",
+            crate::software::release::digest(&image)
+        );
+        let path = self.file(&format!("{name}-{version}.tgz"));
+        let stemcell = crate::software::release::archive(&[("stemcell.MF", manifest.as_bytes()), ("image", &image)]);
+        fs::write(&path, stemcell).unwrap();
+        self.ok(&["upload-stemcell", path.to_str().unwrap()]);
+    }
+
     /// A cloud config whose two zones have these keys on top of their names.
     pub(crate) fn update_cloud_config(&self, first: &str, second: &str) {
         let prefix = &self.prefix;

@@ -7,7 +7,7 @@ mod failures;
 mod kills;
 mod life_cycle;
 mod links;
-mod release;
+pub(crate) mod release;
 mod ruby;
 
 use std::fs;

@@ -46,7 +46,7 @@ impl Default for Sources {
     }
 }
 
-pub(super) fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (name, content) in files {
         let mut header = tar::Header::new_gnu();
@@ -57,7 +57,7 @@ pub(super) fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-pub(super) fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
