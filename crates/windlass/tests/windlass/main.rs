@@ -10,7 +10,7 @@
 //! - `visits`: the verbs that go to instances; `recovery`: repairs that were decided before.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `refusals`: what cannot succeed is refused before anything stops.
-//! - `software`: a release becomes processes that run.
+//! - `software`: a release becomes processes that run; `scenarios`: what BOSH's own tests promise.
 //! - `earlier_states`: what earlier versions stored is still opened.
 //! - `site`: a director with a state directory of its own, for all of them.
 
@@ -42,6 +42,7 @@ mod refusals;
 mod registry;
 mod render;
 mod replay;
+mod scenarios;
 mod sim;
 mod simulated;
 mod site;
