@@ -120,6 +120,7 @@ fn behaviour(cloud: &SimCloud, cloud_properties: &Object) -> Result<AgentBehavio
         Some(Value::Object(changes)) => cloud.config.agents.with(changes).map_err(|error| wrong(&error))?,
         Some(_) => return Err(wrong(&"it must be an object")),
     };
+    behaviour.runs_jobs |= cloud.config.pretend_jobs;
     if let Some(changes) = cloud.faults.bad_agent() {
         behaviour = behaviour.with(&changes).map_err(|error| wrong(&error))?;
     }
