@@ -3,6 +3,7 @@
 //! - `slice`: one VM with one disk, from an empty machine to its end; `keeping`: how it is kept as it should be.
 //! - `attacks`: what those who should be harmless can do, and what it costs others.
 //! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
+//! - `incus`: a director on a real LXD daemon.
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
 //! - `author`: release directories, and uploads of them.
@@ -32,6 +33,7 @@ mod dependencies;
 mod docs;
 mod earlier_states;
 mod envs;
+mod incus;
 mod interpolate;
 mod jobs;
 mod keeping;

@@ -82,6 +82,12 @@ impl Site {
         site.with_stemcell_of(&["--rootfs", system, "--agent", agent, "--os", "windlass-minimal"])
     }
 
+    /// A director whose VMs are in a network of its CPI's, where this machine has the first address.
+    pub(crate) fn ready_in_network(prefix: &str, settings: &str) -> Self {
+        let network = Network { prefix: prefix.to_owned(), ..Network::claim() };
+        Self::start_in(network, None, Some(settings)).with_stemcell()
+    }
+
     fn start_with_database(db: Option<String>) -> Self {
         Self::start_with(db, None)
     }

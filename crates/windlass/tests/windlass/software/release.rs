@@ -8,12 +8,12 @@ use sha2::{Digest, Sha256};
 
 /// What a release is made of; versions differ where something is put in its place.
 #[derive(Debug, Clone)]
-pub(super) struct Sources {
-    pub(super) version: &'static str,
+pub(crate) struct Sources {
+    pub(crate) version: &'static str,
     /// What `packaging` of the package `greeter` says.
-    pub(super) packaging: &'static str,
+    pub(crate) packaging: &'static str,
     /// The template of the job's configuration.
-    pub(super) template: &'static str,
+    pub(crate) template: &'static str,
 }
 
 const JOB: &str = "name: greeter\npackages: [greeter]\ntemplates:\n  ctl.erb: bin/ctl\n  greeting.erb: config/greeting\n  \
@@ -63,7 +63,7 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 
 impl Sources {
     /// Writes the release's tarball.
-    pub(super) fn write(&self, path: &Path) {
+    pub(crate) fn write(&self, path: &Path) {
         let job_files = [
             ("job.MF", JOB),
             ("monit", MONIT),
