@@ -340,7 +340,7 @@ async fn operators_see_when_certificates_end() {
 #[tokio::test]
 async fn errands_with_names_that_nothing_can_have_make_no_task() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("a").await.unwrap();
+    bench.director.store.add_deployment("a", &[]).await.unwrap();
     for name in ["e%1B[2Jvil", "a%2Fb", "..%0A", &"a".repeat(300)] {
         let (status, answer) = bench.ask(Method::POST, &format!("/deployments/a/errands/{name}/runs"), "{}").await;
         assert_eq!((status, &answer["code"]), (StatusCode::BAD_REQUEST, &json!(70009)), "{name}: {answer}");
