@@ -246,10 +246,10 @@ impl<'a> Queue<'a> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stemcell = worker.spec.as_ref().map(|spec| (&spec.stemcell.name, &spec.stemcell.version));
         let fits = |package: &&PackageToCompile| Some((&package.stemcell, &package.version)) == stemcell;
-        if state.failed || !state.ready.iter().chain(&state.waiting).any(|package| fits(package)) {
+        if state.failed || !state.ready.iter().chain(&state.waiting).any(&fits) {
             return Next::Nothing;
         }
-        match state.ready.iter().rposition(|package| fits(package)) {
+        match state.ready.iter().rposition(fits) {
             Some(position) => {
                 let package = state.ready.remove(position);
                 state.running.insert(package.key());
