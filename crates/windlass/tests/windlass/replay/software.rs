@@ -24,8 +24,6 @@ const MEANT: &[(&str, &str, &str)] = &[(
     "recorded after a disk had been orphaned by hand, which brought a second one",
 )];
 
-const AGENTS: &str = "what an agent says stands behind the instance and the step that failed";
-
 const SHOP_1: &[u8] = include_bytes!("data/shop-1.tgz");
 /// The instance of the recorded errand.
 const RECORDED_ERRAND: &str = "0403ac42-ff80-463c-9a8e-b0ac95b5fa3c";

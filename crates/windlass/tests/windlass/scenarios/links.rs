@@ -172,9 +172,9 @@ fn jobs_have_links_of_their_own(scene: &Scene<'_>) {
 }
 
 fn one_job_has_two_links(scene: &Scene<'_>) {
-    let provider = |name: &str, foo: &str, alias: &str| {
+    let provider = |name: &str, value: &str, alias: &str| {
         let job = providing("backup_database", json!({"backup_db": {"as": alias}}));
-        group(name, 1, json!([with(job, json!({"properties": {"foo": foo}}))]))
+        group(name, 1, json!([with(job, json!({"properties": {"foo": value}}))]))
     };
     let consumer = consuming("api_of_two", json!({"db": {"from": "one"}, "backup_db": {"from": "two"}}));
     scene.deploy(json!([

@@ -201,10 +201,11 @@ impl Scene<'_> {
     /// The record of an instance, called `group/index`.
     pub(super) fn instance_of(&self, deployment: &str, name: &str) -> Value {
         let (group, index) = name.split_once('/').unwrap();
+        let index: u64 = index.parse().unwrap();
         let found = self
             .instances_of(deployment)
             .into_iter()
-            .find(|instance| instance["job"] == group && instance["index"].to_string() == index);
+            .find(|instance| instance["job"] == group && instance["index"] == index);
         found.unwrap_or_else(|| panic!("{deployment} has no {name}: {:?}", self.instances_of(deployment)))
     }
 
