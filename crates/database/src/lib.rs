@@ -147,12 +147,20 @@ impl Database {
         let mut first = AnyConnection::connect_with(&options).await.map_err(failed)?;
         set_up(&mut first, dialect).await.map_err(failed)?;
         first.close().await.map_err(failed)?;
+        // A connection that was open during a migration may remember tables as they were before it.
+        let migrating = Self::connect(dialect, options.clone(), 1).await.map_err(failed)?;
+        let migrated = migration::apply(&migrating, ledger, migrations).await;
+        migrating.close().await;
+        migrated?;
+        Self::connect(dialect, options, connections).await.map_err(failed)
+    }
+
+    async fn connect(dialect: Dialect, options: AnyConnectOptions, connections: u32) -> Result<Self, sqlx::Error> {
         let pool = options_of_pools(dialect)
             .max_connections(connections)
             .after_connect(move |connection, _| Box::pin(set_up(connection, dialect)))
             .connect_with(options.clone())
-            .await
-            .map_err(failed)?;
+            .await?;
         let unflushed = match dialect {
             Dialect::Postgres => None,
             Dialect::Sqlite => Some(
@@ -168,9 +176,7 @@ impl Database {
             ),
         };
         let turn = (dialect == Dialect::Sqlite).then(|| Arc::new(Semaphore::new(1)));
-        let database = Self { pool, unflushed, turn, lead: None, dialect, changes: Arc::default() };
-        migration::apply(&database, ledger, migrations).await?;
-        Ok(database)
+        Ok(Self { pool, unflushed, turn, lead: None, dialect, changes: Arc::default() })
     }
 
     /// The same for the program that has the lead. From now on, who led before can write nothing, and this one as long as

@@ -236,6 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_stemcells_has_the_same_first_number_and_its_newest_the_greatest_second() {
+        let line = StemcellLine::of("621.5");
+        for (other, is_of_line) in [("621.5", true), ("621", true), ("621_9", true), ("62.5", false), ("6215", false)] {
+            assert_eq!(line.has(other), is_of_line, "{other}");
+        }
+        assert!(!StemcellLine::of("a/b").has("a/b"), "what is no version is of no line");
+        let newest = |versions: &[&'static str]| Version::newest_of_line(versions, |version| version).copied();
+        assert_eq!(newest(&["621.9", "621.10", "621"]), Some("621.10"));
+        assert_eq!(newest(&["621"]), Some("621"));
+        assert_eq!(newest(&[]), None);
+    }
+
+    #[test]
     fn the_next_version_is_that_of_bosh() {
         for (last, final_, dev) in [
             ("0+dev.0", "1", "0+dev.1"),

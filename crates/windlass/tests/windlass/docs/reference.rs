@@ -141,10 +141,16 @@ pub(crate) fn every_key_of_the_reference_is_in_the_code() {
         }
     }
     let (_, local) = after.split_once("### The embedded cloud").unwrap();
-    let (local, _) = local.split_once("### The simulated cloud").unwrap();
-    let known = fields("crates/cloud-local/src/config.rs", "LocalConfig");
-    for key in first_cells(local) {
-        assert!(known.contains(&key), "{REFERENCE}: the embedded cloud has no '{key}'");
+    let (local, incus) = local.split_once("### An Incus or LXD cluster").unwrap();
+    let (incus, _) = incus.split_once("### The simulated cloud").unwrap();
+    for (section, path, structure) in [
+        (local, "crates/cloud-local/src/config.rs", "LocalConfig"),
+        (incus, "crates/cloud-incus/src/config.rs", "IncusConfig"),
+    ] {
+        let known = fields(path, structure);
+        for key in first_cells(section) {
+            assert!(known.contains(&key), "{REFERENCE}: {structure} has no '{key}'");
+        }
     }
 }
 
