@@ -10,6 +10,7 @@
 use serde_json::json;
 use windlass_contract::cpi::methods::CreateVm;
 use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType};
+use windlass_contract::network::NetworkKind;
 use windlass_contract::version::SettingsFrom;
 use windlass_cpi::{Call, UserData};
 
@@ -35,6 +36,9 @@ pub(crate) fn check(vm: &CreateVm) -> Result<(), CpiError> {
 /// How often the name is found taken by what an interrupted call made.
 const TRIES: usize = 3;
 
+/// How often another address is chosen for a VM whose address was taken meanwhile.
+const ADDRESS_TRIES: usize = 5;
+
 /// The room of a stemcell that does not say how much it needs, in MiB.
 const STEMCELL_ROOM: u64 = 3072;
 
@@ -52,12 +56,44 @@ pub(crate) async fn run(
     if let Some(found) = &found {
         session.must_be_ours(&format!("the VM '{}'", found.name), found.get(tags::DIRECTOR), call)?;
         must_be_reachable(found)?;
-        if let Some(created) = finished(session, &name, found, user_data).await? {
-            return Ok(created);
+        match finished(session, &name, found, user_data).await {
+            Ok(Some(created)) => return Ok(created),
+            Err(fault) if !(is_address_taken(&fault) && chooses_addresses(vm)) => return Err(fault),
+            _ => {}
         }
         remove(session, &name).await?;
     }
-    let (new, plan, nature) = prepare(session, call, vm, &properties, &name).await?;
+    let mut tries = 1;
+    loop {
+        match attempt(session, call, vm, &properties, &name, user_data).await? {
+            // Somebody chose the same one after we looked.
+            Err(fault) if tries < ADDRESS_TRIES && is_address_taken(&fault) && chooses_addresses(vm) => {
+                tries += 1;
+                remove(session, &name).await?;
+            }
+            Ok(created) => return Ok(created),
+            // The call is begun again, and finds what there is.
+            Err(fault) if fault.is_unknown_effect() => return Err(fault),
+            Err(fault) => return Err(undone(session, &name, fault).await),
+        }
+    }
+}
+
+/// Whether we choose an address of this VM, of those that seem free.
+fn chooses_addresses(vm: &CreateVm) -> bool {
+    vm.networks.values().any(|network| network.kind == NetworkKind::Dynamic)
+}
+
+/// Makes the VM and starts it. The outer error means that nothing was made.
+async fn attempt(
+    session: &Session,
+    call: &Call,
+    vm: &CreateVm,
+    properties: &VmProperties,
+    name: &VmName,
+    user_data: &mut UserData,
+) -> Result<Result<CreatedVm, Fault>, Fault> {
+    let (new, plan, nature) = prepare(session, call, vm, properties, name).await?;
     if user_data.settings_from() == SettingsFrom::Registry && !nature.asks_registry {
         return Err(Fault::cloud(format!(
             "the stemcell '{}' cannot be used: its agent never asks a registry; use a request and a stemcell of version 2 or \
@@ -70,17 +106,12 @@ pub(crate) async fn run(
     user_data.settings.networks = plan.networks.clone();
     let settings = serde_json::to_vec(&user_data)
         .map_err(|error| CpiError::cpi(format!("cannot write the agent's settings: {error}")))?;
-    let made = make(session, &new, target.as_deref()).await;
-    let made = match made {
-        Ok(()) => fill_and_start(session, &name, &nature, &plan, settings).await,
+    let made = match make(session, &new, target.as_deref()).await {
+        Ok(()) => fill_and_start(session, name, &nature, &plan, settings).await,
         Err(fault) => Err(fault),
     };
-    match made {
-        Ok(()) => Ok(CreatedVm { cid: name.cid()?, networks: plan.networks, disks: None }),
-        // The call is begun again, and finds what there is.
-        Err(fault) if fault.is_unknown_effect() => Err(fault),
-        Err(fault) => Err(undone(session, &name, fault).await),
-    }
+    let cid = name.cid()?;
+    Ok(made.map(|()| CreatedVm { cid, networks: plan.networks, disks: None }))
 }
 
 /// Starts a VM whose maker was interrupted after its settings were in it.
@@ -223,10 +254,14 @@ async fn remove(session: &Session, name: &VmName) -> Result<(), Fault> {
     }
 }
 
+fn is_address_taken(fault: &Fault) -> bool {
+    matches!(fault, Fault::Client(error) if error.says("already defined on another nic"))
+}
+
 /// Nothing may remain of a VM that could not be made. The answer says whether it is worth another try.
 async fn undone(session: &Session, name: &VmName, fault: Fault) -> Fault {
     let mut can_be_retried = fault.is_transient();
-    let address_taken = matches!(&fault, Fault::Client(error) if error.says("already defined on another nic"));
+    let address_taken = is_address_taken(&fault);
     let mut error = CpiError::from(fault);
     if error.kind == ErrorType::CpiError {
         can_be_retried = false;
