@@ -175,15 +175,22 @@ pub(crate) enum Failure {
     Demo(#[from] DemoError),
 }
 
+/// How far lines may be indented.
+const DEEPEST: usize = 20;
+
 /// An error with its causes. What they quote from files and from the network shall not steer the terminal, and if it has
 /// several lines, such as a director's list of problems, all but the first are indented: none passes for a message of ours.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let text = windlass_contract::explain(error);
     let tidy = |line: &str| {
+        // A list within a list stays one.
+        let indented = line.len() - line.trim_start_matches(' ').len();
         let line = line.replace(|letter: char| letter.is_control(), " ");
-        line.split_whitespace().collect::<Vec<_>>().join(" ")
+        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        (!words.is_empty()).then(|| format!("{}{words}", " ".repeat(indented.min(DEEPEST))))
     };
-    text.lines().map(tidy).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n  ")
+    let lines: Vec<_> = text.trim_start().lines().filter_map(tidy).collect();
+    lines.join("\n  ")
 }
 
 #[cfg(test)]
@@ -195,5 +202,7 @@ mod tests {
         let source = io::Error::other("first\n\r\nsecond \u{1b}[31m");
         let failure = Failure::File { path: "x.yml".into(), source };
         assert_eq!(chain(&failure), "cannot read 'x.yml': first\n  second [31m");
+        let nested = Failure::Render("Errors are:\n  - one\n    -   two".to_owned());
+        assert_eq!(chain(&nested), "Errors are:\n    - one\n      - two");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn run(
     let ChangedFiles { files, notes } = answer.while_(format!("comparing the files of deployment '{name}'"))?;
     notes.iter().for_each(|note| session.screen.context(note));
     if files.is_empty() {
-        session.screen.line("No file changes.");
+        session.screen.block("No file changes.\n");
         return Ok(());
     }
     let told: Vec<_> = files.iter().map(told).collect();

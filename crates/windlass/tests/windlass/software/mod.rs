@@ -366,9 +366,9 @@ fn templates_that_cannot_be_rendered_stop_a_deploy_before_anything_changes() {
     shop.manifest("1", "{}");
     let said = shop.site.fails(&["-n", "-d", "example", "deploy", &shop.site.manifest()]);
     let expected = "Unable to render instance groups for deployment. Errors are:\n\
-        \x20 - Unable to render jobs for instance group 'front'. Errors are:\n\
-        \x20   - Unable to render templates for job 'greeter'. Errors are:\n\
-        \x20     - Error filling in template 'greeting.erb' (line 2: Can't find property '[\"nobody.set.it\"]')";
+        \x20   - Unable to render jobs for instance group 'front'. Errors are:\n\
+        \x20     - Unable to render templates for job 'greeter'. Errors are:\n\
+        \x20       - Error filling in template 'greeting.erb' (line 2: Can't find property '[\"nobody.set.it\"]')";
     assert!(said.contains(expected), "{said}");
     assert!(shop.site.in_cloud("vms").is_empty());
 }
