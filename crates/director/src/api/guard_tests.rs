@@ -59,6 +59,11 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     assert!(answer["description"].as_str().unwrap().contains(&format!("task {task} runs")), "{answer}");
     assert_eq!(store.holder("deployment:a").await.unwrap(), Some(task));
     bench.director.workers.pretend_to_end(task);
+    assert!(store.resume_task(task).await.unwrap());
+    let (status, answer) = bench.ask(Method::DELETE, path, "").await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    assert!(answer["description"].as_str().unwrap().contains("about to go on"), "{answer}");
+    store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
     assert_eq!(bench.send(Some("reader"), Method::DELETE, path, "").await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(bench.ask(Method::DELETE, path, "").await.0, StatusCode::NO_CONTENT);
     assert_eq!(store.holder("deployment:a").await.unwrap(), None);

@@ -45,6 +45,11 @@ pub(super) async fn unlock(State(director): Shared, Path(name): Path<String>) ->
         return Err(ApiError::with_status(StatusCode::CONFLICT, 100, reason));
     }
     let record = director.store.task(task).await?;
+    // A task that goes on after a restart keeps its locks while it waits for a worker.
+    if record.as_ref().is_some_and(|task| task.state == TaskState::Queued) {
+        let reason = format!("task {task} holds the lock '{name}' and is about to go on; wait for it, or cancel it");
+        return Err(ApiError::with_status(StatusCode::CONFLICT, 100, reason));
+    }
     match record.is_some_and(|task| task.finished_at.is_none()) {
         // Nobody works on it, so nobody will write its end either.
         true => {

@@ -336,7 +336,6 @@ async fn operators_see_when_certificates_end() {
     assert!(windlass_operations::clock::parse(server["expiry"].as_str().unwrap()).is_some(), "{listed}");
 }
 
-/// The path of the task that an answer leads to.
 #[tokio::test]
 async fn errands_with_names_that_nothing_can_have_make_no_task() {
     let bench = TestDirector::new().await;
@@ -348,6 +347,7 @@ async fn errands_with_names_that_nothing_can_have_make_no_task() {
     assert_eq!(bench.ask(Method::GET, "/tasks?verbose=2", "").await.1, json!([]));
 }
 
+/// The path of the task that an answer leads to.
 pub(super) async fn location(bench: &TestDirector, user: &str, method: Method, path: &str, body: &str) -> String {
     let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
     let request = Request::builder().method(method).uri(path).header(header::AUTHORIZATION, format!("Basic {pair}"));
