@@ -20,6 +20,8 @@ const MIB: u64 = 1024 * 1024;
 
 /// How long the kernel has to let go of a file after its last unmount: others, as udev, look at devices, too.
 const LET_GO: Duration = Duration::from_secs(10);
+/// How long it may take after the last unmount: whoever lists loop devices keeps each for a moment.
+const SETTLES: Duration = Duration::from_secs(1);
 
 /// `e2fsck` found something and repaired it.
 const REPAIRED: i32 = 1;
@@ -79,8 +81,15 @@ impl Image {
     /// never mounted twice.
     pub(super) fn mount(&self, point: &Path) -> Result<(), DiskError> {
         file::create_private_dir(point).map_err(io_error("make", point))?;
-        if let Some(held) = self.held_by()?.into_iter().next() {
-            return if self.is_mounted_at(point)? { Ok(()) } else { Err(self.is_held(held)) };
+        let deadline = Instant::now() + SETTLES;
+        while let Some(held) = self.held_by()?.into_iter().next() {
+            if self.is_mounted_at(point)? {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(self.is_held(held));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
         MOUNT.run(
             ["-t", "ext4", "-o", "loop"].map(OsStr::new).into_iter().chain([self.path.as_os_str(), point.as_os_str()]),
