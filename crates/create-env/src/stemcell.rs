@@ -2,18 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 use windlass_contract::stemcell::StemcellManifest;
+use windlass_download::{Download, DownloadError};
 use windlass_stemcell::digest::{self, DigestError};
-use windlass_stemcell::download::{DownloadError, download};
 
 use crate::manifest::StemcellPlace;
-
-/// How often a download is tried, and after which pause.
-const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// why a stemcell cannot be had
 #[derive(Debug, thiserror::Error)]
@@ -92,15 +87,7 @@ pub async fn fetch(place: &StemcellPlace, downloads: &Path) -> Result<PathBuf, S
     std::fs::create_dir_all(downloads).map_err(failed(downloads))?;
     let folder = tempfile::tempdir_in(downloads).map_err(failed(downloads))?;
     let partial = folder.path().join("stemcell");
-    for tries in 1.. {
-        match download(&place.url, &partial).await {
-            Ok(()) => break,
-            Err(error) if tries >= TRIES || matches!(error, DownloadError::NotFound(_)) => return Err(error.into()),
-            Err(_) => {}
-        }
-        let _ = std::fs::remove_file(&partial);
-        tokio::time::sleep(PAUSE).await;
-    }
+    Download::of("stemcell").through_bosh_proxy().fetch(&place.url, &partial).await?;
     digest::verify(&partial, &digest).map_err(|source| StemcellError::Digest { place: place.url.clone(), source })?;
     windlass_durable::file::rename(&partial, &path).map_err(failed(&path))?;
     Ok(path)

@@ -7,6 +7,7 @@
 //! - `api`: HTTPS, as BOSH's clients expect it.
 //! - `tasks`: what the API queues and workers carry out.
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
+//! - `blobs`: archives of releases and what tasks made; which of them nobody needs.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
 //! - `guesses`: what slows down who tries passwords.
 //! - `known_answers`: lists that many ask for.
@@ -18,6 +19,7 @@
 //! - `recovery`: what happens at the start after a kill.
 
 mod api;
+mod blobs;
 mod built_in;
 mod certificates;
 mod driven_cpis;
@@ -60,6 +62,7 @@ use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::Users;
 use crate::webhook::Webhook;
+use windlass_blobs::Blobstore;
 use windlass_database::Lead;
 use windlass_operations::agents::Agents;
 use windlass_operations::clouds::Clouds;
@@ -101,8 +104,10 @@ pub(crate) struct Director {
     pub(crate) library: Arc<Library>,
     /// Who tells what somebody should wake up for.
     pub(crate) webhook: Webhook,
-    /// Held while files of releases are put on record, or removed because they are not.
-    pub(crate) release_files: tokio::sync::Mutex<()>,
+    /// Archives of releases, and what tasks made.
+    pub(crate) blobs: Arc<Blobstore>,
+    /// Held for reading while files of releases are put on record, for writing while those are removed that are not.
+    pub(crate) release_files: tokio::sync::RwLock<()>,
 }
 
 impl Director {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_contract::Secret;
+use windlass_blobs::BlobError;
+use windlass_contract::{Secret, explain};
 use windlass_cpi_client::CpiCommand;
 use windlass_database::Lead;
 use windlass_durable::file;
@@ -32,7 +33,7 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::{Director, RefreshError, api, certificates, schedules, software, standby, webhook};
+use crate::{Director, RefreshError, api, blobs, certificates, schedules, software, standby, webhook};
 
 /// How a director is started.
 #[derive(Debug, Clone)]
@@ -99,6 +100,9 @@ pub enum StartError {
     /// the CPIs of the cpi config cannot be driven
     #[error(transparent)]
     Refresh(#[from] RefreshError),
+    /// blobs cannot be kept where they should be
+    #[error("the blobstore of director.yml cannot be used")]
+    Blobs(#[source] Box<BlobError>),
     /// the address cannot be listened on
     #[error("cannot listen on {address}; choose another --listen")]
     Listen {
@@ -237,6 +241,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         metrics: metrics.clone(),
         driven: Default::default(),
     };
+    let blobs = Arc::new(open_blobs(&settings, &folders, &uuid).await?);
     let clouds = Clouds::with_default(drivers.default_cpi()?);
     let renderer = software::renderer(settings.ruby).map_err(unusable)?;
     let director = Arc::new(Director {
@@ -254,9 +259,10 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         health: HealthRecord::default(),
         metrics,
         limits: Limits::default(),
-        library: Arc::new(Library::new(store.clone(), folders.releases(), renderer)),
+        library: Arc::new(Library::new(store.clone(), blobs.clone(), renderer)),
         webhook: Default::default(),
         known_answers: Default::default(),
+        blobs,
         release_files: Default::default(),
     });
     director.refresh_clouds().await?;
@@ -298,6 +304,24 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         leadership,
         _lock: lock,
     }))
+}
+
+/// A store that cannot be reached may be there later; one of another director is refused.
+async fn open_blobs(
+    settings: &Settings,
+    folders: &StateDir,
+    uuid: &str,
+) -> Result<windlass_blobs::Blobstore, StartError> {
+    let refused = |error| StartError::Blobs(Box::new(error));
+    let blobs = blobs::open(settings, folders, uuid).map_err(refused)?;
+    match blobs.claim().await {
+        Err(error @ (BlobError::Owned { .. } | BlobError::ReadOnly(_))) => Err(refused(error)),
+        Err(error) => {
+            tracing::error!(error = explain(&error), "blobs cannot be kept until their store answers");
+            Ok(blobs)
+        }
+        Ok(()) => Ok(blobs),
+    }
 }
 
 /// Agents are told nothing by a director that another one may have taken over from.

@@ -40,7 +40,8 @@ impl StateDir {
 
     /// Makes the folders of what may be shared.
     pub(crate) fn make_shared_folders(&self) -> io::Result<()> {
-        for folder in [self.tasks(), self.blobs(), self.releases(), self.temporary(), self.pki()] {
+        let blobs = [crate::blobs::RELEASES, crate::blobs::MADE].map(|drawer| self.shared.join(drawer.0));
+        for folder in [self.tasks(), self.temporary(), self.pki()].into_iter().chain(blobs) {
             file::create_private_dir(&folder)?;
         }
         Ok(())
@@ -66,14 +67,14 @@ impl StateDir {
         self.shared.join("tasks")
     }
 
-    /// What tasks made for operators to fetch, such as logs.
-    pub(crate) fn blobs(&self) -> PathBuf {
-        self.shared.join("blobs")
+    /// Where the folders of blobs are, unless they are kept elsewhere.
+    pub(crate) fn kept(&self) -> &Path {
+        &self.shared
     }
 
-    /// The archives of releases: jobs and packages.
-    pub(crate) fn releases(&self) -> PathBuf {
-        self.shared.join("releases")
+    /// Copies of blobs that are kept elsewhere.
+    pub(crate) fn cached_blobs(&self) -> PathBuf {
+        self.root.join("cache")
     }
 
     /// Uploads and unpacked archives of this run.

@@ -59,7 +59,8 @@ impl TestDirector {
             account("bank-admin", &["bosh.teams.bank.admin"]),
             account("uploader", &["bosh.stemcells.upload", "bosh.releases.upload"]),
         ];
-        let library = Arc::new(Library::new(store.clone(), folders.releases(), windlass_render::Backends::new(None)));
+        let blobs = Arc::new(crate::blobs::open(&Default::default(), &folders, "uuid").unwrap());
+        let library = Arc::new(Library::new(store.clone(), blobs.clone(), windlass_render::Backends::new(None)));
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),
@@ -78,6 +79,7 @@ impl TestDirector {
             library,
             webhook: Default::default(),
             known_answers: Default::default(),
+            blobs,
             release_files: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -17,7 +17,13 @@ use windlass_planning::records::VmRecord;
 pub trait SoftwareSource: std::fmt::Debug + Send + Sync {
     /// What this VM is told to run, and the files for it.
     async fn for_vm(&self, spec: &InstanceSpec, vm: &VmRecord) -> Result<Delivery, SoftwareError>;
+
+    /// A package that the VM does not have yet. It may be elsewhere until it is asked for.
+    async fn open(&self, package: &PackageFile) -> Result<PackageOnDisk, SoftwareError>;
 }
+
+/// An archive on this machine, for as long as this is held.
+pub type PackageOnDisk = Box<dyn AsRef<Path> + Send + Sync>;
 
 /// why an instance cannot get its software
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +46,6 @@ pub struct PackageFile {
     pub version: String,
     pub digest: String,
     pub blob: String,
-    pub path: PathBuf,
 }
 
 /// The archive of the rendered jobs. It may hold secrets, so it is in memory alone, and goes with the delivery.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use windlass_archive::digest::{Mismatch, NoDigest};
+use windlass_blobs::BlobError;
 use windlass_manifest::{ParseError, Problem};
 use windlass_release::version::{NoNext, NoVersion};
 use windlass_release::{GraphError, ReleaseError};
@@ -151,15 +152,8 @@ pub enum AuthorError {
         why: String,
     },
     /// the store does not do what it should
-    #[error("the blobstore cannot {what} the blob '{blob}'")]
-    Store {
-        /// Get or put.
-        what: &'static str,
-        /// Its id there.
-        blob: String,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Store(BlobError),
     /// a path that leads elsewhere
     #[error("Invalid blob path '{0}': must be a safe local path")]
     BlobPath(String),

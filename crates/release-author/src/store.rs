@@ -3,19 +3,23 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use uuid::Uuid;
+use windlass_blobs::{BlobError, BlobstoreChoice};
 use windlass_durable::file;
 use windlass_manifest::Object;
 
 use crate::error::AuthorError;
-use crate::verify;
+
+/// How often a blob is fetched that did not come whole.
+const TRIES: usize = 3;
 
 /// A store of blobs, each with an id of its own.
 #[derive(Debug)]
 pub(crate) enum Store {
-    /// A folder.
-    Local(PathBuf),
+    /// A folder, or a bucket of an object store.
+    There(windlass_blobs::Store),
     /// None is configured: whoever needs one is told why.
     Missing { config: PathBuf, why: String },
 }
@@ -23,24 +27,22 @@ pub(crate) enum Store {
 impl Store {
     /// The store of a provider with its options; otherwise why there is none.
     pub(crate) fn open(provider: &str, options: &Object, release: &Path) -> Result<Self, String> {
-        match provider {
-            "local" => {
-                let path = options.get("blobstore_path").and_then(|path| path.as_str());
-                let path = path.ok_or("is 'local', and needs 'blobstore_path' among its options")?;
-                Ok(Self::Local(release.join(path)))
-            }
-            other => Err(format!("is '{other}'; there is 'local'")),
+        let choice = BlobstoreChoice::read(provider, options).map_err(|error| error.to_string())?.relative_to(release);
+        if matches!(choice, BlobstoreChoice::Local(None)) {
+            return Err("is 'local', and needs 'blobstore_path' among its options".to_owned());
         }
+        let store = windlass_blobs::Store::open(&choice, release);
+        store.map(Self::There).map_err(|error| format!("is '{provider}': {error}"))
     }
 
     /// Refused before anything is done that needs one.
     pub(crate) fn must_exist(&self) -> Result<(), AuthorError> {
-        self.folder().map(|_| ())
+        self.there().map(|_| ())
     }
 
-    fn folder(&self) -> Result<&Path, AuthorError> {
+    fn there(&self) -> Result<&windlass_blobs::Store, AuthorError> {
         match self {
-            Self::Local(folder) => Ok(folder),
+            Self::There(store) => Ok(store),
             Self::Missing { config, why } => Err(AuthorError::NoStore { path: config.clone(), why: why.clone() }),
         }
     }
@@ -48,29 +50,29 @@ impl Store {
     /// Keeps a file; its id.
     pub(crate) fn put(&self, from: &Path) -> Result<String, AuthorError> {
         let id = Uuid::new_v4().to_string();
-        let folder = self.folder()?;
-        let done = fs::create_dir_all(folder).and_then(|()| keep(from, &folder.join(&id)));
-        done.map_err(|source| AuthorError::Store { what: "keep", blob: id.clone(), source })?;
+        let store = self.there()?;
+        wait_for(store.put(&id, from)).map_err(AuthorError::Store)?;
         Ok(id)
     }
 
     /// Fetches a blob to `into`, if it is what its digest says.
     pub(crate) fn get(&self, id: &str, digest: &str, into: &Path) -> Result<(), AuthorError> {
-        let failed = |source| AuthorError::Store { what: "fetch", blob: id.to_owned(), source };
-        let folder = self.folder()?;
-        let from = windlass_archive::inside(id.as_bytes()).map(|id| folder.join(id));
-        let from = from.ok_or_else(|| failed(io::Error::other("its id leads elsewhere")))?;
-        let temporary = file::beside(into).map_err(failed)?;
-        let fetched = fs::copy(from, &temporary)
-            .map_err(failed)
-            .and_then(|_| verify(&temporary, id, digest))
-            .and_then(|()| fs::File::open(&temporary).and_then(|file| file.sync_all()).map_err(failed))
-            .and_then(|()| file::rename(&temporary, into).map_err(failed));
-        if fetched.is_err() {
-            let _ = fs::remove_file(&temporary);
+        let store = self.there()?;
+        let mut tries = 1;
+        loop {
+            match wait_for(store.get(id, Some(digest), into)) {
+                Err(BlobError::Remote { .. } | BlobError::Digest { .. }) if tries < TRIES => tries += 1,
+                fetched => return fetched.map_err(AuthorError::Store),
+            }
         }
-        fetched
     }
+}
+
+/// Waits for a store, in a thread of its own: who works on a release directory may be anywhere.
+fn wait_for<T: Send>(work: impl Future<Output = Result<T, BlobError>> + Send) -> Result<T, BlobError> {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|_| BlobError::Panicked);
+    thread::scope(|threads| threads.spawn(|| runtime()?.block_on(work)).join()).map_err(|_| BlobError::Panicked)?
 }
 
 /// Copies a file to where it is to last.

@@ -31,6 +31,14 @@ pub enum ReleaseError {
     /// an archive is damaged, or takes more than it may
     #[error("{0} is not a usable archive; create the release again")]
     Archive(String, #[source] io::Error),
+    /// an archive has what no release has
+    #[error("{archive} has '{file}', which {why}; create the release again")]
+    Member {
+        /// The tarball, or an archive in it.
+        archive: String,
+        file: String,
+        why: &'static str,
+    },
     /// there is no release.MF
     #[error("Release manifest not found: the tarball has no release.MF")]
     NoManifest,
@@ -171,7 +179,7 @@ impl ReleaseError {
     pub fn code(&self) -> u32 {
         match self {
             Self::NoManifest => 30003,
-            Self::Archive(..) => 30002,
+            Self::Archive(..) | Self::Member { .. } => 30002,
             Self::Name { .. } => 40005,
             Self::Version(_) => 30010,
             Self::Digest { .. } | Self::NoDigest { .. } => 30015,

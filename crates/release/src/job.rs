@@ -6,10 +6,11 @@ use std::io::{BufReader, Read};
 use std::path::{Component, Path};
 
 use serde_json::Value;
-use windlass_archive::{Budget, Limits, Tarball, decompressed, first_bytes, inside};
+use windlass_archive::{Budget, Limits, Tarball, decompressed, first_bytes};
 use windlass_manifest::{At, Document, Problem};
 
 use crate::error::ReleaseError;
+use crate::members::Members;
 
 /// The name of the description in a job's archive.
 const NAME: &str = "job.MF";
@@ -100,10 +101,10 @@ fn files(archive: &Path, job: &str) -> Result<BTreeMap<String, Vec<u8>>, Release
     let start = first_bytes(&mut file).map_err(failed)?;
     let limits = Limits { bytes: LARGEST_MIB << 20, entries: 10_000, ..Limits::default() };
     let tarball = Tarball::within(decompressed(&start, BufReader::new(file)), &Budget::new(limits));
+    let mut members = Members::of(&format!("the archive of job '{job}'"));
     let mut files = BTreeMap::new();
     tarball.each(damaged, |entry| {
-        let path = inside(&entry.path_bytes()).and_then(|path| path.to_str().map(str::to_owned));
-        if let Some(path) = path.filter(|_| entry.header().entry_type().is_file()) {
+        if let Some(path) = members.file(entry)?.and_then(|path| path.to_str().map(str::to_owned)) {
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(damaged)?;
             files.insert(path, content);

@@ -16,6 +16,7 @@ pub mod tarball;
 pub mod version;
 
 mod error;
+mod members;
 
 pub use error::ReleaseError;
 pub use graph::{GraphError, PackageGraph};

@@ -3,15 +3,17 @@
 //! - [`documented`]: the examples of the contract's documents.
 //! - [`earlier_states`]: what earlier versions stored.
 //! - [`lxd`]: a real LXD daemon, on a machine of the test's own.
+//! - [`object_store`]: a simulator of S3.
 //! - [`ordinary_user`]: a test run by somebody without privileges.
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
 
-#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 pub mod documented;
 pub mod earlier_states;
 pub mod lxd;
+pub mod object_store;
 pub mod ordinary_user;
 pub mod own_machine;
 pub mod recording_registry;

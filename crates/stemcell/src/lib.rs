@@ -6,7 +6,7 @@
 //! - [`unpack()`] puts both files into a folder, as `create_stemcell` expects them.
 //! - [`build()`] makes a stemcell around an agent: a minimal one, or from a system ([`Base`]), or one that has the programs of
 //!   the machine that its VMs run on. The same bytes from the same input each time.
-//! - [`digest::verify`] checks a file against the digest that an operator gave, and `download` (a feature) fetches one by its URL.
+//! - [`digest::verify`] checks a file against the digest that an operator gave.
 //! - [`repack()`] changes what a stemcell says of itself, or puts another agent into it.
 //!
 //! Tarballs come from anywhere, so they are read as a stream that nothing can make large in memory, and only two names in them are
@@ -21,8 +21,6 @@ mod busybox;
 mod companions;
 pub mod debian;
 pub mod digest;
-#[cfg(feature = "download")]
-pub mod download;
 mod host;
 mod init;
 pub mod inspect;

@@ -282,6 +282,8 @@ pub(crate) struct CleanUpPlan {
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) dns_blobs: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
+    pub(crate) unreferenced_blobs: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) orphaned_disks: Vec<OrphanedDisk>,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) orphaned_vms: Vec<OrphanedVm>,

@@ -5,11 +5,13 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_contract::explain;
 use windlass_planning::records::CompilationKey;
 
 use super::input::{JsonBody, Parameters};
 use super::{ApiError, Shared, User, disks, queue, resources, stemcells};
 use crate::tasks::{CleanUp, Job, Rubbish, find_rubbish};
+use crate::{Director, blobs};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Request {
@@ -30,7 +32,9 @@ pub(super) async fn dry_run(State(director): Shared, Query(query): Parameters) -
     let Rubbish { releases, stemcells, compiled, disks, vms, exported } = find_rubbish(&director, how).await?;
     let release = |(name, versions): &(String, Vec<String>)| json!({"name": name, "versions": versions});
     let package = |key: &CompilationKey| json!({"package_name": key.package, "stemcell_os": key.os, "stemcell_version": key.stemcell});
+    let unreferenced = if how.remove_all { unreferenced_blobs(&director).await } else { Vec::new() };
     Ok(Json(json!({
+        "unreferenced_blobs": unreferenced,
         "releases": releases.iter().map(release).collect::<Value>(),
         "compiled_packages": compiled.iter().map(package).collect::<Value>(),
         "exported_releases": exported, "dns_blobs": [],
@@ -38,4 +42,15 @@ pub(super) async fn dry_run(State(director): Shared, Query(query): Parameters) -
         "orphaned_vms": vms.iter().map(resources::shown_vm).collect::<Value>(),
         "orphaned_disks": disks.iter().map(disks::shown).collect::<Value>(),
     })))
+}
+
+/// A store that does not answer keeps nobody from seeing the rest.
+async fn unreferenced_blobs(director: &Director) -> Vec<String> {
+    match blobs::unreferenced(director).await {
+        Ok(found) => found.into_iter().map(|(drawer, id)| format!("{}/{id}", drawer.0)).collect(),
+        Err(error) => {
+            tracing::error!(error = explain(&error), "cannot look for blobs that nobody names");
+            Vec::new()
+        }
+    }
 }

@@ -14,6 +14,7 @@ use windlass_operations::ledger::Ledger;
 
 use super::permissions::Access;
 use super::{ApiError, Shared, User, queue};
+use crate::blobs::MADE;
 use crate::store::{Known, OrphanedVm, TaskState};
 use crate::tasks::Job;
 
@@ -64,7 +65,12 @@ pub(super) async fn unlock(State(director): Shared, Path(name): Path<String>) ->
 pub(super) async fn blob(State(director): Shared, Path(id): Path<String>) -> Result<Response, ApiError> {
     let missing = || ApiError::not_found(20001, format!("Resource '{id}' not found"));
     let name = uuid::Uuid::try_parse(&id).map_err(|_| missing())?.to_string();
-    let file = tokio::fs::File::open(director.folders.blobs().join(name)).await.map_err(|_| missing())?;
+    let found = match director.blobs.file(MADE, &name, None).await {
+        Err(error) if error.is_missing() => return Err(missing()),
+        found => found.map_err(|error| ApiError::internal(&error))?,
+    };
+    // Who has it open keeps it, also if its copy goes.
+    let file = tokio::fs::File::open(found.as_ref()).await.map_err(|_| missing())?;
     let length = file.metadata().await.map_err(|error| ApiError::internal(&error))?.len();
     let kind = [(header::CONTENT_TYPE, "application/x-gzip")];
     let length = [(header::CONTENT_LENGTH, length)];

@@ -22,6 +22,8 @@
 //!               meltdown: {instances: 5, percent: 20, within: 10m}}
 //! schedules: {delete_orphan_disks_after: 5d, delete_orphaned_vms_every: 5m, snapshot_every: 24h, keep_tasks: 2000}
 //! certificates: {lifetime: 730d, ca_lifetime: 3650d}
+//! blobstore: {provider: s3, options: {bucket_name: blobs, region: eu-central-1, credentials_source: env_or_profile}}  # or gcs, local
+//! blobs_limit: 50GiB
 //! ruby: caged                   # or uncaged, none; for templates that are not native
 //! webhook: {url: https://pager.example.com/hook, secret: {file: webhook.secret}, events: [deploy_failed]}
 //! template_time: 5m
@@ -35,6 +37,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use windlass_blobs::BlobstoreChoice;
 use windlass_contract::{ApiVersion, Object, Secret};
 pub use windlass_pki::Lifetimes;
 
@@ -88,6 +91,10 @@ pub struct Settings {
     pub webhook: Option<WebhookSettings>,
     /// How long the templates of a plan may take in sum.
     pub template_time: Duration,
+    /// Where archives of releases and logs are kept.
+    pub blobstore: BlobstoreChoice,
+    /// How many bytes they may have together.
+    pub blobs_limit: Option<u64>,
 }
 
 /// A cloud that is built in, or a CPI of somebody else.
@@ -289,6 +296,8 @@ impl Default for Settings {
             ruby: RubyUse::default(),
             webhook: None,
             template_time: Duration::from_secs(5 * MINUTE),
+            blobstore: BlobstoreChoice::Local(None),
+            blobs_limit: None,
         }
     }
 }
@@ -319,7 +328,7 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        !self.users.is_empty() || self.db.is_some() || self.webhook.is_some()
+        !self.users.is_empty() || self.db.is_some() || self.webhook.is_some() || self.blobstore.has_secrets()
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_blobs::BlobstoreChoice;
 use windlass_contract::{ApiVersion, Secret};
 use windlass_manifest::fields::{Fields, number};
 use windlass_manifest::{At, Content, Document, Problem};
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 25] = [
     "name",
     "listen",
     "advertise",
@@ -40,6 +41,8 @@ const KEYS: [&str; 23] = [
     "schedules",
     "certificates",
     "ruby",
+    "blobstore",
+    "blobs_limit",
 ];
 
 /// The settings, or all problems, one per line.
@@ -110,6 +113,11 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     if let Some(at) = fields.optional("webhook") {
         settings.webhook = webhook(&at, fields.findings(), folder);
     }
+    if let Some(at) = fields.optional("blobstore") {
+        let choice = blobstore(&at, fields.findings());
+        settings.blobstore = choice.map_or(BlobstoreChoice::Local(None), |choice| choice.relative_to(folder));
+    }
+    settings.blobs_limit = fields.optional("blobs_limit").and_then(|at| fields.check(size(&at)));
     if let Some(at) = fields.optional("certificates") {
         certificates(&at, fields.findings(), &mut settings.certificates);
     }
@@ -146,6 +154,33 @@ fn cpi(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<CpiChoice>
     let arguments = fields.texts("arguments").into_iter().map(|argument| argument.value).collect();
     let exec = fields.text("exec")?;
     Some(CpiChoice::named(&place(&exec.value), config, arguments))
+}
+
+fn blobstore(at: &At<'_>, findings: &mut Findings) -> Option<BlobstoreChoice> {
+    let mut fields = Fields::strictly(at, &["provider", "options"], findings)?;
+    let options = fields.object("options");
+    let provider = fields.text("provider")?;
+    match BlobstoreChoice::read_strictly(&provider.value, &options) {
+        Ok(choice) => Some(choice),
+        Err(error) => {
+            fields.findings().push(provider.problem(error.to_string()));
+            None
+        }
+    }
+}
+
+const SIZES: [(&str, u64); 3] = [("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+
+/// Bytes, or a number with a unit.
+fn size(at: &At<'_>) -> Result<u64, Problem> {
+    let parsed = match &at.node().content {
+        Content::Number(bytes) => bytes.as_u64(),
+        Content::String(text) => SIZES
+            .iter()
+            .find_map(|(unit, bytes)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes)),
+        _ => None,
+    };
+    parsed.filter(|size| *size > 0).ok_or_else(|| at.problem("expected a size such as 500MiB, 50GiB or 2TiB"))
 }
 
 fn agent_env(at: &At<'_>, findings: &mut Findings) -> Option<windlass_contract::Object> {
@@ -372,7 +407,8 @@ mod tests {
             - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
             - {name: sue, password: x, scopes: [bosh.teams.shop.admin, bosh.stemcells.upload]}\n\
             workers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
-            schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\n";
+            schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\nblobs_limit: 50GiB\n\
+            blobstore: {provider: s3, options: {bucket_name: b, access_key_id: keyed, secret_access_key: hidden}}\n";
         let settings = read(text).unwrap();
         assert_eq!(settings.advertise, ["director.example.com", "10.0.0.9"]);
         let arguments = ["-v", "--config", "/etc/windlass/cpi.json"].map(str::to_owned).to_vec();
@@ -393,6 +429,8 @@ mod tests {
         assert_eq!(settings.schedules.delete_orphan_disks_after, None);
         assert_eq!(settings.certificates.leaf, Duration::from_secs(90 * 86400));
         let shown = format!("{settings:?}");
+        assert!(settings.blobstore.is_shared() && settings.blobs_limit == Some(50 << 30));
+        assert!(!shown.contains("keyed") && !shown.contains("hidden"), "{shown}");
         assert!(!shown.contains("u:p") && !shown.contains("\"12\""), "secrets print themselves: {shown}");
     }
 
@@ -445,6 +483,7 @@ mod tests {
             users:\n- {name: a, password: x}\n- {name: a, password: y, role: king}\n- name: 'b:c'\n  password: z\n\
             - {name: d, password: x, scopes: []}\n- {name: e, password: x, scopes: [team.a.admin]}\n\
             - {name: f, password: x, role: admin, scopes: [bosh.read]}\n\
+            blobs_limit: much\nblobstore: {provider: s3, options: {secret_access_key: hidden}}\n\
             isolation: jail\nenable_snapshots: sometimes\ncertificates: {lifetime: 10d, ca_lifetime: 10d}\nadvertise: 'a b'\n\
             cpi: {exe: x}\nagent: {env: {bosh: {mbus: {}}}}\ncpi_preferred_api_version: 9\n";
         let said = read(text).unwrap_err();
@@ -460,10 +499,12 @@ mod tests {
             "users[3].scopes: expected at least one scope (line 12)",
             "users[4].scopes[0]: expected bosh.admin, bosh.read, bosh.teams.TEAM.admin,",
             "users[5].scopes: say either 'role' or 'scopes' (line 14)",
-            "isolation: expected 'auto' or 'container' or 'process', found 'jail' (line 15)",
+            "isolation: expected 'auto' or 'container' or 'process', found 'jail' (line 17)",
+            "blobs_limit: expected a size such as 500MiB",
+            "blobstore.provider: is 's3', and access_key_id and secret_access_key must be provided",
             "enable_snapshots: expected a boolean",
             "certificates: the CA must live longer",
-            "advertise: expected a host name or an address, found 'a b' (line 18)",
+            "advertise: expected a host name or an address, found 'a b' (line 20)",
             "cpi.exe: the key 'exe' is not known",
             "cpi.exec: is required",
             "agent.env.bosh.mbus: the director makes this itself",
@@ -471,6 +512,7 @@ mod tests {
         ] {
             assert!(said.contains(expected), "expected '{expected}' in:\n{said}");
         }
-        assert_eq!(said.lines().count(), 19, "{said}");
+        assert_eq!(said.lines().count(), 21, "{said}");
+        assert!(!said.contains("hidden"), "{said}");
     }
 }

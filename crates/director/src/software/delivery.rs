@@ -1,19 +1,19 @@
 //! Jobs and compiled packages, made ready for the VM of an instance.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sha1::{Digest, Sha1};
+use windlass_blobs::Blobstore;
 use windlass_contract::Object;
-use windlass_operations::software::{Delivery, JobsFile, PackageFile, SoftwareSource};
+use windlass_operations::software::{Delivery, JobsFile, PackageFile, PackageOnDisk, SoftwareSource};
 use windlass_planning::plan::{InstancePlan, InstanceSpec};
 use windlass_planning::records::{CompiledPackage, VmRecord};
 use windlass_planning::software::{Software, TemplateInstance};
 use windlass_render::Backends;
 
-use super::{NotRendered, RenderedInstance, SoftwareError, template_spec};
+use super::{NotRendered, RenderedInstance, SoftwareError, archive, template_spec};
 use crate::software::Library;
 use crate::store::Store;
 use crate::{Director, limits};
@@ -23,8 +23,7 @@ use crate::{Director, limits};
 pub(crate) struct JobsOfInstance {
     store: Store,
     library: Arc<Library>,
-    /// Where compiled packages are.
-    packages: PathBuf,
+    blobs: Arc<Blobstore>,
     deployment: String,
     plan: InstancePlan,
     /// The task's own.
@@ -38,7 +37,7 @@ impl JobsOfInstance {
         Self {
             store: director.store.clone(),
             library: director.library.clone(),
-            packages: director.folders.releases(),
+            blobs: director.blobs.clone(),
             deployment: deployment.to_owned(),
             plan: plan.clone(),
             renderer,
@@ -76,7 +75,6 @@ impl JobsOfInstance {
         let file = |package: CompiledPackage| PackageFile {
             name: package.key.package.clone(),
             version: package.version(),
-            path: self.packages.join(&package.blob),
             digest: package.sha1,
             blob: package.blob,
         };
@@ -156,6 +154,13 @@ impl SoftwareSource for JobsOfInstance {
     ) -> Result<Delivery, windlass_operations::software::SoftwareError> {
         let delivered = self.deliver(spec, vm).await;
         delivered.map_err(|error| windlass_operations::software::SoftwareError(Box::new(error)))
+    }
+
+    async fn open(&self, package: &PackageFile) -> Result<PackageOnDisk, windlass_operations::software::SoftwareError> {
+        let opened = archive(&self.blobs, &package.blob, &package.digest).await;
+        opened
+            .map(|file| Box::new(file) as PackageOnDisk)
+            .map_err(|error| windlass_operations::software::SoftwareError(Box::new(error)))
     }
 }
 

@@ -18,10 +18,10 @@ mod template_time;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use windlass_blobs::{BlobError, Blobstore};
 use windlass_planning::records::JobRecord;
 use windlass_planning::software::{JobOfGroup, ProvidedLink, Software, TemplateInstance, Templates};
 use windlass_release::Job;
@@ -30,6 +30,7 @@ use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, 
 use self::known_hashes::KnownHashes;
 use self::known_jobs::KnownJobs;
 use self::template_time::TemplateTime;
+use crate::blobs::RELEASES;
 use crate::limits::Limits;
 use crate::settings::RubyUse;
 use crate::store::{Store, StoreError};
@@ -55,6 +56,9 @@ pub(crate) enum SoftwareError {
         #[source]
         source: Box<windlass_release::ReleaseError>,
     },
+    /// an archive is not to be had
+    #[error("an archive of a release is not to be had; if it is gone for good, upload the release again with --fix")]
+    Archive(#[source] Box<BlobError>),
     /// what is kept on record of the jobs is gone
     #[error("nothing on record says which jobs run on {0}; deploy it again")]
     NotOnRecord(String),
@@ -94,6 +98,15 @@ pub(crate) fn renderer(ruby: RubyUse) -> io::Result<Backends> {
     }))
 }
 
+/// The archive of a job or package, on this machine.
+pub(crate) async fn archive(
+    blobs: &Blobstore,
+    id: &str,
+    digest: &str,
+) -> Result<windlass_blobs::BlobFile, SoftwareError> {
+    blobs.file(RELEASES, id, Some(digest)).await.map_err(|error| SoftwareError::Archive(Box::new(error)))
+}
+
 /// A job of a release; versions are fingerprints, so what is read once stays true.
 type JobKey = (String, String, String);
 
@@ -105,16 +118,15 @@ fn key(job: &JobOfGroup) -> JobKey {
 #[derive(Debug)]
 pub(crate) struct Library {
     store: Store,
-    folder: PathBuf,
+    blobs: Arc<Blobstore>,
     read: Mutex<KnownJobs>,
     renderer: Backends,
     hashes: Arc<KnownHashes>,
 }
 
 impl Library {
-    /// The library of the releases whose archives are in `folder`.
-    pub(crate) fn new(store: Store, folder: PathBuf, renderer: Backends) -> Self {
-        Self { store, folder, read: Mutex::default(), renderer, hashes: Arc::default() }
+    pub(crate) fn new(store: Store, blobs: Arc<Blobstore>, renderer: Backends) -> Self {
+        Self { store, blobs, read: Mutex::default(), renderer, hashes: Arc::default() }
     }
 
     /// Renders for one purpose: a plan, or a task. Whoever may plan may poison a Ruby process, so nobody else's deploy asks it.
@@ -160,8 +172,9 @@ impl Library {
         let (release, job, version) = &key;
         let gone = || SoftwareError::Gone { what: format!("job '{job}'"), release: release.clone() };
         let record = self.store.job_of_release(release, job, version).await?.ok_or_else(gone)?;
-        let (path, name) = (self.folder.join(&record.blob), job.clone());
-        let read = tokio::task::spawn_blocking(move || Job::read(&path, &name)).await;
+        let file = archive(&self.blobs, &record.blob, &record.sha1).await?;
+        let name = job.clone();
+        let read = tokio::task::spawn_blocking(move || Job::read(file.as_ref(), &name)).await;
         let read = read.map_err(|_| SoftwareError::Panicked)?.map_err(|source| SoftwareError::Damaged {
             job: job.clone(),
             release: release.clone(),

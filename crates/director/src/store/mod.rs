@@ -18,6 +18,7 @@ mod ledger;
 mod links;
 mod lists;
 mod locks;
+mod made_blobs;
 mod notices;
 mod problems;
 mod queue;
@@ -70,6 +71,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 35, name: "links", sql: include_str!("0035_links.sql") },
     Migration { number: 36, name: "errands", sql: include_str!("0036_errands.sql") },
     Migration { number: 40, name: "exported releases", sql: include_str!("0040_exported_releases.sql") },
+    Migration { number: 41, name: "fetched logs", sql: include_str!("0041_fetched_logs.sql") },
     Migration { number: 45, name: "teams", sql: include_str!("0045_teams.sql") },
     Migration { number: 46, name: "notices", sql: include_str!("0046_notices.sql") },
     Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use windlass_durable::file;
 use windlass_planning::desired::{Configs, Findings, RuntimeConfig, compare_versions};
 use windlass_planning::records::{CompilationKey, ReleaseRecord, StemcellRecord};
 use windlass_release::{StemcellLine, Version};
@@ -15,8 +14,8 @@ use super::update_deployment::one_or_several;
 use super::{
     TaskError, TaskLog, delete_orphan_disks, delete_orphaned_vms, delete_release, delete_stemcell, lock, update_release,
 };
-use crate::Director;
 use crate::store::{OrphanDisk, OrphanedVm, StoreError};
+use crate::{Director, blobs};
 
 /// How many things are deleted at once.
 const AT_ONCE: usize = 32;
@@ -136,6 +135,9 @@ pub(super) async fn run(director: &Director, log: &TaskLog, how: CleanUp) -> Res
     let of_compiled = counted(delete_compiled(director, log, compiled).await);
     let of_disks = counted(delete_disks(director, log, &disks).await);
     let of_exported = counted(delete_exported(director, log, &exported).await);
+    if how.remove_all {
+        counted(delete_unreferenced_blobs(director, log).await);
+    }
     if !failures.is_empty() {
         return Err(one_or_several(failures));
     }
@@ -233,18 +235,24 @@ async fn delete_disks<'a>(
 async fn delete_exported(director: &Director, log: &TaskLog, exported: &[String]) -> Result<usize, TaskError> {
     let stage = log.stage("Deleting exported releases", &[], exported.len());
     for blob in exported {
-        let path = director.folders.blobs().join(blob);
         let delete = async {
-            match file::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(TaskError::Blob { path: path.clone(), source: error })
-                }
-                _ => Ok(director.store.forget_exported_release(blob).await?),
-            }
+            director.blobs.remove(blobs::MADE, blob).await?;
+            Ok::<_, TaskError>(director.store.forget_exported_release(blob).await?)
         };
         stage.part(blob).run(delete).await?;
     }
     Ok(exported.len())
+}
+
+/// What kills left. Nobody is told of what is not there.
+async fn delete_unreferenced_blobs(director: &Director, log: &TaskLog) -> Result<usize, TaskError> {
+    take_release_lock(director, log).await?;
+    if blobs::unreferenced(director).await?.is_empty() {
+        return Ok(0);
+    }
+    let stage = log.stage("Deleting unreferenced blobs", &[], 1);
+    let removing = async { Ok::<_, TaskError>(blobs::remove_unreferenced(director).await?) };
+    stage.part("Deleting unreferenced blobs").run(removing).await
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
+use windlass_blobs::BlobFile;
 use windlass_durable::{file, kill_point};
 use windlass_operations::steps::{CompilePackage, Dependency};
 use windlass_planning::plan::{Action, ActionKind, CompilationPlan, InstancePlan, PackageToCompile};
@@ -20,7 +21,8 @@ use super::log::EventPart;
 use super::update_deployment::{all, one_or_several};
 use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
-use crate::software::SoftwareError;
+use crate::blobs::RELEASES;
+use crate::software::{self, SoftwareError};
 use crate::store::LockError;
 
 /// How often somebody who waits for another task's compilation looks whether it is there.
@@ -118,7 +120,7 @@ impl<'a> Compilation<'a> {
         execution.run(&[name], Failures::Stop).await.map_err(one_or_several)?;
         let build = self.director.store.next_build(&key).await?;
         let into = self.director.folders.temporary().join(format!("compiled-{}", uuid::Uuid::new_v4()));
-        let compiled = self.operation(execution, package, build, into.clone()).await?;
+        let (compiled, _archives) = self.operation(execution, package, build, into.clone()).await?;
         let sha1 = match compiled.run().await {
             Ok(sha1) => sha1,
             Err(error) => {
@@ -149,53 +151,62 @@ impl<'a> Compilation<'a> {
         }
     }
 
+    /// The compilation, and the archives for it, which are there as long as they are held.
     async fn operation(
         &self,
         execution: &Execution,
         package: &PackageToCompile,
         build: i64,
         into: std::path::PathBuf,
-    ) -> Result<CompilePackage, TaskError> {
-        let (store, folder) = (&self.director.store, self.director.folders.releases());
+    ) -> Result<(CompilePackage, Vec<BlobFile>), TaskError> {
+        let (store, blobs) = (&self.director.store, &self.director.blobs);
         let wanted = &package.package;
         let gone =
             || SoftwareError::Gone { what: format!("package '{}'", wanted.name), release: wanted.release.clone() };
         let found = store.package_of_release(&wanted.release, &wanted.name, &wanted.version).await?;
         let source = found.and_then(|found| found.source).ok_or_else(gone)?;
-        let mut dependencies = Vec::new();
+        let archive = software::archive(blobs, &source.blob, &source.sha1).await?;
+        let source = (source.sha1, archive.as_ref().to_owned());
+        let (mut archives, mut dependencies) = (vec![archive], Vec::new());
         for key in &package.needs {
             let not_compiled = || SoftwareError::NotCompiled {
                 package: key.package.clone(),
                 stemcell: format!("{}/{}", key.os, key.stemcell),
             };
             let needed = store.compiled_package(key).await?.ok_or_else(not_compiled)?;
+            let archive = software::archive(blobs, &needed.blob, &needed.sha1).await?;
             dependencies.push(Dependency {
                 name: key.package.clone(),
                 version: needed.version(),
-                path: folder.join(&needed.blob),
+                path: archive.as_ref().to_owned(),
                 digest: needed.sha1,
                 blob: needed.blob,
             });
+            archives.push(archive);
         }
         let vm = execution.vm().cloned().ok_or_else(|| SoftwareError::NotOnRecord(wanted.name.clone()))?;
-        Ok(CompilePackage {
+        let compilation = CompilePackage {
             context: execution.context().clone(),
             vm,
             name: wanted.name.clone(),
             version: format!("{}.{build}", wanted.version),
-            source: (source.sha1, folder.join(&source.blob)),
+            source,
             dependencies,
             into,
             compiled: None,
-        })
+        };
+        Ok((compilation, archives))
     }
 
     /// Moves the file to where packages are, and puts it on record. Nobody removes files without a record meanwhile.
     async fn keep(&self, package: CompiledPackage, from: &std::path::Path) -> Result<(), TaskError> {
-        let to = self.director.folders.releases().join(&package.blob);
-        let _turn = self.director.release_files.lock().await;
-        let kept = std::fs::File::open(from).and_then(|file| file.sync_all()).and_then(|()| file::rename(from, &to));
-        kept.map_err(|source| TaskError::Blob { path: to, source })?;
+        let _turn = self.director.release_files.read().await;
+        let kept = self.director.blobs.keep(RELEASES, &package.blob, from).await;
+        if kept.is_err() {
+            // What it left is of no use to anybody.
+            let _ = file::remove_file(from);
+        }
+        kept?;
         kill_point("before a compiled package is put on record");
         Ok(self.director.store.add_compiled_package(&package).await?)
     }

@@ -1,7 +1,9 @@
 //! Why tasks fail, and the numbers that the original has for it.
 
+use windlass_blobs::BlobError;
 use windlass_contract::explain;
-use windlass_stemcell::{digest, download};
+use windlass_download::DownloadError;
+use windlass_stemcell::digest;
 
 use super::fetch_logs;
 
@@ -24,7 +26,7 @@ pub(crate) enum TaskError {
     Logs(#[from] fetch_logs::LogsError),
     /// a file was not fetched
     #[error(transparent)]
-    Download(#[from] download::DownloadError),
+    Download(#[from] DownloadError),
     /// a file is not what it should be
     #[error(transparent)]
     Digest(#[from] digest::DigestError),
@@ -64,9 +66,12 @@ pub(crate) enum TaskError {
     /// jobs or packages are not to be had
     #[error(transparent)]
     Software(#[from] crate::software::SoftwareError),
-    /// an archive cannot be kept
-    #[error("cannot keep {}", path.display())]
-    Blob {
+    /// a blob cannot be kept or had
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// a folder cannot be made
+    #[error("cannot make {}", path.display())]
+    Folder {
         /// Where.
         path: std::path::PathBuf,
         /// Why.
@@ -100,6 +105,15 @@ pub(crate) enum TaskError {
     /// the task was cancelled
     #[error("task cancelled")]
     Cancelled,
+}
+
+impl From<crate::blobs::CollectError> for TaskError {
+    fn from(error: crate::blobs::CollectError) -> Self {
+        match error {
+            crate::blobs::CollectError::Store(error) => Self::Store(error),
+            crate::blobs::CollectError::Blob(error) => Self::Blob(error),
+        }
+    }
 }
 
 impl From<windlass_operations::steps::OperationError> for TaskError {
@@ -136,7 +150,8 @@ impl TaskError {
         match self {
             Self::Input(_) => 40000,
             Self::Refused { code, .. } => *code,
-            Self::Download(_) => 100002,
+            Self::Download(error) if error.is_not_found() => 100002,
+            Self::Download(_) => 100001,
             Self::Digest(_) => 50007,
             Self::Cancelled | Self::Logs(fetch_logs::LogsError::Cancelled) => 10001,
             Self::Logs(_) => 450001,

@@ -26,6 +26,8 @@ use super::update_deployment::{DeployRun, instance_records};
 use super::update_release::blocking;
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_patiently};
 use crate::Director;
+use crate::blobs::MADE;
+use crate::software;
 use crate::software::exported::{self, ExportedJob, ExportedPackage};
 
 /// How long the deployment is waited for.
@@ -190,7 +192,7 @@ async fn pack(
     (release, desired): (&ReleaseRecord, &Desired),
 ) -> Result<(String, String), TaskError> {
     let folder = director.folders.temporary().join(format!("export-{}", log.task()));
-    file::create_private_dir(&folder).map_err(|source| TaskError::Blob { path: folder.clone(), source })?;
+    file::create_private_dir(&folder).map_err(|source| TaskError::Folder { path: folder.clone(), source })?;
     let packed = pack_in(director, log, request, (release, desired), &folder).await;
     if let Err(error) = file::remove_tree(&folder)
         && !log.is_of_another_director()
@@ -228,14 +230,13 @@ async fn pack_in(
     let into = tarball.clone();
     let digest = blocking(move || {
         let packed = exported::pack(&manifest, &jobs, &packages, &into).and_then(|()| exported::digest(&into, sha2));
-        packed.map_err(|source| TaskError::Blob { path: into, source })
+        packed.map_err(|source| TaskError::Folder { path: into, source })
     })
     .await?;
     let blob = blob_of(director, log);
     kill_point("before an exported release is put on record");
     director.store.note_exported_release(&blob, &digest).await?;
-    let target = director.folders.blobs().join(&blob);
-    file::rename(&tarball, &target).map_err(|source| TaskError::Blob { path: target, source })?;
+    director.blobs.keep(MADE, &blob, &tarball).await?;
     Ok((blob, digest))
 }
 
@@ -288,14 +289,16 @@ async fn compiled_packages(
 
 /// Takes a blob aside, so that nobody removes it meanwhile, and checks that it is whole.
 async fn copy(director: &Director, blob: &str, digest: &str, folder: &Path) -> Result<PathBuf, TaskError> {
-    let (from, to, digest) = (director.folders.releases().join(blob), folder.join(blob), digest.to_owned());
+    let archive = software::archive(&director.blobs, blob, digest).await?;
+    let (to, digest) = (folder.join(blob), digest.to_owned());
     blocking(move || {
+        let from: &Path = archive.as_ref();
         let copied = match to.exists() {
             // Two packages may have the same bytes.
             true => Ok(()),
-            false => std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop)),
+            false => std::fs::hard_link(from, &to).or_else(|_| std::fs::copy(from, &to).map(drop)),
         };
-        copied.map_err(|source| TaskError::Blob { path: from, source })?;
+        copied.map_err(|source| TaskError::Folder { path: to.clone(), source })?;
         verify_digest(&to, &digest)?;
         Ok(to)
     })

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
@@ -19,13 +19,12 @@ use super::prepare::reload;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
+use crate::blobs::{self, CollectError};
 
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
 /// How large the packed logs of one VM may be: no VM fills the director's disk.
 const LARGEST: u64 = 1 << 30;
-/// How long logs are kept for operators to fetch.
-const KEPT: Duration = Duration::from_secs(10 * 24 * 60 * 60);
 
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +44,12 @@ pub(crate) enum LogsError {
     /// nobody waits for them any more
     #[error("the task was cancelled before the logs were here")]
     Cancelled,
-    /// the logs cannot be kept
+    /// the logs cannot be written
     #[error("the logs cannot be written")]
     Write(#[from] io::Error),
+    /// the logs cannot be kept
+    #[error("the logs cannot be kept")]
+    Keep(#[from] CollectError),
 }
 
 /// What agents answer.
@@ -65,7 +67,6 @@ pub(super) async fn run(
     selection: &Selection,
     (kind, filters): (&str, &[String]),
 ) -> Result<String, TaskError> {
-    remove_old(&director.folders.blobs(), SystemTime::now() - KEPT).map_err(LogsError::from)?;
     let current = reload(director, deployment).await?;
     let chosen: Vec<_> = current.instances.iter().filter_map(|instance| with_vm(instance, selection)).collect();
     if chosen.is_empty() {
@@ -88,18 +89,17 @@ pub(super) async fn run(
             }));
         }
         all(Box::new(each.into_iter()), AT_ONCE).await?;
-        let blob = uuid::Uuid::new_v4().to_string();
-        let target = director.folders.blobs().join(&blob);
-        match chosen.as_slice() {
-            [(record, _)] => file::rename(&folder.join(file_name(record)), &target).map_err(LogsError::from)?,
+        let packed = match chosen.as_slice() {
+            [(record, _)] => folder.join(file_name(record)),
             _ => {
                 let stage = log.stage("Fetching group of logs", &[], 1);
-                let (from, into) = (folder.clone(), folder.join(".together"));
-                let packing = async { pack(from, into.clone()).await.and_then(|()| file::rename(&into, &target)) };
+                let together = folder.join(".together");
+                let packing = pack(folder.clone(), together.clone());
                 stage.part("Packing log files together").run(packing).await.map_err(LogsError::from)?;
+                together
             }
-        }
-        Ok(blob)
+        };
+        Ok(blobs::keep_logs(director, &packed).await.map_err(LogsError::from)?)
     }
     .await;
     if let Err(error) = file::remove_tree(&folder) {
@@ -166,21 +166,17 @@ pub(super) async fn fetch_blob(
     vm: &VmRecord,
     patience: Duration,
 ) -> Result<(String, String), LogsError> {
-    let blob = uuid::Uuid::new_v4().to_string();
-    let folder = director.folders.blobs();
-    remove_old(&folder, SystemTime::now() - KEPT)?;
-    let temporary = director.folders.temporary().join(format!("logs-{blob}"));
-    match unless_cancelled(log, patience, fetch(director, vm, ("job", &[]), &temporary)).await {
-        Ok(digest) => {
-            file::rename(&temporary, &folder.join(&blob))?;
-            Ok((blob, digest))
-        }
-        Err(error) => {
-            // What it left is of no use to anybody.
-            let _ = file::remove_file(&temporary);
-            Err(error)
-        }
+    let temporary = director.folders.temporary().join(format!("logs-{}", uuid::Uuid::new_v4()));
+    let kept: Result<_, LogsError> = async {
+        let digest = unless_cancelled(log, patience, fetch(director, vm, ("job", &[]), &temporary)).await?;
+        Ok((blobs::keep_logs(director, &temporary).await?, digest))
     }
+    .await;
+    if kept.is_err() {
+        // What it left is of no use to anybody.
+        let _ = file::remove_file(&temporary);
+    }
+    kept
 }
 
 /// Packs the files of a folder, from file to file.
@@ -197,14 +193,4 @@ async fn pack(folder: PathBuf, into: PathBuf) -> io::Result<()> {
         archive.into_inner()?.finish()?.sync_all()
     });
     packed.await.map_err(io::Error::other)?
-}
-
-fn remove_old(folder: &Path, before: SystemTime) -> io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.metadata()?.modified()? < before {
-            file::remove_file(&entry.path())?;
-        }
-    }
-    Ok(())
 }

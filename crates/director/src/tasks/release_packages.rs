@@ -463,7 +463,9 @@ mod tests {
         let site = Site::new().await;
         site.upload(&whole("toronto-os/1"), false).await.unwrap();
         let (director, blob) = (&site.bench.director, uuid::Uuid::new_v4().to_string());
-        std::fs::write(director.folders.blobs().join(&blob), "x").unwrap();
+        let made = director.folders.kept().join("blobs");
+        std::fs::create_dir_all(&made).unwrap();
+        std::fs::write(made.join(&blob), "x").unwrap();
         director.store.note_exported_release(&blob, "digest").await.unwrap();
         director.store.note_exported_release("gone already", "digest").await.unwrap();
         let release = director.store.releases().await.unwrap()[0].id;
@@ -486,7 +488,7 @@ mod tests {
         };
         let said = clean(CleanUp::default()).await;
         assert!(said.contains("0 release(s)") && said.contains("2 exported release(s)"), "{said}");
-        assert!(!director.folders.blobs().join(&blob).exists());
+        assert!(!made.join(&blob).exists());
         // No stemcell of the line is here, so nobody will ever use what was compiled for it.
         let said = clean(all).await;
         assert!(said.contains("0 release(s)") && said.contains("2 extra compiled package(s)"), "{said}");

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
+use windlass_download::Download;
 use windlass_durable::{file, kill_point};
 use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, ReleaseRecord};
 use windlass_release::{JobEntry, Release, ReleaseManifest, Version};
 use windlass_stemcell::digest::verify as verify_digest;
-use windlass_stemcell::download::download;
 
 use super::release_packages::{self, TakenPackages};
 use super::{TaskError, TaskLog, lock};
 use crate::Director;
+use crate::blobs::{self, RELEASES};
 
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +39,7 @@ pub(super) async fn run_remote(
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
     let result = async {
         let stage = log.stage("Downloading remote release", &[], 1);
-        stage.part("Downloading remote release").run(download(location, &tarball)).await?;
+        stage.part("Downloading remote release").run(Download::of("release").fetch(location, &tarball)).await?;
         if let Some(digest) = digest {
             let (path, digest) = (tarball.clone(), digest.to_owned());
             let stage = log.stage("Verifying remote release", &[], 1);
@@ -90,7 +91,7 @@ async fn take(
 ) -> Result<String, TaskError> {
     let (path, into) = (tarball.to_owned(), folder.to_owned());
     let reading = blocking(move || {
-        file::create_private_dir(&into).map_err(|source| TaskError::Blob { path: into.clone(), source })?;
+        file::create_private_dir(&into).map_err(|source| TaskError::Folder { path: into.clone(), source })?;
         Ok(windlass_release::read(&path, &into)?)
     });
     let mut release = step(log, "Extracting release", reading).await?;
@@ -239,31 +240,13 @@ pub(super) async fn tell_of_existing(log: &TaskLog, what: &str, count: usize) ->
 /// Moves an archive to where releases are kept; returns its name there.
 pub(super) async fn keep_blob(director: &Director, archive: &Path) -> Result<String, TaskError> {
     let name = uuid::Uuid::new_v4().to_string();
-    let (from, to) = (archive.to_owned(), director.folders.releases().join(&name));
-    blocking(move || {
-        let kept = std::fs::File::open(&from).and_then(|file| file.sync_all()).and_then(|()| file::rename(&from, &to));
-        kept.map_err(|source| TaskError::Blob { path: to, source })
-    })
-    .await?;
+    director.blobs.keep(RELEASES, &name, archive).await?;
     Ok(name)
 }
 
 /// Removes files that no release has: of uploads that were killed, and of releases that were deleted. The caller has the lock.
 pub(super) async fn remove_unknown_blobs(director: &Director) -> Result<(), TaskError> {
-    let _turn = director.release_files.lock().await;
-    let known = director.store.release_blobs().await?;
-    let folder = director.folders.releases();
-    blocking(move || {
-        let failed = |source| TaskError::Blob { path: folder.clone(), source };
-        for entry in std::fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            if !entry.file_name().to_str().is_some_and(|name| known.contains(name)) {
-                file::remove_file(&entry.path()).map_err(failed)?;
-            }
-        }
-        Ok(())
-    })
-    .await
+    Ok(blobs::remove_unknown_of_releases(director).await.map(drop)?)
 }
 
 #[cfg(test)]
@@ -325,8 +308,12 @@ pub(super) mod tests {
             started.map(|event| format!("{}: {}", event["stage"].as_str().unwrap(), name(&event["task"]))).collect()
         }
 
+        fn folder(&self) -> std::path::PathBuf {
+            self.bench.director.folders.kept().join("releases")
+        }
+
         pub(in crate::tasks) fn blobs(&self) -> usize {
-            std::fs::read_dir(self.bench.director.folders.releases()).unwrap().count()
+            std::fs::read_dir(self.folder()).map_or(0, Iterator::count)
         }
     }
 
@@ -431,8 +418,154 @@ pub(super) mod tests {
         assert_eq!(site.upload(b"not a release", false).await.unwrap_err().code(), 30002);
         assert_eq!(site.bench.ask(Method::GET, "/releases", "").await.1, json!([]));
         // A file that a killed upload left goes with the next.
-        std::fs::write(site.bench.director.folders.releases().join("left"), "x").unwrap();
+        std::fs::write(site.folder().join("left"), "x").unwrap();
         site.upload(SHOP, false).await.unwrap();
         assert_eq!(site.blobs(), 4);
+    }
+
+    fn tgz(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        for (name, content) in files {
+            append(&mut builder, name, tar::EntryType::Regular, content);
+        }
+        builder.into_inner().unwrap().finish().unwrap()
+    }
+
+    /// Whatever it is called.
+    fn append(builder: &mut tar::Builder<impl std::io::Write>, name: &str, kind: tar::EntryType, content: &[u8]) {
+        let mut header = tar::Header::new_gnu();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append(&header, content).unwrap();
+    }
+
+    fn with(name: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        append(&mut builder, name, kind, content);
+        builder.into_inner().unwrap().finish().unwrap()
+    }
+
+    fn sha256(bytes: &[u8]) -> String {
+        use sha2::Digest;
+        sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A release with one job and one package, whatever those are.
+    fn of(job: &[u8], package: &[u8], dependencies: &str) -> Vec<u8> {
+        let manifest = format!(
+            "name: bad\nversion: '1'\njobs: [{{name: j, version: f, fingerprint: f, sha1: 'sha256:{}'}}]\npackages: [{{name: p, \
+             version: g, fingerprint: g, sha1: 'sha256:{}', dependencies: [{dependencies}]}}]\n",
+            sha256(job),
+            sha256(package)
+        );
+        tgz(&[
+            ("release.MF", manifest.into_bytes()),
+            ("jobs/j.tgz", job.to_vec()),
+            ("packages/p.tgz", package.to_vec()),
+        ])
+    }
+
+    /// Each is refused with a reason, and nothing of it stays: neither in the temporary folder, nor as a blob, nor on record.
+    #[tokio::test]
+    async fn hostile_releases_are_refused_with_a_reason_and_leave_nothing() {
+        use tar::EntryType;
+        let job = |spec: &str| tgz(&[("./job.MF", spec.as_bytes().to_vec()), ("./monit", Vec::new())]);
+        let (good_job, good_package) = (job("name: j\n"), tgz(&[("./packaging", b"true".to_vec())]));
+        let spec = |text: &str| of(&job(&format!("name: j\n{text}\n")), &good_package, "");
+        let package = |package: &[u8]| of(&good_job, package, "");
+        let inside = |name: &str, kind: EntryType| package(&with(name, kind, b""));
+        let bomb = tgz(&[("./job.MF", b"name: j".to_vec()), ("./monit", vec![0; 20 << 20])]);
+        let twice = tgz(&[("./job.MF", b"name: j".to_vec()), ("./monit", Vec::new()), ("monit", b"x".to_vec())]);
+        let mut many = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        for number in 0..20_001 {
+            append(&mut many, &format!("{number}"), EntryType::Regular, b"");
+        }
+        let many = many.into_inner().unwrap().finish().unwrap();
+        let two_manifests = tgz(&[("release.MF", b"name: a\nversion: 1".to_vec()), ("./release.MF", Vec::new())]);
+        let wrong_digest = {
+            let mut files =
+                vec![("release.MF", b"name: bad\nversion: 1\njobs: [{name: j, version: f, sha1: aa}]".to_vec())];
+            files.push(("jobs/j.tgz", good_job.clone()));
+            tgz(&files)
+        };
+        let no_monit = of(&tgz(&[("./job.MF", b"name: j".to_vec())]), &good_package, "");
+        let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+            ("traversal", with("../release.MF", EntryType::Regular, b""), "'../release.MF', which leads out of it"),
+            ("a device", with("release.MF", EntryType::Char, b""), "'release.MF', which is a device or a pipe"),
+            ("a pipe", with("jobs/x.tgz", EntryType::Fifo, b""), "which is a device or a pipe"),
+            ("two manifests", two_manifests, "'./release.MF', which is there twice"),
+            (
+                "a link in place of the manifest",
+                with("release.MF", EntryType::Symlink, b""),
+                "Release manifest not found",
+            ),
+            ("very many entries", many, "more than 20000 entries"),
+            (
+                "traversal in a package",
+                inside("../../etc/passwd", EntryType::Regular),
+                "'../../etc/passwd', which leads out",
+            ),
+            (
+                "a device in a package",
+                inside("dev/sda", EntryType::Block),
+                "package 'p' has 'dev/sda', which is a device",
+            ),
+            ("a job that is no archive", of(b"nothing", &good_package, ""), "not a usable archive"),
+            ("a bomb", of(&bomb, &good_package, ""), "16 MiB"),
+            ("a job with a file twice", of(&twice, &good_package, ""), "'monit', which is there twice"),
+            ("wrong digest", wrong_digest, "is not the one that release.MF describes"),
+            ("no monit", no_monit, "Job 'j' is missing monit file"),
+            ("templates that are a list", spec("templates: [a]"), "templates"),
+            ("packages that are text", spec("packages: p"), "packages"),
+            ("properties that are a list", spec("properties: [a]"), "properties"),
+            ("a template that is a map", spec("templates: {a: {b: c}}"), "templates"),
+            ("a package that is missing", spec("packages: [q]"), "needs the package 'q'"),
+            ("a package that needs itself", of(&good_job, &good_package, "p"), "packages need each other: p => p"),
+            (
+                "a package that needs nobody",
+                of(&good_job, &good_package, "q"),
+                "needs 'q', which the release does not have",
+            ),
+        ];
+        let site = Site::new().await;
+        for (what, tarball, expected) in cases {
+            // It looks itself that nothing stays in the temporary folder.
+            let error = windlass_contract::explain(&site.upload(&tarball, false).await.expect_err(what));
+            assert!(error.contains(expected), "{what}: {error}");
+            assert_eq!(site.blobs(), 0, "{what}");
+        }
+        assert!(site.bench.director.store.releases().await.unwrap().is_empty());
+        // What is refused last has archives already that are fine.
+        site.upload(&of(&good_job, &good_package, ""), false).await.unwrap();
+        assert_eq!(site.blobs(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_is_refused_and_what_nobody_names_is_collected() {
+        let mut site = Site::new().await;
+        let limited = |limit| {
+            let settings = crate::settings::Settings { blobs_limit: Some(limit), ..Default::default() };
+            move |folders: &crate::state_dir::StateDir| crate::blobs::open(&settings, folders, "uuid").unwrap()
+        };
+        let director = std::sync::Arc::get_mut(&mut site.bench.director).unwrap();
+        director.blobs = std::sync::Arc::new(limited(1)(&director.folders));
+        let refused = site.upload(SHOP, false).await.unwrap_err();
+        assert!(refused.to_string().contains("raise 'blobs_limit' in director.yml"), "{refused}");
+        assert_eq!(site.blobs(), 0);
+        let director = std::sync::Arc::get_mut(&mut site.bench.director).unwrap();
+        director.blobs = std::sync::Arc::new(limited(1 << 30)(&director.folders));
+        site.upload(SHOP, false).await.unwrap();
+        let made = site.bench.director.folders.kept().join("blobs");
+        std::fs::create_dir_all(&made).unwrap();
+        for folder in [site.folder(), made.clone()] {
+            std::fs::write(folder.join("left"), "x").unwrap();
+        }
+        let (_, plan) = site.bench.ask(Method::GET, "/cleanup/dryrun?remove_all=true", "").await;
+        assert_eq!(plan["unreferenced_blobs"], json!(["releases/left", "blobs/left"]));
+        assert_eq!(crate::blobs::remove_unreferenced(&site.bench.director).await.unwrap(), 2);
+        assert_eq!((site.blobs(), std::fs::read_dir(made).unwrap().count()), (4, 0));
     }
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use windlass_contract::StemcellCid;
 use windlass_contract::stemcell::StemcellManifest;
+use windlass_download::Download;
 use windlass_manifest::names;
 use windlass_operations::clouds::OnBehalfOf;
 use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::steps::Progress;
 use windlass_stemcell::digest::verify as verify_digest;
-use windlass_stemcell::download::download;
 
 use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
@@ -32,7 +32,7 @@ pub(super) async fn run_remote(
     let stage = log.stage("Update stemcell", &[], if digest.is_some() { 7 } else { 6 });
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
     let result = async {
-        stage.part("Downloading remote stemcell").run(download(location, &tarball)).await?;
+        stage.part("Downloading remote stemcell").run(Download::of("stemcell").fetch(location, &tarball)).await?;
         if let Some(digest) = digest {
             let (path, digest) = (tarball.clone(), digest.to_owned());
             let verifying = tokio::task::spawn_blocking(move || verify_digest(&path, &digest));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use windlass_agent_client::CompiledBlob;
+use windlass_archive::Limits;
 use windlass_archive::digest::Digest;
 use windlass_contract::{Object, explain};
 use windlass_planning::records::VmRecord;
@@ -107,8 +108,11 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
     let refused = |why: String| StepError::NotCompiled { package: op.name.clone(), why };
     let compiled = op.compiled.clone().ok_or_else(|| refused("the agent did not say where it is".to_owned()))?;
     let agent = op.context.agent(&op.vm);
-    // A VM may send as slowly as it likes.
-    if !op.context.unless_cancelled(agent.get_blob(&compiled.blobstore_id, &op.into, LARGEST)).await? {
+    // No worker fills the disk, and a VM may send as slowly as it likes.
+    let folder = op.into.parent().unwrap_or(std::path::Path::new("."));
+    let left = Limits::of_space(folder).map_err(|error| refused(explain(&error)))?.bytes;
+    let most = LARGEST.min(left);
+    if !op.context.unless_cancelled(agent.get_blob(&compiled.blobstore_id, &op.into, most)).await? {
         return Err(refused(format!("it has no blob {}", compiled.blobstore_id)));
     }
     let into = op.into.clone();

@@ -466,7 +466,8 @@ impl Context {
             let is_there = state.has_package(&package.name, &package.version, &package.digest)
                 || prepared.is_some_and(|prepared| has_package(prepared, package));
             if !is_there {
-                agent.put_blob(&package.blob, &package.path).await?;
+                let archive = source.open(package).await?;
+                agent.put_blob(&package.blob, (*archive).as_ref()).await?;
             }
         }
         if !prepared.is_some_and(|prepared| has_jobs(prepared, &delivery.spec)) {

@@ -25,6 +25,8 @@ pub(crate) enum BenchVerb {
     Health(BenchHealthArgs),
     /// What templates of many instances cost: natively, by a caged Ruby, by a plain one, and by one process per file
     Render(BenchRenderArgs),
+    /// What a large release costs: to create, to upload and to upload again, beside BOSH's command line
+    Release(BenchReleaseArgs),
     /// Everything that this machine and this build can measure, in one table
     All(BenchAllArgs),
     /// How long deploys of many instances take on the simulated cloud, against the sum of what the cloud takes
@@ -48,6 +50,23 @@ pub(crate) struct BenchRenderArgs {
     /// How many files one process each is measured with
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
     pub(crate) processes: usize,
+}
+
+/// `bench release`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchReleaseArgs {
+    /// How many packages
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = at_least_one)]
+    pub(crate) packages: usize,
+    /// How large they are together
+    #[arg(long, value_name = "MIB", default_value_t = 300, value_parser = at_least_one)]
+    pub(crate) mib: usize,
+    /// How often everything is done, of which the best counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+    /// BOSH's command line [env: WINDLASS_ORIGINAL_BOSH]
+    #[arg(long, value_name = "FILE", env = "WINDLASS_ORIGINAL_BOSH", hide_env = true)]
+    pub(crate) bosh: Option<PathBuf>,
 }
 
 /// `bench api`.

@@ -6,7 +6,7 @@ use windlass_durable::HAS_KILL_POINTS;
 
 use super::{
     bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_health, bench_kills, bench_local, bench_registry,
-    bench_render, bench_supervise,
+    bench_release, bench_render, bench_supervise,
 };
 use crate::cli::{BenchAllArgs, BenchVerb, Cli, Verb};
 use crate::failure::{Failure, chain};
@@ -34,6 +34,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::Kills(arguments) => bench_kills::measure(screen, &arguments).await,
         BenchVerb::Local(arguments) => bench_local::measure(screen, &arguments).await,
         BenchVerb::Render(arguments) => bench_render::measure(&arguments),
+        BenchVerb::Release(arguments) => bench_release::measure(&arguments).await,
         BenchVerb::Registry(arguments) => bench_registry::measure(&arguments).await,
         BenchVerb::Supervise(arguments) => bench_supervise::measure(&arguments).await,
         BenchVerb::All(_) => Ok(Report::default()),
@@ -41,7 +42,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
 }
 
 /// The verbs, with their flags in a hurry.
-const ALL: [(&str, &[&str]); 10] = [
+const ALL: [(&str, &[&str]); 11] = [
     ("cpi-call", &["--runs", "50"]),
     ("agent", &["--runs", "3", "--pings", "500"]),
     ("supervise", &["--services", "50", "--seconds", "10"]),
@@ -49,6 +50,7 @@ const ALL: [(&str, &[&str]); 10] = [
     ("api", &["--seconds", "1"]),
     ("local", &["--runs", "5", "--vms", "20", "--rows", "1", "--at-once", "20"]),
     ("render", &["--instances", "100", "--processes", "10"]),
+    ("release", &["--packages", "100", "--mib", "50", "--runs", "1"]),
     ("deploy", &["--instances", "100"]),
     ("health", &["--instances", "100"]),
     ("kills", &["--every", "20"]),

@@ -25,7 +25,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &CleanUpArgs) -> R
     session.carry_out(call, "cleaning up").await.map(|_| ())
 }
 
-fn tables(plan: CleanUpPlan) -> [Table; 7] {
+fn tables(plan: CleanUpPlan) -> Vec<Table> {
     let releases = plan.releases.into_iter();
     let releases = releases
         .flat_map(|release| release.versions.into_iter().map(move |version| vec![release.name.clone(), version]));
@@ -36,6 +36,9 @@ fn tables(plan: CleanUpPlan) -> [Table; 7] {
     let disks = disks.map(|disk| vec![disk.disk_cid, disk.deployment_name, disk.instance_name, disk.size.to_string()]);
     let vms = plan.orphaned_vms.into_iter().map(|vm| vec![vm.cid, vm.deployment_name, vm.instance_name]);
     let blobs = |ids: Vec<String>| ids.into_iter().map(|id| vec![id]).collect();
+    // BOSH has no such table, so it stands there only for who needs it.
+    let unreferenced = (!plan.unreferenced_blobs.is_empty())
+        .then(|| listed("Unreferenced Blobs", &["Blob"], blobs(plan.unreferenced_blobs)));
     [
         listed("Unused Releases", &["Name", "Version"], releases.collect()),
         listed("Unused Stemcells", &["Name", "Version"], stemcells.collect()),
@@ -45,6 +48,9 @@ fn tables(plan: CleanUpPlan) -> [Table; 7] {
         listed("Orphaned Disks", &["Disk CID", "Deployment", "Instance", "Size (mb)"], disks.collect()),
         listed("Orphaned VMs", &["VM CID", "Deployment", "Instance"], vms.collect()),
     ]
+    .into_iter()
+    .chain(unreferenced)
+    .collect()
 }
 
 fn listed(title: &str, header: &[&'static str], mut rows: Vec<Vec<String>>) -> Table {

@@ -12,6 +12,7 @@ mod bench_health;
 mod bench_kills;
 mod bench_local;
 mod bench_registry;
+mod bench_release;
 mod bench_render;
 mod bench_supervise;
 mod cancel_task;

@@ -106,6 +106,24 @@ fn a_crate_is_there_twice_only_with_a_reason() {
     }
 }
 
+/// They run in every VM and in every call, and need neither.
+#[test]
+fn agents_and_cpis_do_without_object_stores_and_release_directories() {
+    for package in ["windlass-agent", "windlass-cpi", "windlass-cloud-local", "windlass-cloud-sim"] {
+        let mut tree = Command::new(env!("CARGO"));
+        tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--locked", "--offline"]);
+        let output = tree.current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let unwanted = ["object_store ", "windlass-blobs ", "windlass-release-author "];
+        assert!(!text.lines().any(|line| unwanted.iter().any(|name| line.starts_with(name))), "{package}: {text}");
+    }
+    let program = fs::read(env!("CARGO_BIN_EXE_windlass-cpi")).unwrap();
+    let is_linked =
+        |name: &str| program.split(|byte| *byte == 0).any(|text| String::from_utf8_lossy(text).contains(name));
+    assert!(is_linked("windlass_cloud_local") && !is_linked("object_store"), "windlass-cpi has a store in it");
+}
+
 #[test]
 fn everything_comes_from_one_registry() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();

@@ -12,7 +12,7 @@ use windlass_planning::software::SoftwareOfInstance;
 
 use super::world::{Habits, Resizing};
 use super::{Run, Scene};
-use crate::software::{Delivery, JobsFile, PackageFile, SoftwareError, SoftwareSource};
+use crate::software::{Delivery, JobsFile, PackageFile, PackageOnDisk, SoftwareError, SoftwareSource};
 
 /// A job with one package; each rendering has a name of its own, and the files change with `files`.
 #[derive(Debug)]
@@ -32,15 +32,14 @@ impl SoftwareSource for OneJob {
             "packages": {"ruby": {"name": "ruby", "version": "1.1", "sha1": "p", "blobstore_id": "package"}},
             "rendered_templates_archive": {"blobstore_id": blob, "sha1": files},
         });
-        let package = PackageFile {
-            name: "ruby".into(),
-            version: "1.1".into(),
-            digest: "p".into(),
-            blob: "package".into(),
-            path: self.package.clone(),
-        };
+        let package =
+            PackageFile { name: "ruby".into(), version: "1.1".into(), digest: "p".into(), blob: "package".into() };
         let spec = spec.as_object().unwrap().clone().into_iter().collect();
         Ok(Delivery { spec, packages: vec![package], jobs: JobsFile::new(blob, b"files").unwrap() })
+    }
+
+    async fn open(&self, _: &PackageFile) -> Result<PackageOnDisk, SoftwareError> {
+        Ok(Box::new(self.package.clone()))
     }
 }
 

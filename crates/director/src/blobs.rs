@@ -1,0 +1,91 @@
+//! What the director keeps as blobs: archives of releases, and what tasks made for operators to fetch. Where they are is set in
+//! `director.yml`.
+//!
+//! A blob is referenced when a record names it. A kill may leave one without a record; those are counted by `clean-up --dry-run`
+//! and removed by the next upload or deletion of a release, or by `clean-up --all`.
+
+use std::collections::HashSet;
+
+use windlass_blobs::{BlobError, Blobstore, Drawer};
+use windlass_operations::clock;
+
+use crate::Director;
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
+use crate::store::StoreError;
+
+/// Jobs and packages of releases.
+pub(crate) const RELEASES: Drawer = Drawer("releases");
+/// What tasks made, such as logs.
+pub(crate) const MADE: Drawer = Drawer("blobs");
+
+/// How long logs are kept for operators to fetch.
+const LOGS_KEPT: i64 = 10 * 24 * 60 * 60;
+
+/// why blobs cannot be looked after
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CollectError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+}
+
+/// Where the settings say.
+pub(crate) fn open(settings: &Settings, folders: &StateDir, uuid: &str) -> Result<Blobstore, BlobError> {
+    let opened = Blobstore::open(&settings.blobstore, folders.kept(), &folders.cached_blobs(), &[RELEASES, MADE])?;
+    Ok(opened.with_limit(settings.blobs_limit).owned_by(uuid))
+}
+
+/// Finds blobs that no record names.
+pub(crate) async fn unreferenced(director: &Director) -> Result<Vec<(Drawer, String)>, CollectError> {
+    let mut found = Vec::new();
+    for (drawer, known) in
+        [(RELEASES, director.store.release_blobs().await?), (MADE, director.store.made_blobs().await?)]
+    {
+        found.extend(unknown(director, drawer, &known).await?.into_iter().map(|id| (drawer, id)));
+    }
+    Ok(found)
+}
+
+async fn unknown(director: &Director, drawer: Drawer, known: &HashSet<String>) -> Result<Vec<String>, BlobError> {
+    let listed = director.blobs.list(drawer).await?.into_iter().map(|blob| blob.id);
+    Ok(listed.filter(|id| !known.contains(id)).collect())
+}
+
+/// Removes files that no release has: of uploads that were killed, and of releases that were deleted. The caller has the lock of
+/// releases.
+pub(crate) async fn remove_unknown_of_releases(director: &Director) -> Result<usize, CollectError> {
+    let _turn = director.release_files.write().await;
+    let known = director.store.release_blobs().await?;
+    remove(director, RELEASES, unknown(director, RELEASES, &known).await?).await
+}
+
+/// Removes everything that no record names. The caller has the lock of releases.
+pub(crate) async fn remove_unreferenced(director: &Director) -> Result<usize, CollectError> {
+    let of_releases = remove_unknown_of_releases(director).await?;
+    let _turn = director.release_files.write().await;
+    let known = director.store.made_blobs().await?;
+    Ok(of_releases + remove(director, MADE, unknown(director, MADE, &known).await?).await?)
+}
+
+async fn remove(director: &Director, drawer: Drawer, ids: Vec<String>) -> Result<usize, CollectError> {
+    for id in &ids {
+        director.blobs.remove(drawer, id).await?;
+    }
+    Ok(ids.len())
+}
+
+/// Keeps packed logs under a new id, which is on record first. Those that are old go.
+pub(crate) async fn keep_logs(director: &Director, file: &std::path::Path) -> Result<String, CollectError> {
+    let now = clock::now();
+    for id in director.store.logs_before(now - LOGS_KEPT).await? {
+        director.blobs.remove(MADE, &id).await?;
+        director.store.forget_logs(&id).await?;
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    director.store.add_logs(&id, now).await?;
+    windlass_durable::kill_point("before logs are kept");
+    director.blobs.keep(MADE, &id, file).await?;
+    Ok(id)
+}

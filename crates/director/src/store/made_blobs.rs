@@ -1,0 +1,39 @@
+//! Blobs that tasks made for operators to fetch.
+
+use std::collections::HashSet;
+
+use windlass_database::sqlx;
+
+use super::{Store, StoreError};
+
+impl Store {
+    /// All that records name.
+    pub(crate) async fn made_blobs(&self) -> Result<HashSet<String>, StoreError> {
+        let made = sqlx::query_scalar("SELECT blob FROM fetched_logs UNION SELECT blob FROM exported_releases")
+            .fetch_all(self.database.pool())
+            .await?;
+        Ok(made.into_iter().collect())
+    }
+
+    pub(crate) async fn add_logs(&self, blob: &str, created_at: i64) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("INSERT INTO fetched_logs (blob, created_at) VALUES ($1, $2)")
+            .bind(blob)
+            .bind(created_at)
+            .execute(transaction.connection())
+            .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Logs that were fetched before a time.
+    pub(crate) async fn logs_before(&self, time: i64) -> Result<Vec<String>, StoreError> {
+        let found = sqlx::query_scalar("SELECT blob FROM fetched_logs WHERE created_at < $1").bind(time);
+        Ok(found.fetch_all(self.database.pool()).await?)
+    }
+
+    pub(crate) async fn forget_logs(&self, blob: &str) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        sqlx::query("DELETE FROM fetched_logs WHERE blob = $1").bind(blob).execute(transaction.connection()).await?;
+        Ok(transaction.commit().await?)
+    }
+}
