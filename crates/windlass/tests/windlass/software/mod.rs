@@ -7,6 +7,7 @@ mod failures;
 mod kills;
 mod life_cycle;
 mod links;
+mod object_store;
 pub(crate) mod release;
 mod ruby;
 
@@ -33,6 +34,10 @@ impl Shop {
 
     fn in_processes() -> Self {
         Self { site: Site::ready_with_own_programs(""), os: "windlass-host" }.stocked()
+    }
+
+    fn in_processes_with(settings: &str) -> Self {
+        Self { site: Site::ready_with_own_programs(settings), os: "windlass-host" }.stocked()
     }
 
     fn stocked(self) -> Self {
