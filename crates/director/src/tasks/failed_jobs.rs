@@ -38,6 +38,8 @@ const LONGEST_LINE: usize = 300;
 
 /// BOSH's number for an instance whose jobs do not run.
 const NOT_RUNNING: u32 = 400007;
+/// BOSH's number for what an agent could not do.
+const AGENT_FAILED: u32 = 450001;
 
 /// Something that failed, and where its logs are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +113,7 @@ pub(super) async fn explained(
             }
             (NOT_RUNNING, message, failures)
         }
-        StepError::Agent(CallError::Exception { message, .. }) => (error.code(), explain(&error), scripts_in(message)),
+        StepError::Agent(CallError::Exception { message, .. }) => (AGENT_FAILED, explain(&error), scripts_in(message)),
         _ => return error,
     };
     let Some(vm) = vm.filter(|_| !failures.is_empty()) else { return TaskError::refused(code, message) };

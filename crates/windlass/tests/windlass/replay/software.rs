@@ -18,11 +18,19 @@ use crate::site::Network;
 use crate::software::release::{archive, digest};
 
 /// Where ours differs, and why that is meant. Everything else has to be the same.
-const MEANT: &[(&str, &str, &str)] = &[(
-    "deploy-errand-exit-code",
-    "stages",
-    "recorded after a disk had been orphaned by hand, which brought a second one",
-)];
+const MEANT: &[(&str, &str, &str)] = &[
+    (
+        "deploy-errand-exit-code",
+        "stages",
+        "recorded after a disk had been orphaned by hand, which brought a second one",
+    ),
+    (
+        "deploy-fails-pre-start",
+        "text",
+        "what an agent says stands behind the instance and the step that failed, and the ends of the logs follow",
+    ),
+    ("run-errand-json", "stages", "the VM that --keep-alive left is as it should be, so nothing is updated"),
+];
 
 const SHOP_1: &[u8] = include_bytes!("data/shop-1.tgz");
 /// The instance of the recorded errand.
