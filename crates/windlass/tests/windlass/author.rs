@@ -48,11 +48,11 @@ impl Desk {
     /// A desk whose blobs are in a bucket.
     fn with_bucket(store: &ObjectStore, provider: &str, options: &str) -> Self {
         let desk = Self::new();
-        store.make_bucket(&format!("{provider}-blobs"));
+        store.make_bucket(&format!("{provider}blobs"));
         let config = desk.release().join("config");
         fs::write(
             config.join("final.yml"),
-            format!("name: hello\nblobstore:\n  provider: {provider}\n  options: {{bucket_name: {provider}-blobs, folder_name: r}}\n"),
+            format!("name: hello\nblobstore:\n  provider: {provider}\n  options: {{bucket_name: {provider}blobs, folder_name: r}}\n"),
         )
         .unwrap();
         fs::write(config.join("private.yml"), format!("blobstore: {{options: {options}}}\n")).unwrap();
@@ -69,7 +69,7 @@ fn is_shared_through(store: &ObjectStore, provider: &str, options: &str) {
     let shown = desk.ok(&["upload-blobs", "--tty"]);
     assert!(shown.contains("Blob upload 'tools/large'"), "{shown}");
     desk.ok(&["create-release", "--final", "--force"]);
-    let bucket = format!("{provider}-blobs");
+    let bucket = format!("{provider}blobs");
     let keys = store.keys(&bucket);
     // The blob, a job, a package.
     assert!(keys.len() >= 3 && keys.iter().all(|key| provider == "gcs" || key.starts_with("r/")), "{keys:?}");
