@@ -44,6 +44,7 @@ const MEANT: &[(&str, &str, &str)] = &[
     ("error-ssh-instance-without-vm", "text", RUBY),
     ("delete-stemcell", "stages", "people see what is removed from which cloud"),
     ("clean-up", "result", "there are no exported releases to count"),
+    ("clean-up-all-dry", "shape", "blobs that nothing refers to are counted under a key of their own"),
     ("clean-up-all", "result", "fewer disks were orphaned"),
     ("clean-up-all", "stages", "fewer disks were orphaned"),
 ];
