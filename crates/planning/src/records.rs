@@ -26,8 +26,10 @@ pub struct InstanceRecord {
     pub bootstrap: bool,
     /// What the operator wants.
     pub state: InstanceState,
-    /// What it was last brought to, or was being brought to.
+    /// What it was last brought to, or is to be brought to.
     pub spec: Option<InstanceSpec>,
+    /// What it was last brought to, where that is not `spec`: a deploy has not reached it yet, or failed before it did.
+    pub applied: Option<InstanceSpec>,
     /// Whether it got there.
     pub converged: bool,
     /// Whether the operator wants it to be left alone; changed by `Store::set_ignored` only.
@@ -38,6 +40,11 @@ impl InstanceRecord {
     /// `group/uuid`, as people name it.
     pub fn name(&self) -> String {
         format!("{}/{}", self.group, self.id)
+    }
+
+    /// What it was last brought to, by which everything goes that is no deploy; one that never was is brought to its spec.
+    pub fn applied_spec(&self) -> Option<&InstanceSpec> {
+        self.applied.as_ref().or(self.spec.as_ref())
     }
 }
 

@@ -282,6 +282,7 @@ mod tests {
                 bootstrap: true,
                 state: InstanceState::Started,
                 spec: None,
+                applied: None,
                 converged: true,
                 ignored: false,
             };

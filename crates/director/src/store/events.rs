@@ -465,6 +465,7 @@ mod tests {
             bootstrap: true,
             state: InstanceState::Started,
             spec: None,
+            applied: None,
             converged: false,
             ignored: false,
         }

@@ -17,6 +17,7 @@ const GENERATION: &str = "generation";
 
 fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
     let state: String = row.try_get("state")?;
+    let (spec, applied): (Option<String>, Option<String>) = (row.try_get("spec")?, row.try_get("applied")?);
     Ok(InstanceRecord {
         id: row.try_get("id")?,
         deployment: row.try_get("deployment")?,
@@ -25,6 +26,8 @@ fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
         az: row.try_get("az")?,
         bootstrap: row.try_get::<i64, _>("bootstrap")? != 0,
         state: super::from_json("state", &format!("\"{state}\""))?,
+        // Most instances are what they should be, and then both are the same text.
+        applied: if applied == spec { None } else { optional_json(row, "applied")? },
         spec: optional_json(row, "spec")?,
         converged: row.try_get::<i64, _>("converged")? != 0,
         ignored: row.try_get::<i64, _>("ignored")? != 0,
@@ -124,6 +127,18 @@ impl Store {
                 holders.entry(address).or_insert_with(|| format!("the orphaned VM {cid}"));
             }
         }
+        // Without converging, an instance that a deploy has not reached gets its next VM with the addresses that it has.
+        let unreached = sqlx::query(
+            "SELECT applied, deployment, instance_group, id FROM instances WHERE applied IS NOT NULL AND applied <> spec",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
+        for row in &unreached {
+            let applied: Option<InstanceSpec> = optional_json(row, "applied")?;
+            for (_, address) in applied.iter().flat_map(InstanceSpec::reserved_addresses) {
+                holders.entry(address).or_insert(holder(row)?);
+            }
+        }
         Ok(holders)
     }
 
@@ -148,7 +163,8 @@ impl Store {
                 "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged, software)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
                  ON CONFLICT (id) DO UPDATE SET instance_group = $3, position = $4, az = $5, bootstrap = $6, state = $7, spec = $8,
-                 converged = $9, software = $10",
+                 converged = $9, software = $10, applied = CASE WHEN $9 = 1 THEN $8 ELSE instances.applied END,
+                 applied_software = CASE WHEN $9 = 1 THEN $10 ELSE instances.applied_software END",
             )
             .bind(instance.id.as_str())
             .bind(instance.deployment.as_str())
@@ -205,20 +221,36 @@ impl Store {
             return Ok(());
         }
         hash.clone_into(&mut software.configuration_hash);
-        let statement =
-            sqlx::query("UPDATE instances SET spec = $1 WHERE id = $2").bind(to_json("spec", &record.spec)?).bind(id);
+        let statement = sqlx::query("UPDATE instances SET spec = $1, applied = $1 WHERE id = $2")
+            .bind(to_json("spec", &record.spec)?)
+            .bind(id);
         self.database.execute(statement).await?;
         Ok(())
     }
 
+    /// From now on the instance is changed to its spec, and cannot be called what it was before. The call of a cloud that comes
+    /// next is noted durably, and this with it.
+    pub(crate) async fn note_applied(&self, id: &str) -> Result<(), StoreError> {
+        self.update_instance("UPDATE instances SET applied = spec, applied_software = software WHERE id = $1", id).await
+    }
+
     /// The instance got where it was being brought to.
     pub(crate) async fn finish_instance(&self, id: &str) -> Result<(), StoreError> {
+        let statement = "UPDATE instances SET converged = 1, applied = spec, applied_software = software WHERE id = $1";
         // One that is forgotten to be there is brought there again, with nothing to do.
+        self.update_instance(statement, id).await
+    }
+
+    /// The instance got its state without converging: one that a deploy has not reached waits for the next one.
+    pub(crate) async fn finish_state(&self, id: &str) -> Result<(), StoreError> {
+        let statement = "UPDATE instances SET converged = 1, applied = spec, applied_software = software \
+            WHERE id = $1 AND (applied IS NULL OR applied = spec)";
+        self.update_instance(statement, id).await
+    }
+
+    async fn update_instance(&self, statement: &'static str, id: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
-        sqlx::query("UPDATE instances SET converged = 1 WHERE id = $1")
-            .bind(id)
-            .execute(transaction.connection())
-            .await?;
+        sqlx::query(statement).bind(id).execute(transaction.connection()).await?;
         Ok(transaction.commit().await?)
     }
 }

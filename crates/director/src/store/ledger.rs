@@ -332,6 +332,7 @@ mod tests {
             bootstrap: false,
             state: InstanceState::Started,
             spec: None,
+            applied: None,
             converged: false,
             ignored: false,
         };

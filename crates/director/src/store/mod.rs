@@ -75,6 +75,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 45, name: "teams", sql: include_str!("0045_teams.sql") },
     Migration { number: 46, name: "notices", sql: include_str!("0046_notices.sql") },
     Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },
+    Migration { number: 50, name: "applied specs", sql: include_str!("0050_applied_specs.sql") },
 ];
 
 /// The director's records.

@@ -215,14 +215,14 @@ impl Store {
             .bind(deployment)
             .execute(transaction.connection())
             .await?;
-        for version in versions {
-            sqlx::query("INSERT INTO deployment_releases (deployment, release_version) VALUES ($1, $2)")
-                .bind(deployment)
-                .bind(*version)
-                .execute(transaction.connection())
-                .await
-                .map_err(|error| refused(error, StoreError::Gone("release")))?;
-        }
+        use_each(&mut transaction, deployment, versions).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// A deployment uses these from now on, and those that it used before.
+    pub(crate) async fn also_use_releases(&self, deployment: &str, versions: &[i64]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        use_each(&mut transaction, deployment, versions).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -246,6 +246,16 @@ impl Store {
         }
         Ok(transaction.commit().await?)
     }
+}
+
+async fn use_each(transaction: &mut Transaction, deployment: &str, versions: &[i64]) -> Result<(), StoreError> {
+    for version in versions {
+        let statement =
+            "INSERT INTO deployment_releases (deployment, release_version) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        let used = sqlx::query(statement).bind(deployment).bind(*version).execute(transaction.connection()).await;
+        used.map_err(|error| refused(error, StoreError::Gone("release")))?;
+    }
+    Ok(())
 }
 
 #[derive(Clone, Copy)]

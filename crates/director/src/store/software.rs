@@ -65,11 +65,14 @@ pub(super) async fn keep(transaction: &mut Transaction, software: &[Software]) -
     Ok(())
 }
 
-/// Forgets what no instance is brought to any more.
+/// Forgets what no instance is or is brought to any more.
 pub(super) async fn forget_unused(transaction: &mut Transaction) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM software WHERE digest NOT IN (SELECT software FROM instances WHERE software IS NOT NULL)")
-        .execute(transaction.connection())
-        .await?;
+    sqlx::query(
+        "DELETE FROM software WHERE digest NOT IN (SELECT software FROM instances WHERE software IS NOT NULL) \
+         AND digest NOT IN (SELECT applied_software FROM instances WHERE applied_software IS NOT NULL)",
+    )
+    .execute(transaction.connection())
+    .await?;
     Ok(())
 }
 

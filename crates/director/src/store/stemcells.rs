@@ -1,6 +1,7 @@
 //! Stemcells: one record per name, version and CPI.
 
 use windlass_contract::{ApiVersion, StemcellCid};
+use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::records::StemcellRecord;
@@ -54,14 +55,24 @@ impl Store {
             .bind(deployment)
             .execute(transaction.connection())
             .await?;
-        for stemcell in stemcells {
-            sqlx::query("INSERT INTO deployment_stemcells (deployment, stemcell) VALUES ($1, $2)")
-                .bind(deployment)
-                .bind(*stemcell)
-                .execute(transaction.connection())
-                .await
-                .map_err(|error| refused(error, StoreError::Gone("stemcell")))?;
-        }
+        use_each(&mut transaction, deployment, stemcells).await?;
         Ok(transaction.commit().await?)
     }
+
+    /// A deployment uses these from now on, and those that it used before.
+    pub(crate) async fn also_use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        use_each(&mut transaction, deployment, stemcells).await?;
+        Ok(transaction.commit().await?)
+    }
+}
+
+async fn use_each(transaction: &mut Transaction, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+    for stemcell in stemcells {
+        let statement =
+            "INSERT INTO deployment_stemcells (deployment, stemcell) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        let used = sqlx::query(statement).bind(deployment).bind(*stemcell).execute(transaction.connection()).await;
+        used.map_err(|error| refused(error, StoreError::Gone("stemcell")))?;
+    }
+    Ok(())
 }

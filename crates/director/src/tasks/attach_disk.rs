@@ -137,10 +137,9 @@ fn act(what: ActionKind) -> Action {
 
 /// The instance as it is, with another disk.
 fn plan(present: &CurrentInstance, disk: DiskSpec) -> InstancePlan {
-    let record = &present.record;
-    let mut spec = record.spec.clone();
-    if let Some(spec) = &mut spec {
+    let mut plan = InstancePlan::of(&present.record, Vec::new());
+    if let Some(spec) = &mut plan.spec {
         spec.disks = vec![disk];
     }
-    InstancePlan { spec, ..InstancePlan::of(record, Vec::new()) }
+    plan
 }

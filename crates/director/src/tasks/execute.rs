@@ -13,11 +13,14 @@ use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::software::delivery::JobsOfInstance;
 
+use crate::store::Store;
 /// An instance while its plan is carried out.
 pub(super) struct Execution {
     work: InstanceWork,
     jobs: Option<Arc<JobsOfInstance>>,
 }
+    /// Where it is to be noted that the instance becomes another one, until it is.
+    becomes: Option<(Store, String)>,
 
 /// What has to go well, and what may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +72,7 @@ impl Execution {
             next: Some(plan.next_states()),
             prepared: None,
         };
-        Self { work, jobs }
+        Self { work, jobs, becomes: None }
     }
 
     /// Its VM, while it has one.
@@ -114,6 +117,34 @@ impl Execution {
     pub(super) fn with_its_deployment(mut self) -> Self {
         if let Some(next) = &mut self.work.next {
             next.deployment_goes = true;
+    /// Notes when the instance begins to be what the plan wants, rather than what it was.
+    pub(super) fn bringing(mut self, store: &Store, id: &str) -> Self {
+        self.becomes = Some((store.clone(), id.to_owned()));
+        self
+    }
+
+    /// The deployment goes with its instances.
+    pub(super) fn with_its_deployment(mut self) -> Self {
+        if let Some(next) = &mut self.work.next {
+            next.deployment_goes = true;
+    /// Notes when the instance begins to be what the plan wants, rather than what it was.
+    pub(super) fn bringing(mut self, store: &Store, id: &str) -> Self {
+        self.becomes = Some((store.clone(), id.to_owned()));
+        self
+    }
+
+    /// Has the VM beside the instance's install what it will run; gives what its agent was told.
+    pub(super) async fn prepare_spare(&mut self) -> Result<Option<Prepared>, TaskError> {
+        self.work.prepare_spare().await?;
+        Ok(self.work.prepared.clone())
+    }
+
+    /// An agent has been told this already.
+    pub(super) fn having_prepared(mut self, prepared: Option<Prepared>) -> Self {
+        self.work.prepared = prepared;
+        self
+    }
+
         }
         self
     }
@@ -139,8 +170,8 @@ impl Execution {
     pub(super) async fn run(&mut self, actions: &[Action], failures: Failures) -> Result<(), Vec<TaskError>> {
         let mut errors = Vec::new();
         for action in actions {
-            if let Err(error) = self.work.act(&action.what).await {
-                errors.push(error.into());
+            if let Err(error) = self.act(&action.what).await {
+                errors.push(error);
                 if failures == Failures::Stop {
                     break;
                 }
@@ -149,3 +180,12 @@ impl Execution {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 }
+
+    async fn act(&mut self, what: &ActionKind) -> Result<(), TaskError> {
+        if what.makes_another()
+            && let Some((store, id)) = self.becomes.take()
+        {
+            store.note_applied(&id).await?;
+        }
+        Ok(self.work.act(what).await?)
+    }

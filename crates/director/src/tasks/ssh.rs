@@ -149,6 +149,7 @@ mod tests {
             bootstrap: true,
             state: InstanceState::Started,
             spec: None,
+            applied: None,
             converged: true,
             ignored: false,
         };

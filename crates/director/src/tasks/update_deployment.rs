@@ -56,6 +56,9 @@ pub(super) async fn run(
     run.post_deploy(&prepared.plan).await?;
     Ok(format!("/deployments/{deployment}"))
 }
+    // Until now, instances that were not reached had what they had before.
+    director.store.use_stemcells(deployment, &prepared.stemcells).await?;
+    director.store.use_releases(deployment, &prepared.releases).await?;
 
 /// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. Deployments are planned side by side; one that
 /// finds its addresses taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
@@ -92,8 +95,8 @@ async fn reserve(
     if options.dry_run {
         return Ok(());
     }
-    director.store.use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
-    director.store.use_releases(&prepared.plan.deployment, &prepared.releases).await?;
+    director.store.also_use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
+    director.store.also_use_releases(&prepared.plan.deployment, &prepared.releases).await?;
     director.store.begin_instances(&instance_records(&prepared.plan), &prepared.plan.software).await?;
     match &prepared.plan.links {
         Some(links) => director.store.note_links(&prepared.plan.deployment, links).await,
@@ -119,6 +122,7 @@ pub(super) fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
             converged: instance.actions.is_empty() && !is_worker(instance),
             ignored: false,
         })
+            applied: None,
         .collect()
 }
 
@@ -250,7 +254,8 @@ impl DeployRun<'_> {
             Stage::Rest => rest.clone(),
             Stage::Whole => instance.actions.to_vec(),
         };
-        let mut execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
+        let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
+        let mut execution = execution.bringing(&self.director.store, &instance.id);
         if let Some(watch) = watch {
             execution = execution.watching(watch);
         }

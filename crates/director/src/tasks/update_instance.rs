@@ -30,7 +30,7 @@ pub(super) async fn run(
         let name = present.record.name();
         return Err(TaskError::refused(190020, format!("{name} is ignored; unignore it first")));
     }
-    if present.record.spec.is_none() {
+    if present.record.applied_spec().is_none() {
         return Err(TaskError::Input(format!("{} was never deployed; deploy it first", present.record.name())));
     }
     refuse_errands(director, deployment, &present.record.group, change.wish).await?;
@@ -66,7 +66,7 @@ pub(super) async fn run(
         Ok(())
     };
     with_event(director, log, deployment, instance, work).await?;
-    director.store.finish_instance(&instance.id).await?;
+    director.store.finish_state(&instance.id).await?;
     Ok(present.record.name())
 }
 

@@ -342,7 +342,7 @@ fn attachment(present: &CurrentInstance, disk: &DiskRecord, keeps_vm: bool) -> O
 /// What brings all disks that an instance should have to its VM. One that a deploy made and never mounted is one of them.
 pub(super) fn attachments(present: &CurrentInstance, keeps_vm: bool) -> Vec<Action> {
     let mut actions = Vec::new();
-    for wanted in present.record.spec.iter().flat_map(|spec| &spec.disks) {
+    for wanted in present.record.applied_spec().into_iter().flat_map(|spec| &spec.disks) {
         match present.disk(wanted) {
             Some(disk) => actions.extend(attachment(present, disk, keeps_vm)),
             None => actions.extend(new_disk(wanted, "it has no such disk")),

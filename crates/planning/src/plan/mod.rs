@@ -132,7 +132,7 @@ pub struct InstancePlan {
 }
 
 impl InstancePlan {
-    /// What happens to an instance on record, which stays what it shall be.
+    /// What happens to an instance on record, which stays what it is.
     pub fn of(record: &InstanceRecord, actions: Vec<Action>) -> Self {
         Self {
             id: record.id.clone(),
@@ -141,7 +141,7 @@ impl InstancePlan {
             az: record.az.clone(),
             bootstrap: record.bootstrap,
             state: record.state,
-            spec: record.spec.clone(),
+            spec: record.applied_spec().cloned(),
             actions: actions.into(),
         }
     }
@@ -265,6 +265,21 @@ impl ActionKind {
 
     fn makes_vm(&self) -> bool {
         matches!(self, Self::CreateVm | Self::CreateSpareVm)
+    }
+
+    /// Whether the instance is not what it was afterwards, however its plan goes on. One that was only stopped, or lost its VM, can
+    /// still be started as what it was.
+    pub fn makes_another(&self) -> bool {
+        let stays = matches!(
+            self,
+            Self::Prepare
+                | Self::Stop { .. }
+                | Self::DetachDisk { .. }
+                | Self::DeleteVm { .. }
+                | Self::CreateSpareVm
+                | Self::SetMetadata
+        );
+        !stays
     }
 
     /// Whether it takes data away from what runs on the VM.

@@ -451,7 +451,7 @@ impl<'a> Planner<'a, '_> {
                     );
                     self.findings.refuse(STATE_OF_IGNORED, None, message);
                 }
-                Next::Settled(present.record.spec.clone().map(Box::new), Vec::new())
+                Next::Settled(present.record.applied_spec().cloned().map(Box::new), Vec::new())
             }
             Some(present) if rests(present, state) => {
                 let (spec, actions) = self.resting(group, present, state);
@@ -572,7 +572,7 @@ impl<'a> Planner<'a, '_> {
             self.problem(group, message);
         }
         let drain = self.options.skip_drain.drains(&group.name);
-        (present.record.spec.clone(), resting(present, state, drain))
+        (present.record.applied_spec().cloned(), resting(present, state, drain))
     }
 
     fn updated(

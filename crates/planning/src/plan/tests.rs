@@ -220,6 +220,7 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
             bootstrap: instance.bootstrap,
             state: instance.state,
             spec: Some(spec.clone()),
+            applied: None,
             converged: true,
             ignored: false,
         };

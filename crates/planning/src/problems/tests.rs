@@ -13,6 +13,7 @@ fn current(vm: Option<&str>) -> Current {
         bootstrap: true,
         state: InstanceState::Started,
         spec: None,
+        applied: None,
         converged: true,
         ignored: false,
     };

@@ -213,6 +213,7 @@ mod tests {
             bootstrap: false,
             state: InstanceState::Started,
             spec: None,
+            applied: None,
             converged: true,
             ignored: false,
         };

@@ -55,6 +55,58 @@ fn what_changes_of_states_promise() {
     stand.play(SCENARIOS);
 }
 
+/// An operator who restarts an instance after a deploy that failed elsewhere does not want that deploy.
+#[test]
+fn after_a_failed_deploy_instances_that_it_did_not_reach_stay_what_they_were_without_convergence() {
+    let stand = Stand::new();
+    let kit = |version: &'static str| {
+        let spec = "properties: {value: {}, log: {}, pre_start: {default: 0}}";
+        let job = Job::new("web", spec).process().template("config", &format!("<%= p('value') %> of {version}"));
+        Release::new("kit", version).job(job.script("pre-start", "exit <%= p('pre_start') %>"))
+    };
+    stand.upload(&kit("1"));
+    let scene = Scene { stand: &stand, name: "d".to_owned() };
+    let groups = |value: &str, pre_start: u8| {
+        let job = job(json!({"value": value, "log": scene.log(), "pre_start": pre_start}));
+        json!([with(group("web", 3, json!([job])), json!({"persistent_disk_type": "disk"}))])
+    };
+    scene.deploy(groups("old", 0));
+    std::fs::write(scene.vcap("web/1").join("store/precious"), "data").unwrap();
+    stand.upload(&kit("2"));
+    assert!(scene.refused(groups("new", 1)).contains("Failed Jobs: web."), "the canary fails");
+    let configs = || ["web/0", "web/1", "web/2"].map(|name| scene.read(name, "jobs/web/config"));
+    assert_eq!(configs(), ["new of 2", "old of 1", "old of 1"]);
+
+    // The old version is in use, so nobody takes it away.
+    let answer = scene.client().send("DELETE", "/releases/kit?version=1", "", "");
+    let said = message(&scene.client().finish(answer.headers["location"].to_str().unwrap()));
+    assert!(said.contains("still in use by: d"), "{said}");
+    let on = |name: &str, action: &str| {
+        let id = scene.instance(name)["id"].as_str().unwrap().to_owned();
+        let path = format!("/deployments/d/instance_groups/web/{id}/actions/{action}");
+        scene.client().task("POST", &path, "application/json", "")
+    };
+    for action in ["restart", "stop", "start", "recreate"] {
+        let task = on("web/1", action);
+        assert_eq!(task.state, "done", "{action}: {}", message(&task));
+        assert_eq!(configs(), ["new of 2", "old of 1", "old of 1"], "{action}");
+        assert_eq!(scene.read("web/1", "store/precious"), "data", "{action}");
+    }
+    // The one that the deploy reached has what it brought, and fails as it did.
+    assert!(message(&on("web/0", "restart")).contains("Failed Jobs: web."));
+
+    // What is restarted is not done: the next deploy brings all to the new version, and the old one can go.
+    let task = scene.deploy(groups("new", 0));
+    assert_eq!(updates(&task).iter().filter(|(state, _)| state == "finished").count(), 3);
+    assert_eq!(configs(), ["new of 2", "new of 2", "new of 2"]);
+    assert_eq!(scene.read("web/1", "store/precious"), "data");
+    assert_eq!(on("web/1", "restart").state, "done");
+    assert_eq!(configs()[1], "new of 2");
+    assert_eq!(scene.client().task("DELETE", "/releases/kit?version=1", "", "").state, "done");
+    let task = scene.deploy(groups("new", 0));
+    assert_eq!(updates(&task), [], "nothing is left to do");
+}
+
 /// Names of instances by what their agents say.
 fn in_state(scene: &Scene<'_>, state: &str) -> Vec<String> {
     let rows = full(scene);
