@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::error::CallError;
-use crate::methods::AgentState;
+use crate::methods::{AgentState, failing};
 
 /// A heartbeat, in the original's form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,9 +60,7 @@ pub struct JobHealth {
 impl JobHealth {
     /// The processes that do not run.
     pub fn failing(&self) -> Vec<&str> {
-        let text = |process: &'_ Value, key: &str| process.get(key).and_then(Value::as_str).map(str::to_owned);
-        let fails = |process: &&Value| text(process, "state").as_deref() != Some("running");
-        self.processes.iter().filter(fails).filter_map(|process| process.get("name").and_then(Value::as_str)).collect()
+        failing(&self.processes).collect()
     }
 }
 

@@ -72,11 +72,24 @@ impl AgentState {
         text("version") == Some(version) && text("sha1") == Some(digest)
     }
 
+    /// The processes that do not run, as far as they fit into a line or two.
+    pub fn failing_processes(&self) -> Vec<String> {
+        const MOST: usize = 20;
+        let short = |name: &str| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
+        failing(&self.processes).take(MOST).map(short).collect()
+    }
+
     /// How large the file system of the persistent disk is, in KiB; none from agents that do not tell, and without a disk of
     /// its own. Only when asked for in full.
     pub fn persistent_disk_kib(&self) -> Option<u64> {
         self.vitals.as_ref()?.pointer("/disk/persistent/kb")?.as_str()?.parse().ok()
     }
+}
+
+/// The names of processes that do not run.
+pub(crate) fn failing(processes: &[Value]) -> impl Iterator<Item = &str> {
+    let fails = |process: &&Value| process.get("state").and_then(Value::as_str) != Some("running");
+    processes.iter().filter(fails).filter_map(|process| process.get("name").and_then(Value::as_str))
 }
 
 /// The original's agents in containers copy everything, unmount both disks, and then take the new one for mounted elsewhere, because

@@ -20,7 +20,7 @@ use super::cloud_limits::{self, must_be_possible};
 use super::execute::{Execution, Failures};
 use super::log::{EventPart, EventStage};
 use super::prepare::reload;
-use super::scan::{PATIENCE, groups_of};
+use super::scan::{FAILING, PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, failed_jobs, lock_deployment};
 use crate::Director;
@@ -175,11 +175,18 @@ impl Scene<'_> {
         if matches!(problem, Problem::UnresponsiveAgent { .. }) {
             self.must_be_silent(instance).await?;
         }
+        if matches!(problem, Problem::FailingJobs { .. }) {
+            self.must_be_failing(instance).await?;
+        }
         match how {
             Resolution::Ignore | Resolution::Close => Ok(()),
             Resolution::RebootVm => self.reboot(part, instance).await,
             Resolution::RecreateVm => self.recreate(part, instance, true).await,
             Resolution::RecreateVmWithoutWait => self.recreate(part, instance, false).await,
+            Resolution::RestartJobs => {
+                let plan = plan_state_change(instance, Wish::Restart, true, false);
+                self.bring(part, instance, &plan, true).await
+            }
             Resolution::DeleteVm => {
                 let vm = vm_of(instance)?.cid.clone();
                 self.act(part, instance, ActionKind::DeleteVm { vm }).await
@@ -220,6 +227,22 @@ impl Scene<'_> {
                 Err(TaskError::Input(format!("the agent of {name} is responding now; nothing was done to its VM")))
             }
             Err(_) => Ok(()),
+        }
+    }
+
+    /// Jobs that run again are left alone, too.
+    async fn must_be_failing(&self, instance: &CurrentInstance) -> Result<(), TaskError> {
+        let name = instance.record.name();
+        match self.agent(vm_of(instance)?).get_state(false).await {
+            Ok(state) if state.job_state == FAILING => Ok(()),
+            Ok(state) => {
+                let state = state.job_state;
+                Err(TaskError::Input(format!("the jobs of {name} are {state} now; nothing was done to them")))
+            }
+            Err(error) => {
+                let error = explain(&error);
+                Err(TaskError::Input(format!("the agent of {name} does not answer any more; scan again: {error}")))
+            }
         }
     }
 
@@ -277,7 +300,7 @@ impl Scene<'_> {
     /// From what is on record, with the disks carried over; what the operator stopped stays stopped.
     async fn recreate(&self, part: &Arc<EventPart>, instance: &CurrentInstance, wait: bool) -> Result<(), TaskError> {
         let record = &instance.record;
-        if record.spec.is_none() {
+        if record.applied_spec().is_none() {
             return Err(TaskError::Input(format!("{} was never deployed; deploy it first", record.name())));
         }
         let mut plan = recreation(instance);
@@ -286,11 +309,23 @@ impl Scene<'_> {
         if record.state != InstanceState::Started {
             plan.actions.retain(|action| action.what != ActionKind::Start);
         }
+        self.bring(part, instance, &plan, wait).await
+    }
+
+    /// Carries out what leaves the instance as it was, or better.
+    async fn bring(
+        &self,
+        part: &Arc<EventPart>,
+        instance: &CurrentInstance,
+        plan: &InstancePlan,
+        wait: bool,
+    ) -> Result<(), TaskError> {
+        let record = &instance.record;
         self.director.store.begin_state(&record.id, record.state).await?;
-        self.execute(part, instance, &plan, wait).await?;
+        self.execute(part, instance, plan, wait).await?;
         // One that a deploy left half done is not whole just because it has a VM again.
         if record.converged {
-            self.director.store.finish_instance(&record.id).await?;
+            self.director.store.finish_state(&record.id).await?;
         }
         Ok(())
     }

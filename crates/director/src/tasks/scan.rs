@@ -2,6 +2,7 @@
 //!
 //! Agents are asked first; a cloud is asked for a VM only when its agent does not answer, and for every disk. Where the cloud
 //! can say which disks a VM has (`get_disks`), it is asked as well: an agent may still have mounted what the cloud took away.
+//! An agent that answers also says whether its jobs run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use crate::Director;
 
 /// How long an agent may take; it is asked once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What agents call the state of jobs that should run and do not.
+pub(super) const FAILING: &str = "failing";
 
 /// Scans a whole deployment.
 pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, deployment: &str) -> Result<String, TaskError> {
@@ -94,9 +98,13 @@ impl<'a> Scan<'a> {
         }
         let problems: Vec<_> = seen.into_iter().filter_map(|seen| seen.problem).collect();
         let missing = problems.iter().filter(|problem| matches!(problem, Problem::MissingVm { .. })).count();
-        let unresponsive = problems.len() - missing;
+        let failing = problems.iter().filter(|problem| matches!(problem, Problem::FailingJobs { .. })).count();
+        let unresponsive = problems.len() - missing - failing;
         let ok = instances.len() - problems.len();
-        let summary = format!("{ok} OK, {unresponsive} unresponsive, {missing} missing, 0 unbound");
+        let mut summary = format!("{ok} OK, {unresponsive} unresponsive, {missing} missing, 0 unbound");
+        if failing > 0 {
+            summary.push_str(&format!(", {failing} with failing jobs"));
+        }
         stage.part(&summary).watch(async {}).await;
         (problems, owners)
     }
@@ -135,7 +143,10 @@ impl<'a> Scan<'a> {
                 // What it lists is nowhere that jobs could see if nothing is mounted where it belongs.
                 let mounted = if state.has_store() == Some(false) { Vec::new() } else { listed };
                 let attached = self.ask(&vm.cpi, Some(vm), &GetDisks { vm_cid: vm.cid.clone() }).await;
-                Seen { problem: None, vm: Some(vm.cid.clone()), mounted, attached }
+                let is_wanted = instance.record.state == InstanceState::Started;
+                let problem = (is_wanted && state.job_state == FAILING)
+                    .then(|| Problem::FailingJobs { instance: id, processes: state.failing_processes() });
+                Seen { problem, vm: Some(vm.cid.clone()), mounted, attached }
             }
             Err(error) => {
                 self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));

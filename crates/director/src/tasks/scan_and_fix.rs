@@ -32,7 +32,9 @@ pub(super) async fn run(
         scan.current.instances.iter().filter(|it| is_suspect(it)).map(|it| it.record.id.clone()).collect();
     let (problems, _) = scan.vms(is_suspect).await;
     let open = director.store.replace_problems(deployment, Some(&looked_at), &problems).await?;
-    let chosen = open.into_iter().map(|problem| (problem, Resolution::RecreateVm)).collect();
+    // An agent that answers again is well, and a new VM would not mend its jobs.
+    let lost = open.into_iter().filter(|problem| problem.problem.is_lost_vm());
+    let chosen = lost.map(|problem| (problem, Resolution::RecreateVm)).collect();
     apply(director, log, deployment, chosen, &BTreeMap::new()).await?;
     Ok("scan and fix complete".to_owned())
 }

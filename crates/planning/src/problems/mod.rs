@@ -22,6 +22,14 @@ pub enum Problem {
         /// The instance.
         instance: String,
     },
+    /// The agent answers, and says that jobs which should run do not. BOSH leaves this to its health monitor.
+    FailingJobs {
+        /// The instance.
+        instance: String,
+        /// Their processes that do not run, as far as the agent names them.
+        #[serde(default)]
+        processes: Vec<String>,
+    },
     /// The cloud does not have the disk.
     MissingDisk {
         /// The disk.
@@ -67,6 +75,8 @@ pub enum Resolution {
     RecreateVmWithoutWait,
     /// The same, until it runs.
     RecreateVm,
+    /// Stop the jobs and start them again, on the same VM.
+    RestartJobs,
     /// Remove the VM.
     DeleteVm,
     /// Forget the VM.
@@ -115,6 +125,8 @@ const UNRESPONSIVE_AGENT: Resolutions = &[
     (Resolution::DeleteVm, "Delete VM"),
     (Resolution::DeleteVmReference, FORGET_UNRESPONSIVE),
 ];
+/// Without those of a VM: who has all lost VMs recreated by a script does not mean VMs that answer.
+const FAILING_JOBS: Resolutions = &[SKIP, (Resolution::RestartJobs, "Restart jobs")];
 const MISSING_DISK: Resolutions = &[SKIP, (Resolution::DeleteDiskReference, "Delete disk reference (DANGEROUS!)")];
 const INACTIVE_DISK: Resolutions =
     &[SKIP, (Resolution::DeleteDisk, "Delete disk"), (Resolution::ActivateDisk, "Activate disk")];
@@ -131,6 +143,7 @@ impl Problem {
         match self {
             Self::MissingVm { .. } => "missing_vm",
             Self::UnresponsiveAgent { .. } => "unresponsive_agent",
+            Self::FailingJobs { .. } => "failing_jobs",
             Self::MissingDisk { .. } => "missing_disk",
             Self::InactiveDisk { .. } => "inactive_disk",
             Self::MountInfoMismatch { .. } => "mount_info_mismatch",
@@ -140,7 +153,9 @@ impl Problem {
     /// What it is about: an instance's or a disk's id.
     pub fn resource(&self) -> &str {
         match self {
-            Self::MissingVm { instance } | Self::UnresponsiveAgent { instance } => instance,
+            Self::MissingVm { instance }
+            | Self::UnresponsiveAgent { instance }
+            | Self::FailingJobs { instance, .. } => instance,
             Self::MissingDisk { disk } | Self::InactiveDisk { disk } | Self::MountInfoMismatch { disk, .. } => {
                 disk.as_str()
             }
@@ -152,6 +167,7 @@ impl Problem {
         match self {
             Self::MissingVm { .. } => MISSING_VM,
             Self::UnresponsiveAgent { .. } => UNRESPONSIVE_AGENT,
+            Self::FailingJobs { .. } => FAILING_JOBS,
             Self::MissingDisk { .. } => MISSING_DISK,
             Self::InactiveDisk { .. } => INACTIVE_DISK,
             Self::MountInfoMismatch { .. } => MOUNT_INFO_MISMATCH,
@@ -169,13 +185,18 @@ impl Problem {
     /// The instance that it is about, as long as there is one.
     pub fn instance<'a>(&self, current: &'a Current) -> Option<&'a CurrentInstance> {
         match self {
-            Self::MissingVm { instance } | Self::UnresponsiveAgent { instance } => {
-                current.instances.iter().find(|found| found.record.id == *instance)
-            }
+            Self::MissingVm { instance }
+            | Self::UnresponsiveAgent { instance }
+            | Self::FailingJobs { instance, .. } => current.instances.iter().find(|found| found.record.id == *instance),
             Self::MissingDisk { disk } | Self::InactiveDisk { disk } | Self::MountInfoMismatch { disk, .. } => {
                 current.instances.iter().find(|found| found.disks.iter().any(|other| other.cid == *disk))
             }
         }
+    }
+
+    /// Whether the instance's VM is lost, so that another one could help.
+    pub fn is_lost_vm(&self) -> bool {
+        matches!(self, Self::MissingVm { .. } | Self::UnresponsiveAgent { .. })
     }
 
     /// The disk that it is about.
@@ -198,7 +219,13 @@ impl Problem {
             (Self::UnresponsiveAgent { .. }, Some(vm)) => {
                 format!("VM for '{name}' with cloud ID '{}' is not responding.", vm.cid)
             }
-            (Self::UnresponsiveAgent { .. }, None) => return None,
+            (Self::UnresponsiveAgent { .. } | Self::FailingJobs { .. }, None) => return None,
+            (Self::FailingJobs { processes, .. }, Some(_)) if processes.is_empty() => {
+                format!("Jobs of '{name}' are failing.")
+            }
+            (Self::FailingJobs { processes, .. }, Some(_)) => {
+                format!("Jobs of '{name}' are failing: {}.", processes.join(", "))
+            }
             (Self::MissingDisk { disk }, _) => format!("Disk {} is missing", labelled(disk)),
             (Self::InactiveDisk { disk }, _) => format!("Disk {} is inactive", labelled(disk)),
             (Self::MountInfoMismatch { .. }, None) => return None,

@@ -81,6 +81,25 @@ fn problems_are_shown_in_the_words_of_the_original() {
     assert_eq!((&shown["data"], &shown["instance_group"]), (&json!({"owner_vms": []}), &json!("web")));
 }
 
+/// A script that has every lost VM recreated (`--resolution recreate_vm`) does not touch VMs that answer.
+#[test]
+fn failing_jobs_are_named_and_offer_nothing_that_replaces_a_vm() {
+    let shown = |processes: &[&str], vm| {
+        let processes = processes.iter().map(|name| (*name).to_owned()).collect();
+        let problem = Problem::FailingJobs { instance: "u-1".into(), processes };
+        OpenProblem { id: 3, problem }.shown(&current(vm))
+    };
+    let failing = shown(&["worker", "web"], Some("29988"));
+    assert_eq!(failing["description"], "Jobs of 'web/u-1 (0)' are failing: worker, web.");
+    assert_eq!((&failing["type"], &failing["instance_group"]), (&json!("failing_jobs"), &json!("web")));
+    assert_eq!(
+        failing["resolutions"],
+        json!([{"name": "ignore", "plan": "Skip for now"}, {"name": "restart_jobs", "plan": "Restart jobs"}])
+    );
+    assert_eq!(shown(&[], Some("29988"))["description"], "Jobs of 'web/u-1 (0)' are failing.");
+    assert_eq!(shown(&["web"], None)["type"], "invalid_problem");
+}
+
 #[test]
 fn a_problem_whose_subject_is_gone_can_only_be_closed() {
     let gone = OpenProblem { id: 3, problem: Problem::MissingDisk { disk: DiskCid::new("other").unwrap() } };
@@ -99,6 +118,7 @@ fn only_what_is_offered_can_be_chosen_and_nothing_harmful_is_automatic() {
     assert!(missing_vm.chosen(Some("nonsense")).is_err());
     for other in [
         Problem::UnresponsiveAgent { instance: "u-1".into() },
+        Problem::FailingJobs { instance: "u-1".into(), processes: vec!["worker".into()] },
         Problem::MissingDisk { disk: disk.clone() },
         Problem::InactiveDisk { disk: disk.clone() },
         Problem::MountInfoMismatch { disk, owner_vms: vec![], is_detached: true },

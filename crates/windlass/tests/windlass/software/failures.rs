@@ -15,14 +15,13 @@ const MONIT: &str = "check process worker\n  with pidfile /var/vcap/sys/run/frai
     start program \"/var/vcap/jobs/frail/bin/ctl start\" with timeout 2 seconds\n  \
     stop program \"/var/vcap/jobs/frail/bin/ctl stop\"\n  group vcap\n";
 const CTL: &str = "#!/bin/sh\nrun=/var/vcap/sys/run/frail\nlog=/var/vcap/sys/log/frail\nmkdir -p $run $log\n\
-    case $1 in\nstart)\n  printf '\\033[31mport 7777 is taken\\n' >> $log/worker.stderr.log\n\
+    case $1 in\nstart)\n  [ -e /var/vcap/data/broken ] && exit 1\n  printf '\\033[31mport 7777 is taken\\n' >> $log/worker.stderr.log\n\
     <% if p('breaks') %>  exit 1\n<% end %>\
     <% if_p('port') do |port| %>  perl -e 'use Socket; socket(S, PF_INET, SOCK_STREAM, 0); \
     bind(S, sockaddr_in(<%= port %>, INADDR_ANY)) or die \"bind to port <%= port %>: $!\\n\"; listen(S, 5); sleep 100000' \
     2>> $log/worker.stderr.log &\n<% end.else do %>  sleep 100000 &\n<% end %>\
     \x20 echo $! > $run/pid ;;\nstop)\n  [ -f $run/pid ] && kill $(cat $run/pid)\n  rm -f $run/pid ;;\nesac\n";
-const PRE_START: &str =
-    "#!/bin/sh\necho begins\n<% unless p('prepares') %>echo there is no room >&2\nexit 7\n<% end %>\n";
+const PRE_START: &str = "#!/bin/sh\necho begins\nrm -f /var/vcap/data/broken\n<% unless p('prepares') %>echo there is no room >&2\nexit 7\n<% end %>\n";
 
 fn release() -> Vec<u8> {
     let job = archive(&[
@@ -50,6 +49,65 @@ fn manifest(site: &Site, properties: &str, (canaries, others): (u32, u32)) {
          networks: [{{name: default}}]\n  jobs: [{{name: frail, release: frail, properties: {properties}}}]\n"
     );
     fs::write(site.manifest(), text).unwrap();
+}
+
+/// BOSH's cloud-check does not look at jobs; here one sees in one place what does not work, and can do something about it.
+#[test]
+fn cloud_check_tells_of_failing_jobs_and_restarts_them_and_nobody_replaces_their_vm() {
+    if !is_own_machine(
+        "software::failures::cloud_check_tells_of_failing_jobs_and_restarts_them_and_nobody_replaces_their_vm",
+    ) {
+        return;
+    }
+    let site = Site::ready_with_own_programs("resurrector: {enabled: false}\n");
+    let tarball = site.file("frail.tgz");
+    fs::write(&tarball, release()).unwrap();
+    site.ok(&["upload-release", tarball.to_str().unwrap()]);
+    manifest(&site, "{}", (60_000, 60_000));
+    site.deploy();
+    let api = Api::of(&site);
+    assert_eq!(api.scan("example"), serde_json::json!([]));
+    let vms = || -> Vec<_> { site.rows(&["-d", "example", "vms"]).iter().map(|row| row["vm_cid"].clone()).collect() };
+    let before = vms();
+    let first = site.rows(&["-d", "example", "vms"])[0].clone();
+    let store = site.store(first["vm_cid"].as_str().unwrap());
+    let break_it = || {
+        fs::write(store.parent().unwrap().join("data/broken"), "").unwrap();
+        let pid = fs::read_to_string(store.parent().unwrap().join("data/sys/run/frail/pid")).unwrap();
+        super::kill_inside(&store, pid.trim());
+        super::until(|| api.scan("example") != serde_json::json!([]));
+    };
+    break_it();
+    let name = first["instance"].as_str().unwrap();
+    let said = site.fails(&["-d", "example", "cloud-check", "--report"]);
+    for expected in ["failing_jobs", &format!("Jobs of '{name} ("), "are failing: worker."] {
+        assert!(said.contains(expected), "expected '{expected}' in: {said}");
+    }
+    let task = api.newest_task()["id"].clone();
+    let events = api.text(&format!("/tasks/{task}/output?type=event"));
+    assert!(events.contains("1 OK, 0 unresponsive, 0 missing, 0 unbound, 1 with failing jobs"), "{events}");
+
+    // What is meant for lost VMs leaves it alone: by itself, by name, and by the resurrector.
+    for choice in [None, Some("recreate_vm")] {
+        assert_eq!(api.resolve("example", &api.scan("example"), choice), "done");
+    }
+    let (group, id) = name.split_once('/').unwrap();
+    let suspects = serde_json::json!({"jobs": {group: [id]}});
+    assert_eq!(api.task("PUT", "/deployments/example/scan_and_fix", suspects)["state"], "done");
+    assert_eq!(vms(), before, "a VM was replaced");
+
+    assert_eq!(api.resolve("example", &api.scan("example"), Some("restart_jobs")), "done");
+    assert_eq!(api.scan("example"), serde_json::json!([]));
+    assert_eq!(vms(), before, "a VM was replaced");
+    assert!(site.ok(&["-d", "example", "plan", &site.manifest()]).contains("nothing to do"));
+
+    // Jobs that run again by then are left alone.
+    break_it();
+    let problems = api.scan("example");
+    site.ok(&["-n", "-d", "example", "restart", &format!("{group}/{id}"), "--no-converge"]);
+    let said = api.resolve("example", &problems, Some("restart_jobs"));
+    assert!(said.contains("are running now; nothing was done to them"), "{said}");
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
 #[test]
