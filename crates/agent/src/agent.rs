@@ -11,7 +11,7 @@ use windlass_durable::file;
 use crate::actions::{self, Action, ActionError, Arguments, Mode};
 use crate::alerts::{Alerts, Severity};
 use crate::boot::Ending;
-use crate::embedded::Temper;
+use crate::embedded::{Handling, Temper};
 use crate::layout::Base;
 use crate::platform::Platform;
 use crate::scripts::ScriptError;
@@ -42,22 +42,43 @@ pub(crate) struct Agent {
     pub(crate) temper: Option<Arc<dyn Temper>>,
 }
 
+/// What comes of a request with a message.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Reply(Reply),
+    /// It has none.
+    NoMessage,
+    /// The connection ends, as that of a simulated agent may.
+    CutOff,
+}
+
 impl Agent {
-    /// Answers a message; none if it is not one.
-    pub(crate) async fn answer(self: &Arc<Self>, body: &[u8]) -> Option<Reply> {
-        let message: Message = serde_json::from_slice(body).ok()?;
-        if let Some(temper) = &self.temper
-            && let Err(reason) = temper.before(&message.method).await
-        {
-            return Some(Reply::exception(reason));
+    /// Answers a message.
+    pub(crate) async fn answer(self: &Arc<Self>, body: &[u8]) -> Answer {
+        let Ok(message) = serde_json::from_slice::<Message>(body) else { return Answer::NoMessage };
+        let handling = match &self.temper {
+            Some(temper) => temper.before(&message.method).await,
+            None => Handling::Answered,
+        };
+        match handling {
+            Handling::Answered => Answer::Reply(self.handle(message, body).await),
+            Handling::Refused(reason) => Answer::Reply(Reply::exception(reason)),
+            Handling::Dropped => Answer::CutOff,
+            Handling::AnswerLost => {
+                self.handle(message, body).await;
+                Answer::CutOff
+            }
         }
+    }
+
+    async fn handle(self: &Arc<Self>, message: Message, body: &[u8]) -> Reply {
         let Some(action) = actions::find(&message.method).filter(|action| self.knows(action)) else {
-            return Some(Reply::exception(format!("unknown message {}", message.method)));
+            return Reply::exception(format!("unknown message {}", message.method));
         };
         tracing::debug!("message {}", action.name);
         let arguments = Arguments::new(message.arguments);
         let as_task = match action.mode {
-            Mode::Instant => return Some(reply(action, (action.run)(self, arguments))),
+            Mode::Instant => return reply(action, (action.run)(self, arguments)),
             Mode::Direct => false,
             Mode::Task | Mode::KeptTask => true,
             Mode::TaskFromProtocol3 => message.protocol.unwrap_or_default() >= 3,
@@ -68,7 +89,7 @@ impl Agent {
             true => reply(action, agent.begin(action, arguments, &body)),
             false => reply(action, (action.run)(&agent, arguments)),
         });
-        Some(answered.await.unwrap_or_else(|_| Reply::exception("the agent failed inside; its log says where")))
+        answered.await.unwrap_or_else(|_| Reply::exception("the agent failed inside; its log says where"))
     }
 
     /// The state of the jobs, which is also left where their scripts can read it.
@@ -183,14 +204,17 @@ mod tests {
 
     /// Sends a message and, if it becomes a task, waits for its end. Fails if the agent does.
     fn say(runtime: &tokio::runtime::Runtime, agent: &Arc<Agent>, body: &[u8]) {
-        let Some(mut reply) = runtime.block_on(agent.answer(body)) else { return };
+        let Answer::Reply(mut reply) = runtime.block_on(agent.answer(body)) else { return };
         let deadline = Instant::now() + Duration::from_secs(20);
         while let Reply::Value { value } = &reply
             && let Ok(handle) = serde_json::from_value::<TaskHandle>(value.clone())
         {
             assert!(Instant::now() < deadline, "no end of {}", String::from_utf8_lossy(body));
             let poll = json!({"method": "get_task", "arguments": [handle.agent_task_id]}).to_string();
-            reply = runtime.block_on(agent.answer(poll.as_bytes())).unwrap();
+            let Answer::Reply(next) = runtime.block_on(agent.answer(poll.as_bytes())) else {
+                panic!("a poll is no message")
+            };
+            reply = next;
         }
         if let Reply::Exception { exception } = &reply {
             assert!(!exception.message.contains("failed inside"), "{}: {exception:?}", String::from_utf8_lossy(body));

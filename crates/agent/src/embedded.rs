@@ -23,11 +23,23 @@ use crate::sources::Source;
 use crate::supervisor::SupervisorKind;
 use crate::{platform, server};
 
+/// What becomes of a message to a simulated agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handling {
+    /// It is done and answered.
+    Answered,
+    /// Nothing is done, and this is answered.
+    Refused(String),
+    /// Nothing is done, and the connection ends.
+    Dropped,
+    /// It is done, and the connection ends without the answer.
+    AnswerLost,
+}
+
 /// What an agent is like to talk to.
 pub trait Temper: Debug + Send + Sync {
-    /// Waits before a message is looked at. An agent whose wait never ends is silent; a message that is refused is answered with
-    /// the reason, and nothing is done.
-    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+    /// Waits before a message is looked at, and says what becomes of it. An agent whose wait never ends is silent.
+    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = Handling> + Send + 'a>>;
 
     /// How large the disk on `store` pretends to be, in KiB.
     fn persistent_disk_kib(&self, _store: &Path) -> Option<u64> {

@@ -39,7 +39,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use command_line::Command;
-pub use embedded::{Embedded, EmbeddedError, Ended, Temper};
+pub use embedded::{Embedded, EmbeddedError, Ended, Handling, Temper};
 
 /// Runs the agent with the arguments of a process, the program's name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {

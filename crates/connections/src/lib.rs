@@ -18,7 +18,6 @@ pub mod received;
 mod tests;
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,6 +79,11 @@ pub struct Tally {
     /// Closed to make room for others, or not let in.
     pub crowded_out: AtomicU64,
 }
+
+/// Among the extensions of an answer: the connection ends in place of it, as if somebody had pulled the cable.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the connection is cut off")]
+pub struct CutOff;
 
 /// Whoever answers.
 pub trait Host: Clone + Send + Sync + 'static {
@@ -221,7 +225,10 @@ impl<H: Host> Connection<H> {
         let service = service_fn(|request: Request<Incoming>| {
             let request = request.map(|body| Received::new(body, limits.pause, Arc::clone(&left_unread)));
             let answer = host.answer(&guest, request);
-            Box::pin(async { Ok::<_, Infallible>(answer.await) })
+            Box::pin(async {
+                let answer = answer.await;
+                if answer.extensions().get::<CutOff>().is_some() { Err(CutOff) } else { Ok(answer) }
+            })
         });
         let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -9,10 +9,10 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTH
 use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{Guest, Host, Received};
+use windlass_connections::{CutOff, Guest, Host, Received};
 
 use super::blobs::{self, FileBody};
-use crate::agent::Agent;
+use crate::agent::{Agent, Answer};
 
 /// The size of a message; blobs have no limit but the disk.
 const MESSAGE_LIMIT: usize = 64 * 1024 * 1024;
@@ -78,7 +78,15 @@ impl Routes {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) | Err(_) => return empty(StatusCode::BAD_REQUEST),
         };
-        let Some(reply) = self.agent.answer(&body).await else { return empty(StatusCode::INTERNAL_SERVER_ERROR) };
+        let reply = match self.agent.answer(&body).await {
+            Answer::Reply(reply) => reply,
+            Answer::NoMessage => return empty(StatusCode::INTERNAL_SERVER_ERROR),
+            Answer::CutOff => {
+                let mut answer = empty(StatusCode::OK);
+                answer.extensions_mut().insert(CutOff);
+                return answer;
+            }
+        };
         match serde_json::to_vec(&reply) {
             Ok(reply) => {
                 let mut answer = Response::new(Either::Left(Full::new(Bytes::from(reply))));

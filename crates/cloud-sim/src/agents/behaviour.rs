@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use windlass_agent::Handling;
 use windlass_contract::Object;
 
 /// What an agent is like: good and quick, unless something else is said. Times are in milliseconds.
@@ -20,6 +21,10 @@ pub struct AgentBehaviour {
     pub silent_after_messages: Option<u64>,
     /// It does nothing on the message of this number after a start, counted from 1, and says so.
     pub fails_message: Option<u64>,
+    /// It does nothing on the message of this number after a start, and ends the connection without an answer.
+    pub drops_message: Option<u64>,
+    /// It does what the message of this number after a start says, and ends the connection without an answer.
+    pub loses_answer: Option<u64>,
     /// It answers for so long after its first message; then it is silent.
     pub silent_after: Option<u64>,
     /// Disks that are attached to its VM do not appear there, so it cannot mount them.
@@ -39,6 +44,22 @@ impl AgentBehaviour {
             whole.extend(changes.clone());
         }
         serde_json::from_value(whole)
+    }
+
+    /// What becomes of the message of this number. What is not as usual is told in the host's log.
+    pub(super) fn handling(&self, number: u64, method: &str) -> Handling {
+        let is_it = |fault: Option<u64>| fault == Some(number);
+        let (handling, what) = if is_it(self.fails_message) {
+            (Handling::Refused(format!("message {number}, {method}, fails as configured")), "fails")
+        } else if is_it(self.drops_message) {
+            (Handling::Dropped, "is dropped")
+        } else if is_it(self.loses_answer) {
+            (Handling::AnswerLost, "is done without an answer")
+        } else {
+            return Handling::Answered;
+        };
+        tracing::warn!("message {number}, {method}, {what} as configured");
+        handling
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
-use windlass_agent::{Embedded, Ended, Temper};
+use windlass_agent::{Embedded, Ended, Handling, Temper};
 use windlass_contract::version::SettingsFrom;
 use windlass_cpi::resources::Kept;
 use windlass_durable::file;
@@ -150,9 +150,9 @@ impl Temper for Simulated {
         Some(disk.size_mib * 1024)
     }
 
-    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>> {
+    fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = Handling> + Send + 'a>> {
         Box::pin(async move {
-            let AgentBehaviour { latency, silent_after_messages, silent_after, fails_message, .. } = self.behaviour;
+            let AgentBehaviour { latency, silent_after_messages, silent_after, .. } = self.behaviour;
             let number = self.messages.fetch_add(1, Ordering::Relaxed) + 1;
             let first = *self.first.get_or_init(Instant::now);
             if silent_after_messages.is_some_and(|most| number > most)
@@ -166,10 +166,7 @@ impl Temper for Simulated {
             if self.behaviour.fails_to_migrate && method == "migrate_disk" {
                 let _ = std::fs::remove_file(&self.store);
             }
-            match fails_message {
-                Some(failing) if failing == number => Err(format!("message {number}, {method}, fails as configured")),
-                _ => Ok(()),
-            }
+            self.behaviour.handling(number, method)
         })
     }
 }

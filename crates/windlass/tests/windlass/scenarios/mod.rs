@@ -13,7 +13,7 @@ mod links;
 mod links_api;
 mod links_between_deployments;
 mod listed;
-mod release;
+pub(crate) mod release;
 mod releases;
 mod scripts;
 mod stand;

@@ -4,16 +4,16 @@ use crate::software::release::{archive, digest};
 
 /// A release: jobs and packages of which nothing is said twice.
 #[derive(Debug, Clone)]
-pub(super) struct Release {
-    pub(super) name: &'static str,
-    pub(super) version: &'static str,
+pub(crate) struct Release {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
     jobs: Vec<Job>,
     packages: Vec<Package>,
 }
 
 /// A job: its spec without templates, and these.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub(crate) struct Job {
     name: &'static str,
     /// The rest of its spec, in YAML: packages, properties, links.
     spec: String,
@@ -24,7 +24,7 @@ pub(super) struct Job {
 
 /// A package whose script copies its one file.
 #[derive(Debug, Clone)]
-pub(super) struct Package {
+pub(crate) struct Package {
     name: &'static str,
     dependencies: &'static [&'static str],
     packaging: String,
@@ -32,22 +32,22 @@ pub(super) struct Package {
 }
 
 impl Release {
-    pub(super) fn new(name: &'static str, version: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str, version: &'static str) -> Self {
         Self { name, version, jobs: Vec::new(), packages: Vec::new() }
     }
 
-    pub(super) fn job(mut self, job: Job) -> Self {
+    pub(crate) fn job(mut self, job: Job) -> Self {
         self.jobs.push(job);
         self
     }
 
-    pub(super) fn package(mut self, package: Package) -> Self {
+    pub(crate) fn package(mut self, package: Package) -> Self {
         self.packages.push(package);
         self
     }
 
     /// The release's tarball.
-    pub(super) fn tarball(&self) -> Vec<u8> {
+    pub(crate) fn tarball(&self) -> Vec<u8> {
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         let (mut jobs, mut packages) = (String::new(), String::new());
         for job in &self.jobs {
@@ -87,24 +87,24 @@ impl Release {
 }
 
 impl Job {
-    pub(super) fn new(name: &'static str, spec: &str) -> Self {
+    pub(crate) fn new(name: &'static str, spec: &str) -> Self {
         Self { name, spec: spec.to_owned(), templates: Vec::new(), process: false }
     }
 
-    pub(super) fn template(mut self, target: &str, text: &str) -> Self {
+    pub(crate) fn template(mut self, target: &str, text: &str) -> Self {
         self.templates.push((target.to_owned(), text.to_owned()));
         self
     }
 
     /// A process that monit looks after.
-    pub(super) fn process(mut self) -> Self {
+    pub(crate) fn process(mut self) -> Self {
         self.process = true;
         self
     }
 
     /// A script that leaves a line in the file that the property `log` names, then does the rest. The line has who ran what, and
     /// with which arguments.
-    pub(super) fn script(self, name: &str, rest: &str) -> Self {
+    pub(crate) fn script(self, name: &str, rest: &str) -> Self {
         let text = format!(
             "#!/bin/sh\necho \"<%= spec.name %>/<%= spec.index %> {} {name} $*\" >> <%= p('log') %>\n{rest}\n",
             self.name
@@ -134,13 +134,13 @@ impl Job {
 }
 
 impl Package {
-    pub(super) fn new(name: &'static str, dependencies: &'static [&'static str], content: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str, dependencies: &'static [&'static str], content: &'static str) -> Self {
         let packaging = "set -e\ncp content $BOSH_INSTALL_TARGET/\n".to_owned();
         Self { name, dependencies, packaging, content }
     }
 
     /// Another script makes it.
-    pub(super) fn packaging(mut self, script: &str) -> Self {
+    pub(crate) fn packaging(mut self, script: &str) -> Self {
         self.packaging = script.to_owned();
         self
     }

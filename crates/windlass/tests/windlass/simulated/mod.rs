@@ -1,5 +1,6 @@
 //! The director acting on the simulated cloud, which lies, fails and refuses as configured: real director, CPI and agents.
 
+mod failing_agents;
 mod full_disk;
 mod hung_calls;
 mod recreating;

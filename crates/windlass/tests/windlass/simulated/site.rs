@@ -93,11 +93,49 @@ impl Site {
 
     /// Starts the director, and waits for nothing.
     pub(crate) fn spawn_director(&mut self, listen: &str) {
+        self.spawn_director_with(listen, &[]);
+    }
+
+    /// Ends the director as a power cut would, and starts it again, to be killed at the given point of its work.
+    pub(crate) fn restart_director_to_be_killed(&mut self, point: u64) {
+        self.kill_director();
+        let env_sh = self.state_dir().join("env.sh");
+        let _ = fs::remove_file(&env_sh);
+        self.spawn_director_with("127.0.0.1:0", &[("WINDLASS_KILL_AT", point.to_string())]);
+        let deadline = Instant::now() + PATIENCE;
+        while !env_sh.exists() && self.director_runs() {
+            assert!(Instant::now() < deadline, "the director does not start:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether the director has not ended.
+    pub(crate) fn director_runs(&mut self) -> bool {
+        self.director.as_mut().is_some_and(|director| director.try_wait().unwrap().is_none())
+    }
+
+    /// Runs a verb until it ends or the director does.
+    pub(crate) fn while_director_runs(&mut self, arguments: &[&str]) {
+        let mut verb = self.verb(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while verb.try_wait().unwrap().is_none() {
+            if !self.director_runs() {
+                let _ = verb.kill();
+                let _ = verb.wait();
+                return;
+            }
+            assert!(Instant::now() < deadline, "{arguments:?} does not end:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn spawn_director_with(&mut self, listen: &str, environment: &[(&str, String)]) {
         let log = fs::File::create(self.file("director.log")).unwrap();
         let mut command = Command::new(WINDLASS);
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", listen, "--cpi", "sim"]);
         command.arg("--cpi-config").arg(self.file("cpi.json"));
         command.env("RUST_LOG", "info,windlass_cpi_client=debug");
+        command.envs(environment.iter().map(|(name, value)| (*name, value)));
         self.director =
             Some(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }
