@@ -21,6 +21,7 @@
 //! - [`patch`]: operations files (`-o`), and the paths in them.
 //! - [`names`]: what may name something new.
 //! - [`mod@interpolate`]: values in the places of `((variables))`.
+//! - [`placeholders`]: those of them that are left for a director.
 
 pub mod cursor;
 pub mod decode;
@@ -33,6 +34,7 @@ pub mod node;
 pub mod original;
 pub mod parse;
 pub mod patch;
+pub mod placeholders;
 pub mod scalar;
 
 pub use cursor::{At, Problem, Problems};

@@ -3,6 +3,7 @@
 
 mod certificate;
 mod keys;
+mod user;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ pub type Lookup<'a> = dyn FnMut(&str) -> Result<Option<Value>, Box<dyn std::erro
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// a kind that nobody knows
-    #[error("'{0}' cannot be made; the types are 'password', 'certificate', 'rsa' and 'ssh'")]
+    #[error("'{0}' cannot be made; the types are 'password', 'certificate', 'rsa', 'ssh' and 'user'")]
     Kind(String),
     /// options that do not fit the kind
     #[error("the options are not those of a {kind}")]
@@ -86,6 +87,7 @@ pub fn generate(kind: &str, options: &Value, lookup: &mut Lookup<'_>) -> Result<
                 "public_key_fingerprint": key.ssh_fingerprint(),
             }))
         }
+        "user" => user::generate(read_options("user", options)?),
         other => Err(GenerateError::Kind(other.to_owned())),
     }
 }
@@ -108,6 +110,10 @@ fn password(options: PasswordOptions) -> Result<Value, GenerateError> {
     if length > LONGEST_PASSWORD {
         return Err(GenerateError::Length(length));
     }
+    random_letters(length).map(Value::String)
+}
+
+fn random_letters(length: usize) -> Result<String, GenerateError> {
     let mut password = String::new();
     while password.len() < length {
         let mut random = [0_u8; 64];
@@ -117,7 +123,7 @@ fn password(options: PasswordOptions) -> Result<Value, GenerateError> {
         let letters = fair.map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
         password.extend(letters.take(length - password.len()));
     }
-    Ok(Value::String(password))
+    Ok(password)
 }
 
 #[cfg(test)]
