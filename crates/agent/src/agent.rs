@@ -27,7 +27,7 @@ use crate::vitals::Vitals;
 pub(crate) struct Agent {
     pub(crate) base: Base,
     pub(crate) settings: SettingsStore,
-    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) platform: Arc<dyn Platform>,
     pub(crate) supervisor: Supervisor,
     /// Whether it can be told where disks are.
     pub(crate) takes_hints: bool,

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use windlass_contract::explain;
+use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use crate::agent::Agent;
@@ -23,7 +24,7 @@ use crate::mbus::{Mbus, MbusError};
 use crate::platform::{self, FindError, Platform, PlatformError};
 use crate::server::entrance::{Entrance, Gate};
 use crate::server::tls::{self, TlsError};
-use crate::settings::{SettingsError, SettingsStore};
+use crate::settings::{self, SettingsError, SettingsStore};
 use crate::spec::Spec;
 use crate::supervisor::{Supervisor, SupervisorKind};
 use crate::tasks::Tasks;
@@ -67,6 +68,11 @@ pub(crate) enum BootError {
         #[source]
         source: io::Error,
     },
+    /// what it kept in memory is gone
+    #[error(
+        "Refusing to boot: the VM was rebooted, and what its settings want kept in memory alone is gone; recreate the VM"
+    )]
+    Rebooted,
     /// another agent is there
     #[error("another agent uses the base directory {path}; end it first")]
     AnotherAgent { path: PathBuf },
@@ -120,7 +126,7 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
 /// What an agent is made of beside its configuration.
 pub(crate) struct Parts {
     pub(crate) base: Base,
-    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) platform: Arc<dyn Platform>,
     pub(crate) supervisor: SupervisorKind,
     /// Keeps other agents away from the base directory; none where one process has them all.
     pub(crate) lock: Option<FileLock>,
@@ -132,7 +138,7 @@ pub(crate) struct Parts {
 /// Loads settings and mounts the disk that was mounted before.
 pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
     let Parts { base, platform, supervisor, lock, patience, temper } = parts;
-    let settings = SettingsStore::open(base.clone(), config.sources, config.registry, patience)?;
+    let settings = SettingsStore::open(base.clone(), platform.clone(), config.sources, config.registry, patience)?;
     let entrance = {
         let settings = settings.current();
         Entrance { mbus: Mbus::parse(settings.mbus_url())?, tls: tls::server_config(&settings, &base)? }
@@ -158,6 +164,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
     set_passwords(&agent)?;
     set_hostname(&agent)?;
     set_up(&agent)?;
+    refuse_after_reboot(&agent)?;
     mount_last_disk(&agent);
     make_job_folders(&agent);
     if let Err(error) = agent.supervisor.resume() {
@@ -190,6 +197,27 @@ fn set_hostname(agent: &Agent) -> Result<(), BootError> {
 
 fn set_up(agent: &Agent) -> Result<(), BootError> {
     agent.platform.set_up(&agent.settings.current().agent).map_err(failed_to("Setting up the machine"))
+}
+
+/// What was in memory is gone with a reboot, so jobs would run without their files. A VM that keeps things there starts once.
+fn refuse_after_reboot(agent: &Agent) -> Result<(), BootError> {
+    let settings = &agent.settings.current().agent;
+    if !settings::are_in_memory(settings) && !settings::has_jobs_in_memory(settings) {
+        return Ok(());
+    }
+    let folder = agent.base.until_reboot();
+    if !agent.platform.make_memory_folder(&folder).map_err(failed_to("Setting up canrestart dir"))? {
+        return Ok(());
+    }
+    let (before, since) = (agent.base.has_started(), folder.join("bootonce"));
+    if before.exists() && !since.exists() {
+        return Err(BootError::Rebooted);
+    }
+    // In this order: a kill between the two is no reboot.
+    for path in [since, before] {
+        file::write(&path, b"", file::PRIVATE).map_err(|source| BootError::Base { path, source })?;
+    }
+    Ok(())
 }
 
 /// The password of the VM's users is in its settings; an empty one lets nobody in.

@@ -2,17 +2,26 @@
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_durable::file;
 
+const SETTINGS: &str = "settings.json";
+const UPDATE: &str = "update_settings.json";
+const DISK_HINTS: &str = "persistent_disk_hints.json";
+
 /// The base directory, `/var/vcap` in a VM of its own.
 #[derive(Debug, Clone)]
-pub(crate) struct Base(PathBuf);
+pub(crate) struct Base(PathBuf, SettingsInMemory);
+
+/// Whether files with settings are in a folder that a reboot empties; the same for all copies of a [`Base`].
+type SettingsInMemory = Arc<AtomicBool>;
 
 impl Base {
     /// The base directory, made absolute because links point into it, with the folders that the agent needs.
     pub(crate) fn prepare(path: &Path) -> io::Result<Self> {
-        let base = Self(std::path::absolute(path)?);
+        let base = Self::at(&std::path::absolute(path)?);
         let folders = [
             base.bosh(),
             base.blobs(),
@@ -35,7 +44,7 @@ impl Base {
 
     /// A base directory that is there already.
     pub(crate) fn at(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self(path.to_owned(), SettingsInMemory::default())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -51,11 +60,48 @@ impl Base {
     }
 
     pub(crate) fn settings(&self) -> PathBuf {
-        self.bosh().join("settings.json")
+        self.of_settings(SETTINGS)
     }
 
     pub(crate) fn update_settings(&self) -> PathBuf {
-        self.bosh().join("update_settings.json")
+        self.of_settings(UPDATE)
+    }
+
+    fn of_settings(&self, name: &str) -> PathBuf {
+        match self.1.load(Ordering::SeqCst) {
+            true => self.settings_in_memory().join(name),
+            false => self.bosh().join(name),
+        }
+    }
+
+    /// Where settings are that nobody wants on a disk.
+    pub(crate) fn settings_in_memory(&self) -> PathBuf {
+        self.bosh().join("settings")
+    }
+
+    /// From now on settings are there; those that are on the disk move.
+    pub(crate) fn keep_settings_in_memory(&self) -> io::Result<()> {
+        for name in [SETTINGS, UPDATE, DISK_HINTS] {
+            let (disk, memory) = (self.bosh().join(name), self.settings_in_memory().join(name));
+            if disk.exists() {
+                if !memory.exists() {
+                    file::write(&memory, &std::fs::read(&disk)?, file::PRIVATE)?;
+                }
+                file::remove_file(&disk)?;
+            }
+        }
+        self.1.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Emptied by a reboot, unlike [`Self::has_started`].
+    pub(crate) fn until_reboot(&self) -> PathBuf {
+        self.bosh().join("canrestart")
+    }
+
+    /// Exists once an agent has started that keeps things in memory.
+    pub(crate) fn has_started(&self) -> PathBuf {
+        self.bosh().join("bootonce")
     }
 
     /// The certificate that the agent made for itself.
@@ -64,7 +110,7 @@ impl Base {
     }
 
     pub(crate) fn disk_hints(&self) -> PathBuf {
-        self.bosh().join("persistent_disk_hints.json")
+        self.of_settings(DISK_HINTS)
     }
 
     /// Despite the name that the original gave it, the bare cid of the disk mounted last.

@@ -13,6 +13,7 @@ use windlass_durable::file;
 
 use crate::config::Registry;
 use crate::layout::Base;
+use crate::platform::{Platform, PlatformError};
 use crate::sources::{Failure, Source};
 
 /// How often settings that may still come are looked for.
@@ -65,6 +66,13 @@ pub(crate) enum SettingsError {
         /// Whether they may still come.
         may_come: bool,
     },
+    /// they are to be in memory, and cannot
+    #[error("cannot keep settings in memory, in {path}")]
+    Memory {
+        path: PathBuf,
+        #[source]
+        source: Box<PlatformError>,
+    },
     /// a settings file cannot be read or written
     #[error("cannot keep settings in {path}")]
     Io {
@@ -86,11 +94,15 @@ impl SettingsStore {
     /// `patience` lasts.
     pub(crate) fn open(
         base: Base,
+        platform: Arc<dyn Platform>,
         sources: Vec<Source>,
         registry: Registry,
         patience: Duration,
     ) -> Result<Self, SettingsError> {
-        let loader = Loader { base, sources, registry, chosen: OnceLock::new() };
+        let loader = Loader { base, platform, sources, registry, chosen: OnceLock::new() };
+        if loader.platform.is_memory_folder(&loader.base.settings_in_memory()) {
+            loader.move_to_memory()?;
+        }
         let deadline = Instant::now() + patience;
         let mut has_said = false;
         let settings = loop {
@@ -145,6 +157,7 @@ impl SettingsStore {
 #[derive(Debug)]
 struct Loader {
     base: Base,
+    platform: Arc<dyn Platform>,
     sources: Vec<Source>,
     registry: Registry,
     /// The source that had settings first; no other is asked from then on.
@@ -153,9 +166,12 @@ struct Loader {
 
 impl Loader {
     fn load(&self) -> Result<Settings, SettingsError> {
-        let cache = self.base.settings();
         let agent = match self.fetch() {
             Ok(agent) => {
+                if are_in_memory(&agent) {
+                    self.keep_in_memory()?;
+                }
+                let cache = self.base.settings();
                 // A cache that cannot be read or is another's is simply replaced.
                 if read(&cache).ok().as_ref() != Some(&agent) {
                     file::write_json(&cache, &agent, file::PRIVATE)
@@ -164,6 +180,7 @@ impl Loader {
                 agent
             }
             Err(failures) => {
+                let cache = self.base.settings();
                 let said = failures.iter().map(|failure| failure.said.as_str()).collect::<Vec<_>>().join("; ");
                 match read(&cache) {
                     Ok(agent) => {
@@ -178,6 +195,22 @@ impl Loader {
             }
         };
         Ok(Settings { agent, update: read_update(&self.base.update_settings())? })
+    }
+
+    /// Before anything of them is written.
+    fn keep_in_memory(&self) -> Result<(), SettingsError> {
+        let folder = self.base.settings_in_memory();
+        let made = self.platform.make_memory_folder(&folder);
+        match made.map_err(|error| SettingsError::Memory { path: folder, source: Box::new(error) })? {
+            true => self.move_to_memory(),
+            // Where a VM is a folder of another machine, that is where its settings come from, too.
+            false => Ok(()),
+        }
+    }
+
+    fn move_to_memory(&self) -> Result<(), SettingsError> {
+        let path = self.base.settings_in_memory();
+        self.base.keep_settings_in_memory().map_err(|source| SettingsError::Io { path, source })
     }
 
     fn fetch(&self) -> Result<AgentSettings, Vec<Failure>> {
@@ -197,6 +230,16 @@ impl Loader {
         }
         Err(failures)
     }
+}
+
+/// Whether settings, which hold secrets, are to be on no disk.
+pub(crate) fn are_in_memory(settings: &AgentSettings) -> bool {
+    settings.env.bosh.other.get("agent").is_some_and(|agent| agent["settings"]["tmpfs"] == true)
+}
+
+/// The same for jobs.
+pub(crate) fn has_jobs_in_memory(settings: &AgentSettings) -> bool {
+    settings.env.bosh.other.get("job_dir").is_some_and(|jobs| jobs["tmpfs"] == true)
 }
 
 fn read(path: &Path) -> Result<AgentSettings, String> {
@@ -230,12 +273,9 @@ mod tests {
     use super::*;
 
     fn store(folder: &Path, source: &Path) -> Result<SettingsStore, SettingsError> {
-        SettingsStore::open(
-            Base::prepare(folder).unwrap(),
-            vec![Source::File(source.to_owned())],
-            Registry::Unused,
-            Duration::ZERO,
-        )
+        let base = Base::prepare(folder).unwrap();
+        let platform = crate::platform::find("directory", &base, &Default::default()).unwrap();
+        SettingsStore::open(base, platform, vec![Source::File(source.to_owned())], Registry::Unused, Duration::ZERO)
     }
 
     #[test]

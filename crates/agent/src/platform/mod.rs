@@ -14,6 +14,7 @@ mod linux;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use windlass_contract::Network;
 use windlass_contract::settings::AgentSettings;
@@ -31,6 +32,17 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// Makes the machine what the settings say, at a boot: networks, disks that live as long as the VM, folders.
     fn set_up(&self, _: &AgentSettings) -> Result<(), PlatformError> {
         Ok(())
+    }
+
+    /// Makes a folder for root alone whose files are in memory and end with the boot. False where the machine belongs to somebody
+    /// else, and nothing was made.
+    fn make_memory_folder(&self, _: &Path) -> Result<bool, PlatformError> {
+        Ok(false)
+    }
+
+    /// Whether that was done since the boot.
+    fn is_memory_folder(&self, _: &Path) -> bool {
+        false
     }
 
     /// Mounts a disk on the store, or, if another one is mounted there, where data migrates to. Mounting twice changes nothing.
@@ -182,12 +194,12 @@ pub(crate) enum FindError {
 }
 
 /// The platform with this name.
-pub(crate) fn find(name: &str, base: &Base, options: &LinuxOptions) -> Result<Box<dyn Platform>, FindError> {
+pub(crate) fn find(name: &str, base: &Base, options: &LinuxOptions) -> Result<Arc<dyn Platform>, FindError> {
     match name {
-        "directory" => Ok(Box::new(directory::Directory::new(base.clone()))),
-        "dummy" => Ok(Box::new(dummy::Dummy::new(base.clone()))),
+        "directory" => Ok(Arc::new(directory::Directory::new(base.clone()))),
+        "dummy" => Ok(Arc::new(dummy::Dummy::new(base.clone()))),
         // The others are of older stemcells, whose agents knew more than one kind of Linux.
-        "ubuntu" | "centos" | "opensuse" => Ok(Box::new(linux::Linux::new(base.clone(), options)?)),
+        "ubuntu" | "centos" | "opensuse" => Ok(Arc::new(linux::Linux::new(base.clone(), options)?)),
         other => Err(FindError::Unknown(other.to_owned())),
     }
 }

@@ -12,6 +12,7 @@ use windlass_contract::settings::AgentSettings;
 
 use super::mounts::{self, MountError};
 use super::{Linux, set_mode};
+use crate::settings::has_jobs_in_memory;
 
 /// why a folder is not as it should be
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +89,7 @@ impl Linux {
         let (jobs, secrets) = (data.join("jobs"), self.base.sensitive_blobs());
         self.folder(&jobs, 0o750, "vcap")?;
         self.folder(&secrets, 0o700, "vcap")?;
-        if bosh.get("job_dir").and_then(|options| options["tmpfs"].as_bool()).unwrap_or_default() {
+        if has_jobs_in_memory(settings) {
             for (folder, mode) in [(&jobs, 0o750), (&secrets, 0o700)] {
                 mounts::tmpfs(folder, &size("job_dir", "100m"))?;
                 self.folder(folder, mode, "vcap")?;

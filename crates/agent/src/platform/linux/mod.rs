@@ -42,6 +42,7 @@ use crate::layout::{Base, is_name};
 
 use command::{exists, tool};
 use devices::Devices;
+use directories::DirectoryError;
 use root::Root;
 
 pub(crate) use certificates::CertificatesError;
@@ -84,6 +85,18 @@ impl Platform for Linux {
         self.set_up_machine(settings)?;
         // A disk may have been mounted over the folders that were there.
         Base::prepare(self.base.path()).map(drop).map_err(io_error(self.base.path()))
+    }
+
+    fn make_memory_folder(&self, folder: &Path) -> Result<bool, PlatformError> {
+        file::create_private_dir(folder).map_err(io_error(folder))?;
+        mounts::tmpfs(folder, "16m").map_err(DirectoryError::from).map_err(SetupError::Folders)?;
+        // A file system of its own has a mode of its own.
+        set_mode(folder, 0o700).map_err(io_error(folder))?;
+        Ok(true)
+    }
+
+    fn is_memory_folder(&self, folder: &Path) -> bool {
+        matches!(mounts::on(folder), Ok(Some(_)))
     }
 
     fn mount_persistent_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError> {

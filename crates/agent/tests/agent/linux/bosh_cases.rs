@@ -6,7 +6,7 @@
 //! | apply, v1_apply (with signed URLs, with a blobstore): should … create appropriate /var/vcap/data directories for a job | [`apply_makes_what_bosh_makes_and_a_boot_makes_the_folders_of_jobs_again`]; signed URLs: `blobs::packages_at_signed_urls_are_compiled_and_installed` |
 //! | prepare: should … create appropriate /var/vcap/data directories for a job | the same |
 //! | prepare, when job dir tmpfs is enabled: mounts a tmpfs for /var/vcap/data/jobs | [`jobs_and_their_secrets_stay_in_memory_where_the_settings_say_so`] |
-//! | prepare, when settings tmpfs is enabled: mounts a tmpfs for /var/vcap/settings | not built: settings are on the disk, for root alone |
+//! | prepare, when settings tmpfs is enabled: mounts a tmpfs for /var/vcap/settings | [`settings_and_their_secrets_are_on_no_disk_where_they_say_so_and_end_with_a_reboot`] |
 //! | Instance Info: apply spec saves instance info to file and is readable by anyone | [`apply_makes_what_bosh_makes_and_a_boot_makes_the_folders_of_jobs_again`] |
 //! | bundle_logs: puts the logs in the appropriate location | [`logs_of_jobs_of_the_agent_and_of_the_system_are_fetched_and_bundled_for_a_user`] |
 //! | fetch_logs: job, agent, system log fetch works | the same; with signed URLs: `blobs::blobs_at_signed_urls_are_fetched_and_stored` |
@@ -108,6 +108,57 @@ fn jobs_and_their_secrets_stay_in_memory_where_the_settings_say_so() {
             assert_eq!(owned(&own.base(folder)), (mode, 0, VCAP), "{folder}");
         }
         assert!(own.base("data/jobs/foobar").is_dir());
+        refuses_after_a_reboot(&mut own).await;
+    });
+}
+
+/// What was in memory is gone then. An agent that is started again without a reboot goes on.
+async fn refuses_after_a_reboot(own: &mut OwnMachine) {
+    own.machine.kill();
+    own.machine.start().await;
+    own.reboot();
+    own.machine.spawn();
+    assert!(!own.machine.ended().await.success());
+    let console = own.machine.console();
+    assert!(
+        console.contains("Refusing to boot: the VM was rebooted") && console.contains("recreate the VM"),
+        "{console}"
+    );
+}
+
+#[test]
+fn settings_and_their_secrets_are_on_no_disk_where_they_say_so_and_end_with_a_reboot() {
+    let name = "linux::bosh_cases::settings_and_their_secrets_are_on_no_disk_where_they_say_so_and_end_with_a_reboot";
+    in_namespaces(name, async || {
+        let mut own = OwnMachine::new(json!({}));
+        own.machine.settings["env"]["bosh"]["agent"] = json!({"settings": {"tmpfs": true}});
+        // What an agent before this one left there.
+        std::fs::create_dir_all(own.base("bosh")).unwrap();
+        std::fs::write(own.base("bosh/persistent_disk_hints.json"), "{}").unwrap();
+        own.machine.start().await;
+        let update = json!({"trusted_certs": "", "disk_associations": []});
+        own.machine.director().call("update_settings", vec![update]).await.unwrap();
+        let hint = json!({"path": "/dev/nothing"});
+        own.machine.director().call("add_persistent_disk", vec![json!("cid-1"), hint]).await.unwrap();
+        assert_eq!(own.mounted("bosh/settings").unwrap().0, "tmpfs");
+        assert_eq!(owned(&own.base("bosh/settings")), (0o700, 0, 0));
+        let files = ["settings.json", "update_settings.json", "persistent_disk_hints.json"];
+        let are_in_memory = |own: &OwnMachine| {
+            for file in files {
+                assert_eq!(owned(&own.base("bosh/settings").join(file)).0, 0o600, "{file}");
+                assert!(!own.base("bosh").join(file).exists(), "{file}");
+            }
+        };
+        are_in_memory(&own);
+        // The source may be silent when the agent is started again.
+        own.machine.kill();
+        std::fs::remove_file(own.machine.folder.path().join("settings.json")).unwrap();
+        own.machine.spawn_again();
+        own.machine.director().wait_until_ready(crate::machine::PATIENCE).await.unwrap();
+        are_in_memory(&own);
+        let hints = std::fs::read_to_string(own.base("bosh/settings/persistent_disk_hints.json")).unwrap();
+        assert!(hints.contains("cid-1"), "{hints}");
+        refuses_after_a_reboot(&mut own).await;
     });
 }
 
