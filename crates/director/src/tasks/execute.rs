@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_contract::{Object, VmCid};
 use windlass_operations::ledger::Fact;
 use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
@@ -12,15 +13,18 @@ use windlass_planning::records::VmRecord;
 use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::software::delivery::JobsOfInstance;
-
 use crate::store::Store;
+
 /// An instance while its plan is carried out.
 pub(super) struct Execution {
     work: InstanceWork,
     jobs: Option<Arc<JobsOfInstance>>,
-}
     /// Where it is to be noted that the instance becomes another one, until it is.
     becomes: Option<(Store, String)>,
+}
+
+/// The VM of an agent, and the spec that it installed everything for.
+pub(super) type Prepared = (VmCid, Object);
 
 /// What has to go well, and what may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,20 +117,6 @@ impl Execution {
         &self.work.context
     }
 
-    /// The deployment goes with its instances.
-    pub(super) fn with_its_deployment(mut self) -> Self {
-        if let Some(next) = &mut self.work.next {
-            next.deployment_goes = true;
-    /// Notes when the instance begins to be what the plan wants, rather than what it was.
-    pub(super) fn bringing(mut self, store: &Store, id: &str) -> Self {
-        self.becomes = Some((store.clone(), id.to_owned()));
-        self
-    }
-
-    /// The deployment goes with its instances.
-    pub(super) fn with_its_deployment(mut self) -> Self {
-        if let Some(next) = &mut self.work.next {
-            next.deployment_goes = true;
     /// Notes when the instance begins to be what the plan wants, rather than what it was.
     pub(super) fn bringing(mut self, store: &Store, id: &str) -> Self {
         self.becomes = Some((store.clone(), id.to_owned()));
@@ -145,6 +135,10 @@ impl Execution {
         self
     }
 
+    /// The deployment goes with its instances.
+    pub(super) fn with_its_deployment(mut self) -> Self {
+        if let Some(next) = &mut self.work.next {
+            next.deployment_goes = true;
         }
         self
     }
@@ -179,7 +173,6 @@ impl Execution {
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
-}
 
     async fn act(&mut self, what: &ActionKind) -> Result<(), TaskError> {
         if what.makes_another()
@@ -189,3 +182,4 @@ impl Execution {
         }
         Ok(self.work.act(what).await?)
     }
+}

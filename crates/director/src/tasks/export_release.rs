@@ -81,7 +81,7 @@ pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, request: &Expor
     let finding = stage.part("Finding packages to compile");
     let (desired, plan) = finding.run(prepare_and_reserve(director, request, &release)).await?;
     let current = reload(director, deployment).await?;
-    DeployRun { director, log, deployment, current: &current }.remove(&plan).await?;
+    DeployRun::new(director, log, deployment, &current).remove(&plan).await?;
     if let Some(compilation) = &plan.compilation {
         compile::run(director, log, deployment, compilation).await?;
     }

@@ -1,17 +1,19 @@
 //! Deploys: plans, shows and stores the plan, and carries out exactly that.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use windlass_operations::steps::StepError;
 use windlass_planning::desired::WatchTime;
-use windlass_planning::plan::{Actions, Current, GroupPlan, InstancePlan, Plan, is_compilation_group};
+use windlass_planning::plan::{
+    Action, ActionKind, Actions, Current, GroupPlan, InstancePlan, Plan, is_compilation_group,
+};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 
-use super::execute::{Execution, Failures};
+use super::execute::{self, Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
 use super::prepare::{Prepared, Purpose, must_have_cloud_config, prepare, reload, reload_one};
@@ -45,20 +47,21 @@ pub(super) async fn run(
         compile::run(director, log, deployment, compilation).await?;
     }
     let current = reload(director, deployment).await?;
-    let run = DeployRun { director, log, deployment, current: &current };
+    let run = DeployRun::new(director, log, deployment, &current);
     run.remove(&prepared.plan).await?;
     run.create_missing_vms(&prepared.plan).await?;
+    run.download_packages(&prepared.plan).await?;
     for batch in prepared.plan.batches() {
         let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));
         all(each, director.settings.max_threads).await?;
     }
     director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
-    run.post_deploy(&prepared.plan).await?;
-    Ok(format!("/deployments/{deployment}"))
-}
     // Until now, instances that were not reached had what they had before.
     director.store.use_stemcells(deployment, &prepared.stemcells).await?;
     director.store.use_releases(deployment, &prepared.releases).await?;
+    run.post_deploy(&prepared.plan).await?;
+    Ok(format!("/deployments/{deployment}"))
+}
 
 /// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. Deployments are planned side by side; one that
 /// finds its addresses taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
@@ -119,10 +122,10 @@ pub(super) fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
             bootstrap: instance.bootstrap,
             state: instance.state,
             spec: instance.spec.clone(),
+            applied: None,
             converged: instance.actions.is_empty() && !is_worker(instance),
             ignored: false,
         })
-            applied: None,
         .collect()
 }
 
@@ -136,13 +139,24 @@ enum Stage {
 
 /// A plan being carried out.
 pub(super) struct DeployRun<'a> {
-    pub(super) director: &'a Arc<Director>,
-    pub(super) log: &'a TaskLog,
-    pub(super) deployment: &'a str,
-    pub(super) current: &'a Current,
+    director: &'a Arc<Director>,
+    log: &'a TaskLog,
+    deployment: &'a str,
+    current: &'a Current,
+    /// What agents of VMs that take the place of others installed, by instance.
+    prepared: Mutex<BTreeMap<String, execute::Prepared>>,
 }
 
-impl DeployRun<'_> {
+impl<'a> DeployRun<'a> {
+    pub(super) fn new(
+        director: &'a Arc<Director>,
+        log: &'a TaskLog,
+        deployment: &'a str,
+        current: &'a Current,
+    ) -> Self {
+        Self { director, log, deployment, current, prepared: Mutex::default() }
+    }
+
     /// A stage for each group that gets smaller, as BOSH has it, and one for all instances whose groups go.
     pub(super) async fn remove(&self, plan: &Plan) -> Result<(), TaskError> {
         let mut by_stage: BTreeMap<Option<&str>, Vec<&InstancePlan>> = BTreeMap::new();
@@ -171,6 +185,37 @@ impl DeployRun<'_> {
             Box::pin(async move { part.run(self.execute(&part, instance, Stage::Creation, None)).await.map(drop) })
         }));
         all(each, self.director.settings.max_threads).await
+    }
+
+    /// VMs that are to take the place of others get what they will run while those still run.
+    async fn download_packages(&self, plan: &Plan) -> Result<(), TaskError> {
+        let is_swapped = |instance: &&InstancePlan| {
+            let swaps = |action: &Action| matches!(action.what, ActionKind::SwapVm { .. });
+            has_running_jobs(instance) && instance.actions.iter().any(swaps)
+        };
+        let swapped: Vec<_> = plan.instances().filter(is_swapped).collect();
+        let stage = self.log.stage("Downloading packages", &[], swapped.len());
+        let each: Waiting<'_> = Box::new(swapped.into_iter().map(|instance| -> BoxFuture<'_, _> {
+            let part = stage.part(&instance.label());
+            Box::pin(async move { part.run(self.download_for(&part, instance)).await })
+        }));
+        all(each, self.director.settings.max_threads).await
+    }
+
+    async fn download_for(&self, part: &Arc<EventPart>, instance: &InstancePlan) -> Result<(), TaskError> {
+        // Its VM was made a moment ago.
+        let current = reload_one(self.director, &instance.id).await?;
+        let (director, log) = (self.director, self.log);
+        let mut execution = Execution::new(director, log, part.clone(), self.deployment, instance, current.as_ref());
+        if let Some(prepared) = execution.prepare_spare().await? {
+            let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+            all.insert(instance.id.clone(), prepared);
+        }
+        Ok(())
+    }
+
+    fn prepared_for(&self, instance: &InstancePlan) -> Option<execute::Prepared> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(&instance.id).cloned()
     }
 
     /// Zone by zone, and canaries before the rest of the first one: if one of them fails, the others are left alone.
@@ -255,7 +300,8 @@ impl DeployRun<'_> {
             Stage::Whole => instance.actions.to_vec(),
         };
         let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
-        let mut execution = execution.bringing(&self.director.store, &instance.id);
+        let execution = execution.bringing(&self.director.store, &instance.id);
+        let mut execution = execution.having_prepared(self.prepared_for(instance));
         if let Some(watch) = watch {
             execution = execution.watching(watch);
         }

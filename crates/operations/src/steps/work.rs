@@ -59,12 +59,7 @@ impl InstanceWork {
     pub async fn act(&mut self, what: &ActionKind) -> Result<(), WorkError> {
         let context = self.context.clone();
         match what {
-            ActionKind::Prepare => {
-                let (vm, spec) = (self.vm()?, self.spec()?.clone());
-                let mut operation = PrepareInstance { context, vm, spec, told: None };
-                run(&mut operation).await?;
-                self.prepared = operation.told.map(|told| (operation.vm.cid, told));
-            }
+            ActionKind::Prepare => self.prepare(self.vm()?).await?,
             ActionKind::Stop { drain } => {
                 let (next, next_spec) = self.after_stop()?;
                 run(&mut StopInstance { context, vm: self.vm()?, drain: *drain, next, next_spec }).await?;
@@ -142,6 +137,20 @@ impl InstanceWork {
                 self.context.ledger.record(&fact).await.map_err(StepError::from)?;
             }
         }
+        Ok(())
+    }
+
+    /// Has the VM beside the instance's install what it will run when it has taken the other's place.
+    pub async fn prepare_spare(&mut self) -> Result<(), WorkError> {
+        let spare = self.spare.clone().ok_or_else(|| self.context.not_on_record("spare VM"))?;
+        self.prepare(spare).await
+    }
+
+    async fn prepare(&mut self, vm: VmRecord) -> Result<(), WorkError> {
+        let (context, spec) = (self.context.clone(), self.spec()?.clone());
+        let mut operation = PrepareInstance { context, vm, spec, told: None };
+        run(&mut operation).await?;
+        self.prepared = operation.told.map(|told| (operation.vm.cid, told));
         Ok(())
     }
 

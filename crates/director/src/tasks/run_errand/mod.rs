@@ -110,7 +110,7 @@ impl ErrandRun<'_> {
 
     fn deploy_run(&self) -> DeployRun<'_> {
         let current = &self.current;
-        DeployRun { director: self.director, log: self.log, deployment: self.deployment, current }
+        DeployRun::new(self.director, self.log, self.deployment, current)
     }
 
     /// VMs that were made for nothing go.
