@@ -1,7 +1,7 @@
 //! Recordings that are not replayed, and why.
 
 /// Name and reason.
-pub(crate) const ALL: [(&str, &str); 88] = [
+pub(crate) const ALL: [(&str, &str); 76] = [
     ("_health-monitor", "another client, with alerts over a message bus"),
     ("cancel-task", "recorded while another command ran; what is seen then depends on the moment"),
     ("cck-auto", "needs VMs that fail; cloud-check and the resurrector have tests of their own with such VMs"),
@@ -53,37 +53,12 @@ pub(crate) const ALL: [(&str, &str); 88] = [
         "cck-resolution-recreate-without-wait",
         "needs VMs that fail; cloud-check and the resurrector have tests of their own with such VMs",
     ),
-    (
-        "clean-up-all-misc",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
-    (
-        "delete-deployment-force",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
-    (
-        "delete-deployment-misc",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
     ("delete-deployment-multi-cpi", "several CPIs; they have a test of their own"),
     ("delete-stemcell-multi-cpi", "several CPIs; they have a test of their own"),
     ("deploy-after-cancel", "recorded while another command ran; what is seen then depends on the moment"),
-    (
-        "deploy-after-delete-vm",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
-    (
-        "deploy-disk-type-change-with-resize-enabled",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
     ("deploy-disk-update-disk", "recorded with update_disk switched on, which ours does not have"),
     ("deploy-fails-create-vm", "a failure of the recorded CPI or director that ours does not have"),
-    (
-        "deploy-misc-nats-templates",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
     ("deploy-multi-cpi", "several CPIs; they have a test of their own"),
-    ("deploy-one", "of a deployment with links, vips and dynamic networks, which processes on one machine do not have"),
     ("deploy-recreate-persistent-disks", "recorded with update_disk switched on, which ours does not have"),
     ("deployments-locked", "recorded while another command ran; what is seen then depends on the moment"),
     ("error-bad-yaml", "refused or answered by the client itself"),
@@ -96,23 +71,11 @@ pub(crate) const ALL: [(&str, &str); 88] = [
     ("inspect-local-stemcell", "refused or answered by the client itself"),
     ("instances-after-failure", "a failure of the recorded CPI or director that ours does not have"),
     (
-        "instances-misc",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
-    (
         "instances-unresponsive",
         "needs VMs that fail; cloud-check and the resurrector have tests of their own with such VMs",
     ),
     ("locks-held", "recorded while another command ran; what is seen then depends on the moment"),
     ("orphan-disk-in-use", "ours does not take a mounted disk from a running instance"),
-    (
-        "orphaned-vms",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
-    (
-        "orphaned-vms-after-delete",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
     ("resurrection", "needs VMs that fail; cloud-check and the resurrector have tests of their own with such VMs"),
     ("stemcells-multi-cpi", "several CPIs; they have a test of their own"),
     ("task-cancelled", "recorded while another command ran; what is seen then depends on the moment"),
@@ -149,18 +112,10 @@ pub(crate) const ALL: [(&str, &str); 88] = [
     ("tty-variables", "the same requests as without a terminal; the form is the client's"),
     ("tty-vms", "the same requests as without a terminal; the form is the client's"),
     ("tty-vms-vitals", "the same requests as without a terminal; the form is the client's"),
-    (
-        "update-cloud-config-misc",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
     ("update-cloud-config-multi", "several CPIs; they have a test of their own"),
     ("update-config-custom", "sends a runtime config as a cloud config, which ours refuses"),
     ("update-cpi-config-multi", "several CPIs; they have a test of their own"),
     ("upload-release-multi", "several CPIs; they have a test of their own"),
-    (
-        "upload-stemcell-api-version-3",
-        "of a deployment with links, vips and dynamic networks, which processes on one machine do not have",
-    ),
     ("upload-stemcell-multi-cpi", "several CPIs; they have a test of their own"),
     ("vms-after-cck", "needs VMs that fail; cloud-check and the resurrector have tests of their own with such VMs"),
     ("vms-multi-cpi", "several CPIs; they have a test of their own"),

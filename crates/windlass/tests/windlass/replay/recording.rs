@@ -60,6 +60,11 @@ impl Recording {
         Self::read(include_str!("data/software.jsonl"))
     }
 
+    /// Those of a deployment with links, vips and dynamic networks, and of what became of it.
+    pub(crate) fn of_networks() -> Vec<Self> {
+        Self::read(include_str!("data/misc.jsonl"))
+    }
+
     fn read(text: &str) -> Vec<Self> {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -13,7 +13,7 @@ use super::judge::Judge;
 use super::recording::{Recording, Step};
 use super::{RECORDED_INSTANCES, Report, serve};
 use crate::api::client::{Answer, Client};
-use crate::simulated::site::Site;
+use crate::simulated::site::{Site, empty_stemcell};
 use crate::site::Network;
 use crate::software::release::{archive, digest};
 
@@ -32,14 +32,14 @@ const MEANT: &[(&str, &str, &str)] = &[
     ("run-errand-json", "stages", "the VM that --keep-alive left is as it should be, so nothing is updated"),
 ];
 
-const SHOP_1: &[u8] = include_bytes!("data/shop-1.tgz");
+pub(super) const SHOP_1: &[u8] = include_bytes!("data/shop-1.tgz");
 /// The instance of the recorded errand.
 const RECORDED_ERRAND: &str = "0403ac42-ff80-463c-9a8e-b0ac95b5fa3c";
 
 /// A director that stands for the recorded one.
-struct Player {
-    site: Site,
-    client: Client,
+pub(super) struct Player {
+    pub(super) site: Site,
+    pub(super) client: Client,
     networks: [Network; 3],
     files: String,
     names: RefCell<BTreeMap<String, String>>,
@@ -47,10 +47,17 @@ struct Player {
 
 impl Player {
     fn new() -> Self {
-        let site = Site::start(json!({"sim": {"agents": {"runs_jobs": true}}}), "resurrector: {enabled: false}\n");
+        let player = Self::with_settings("");
         for version in ["1", "3"] {
-            site.upload_empty_stemcell("ubuntu-stemcell", "toronto-os", version);
+            player.site.upload_empty_stemcell("ubuntu-stemcell", "toronto-os", version);
         }
+        player
+    }
+
+    /// A director with these settings, and nothing uploaded.
+    pub(super) fn with_settings(settings: &str) -> Self {
+        let agents = json!({"sim": {"agents": {"runs_jobs": true}}});
+        let site = Site::start(agents, &format!("resurrector: {{enabled: false}}\n{settings}"));
         let client = Client::at(&site.state_dir());
         let files = serve(BTreeMap::from([("/shop-2.tgz".to_owned(), shop_2())]));
         let networks = [Network::claim(), Network::claim(), Network::claim()];
@@ -72,6 +79,11 @@ impl Player {
             text = text.replace(recorded.as_str(), ours);
         }
         text
+    }
+
+    /// What was recorded under one name has another one here.
+    pub(super) fn call(&self, recorded: &str, ours: &str) {
+        self.names.borrow_mut().insert(recorded.to_owned(), ours.to_owned());
     }
 
     /// Remembers what instances are called here.
@@ -118,7 +130,10 @@ impl Player {
         };
         let path = self.here(&path);
         if kind == "application/x-compressed" {
-            return self.client.send(&step.method, &path, kind, SHOP_1.to_vec());
+            let is_stemcell = path.starts_with("/stemcells");
+            let stemcell = || empty_stemcell("ubuntu-stemcell", "toronto-os", "3");
+            let tarball = if is_stemcell { stemcell() } else { SHOP_1.to_vec() };
+            return self.client.send(&step.method, &path, kind, tarball);
         }
         let body = step.body.as_deref().map(|body| self.here(body)).unwrap_or_default();
         self.client.send_ranged(&step.method, &path, kind, body, step.range.as_deref())
@@ -126,6 +141,11 @@ impl Player {
 
     fn replay(&self, recording: &Recording, report: &mut Report) {
         self.prepare(recording);
+        self.replay_steps(recording, report, &["Deleting dns blobs"]);
+    }
+
+    /// Stages and tasks that are `ignored` count on neither side.
+    pub(super) fn replay_steps(&self, recording: &Recording, report: &mut Report, ignored: &[&str]) {
         self.look_around();
         for step in &recording.steps {
             let answer = self.send(step);
@@ -134,7 +154,7 @@ impl Player {
                 report.note(&recording.name, what, difference.map(|difference| format!("{place}: {difference}")));
             };
             let here = |text: &str| self.here(text);
-            let judge = Judge { client: &self.client, here: &here, ignored: &["Deleting dns blobs"] };
+            let judge = Judge { client: &self.client, here: &here, ignored };
             let learned = judge.compare(step, &answer, &mut note);
             self.names.borrow_mut().extend(learned);
             // What was made before it could be named.
@@ -192,6 +212,6 @@ fn a_recorded_client_gets_the_same_of_releases_jobs_errands_and_links() {
     assert!(leaks.is_empty(), "{leaks:?}");
 }
 
-fn errors(site: &Site) -> String {
+pub(super) fn errors(site: &Site) -> String {
     site.log().lines().filter(|line| line.contains("ERROR")).collect::<Vec<_>>().join("\n")
 }

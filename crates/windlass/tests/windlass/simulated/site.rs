@@ -65,7 +65,8 @@ impl Site {
     /// Ends the director as a power cut would, and starts it again.
     pub(crate) fn restart_director(&mut self) {
         self.kill_director();
-        fs::remove_file(self.state_dir().join("env.sh")).unwrap();
+        // One that was killed while it started has written none.
+        let _ = fs::remove_file(self.state_dir().join("env.sh"));
         self.start_director();
     }
 
@@ -193,15 +194,8 @@ impl Site {
 
     /// Uploads a stemcell without content, which is all that this cloud needs.
     pub(crate) fn upload_empty_stemcell(&self, name: &str, os: &str, version: &str) {
-        let image = crate::software::release::archive(&[]);
-        let manifest = format!(
-            "name: {name}\nversion: '{version}'\noperating_system: {os}\napi_version: 2\nsha1: sha256:{}\n\
-             stemcell_formats: [warden-tar]\ncloud_properties: {{}}\n",
-            crate::software::release::digest(&image)
-        );
         let path = self.file(&format!("{name}-{version}.tgz"));
-        let stemcell = crate::software::release::archive(&[("stemcell.MF", manifest.as_bytes()), ("image", &image)]);
-        fs::write(&path, stemcell).unwrap();
+        fs::write(&path, empty_stemcell(name, os, version)).unwrap();
         self.ok(&["upload-stemcell", path.to_str().unwrap()]);
     }
 
@@ -305,6 +299,17 @@ impl Site {
     pub(crate) fn store(&self, vm: &str) -> PathBuf {
         self.cloud().join("vms").join(vm).join("base/store")
     }
+}
+
+/// The tarball of a stemcell without content.
+pub(crate) fn empty_stemcell(name: &str, os: &str, version: &str) -> Vec<u8> {
+    let image = crate::software::release::archive(&[]);
+    let manifest = format!(
+        "name: {name}\nversion: '{version}'\noperating_system: {os}\napi_version: 2\nsha1: sha256:{}\n\
+         stemcell_formats: [warden-tar]\ncloud_properties: {{}}\n",
+        crate::software::release::digest(&image)
+    );
+    crate::software::release::archive(&[("stemcell.MF", manifest.as_bytes()), ("image", &image)])
 }
 
 /// Cids in the folder of a cloud.
