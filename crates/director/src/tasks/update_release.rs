@@ -251,8 +251,14 @@ pub(super) async fn remove_unknown_blobs(director: &Director) -> Result<(), Task
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
     use axum::http::{Method, StatusCode};
     use serde_json::{Value, json};
+    use windlass_render::{Backends, Renderer};
 
     use super::super::OutputKind;
     use super::*;
@@ -541,6 +547,64 @@ pub(super) mod tests {
         // What is refused last has archives already that are fine.
         site.upload(&of(&good_job, &good_package, ""), false).await.unwrap();
         assert_eq!(site.blobs(), 2);
+    }
+
+    /// A job whose templates take this long to check, as files and as it is read.
+    fn slow_to_check(at_least: Duration) -> (Vec<u8>, Duration) {
+        // No two are the same, because one that is known costs nothing.
+        let template = |number: u32| format!("<%= p('a') + {number}.to_s %>\n").repeat(1000);
+        for doubled in 0..10 {
+            let templates: BTreeMap<String, String> =
+                (0..1 << doubled).map(|number| (format!("t{number}.erb"), template(number))).collect();
+            let listed: Vec<String> = templates.keys().map(|name| format!("{name}: {name}")).collect();
+            let spec = format!("name: j\ntemplates: {{{}}}\n", listed.join(", "));
+            let monit = BTreeMap::from([("monit".to_owned(), String::new())]);
+            let parsed = windlass_release::JobSpec::parse(&spec, "j").unwrap();
+            let job = windlass_release::Job { spec: parsed, templates, monit };
+            let begun = Instant::now();
+            Backends::new(None).check(&job).unwrap();
+            let took = begun.elapsed();
+            if took >= at_least {
+                let path = |name: &String| format!("./templates/{name}");
+                let files: Vec<_> =
+                    job.templates.iter().map(|(name, text)| (path(name), text.clone().into_bytes())).collect();
+                let mut all = vec![("./job.MF", spec.into_bytes()), ("./monit", Vec::new())];
+                all.extend(files.iter().map(|(path, text)| (path.as_str(), text.clone())));
+                return (tgz(&all), took);
+            }
+        }
+        panic!("nothing is slow to check");
+    }
+
+    /// There is one thread for requests, which somebody else's templates must not keep.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_are_served_while_the_templates_of_a_release_are_checked() {
+        let (job, took) = slow_to_check(Duration::from_secs(1));
+        let bench = Arc::new(TestDirector::new().await);
+        let path = bench.director.folders.temporary().join("upload");
+        std::fs::write(&path, of(&job, &tgz(&[("./packaging", b"true".to_vec())]), "")).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let asking = tokio::spawn({
+            let (bench, is_over) = (bench.clone(), is_over.clone());
+            async move {
+                let (mut longest, mut served) = (Duration::ZERO, Instant::now());
+                while !is_over.load(Ordering::SeqCst) {
+                    assert_eq!(bench.send(None, Method::GET, "/info", "").await.0, StatusCode::OK);
+                    longest = longest.max(served.elapsed());
+                    served = Instant::now();
+                    tokio::task::yield_now().await;
+                }
+                longest
+            }
+        });
+        let uploading = tokio::spawn(async move {
+            let log = TaskLog::open(&bench.director, 1).unwrap();
+            run(&bench.director, &log, &path, How::default()).await
+        });
+        assert_eq!(uploading.await.unwrap().unwrap(), "Created release 'bad/1'");
+        is_over.store(true, Ordering::SeqCst);
+        let longest = asking.await.unwrap();
+        assert!(longest < took / 2, "somebody waited {longest:?}; the templates take {took:?}");
     }
 
     #[tokio::test]
