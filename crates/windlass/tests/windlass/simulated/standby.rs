@@ -6,11 +6,12 @@ use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use windlass_database::PrivatePostgres;
 use windlass_database::sqlx::{self, AssertSqlSafe, Connection};
+use windlass_durable::process::ProcessIdentity;
 
 use super::site::{GROUP, WINDLASS, claim, end_host};
 
@@ -23,6 +24,8 @@ struct Pair {
     folder: tempfile::TempDir,
     postgres: PrivatePostgres,
     directors: [Option<Child>; 2],
+    /// Whether they are on machines of their own.
+    is_elsewhere: [bool; 2],
     prefix: String,
     _claim: UnixListener,
 }
@@ -30,16 +33,22 @@ struct Pair {
 impl Pair {
     /// The first leads, and is ready to deploy; the second stands by.
     fn ready() -> Self {
+        Self::with("", false)
+    }
+
+    /// The same with more settings, and with the second on another machine.
+    fn with(more: &str, second_is_elsewhere: bool) -> Self {
         let (prefix, claim) = claim();
         let postgres = PrivatePostgres::start().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut pair = Self { folder, postgres, directors: [None, None], prefix, _claim: claim };
+        let (directors, is_elsewhere) = ([None, None], [false, second_is_elsewhere]);
+        let mut pair = Self { folder, postgres, directors, is_elsewhere, prefix, _claim: claim };
         fs::create_dir(pair.file("shared")).unwrap();
         for which in 0..2 {
             fs::create_dir(pair.state_dir(which)).unwrap();
             let (db, shared, cpi) = (pair.postgres.url(), pair.file("shared"), pair.file("cpi.json"));
             let settings = format!(
-                "db: '{db}'\nshared_dir: {}\ncpi: {{exec: sim, config: {}}}\nresurrector: {{enabled: false}}\n",
+                "db: '{db}'\nshared_dir: {}\ncpi: {{exec: sim, config: {}}}\nresurrector: {{enabled: false}}\n{more}",
                 shared.display(),
                 cpi.display()
             );
@@ -83,8 +92,9 @@ impl Pair {
         fs::read_to_string(self.file(&format!("log-{which}"))).unwrap_or_default()
     }
 
-    fn write_cpi(&self, latency: &Value) {
-        let sim = json!({"state_dir": self.file("cloud"), "latency": latency});
+    fn write_cpi(&self, properties: &Value) {
+        let mut sim = json!({"state_dir": self.file("cloud")});
+        sim.as_object_mut().unwrap().extend(properties.as_object().unwrap().clone());
         let config = json!({"cloud": {"plugin": "sim", "properties": {"sim": sim}}}).to_string();
         fs::write(self.file("cpi.json"), &config).unwrap();
         for which in 0..2 {
@@ -97,7 +107,16 @@ impl Pair {
 
     fn start(&mut self, which: usize) {
         let log = fs::File::create(self.file(&format!("log-{which}"))).unwrap();
-        let mut command = Command::new(WINDLASS);
+        let mut command = match self.is_elsewhere[which] {
+            false => Command::new(WINDLASS),
+            // With names and pids of its own, as far as a director can tell.
+            true => {
+                let mut machine = Command::new("unshare");
+                machine.args(["--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]);
+                machine.args(["sh", "-c", "hostname another-machine && exec \"$0\" \"$@\"", WINDLASS]);
+                machine
+            }
+        };
         command.arg("--state-dir").arg(self.state_dir(which)).args(["director", "--listen", "127.0.0.1:0"]);
         command.env("RUST_LOG", "info,windlass_cpi_client=debug,windlass_agent_client=debug").stdin(Stdio::null());
         self.directors[which] = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
@@ -164,17 +183,23 @@ impl Pair {
 
     /// What is on record.
     fn records(&self) -> Vec<String> {
+        let rows = |table: &str| self.query(&format!("SELECT '{table} ' || t::text FROM {table} t ORDER BY 1"));
+        TABLES.into_iter().flat_map(rows).collect()
+    }
+
+    /// The CPI that works for the first director, as it is on record: who it is, and until when it may run.
+    fn cpi(&self) -> Option<(ProcessIdentity, i64)> {
+        let rows = self.query("SELECT child || '|' || child_until FROM intents WHERE child IS NOT NULL");
+        let (child, until) = rows.first()?.rsplit_once('|').unwrap();
+        Some((serde_json::from_str(child).unwrap(), until.parse().unwrap()))
+    }
+
+    fn query(&self, query: &str) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             sqlx::any::install_default_drivers();
             let mut database = sqlx::AnyConnection::connect(&self.postgres.url()).await.unwrap();
-            let mut records = Vec::new();
-            for table in TABLES {
-                let rows = format!("SELECT t::text FROM {table} t ORDER BY 1");
-                let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(rows)).fetch_all(&mut database).await.unwrap();
-                records.extend(rows.into_iter().map(|row| format!("{table} {row}")));
-            }
-            records
+            sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_all(&mut database).await.unwrap()
         })
     }
 
@@ -218,16 +243,25 @@ fn taken_over_after(signal: &str) -> Pair {
         let leader = env.split('\'').nth(1).unwrap();
         assert!(said.contains(leader), "it names who leads: {said}");
     }
-    pair.write_cpi(&json!({"attach_disk": 3000}));
+    pair.write_cpi(&json!({"latency": {"attach_disk": 3000}}));
+    stopped_while_it_attaches(&pair, signal);
+    pair.wait_for("the second leads", |pair| pair.leads(1));
+    the_second_does_the_rest(&pair);
+    pair
+}
+
+/// The first director begins a deploy, and is stopped by `signal` while it attaches the disk.
+fn stopped_while_it_attaches(pair: &Pair, signal: &str) {
     let manifest = pair.file("manifest.yml");
     let mut deploy = pair.verb(0, &["-n", "-d", "example", "deploy", manifest.to_str().unwrap()]);
     let mut deploy = deploy.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    pair.wait_for("a disk is being attached", |pair| !pair.attachments().is_empty());
+    pair.wait_for("a disk is being attached", |pair| !pair.attachments().is_empty() && pair.cpi().is_some());
     pair.signal(0, signal);
-    pair.wait_for("the second leads", |pair| pair.leads(1));
     let _ = deploy.kill();
     let _ = deploy.wait();
+}
 
+fn the_second_does_the_rest(pair: &Pair) {
     pair.wait_for("the task has ended", |pair| pair.rows(1, &["tasks"]).is_empty());
     assert_eq!(pair.rows(1, &["tasks", "--recent=1"])[0]["state"], "done", "{}", pair.log(1));
     assert_eq!(pair.attachments().len(), 1, "one disk to one VM");
@@ -237,8 +271,7 @@ fn taken_over_after(signal: &str) -> Pair {
     assert_eq!(vms.len(), 1);
     assert_eq!(pair.attached_in_cloud(), [vms[0]["vm_cid"].clone()]);
     assert!(pair.rows(1, &["leaks"]).is_empty() && pair.rows(1, &["locks"]).is_empty());
-    assert!(pair.ok(1, &["plan", manifest.to_str().unwrap()]).contains("nothing to do"));
-    pair
+    assert!(pair.ok(1, &["plan", pair.file("manifest.yml").to_str().unwrap()]).contains("nothing to do"));
 }
 
 #[test]
@@ -259,4 +292,60 @@ fn a_director_that_was_frozen_while_it_attached_a_disk_writes_nothing_more_and_e
     assert_eq!(pair.log(0).matches("asking the agent").count(), told, "{}", pair.log(0));
     assert_eq!((pair.attachments().len(), pair.attached_in_cloud().len()), (1, 1));
     assert!(pair.ok(1, &["plan", pair.file("manifest.yml").to_str().unwrap()]).contains("nothing to do"));
+}
+
+/// How the request begins that a director logs.
+const ATTACHES: &str = r#"{"method":"attach_disk""#;
+const HANGS_ONCE: &str = r#"{"faults": [{"method": "attach_disk", "nth": 1, "fault": "hang"}]}"#;
+
+/// Half of its work may be done at any moment, so nobody does it again beside it; and it ends with who started it.
+#[test]
+fn the_cpi_of_a_director_that_lost_its_lead_ends_with_it_and_is_not_asked_again_before() {
+    let mut pair = Pair::ready();
+    pair.write_cpi(&serde_json::from_str(HANGS_ONCE).unwrap());
+    stopped_while_it_attaches(&pair, "-STOP");
+    let (cpi, _) = pair.cpi().unwrap();
+    pair.wait_for("the second leads", |pair| pair.leads(1));
+    pair.wait_for("the second knows of it", |pair| pair.log(1).contains("an earlier run did not hear the end of this"));
+    assert!(cpi.is_running(), "nobody ended it: {}", pair.log(1));
+    assert!(!pair.log(1).contains(ATTACHES), "it is asked beside it: {}", pair.log(1));
+    pair.signal(0, "-CONT");
+    assert!(!pair.end(0).success());
+    assert!(!cpi.is_running(), "it goes on without its director: {}", pair.log(0));
+    the_second_does_the_rest(&pair);
+    assert!(!pair.log(1).contains("does not end and is killed"), "{}", pair.log(1));
+    assert!(pair.log(1).contains(ATTACHES), "the second attached it: {}", pair.log(1));
+}
+
+/// Nobody there can see whether it still runs.
+#[test]
+fn a_cpi_on_the_machine_of_a_director_that_died_is_waited_for_until_its_deadline() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("another machine is pretended with namespaces, which needs root; this did not run");
+        return;
+    }
+    let pair = Pair::with("cpi_deadline: 12s\n", true);
+    pair.write_cpi(&serde_json::from_str(HANGS_ONCE).unwrap());
+    stopped_while_it_attaches(&pair, "-KILL");
+    let (cpi, until) = pair.cpi().unwrap();
+    let _ended = EndedWithTest(cpi);
+    pair.wait_for("the second waits", |pair| pair.log(1).contains("its CPI may still run on that machine"));
+    // It ends, and nobody where the second is can know.
+    cpi.signal_group(rustix::process::Signal::KILL).unwrap();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+    pair.wait_for("the second attaches it", |pair| {
+        let is_asked = pair.log(1).contains(ATTACHES);
+        assert!(!is_asked || now() >= until, "it may have run beside it: {}", pair.log(1));
+        is_asked
+    });
+    the_second_does_the_rest(&pair);
+}
+
+/// What nobody waits for any more.
+struct EndedWithTest(ProcessIdentity);
+
+impl Drop for EndedWithTest {
+    fn drop(&mut self) {
+        let _ = self.0.signal_group(rustix::process::Signal::KILL);
+    }
 }
