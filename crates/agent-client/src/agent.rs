@@ -66,6 +66,8 @@ impl Default for Deadlines {
     }
 }
 
+/// How long an agent may take to end a task that it was asked to end: scripts have 10 s for it.
+const ENDING: Duration = Duration::from_secs(30);
 const FIRST_POLL: Duration = Duration::from_millis(5);
 const SLOWEST_POLL: Duration = Duration::from_secs(1);
 
@@ -74,6 +76,28 @@ const SLOWEST_POLL: Duration = Duration::from_secs(1);
 pub struct Agent {
     shared: Arc<Shared>,
     deadlines: Deadlines,
+    cancellation: Cancellation,
+}
+
+/// Whether nobody wants the end of what an agent does any more. By default somebody always does.
+#[derive(Clone, Default)]
+pub struct Cancellation(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl Cancellation {
+    /// Looked at from time to time while an agent works.
+    pub fn when(is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_cancelled)))
+    }
+
+    fn has_come(&self) -> bool {
+        self.0.as_ref().is_some_and(|is_cancelled| is_cancelled())
+    }
+}
+
+impl std::fmt::Debug for Cancellation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cancellation").field(&self.has_come()).finish()
+    }
 }
 
 #[derive(Debug)]
@@ -120,14 +144,20 @@ impl AgentClient {
         let connections = Arc::new(Connections::new(addresses, ServerName::try_from(dns_name).ok(), self.tls.clone()));
         let permission = self.permission.clone();
         let shared = Shared { id: agent_id, address, host, authorization, connections, permission };
-        Agent { shared: Arc::new(shared), deadlines: Deadlines::default() }
+        Agent { shared: Arc::new(shared), deadlines: Deadlines::default(), cancellation: Cancellation::default() }
     }
 }
 
 impl Agent {
     /// The same agent with other deadlines.
     pub fn with_deadlines(&self, deadlines: Deadlines) -> Self {
-        Self { shared: self.shared.clone(), deadlines }
+        Self { deadlines, ..self.clone() }
+    }
+
+    /// The same agent, which is told to end its tasks when they are cancelled. They fail with [`CallError::Cancelled`] then, also
+    /// with agents that cannot end them.
+    pub fn until(&self, cancellation: Cancellation) -> Self {
+        Self { cancellation, ..self.clone() }
     }
 
     /// The agent's id.
@@ -161,15 +191,35 @@ impl Agent {
         let started = Instant::now();
         let mut heard = started;
         let mut pause = FIRST_POLL;
+        let mut told_to_end: Option<Instant> = None;
+        let cancelled = || CallError::Cancelled { agent: self.shared.id.clone(), method: method.clone() };
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(SLOWEST_POLL);
+            match told_to_end {
+                None if self.cancellation.has_come() => {
+                    let ending = self.send(
+                        "cancel_task",
+                        vec![Value::from(task.as_str())],
+                        self.deadlines.message,
+                        limits::bytes_of("cancel_task"),
+                    );
+                    if let Err(error) = ending.await {
+                        tracing::warn!(%error, "what the agent does was cancelled, and may go on");
+                        return Err(cancelled());
+                    }
+                    (told_to_end, pause) = (Some(Instant::now()), FIRST_POLL);
+                }
+                Some(told) if told.elapsed() >= ENDING => return Err(cancelled()),
+                _ => {}
+            }
             // The last answer is the result of the action.
             let (arguments, most) = (vec![Value::from(task.as_str())], limits::bytes_of(method));
             match self.send("get_task", arguments, self.deadlines.message, most).await {
                 Ok(Answer::Done(value)) => return Ok(value),
                 Ok(Answer::Task(_)) => heard = Instant::now(),
                 Err(error) if error.is_transient() && heard.elapsed() < self.deadlines.silence => {}
+                Err(CallError::Exception { .. }) if told_to_end.is_some() => return Err(cancelled()),
                 Err(CallError::Exception { agent, message, .. }) => {
                     let method = method.clone();
                     return Err(CallError::Exception { agent, method, message });

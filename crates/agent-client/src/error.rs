@@ -88,6 +88,9 @@ pub enum CallError {
         /// The agent's words.
         message: String,
     },
+    /// the caller cancelled it
+    #[error("agent {agent} was told to end {method}, because that was cancelled")]
+    Cancelled { agent: AgentId, method: String },
     /// no answer in time
     #[error(
         "agent {agent} at {address} did not finish {method} within {after:?} (last stage: {stage}); {}", stage.remedy()
@@ -136,7 +139,7 @@ impl CallError {
             Self::Unreachable { stage, .. } | Self::TimedOut { stage, .. } => *stage,
             Self::Unauthorized { .. } => Stage::Tls,
             Self::File { .. } | Self::NotPermitted { .. } => Stage::VmCreated,
-            Self::Exception { .. } | Self::BadReply { .. } => Stage::Authenticated,
+            Self::Exception { .. } | Self::BadReply { .. } | Self::Cancelled { .. } => Stage::Authenticated,
         }
     }
 

@@ -36,7 +36,7 @@ pub mod ready;
 mod tls;
 
 pub use access::{AGENT_PORT, AgentAccess};
-pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Deadlines, Task};
+pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Cancellation, Deadlines, Task};
 pub use error::{CallError, Stage};
 pub use health::{Alert, Heartbeat, JobHealth};
 pub use methods::{AgentState, CompiledBlob, Drain, Outcome};

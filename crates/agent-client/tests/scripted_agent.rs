@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use windlass_agent_client::{
-    Agent, AgentClient, AgentEndpoint, Begun, CallError, ClientTls, Deadlines, Outcome, Stage,
+    Agent, AgentClient, AgentEndpoint, Begun, CallError, Cancellation, ClientTls, Deadlines, Drain, Outcome, Stage,
 };
 use windlass_contract::{AgentId, DiskCid, DiskHint, Secret};
 
@@ -209,6 +209,41 @@ async fn a_caller_need_not_wait_for_a_task_and_can_cancel_it() {
     agent.cancel_task(&task).await.unwrap();
     let error = agent.finish(&task).await.unwrap_err().to_string();
     assert!(error.contains("failed to drain: Script was cancelled by user request"), "{error}");
+}
+
+/// A drain that hangs would keep its caller for hours.
+#[tokio::test]
+async fn an_agent_is_told_once_to_end_what_was_cancelled() {
+    for can_end_it in [true, false] {
+        let told = Arc::new(Mutex::new(0));
+        let counted = told.clone();
+        let agent = scripted(move |method, arguments| {
+            let running = Some(json!({"value": {"agent_task_id": "t-1", "state": "running"}}));
+            let mut told = counted.lock().unwrap();
+            match method {
+                "cancel_task" => {
+                    assert_eq!(arguments, ["t-1"]);
+                    *told += 1;
+                    match can_end_it {
+                        true => Some(json!({"value": "canceled"})),
+                        false => Some(json!({"exception": {"message": "Action Failed cancel_task: not supported"}})),
+                    }
+                }
+                "get_task" if *told > 0 => Some(json!({"exception": {"message": "Script was cancelled"}})),
+                _ => running,
+            }
+        })
+        .await;
+        let is_cancelled = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let looked = is_cancelled.clone();
+        let agent = agent.until(Cancellation::when(move || looked.load(std::sync::atomic::Ordering::SeqCst)));
+        let mut drain = std::pin::pin!(agent.drain(Drain::Shutdown(None)));
+        assert!(tokio::time::timeout(Duration::from_millis(200), &mut drain).await.is_err(), "it goes on");
+        is_cancelled.store(true, std::sync::atomic::Ordering::SeqCst);
+        let error = tokio::time::timeout(Duration::from_secs(20), drain).await.unwrap().unwrap_err();
+        assert!(matches!(&error, CallError::Cancelled { method, .. } if method == "drain"), "{error:?}");
+        assert_eq!(*told.lock().unwrap(), 1);
+    }
 }
 
 #[tokio::test]

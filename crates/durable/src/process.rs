@@ -28,6 +28,23 @@ impl ProcessIdentity {
         }
     }
 
+    /// What it started, and what that started, as far as those who started it still run.
+    pub fn descendants(&self) -> io::Result<Vec<Self>> {
+        let entries = std::fs::read_dir("/proc")?.flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        // One that ended since it was listed has no more children.
+        let all: Vec<(u32, Stat)> = pids.filter_map(|pid| Some((pid, read_stat(pid).ok()?))).collect();
+        let mut found = vec![*self];
+        let mut looked_at = 0;
+        while let Some(parent) = found.get(looked_at).map(|found| found.pid) {
+            let children = all.iter().filter(|(_, stat)| stat.parent == parent);
+            found.extend(children.map(|(pid, stat)| Self { pid: *pid, start_time: stat.start_time }));
+            looked_at += 1;
+        }
+        found.remove(0);
+        Ok(found)
+    }
+
     /// Sends `signal` to the process's group if the process is still this one.
     pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
         match (self.is_running(), Pid::from_raw(self.pid as i32)) {
@@ -55,6 +72,7 @@ fn unless_ended(signalled: rustix::io::Result<()>) -> io::Result<()> {
 
 struct Stat {
     state: char,
+    parent: u32,
     start_time: u64,
 }
 
@@ -62,15 +80,16 @@ fn start_time(pid: u32) -> io::Result<u64> {
     Ok(read_stat(pid)?.start_time)
 }
 
-/// Fields 3 and 22 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
+/// Fields 3, 4 and 22 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
 fn read_stat(pid: u32) -> io::Result<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let unreadable = || io::Error::other(format!("cannot read the state of process {pid}"));
     let (_, after_name) = text.rsplit_once(')').ok_or_else(unreadable)?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let state = fields.first().and_then(|field| field.chars().next()).ok_or_else(unreadable)?;
+    let parent = fields.get(1).and_then(|field| field.parse().ok()).ok_or_else(unreadable)?;
     let start_time = fields.get(19).and_then(|field| field.parse().ok()).ok_or_else(unreadable)?;
-    Ok(Stat { state, start_time })
+    Ok(Stat { state, parent, start_time })
 }
 
 #[cfg(test)]
@@ -86,5 +105,21 @@ mod tests {
         identity.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(!identity.is_running());
+    }
+    #[test]
+    fn what_a_process_started_is_found_whatever_its_session() {
+        let mut shell = std::process::Command::new("sh");
+        let mut shell = shell.args(["-c", "setsid sh -c 'sleep 60 & wait' & wait"]).spawn().unwrap();
+        let identity = ProcessIdentity::of(shell.id()).unwrap();
+        let name = |process: &ProcessIdentity| std::fs::read_to_string(format!("/proc/{}/comm", process.pid));
+        let started = loop {
+            let started = identity.descendants().unwrap();
+            if started.iter().any(|process| name(process).is_ok_and(|name| name == "sleep\n")) {
+                break started;
+            }
+        };
+        assert!(started.len() >= 2 && !started.contains(&identity), "{started:?}");
+        started.iter().chain([&identity]).for_each(|process| process.signal(Signal::KILL).unwrap());
+        shell.wait().unwrap();
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_agent_client::{
-    Agent, AgentAccess, AgentState, CallError, CompiledBlob, Drain, NotReady, Outcome, WaitWatch,
+    Agent, AgentAccess, AgentState, CallError, Cancellation, CompiledBlob, Drain, NotReady, Outcome, WaitWatch,
 };
 use windlass_contract::agent::UpdateSettings;
 use windlass_contract::{AgentId, DiskCid, DiskHint, Networks, Object};
@@ -48,6 +48,8 @@ pub trait AgentCaller: Send + Sync {
 /// The agents of all VMs, as steps know them.
 pub trait AgentsOfVms: std::fmt::Debug + Send + Sync {
     fn agent_of(&self, vm: &VmRecord) -> Box<dyn AgentCaller>;
+    /// The same, which ends its tasks when they are cancelled.
+    fn agent_until(&self, vm: &VmRecord, cancellation: Cancellation) -> Box<dyn AgentCaller>;
     /// What the operator wants in `env.bosh` of every VM.
     fn env(&self) -> &Object;
     /// What a new agent is given: an address to listen on, a certificate, a password of its own.
@@ -67,6 +69,10 @@ pub trait AgentsOfVms: std::fmt::Debug + Send + Sync {
 impl AgentsOfVms for Agents {
     fn agent_of(&self, vm: &VmRecord) -> Box<dyn AgentCaller> {
         Box::new(self.of(vm))
+    }
+
+    fn agent_until(&self, vm: &VmRecord, cancellation: Cancellation) -> Box<dyn AgentCaller> {
+        Box::new(self.of(vm).until(cancellation))
     }
 
     fn env(&self) -> &Object {

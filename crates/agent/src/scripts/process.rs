@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 use windlass_durable::process::ProcessIdentity;
 use windlass_durable::{file, kill_point};
@@ -101,12 +101,15 @@ impl<'a> Runner<'a> {
     fn outlast(&self, process: ProcessIdentity) -> io::Result<bool> {
         while process.is_running() {
             if self.tasks.pause(LOOK) {
+                let started = started_apart(process)?;
                 process.signal_group(Signal::TERM)?;
+                signal_each(&started, Signal::TERM);
                 let deadline = Instant::now() + GRACE;
                 while process.is_running() && Instant::now() < deadline {
                     std::thread::sleep(LOOK);
                 }
                 process.signal_group(Signal::KILL)?;
+                signal_each(&started, Signal::KILL);
                 return Ok(true);
             }
         }
@@ -174,19 +177,46 @@ impl Running<'_> {
         Ok(Ended { status, was_cancelled })
     }
 
-    /// Ends it and what it started: with a request, and after a while without one.
+    /// Ends it and what it started, also in other sessions: with a request, and after a while without one.
     fn end(&self) -> io::Result<()> {
         let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) else { return Ok(()) };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_ended = || Ok::<_, io::Error>(waitid(WaitId::Pid(pid), options)?.is_some());
+        // Whoever ends is not its parent any more, so they are looked for before.
+        let started = started_apart(ProcessIdentity::of(self.child.id())?)?;
         let _ = kill_process_group(pid, Signal::TERM);
+        signal_each(&started, Signal::TERM);
         let deadline = Instant::now() + GRACE;
         while !has_ended()? && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }
+        let late = ProcessIdentity::of(self.child.id()).and_then(started_apart);
         // Its pid is nobody else's until it is waited for.
         let _ = kill_process_group(pid, Signal::KILL);
+        signal_each(&started, Signal::KILL);
+        signal_each(&late.unwrap_or_default(), Signal::KILL);
         Ok(())
+    }
+}
+
+/// What a script started and took out of its group, so that a signal to that does not reach it.
+fn started_apart(script: ProcessIdentity) -> io::Result<Vec<ProcessIdentity>> {
+    let group = Pid::from_raw(script.pid.cast_signed());
+    let is_apart = |process: &ProcessIdentity| {
+        let pid = Pid::from_raw(process.pid.cast_signed());
+        pid.and_then(|pid| getpgid(Some(pid)).ok()).is_some_and(|own| Some(own) != group)
+    };
+    let mut started = script.descendants()?;
+    started.retain(is_apart);
+    Ok(started)
+}
+
+/// One that cannot be signalled is root's, or has ended.
+fn signal_each(processes: &[ProcessIdentity], signal: Signal) {
+    for process in processes {
+        if let Err(error) = process.signal(signal) {
+            tracing::warn!(pid = process.pid, %error, "what a script started cannot be ended");
+        }
     }
 }
 

@@ -179,6 +179,30 @@ async fn scripts_that_hang_can_be_cancelled_also_before_they_begin() {
     assert!(machine.console().contains("Script was cancelled by user request"));
 }
 
+/// What it started may be in a session of its own.
+#[tokio::test]
+async fn a_drain_that_hangs_ends_with_all_it_started_when_it_is_cancelled() {
+    let machine = Machine::started_without_client_certificates().await;
+    let pids = machine.base().join("pids");
+    let hangs = format!(
+        "setsid sh -c 'trap \"\" TERM; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.1; done' &\nwait",
+        pids.display()
+    );
+    machine.script("a", "drain", &hangs);
+    let begun = machine.message(json!({"method": "drain", "arguments": ["shutdown"]})).await;
+    let id = begun["value"]["agent_task_id"].clone();
+    while !pids.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let cancelled = machine.message(json!({"method": "cancel_task", "arguments": [id]})).await;
+    assert_eq!(cancelled["value"], "canceled");
+    let reply = machine.task_end(id).await;
+    assert!(exception(&reply).contains("Failed Jobs: a."), "{reply}");
+    let left = std::fs::read_to_string(&pids).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", left.trim())).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+}
+
 #[tokio::test]
 async fn scripts_that_print_without_end_or_leave_processes_cost_an_agent_no_memory_and_no_time() {
     let machine = Machine::started_without_client_certificates().await;

@@ -163,10 +163,9 @@ impl TaskError {
 
     pub(super) fn is_cancellation(&self) -> bool {
         match self {
-            Self::Cancelled
-            | Self::Step(windlass_operations::steps::StepError::Cancelled)
-            | Self::Logs(fetch_logs::LogsError::Cancelled) => true,
-            Self::Operation(error) => matches!(error.cause, windlass_operations::steps::StepError::Cancelled),
+            Self::Cancelled | Self::Logs(fetch_logs::LogsError::Cancelled) => true,
+            Self::Step(error) => error.is_cancellation(),
+            Self::Operation(error) => error.cause.is_cancellation(),
             Self::NotRemoved(error) | Self::NotResolved { source: error, .. } => error.is_cancellation(),
             Self::Several(errors) => errors.iter().all(Self::is_cancellation),
             _ => false,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use windlass_agent_client::Cancellation;
 use windlass_operations::steps::StepError;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::{
@@ -264,7 +265,8 @@ impl<'a> DeployRun<'a> {
                     let Some(vm) = reload_one(self.director, &instance.id).await?.and_then(|present| present.vm) else {
                         return Ok(());
                     };
-                    let agent = self.director.agents.of(&vm);
+                    let log = self.log.clone();
+                    let agent = self.director.agents.of(&vm).until(Cancellation::when(move || log.is_cancelled()));
                     match agent.run_script("post-deploy", &Default::default()).await.map_err(StepError::from) {
                         Ok(_) => Ok(()),
                         Err(error) => {

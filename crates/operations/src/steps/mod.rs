@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_agent_client::{NotYetReady, Outcome};
+use windlass_agent_client::{Cancellation, NotYetReady, Outcome};
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
 
@@ -72,7 +72,7 @@ pub enum StepError {
     Cloud(#[from] ChangeError),
     /// the agent
     #[error(transparent)]
-    Agent(#[from] windlass_agent_client::CallError),
+    Agent(windlass_agent_client::CallError),
     /// the agent never got ready
     #[error(transparent)]
     NotReady(#[from] windlass_agent_client::NotReady),
@@ -137,6 +137,26 @@ pub enum StepError {
     /// the task was cancelled
     #[error("the task was cancelled")]
     Cancelled,
+}
+
+impl StepError {
+    /// Whether it failed only because nobody wanted it any more.
+    pub fn is_cancellation(&self) -> bool {
+        match self {
+            Self::Cancelled => true,
+            Self::Part(error) => error.cause.is_cancellation(),
+            _ => false,
+        }
+    }
+}
+
+impl From<windlass_agent_client::CallError> for StepError {
+    fn from(error: windlass_agent_client::CallError) -> Self {
+        match error {
+            windlass_agent_client::CallError::Cancelled { .. } => Self::Cancelled,
+            other => Self::Agent(other),
+        }
+    }
 }
 
 /// an operation failed
@@ -505,6 +525,12 @@ impl Context {
 
     fn agent(&self, vm: &VmRecord) -> Box<dyn AgentCaller> {
         self.agents.agent_of(vm)
+    }
+
+    /// The same for what jobs bring along, which may hang: when the task is cancelled, the agent is told to end it.
+    fn agent_until_cancelled(&self, vm: &VmRecord) -> Box<dyn AgentCaller> {
+        let progress = self.progress.clone();
+        self.agents.agent_until(vm, Cancellation::when(move || progress.is_cancelled()))
     }
 
     /// What a cloud shows about a VM.

@@ -81,7 +81,7 @@ async fn post_start(op: &mut StartInstance) -> Result<(), StepError> {
 }
 
 async fn run_script(op: &mut StartInstance, name: &str) -> Result<(), StepError> {
-    let _ = op.context.agent(&op.vm).run_script(name, &Default::default()).await?;
+    let _ = op.context.agent_until_cancelled(&op.vm).run_script(name, &Default::default()).await?;
     Ok(())
 }
 

@@ -67,7 +67,7 @@ async fn post_stop(op: &mut StopInstance) -> Result<(), StepError> {
 }
 
 async fn run_script(op: &mut StopInstance, name: &str, options: &Object) -> Result<(), StepError> {
-    let _ = op.context.agent(&op.vm).run_script(name, options).await?;
+    let _ = op.context.agent_until_cancelled(&op.vm).run_script(name, options).await?;
     Ok(())
 }
 
@@ -80,11 +80,11 @@ async fn drain(op: &mut StopInstance) -> Result<(), StepError> {
         (Some(next), Some(spec)) if next.is_update => Drain::Update(spec),
         (Some(_), Some(spec)) => Drain::Shutdown(Some(spec)),
     };
-    Ok(op.context.agent(&op.vm).drain(drain).await?)
+    Ok(op.context.agent_until_cancelled(&op.vm).drain(drain).await?)
 }
 
 async fn stop(op: &mut StopInstance) -> Result<(), StepError> {
-    Ok(op.context.agent(&op.vm).stop().await?)
+    Ok(op.context.agent_until_cancelled(&op.vm).stop().await?)
 }
 
 #[cfg(test)]

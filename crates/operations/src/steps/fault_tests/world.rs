@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use windlass_agent_client::AgentAccess;
+use windlass_agent_client::{AgentAccess, Cancellation};
 use windlass_contract::cpi::answer::Extensions;
 use windlass_contract::cpi::methods::{
     AttachDisk, CreateDisk, CreateVm, DeleteDisk, DeleteVm, DetachDisk, HasDisk, HasVm, ResizeDisk,
@@ -277,6 +277,10 @@ fn lost(method: &str, request_id: &RequestId) -> CallError {
 impl AgentsOfVms for WayToWorld {
     fn agent_of(&self, vm: &VmRecord) -> Box<dyn AgentCaller> {
         Box::new(AgentInMemory { way: self.clone(), vm: vm.cid.clone(), id: vm.agent_id.clone() })
+    }
+
+    fn agent_until(&self, vm: &VmRecord, _: Cancellation) -> Box<dyn AgentCaller> {
+        self.agent_of(vm)
     }
 
     fn env(&self) -> &Object {
