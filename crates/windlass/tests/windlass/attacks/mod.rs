@@ -11,14 +11,15 @@ mod evil_stemcell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 
 use crate::api::client::Client;
 use crate::site::Site;
 use bystander::beside_a_bystander;
-use evil_agent::EvilAgent;
+use evil_agent::{ENDLESS_LOGS, EvilAgent};
 
 const READER: (&str, &str) = ("eve", "secret");
 const SETTINGS: &str = "users: [{name: eve, password: secret, role: read-only}]\nresurrector: {enabled: false}\n";
@@ -72,6 +73,30 @@ fn a_vm_with_endless_answers_costs_the_director_nothing() {
         }
     });
     assert!(evil.answers() >= 1, "it was asked {} times", evil.answers());
+}
+
+/// Nobody else can work on its deployment meanwhile.
+#[test]
+fn what_a_vm_never_ends_sending_ends_with_the_task_that_is_cancelled() {
+    let mut site = Site::ready_with_settings(SETTINGS);
+    site.deploy();
+    let vm = site.in_cloud("vms").remove(0);
+    let settings = site.settings(&vm);
+    site.kill_vms();
+    let evil = EvilAgent::in_place_of(&settings, ENDLESS_LOGS.to_owned());
+    let mut logs = site.verb(&["-d", "example", "logs"]);
+    let logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    site.wait_until("the director fetches them", |_| evil.blobs() == (1, 0));
+    let task = site.rows(&["tasks"])[0]["id"].as_str().unwrap().to_owned();
+    site.ok(&["cancel-task", &task]);
+    // It hangs up long before it would give up by itself.
+    let cancelled = Instant::now();
+    site.wait_until("the director hangs up", |_| evil.blobs() == (1, 1));
+    let output = logs.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert!(cancelled.elapsed() < Duration::from_secs(30), "{:?}", cancelled.elapsed());
+    assert_eq!(site.rows(&["tasks", "--recent=1", "--all"])[0]["state"], "cancelled");
+    assert!(site.rows(&["locks"]).is_empty());
 }
 
 #[test]
