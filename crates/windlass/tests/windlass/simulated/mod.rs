@@ -3,6 +3,7 @@
 mod failing_agents;
 mod full_disk;
 mod hung_calls;
+mod limits;
 mod recreating;
 mod resolutions;
 mod resumed;
