@@ -44,6 +44,7 @@ mod verbs;
 mod visit;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -51,8 +52,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let called_as = arguments.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
-    if matches!(called_as, Some("bosh-agent" | "windlass-agent")) {
+    if matches!(called_as(&arguments), Some("bosh-agent" | "windlass-agent")) {
         return windlass_agent::run(arguments.into_iter());
     }
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
@@ -68,18 +68,31 @@ fn main() -> ExitCode {
         [_, "sim-host", _] => verbs::sim_host(Path::new(&arguments[2])),
         _ => match cli::Cli::try_parse_from(&arguments) {
             Ok(cli) => verbs::run(cli.complete()),
-            Err(error) => explain_usage(&error, called_as == Some("bosh")),
+            Err(error) => explain_usage(&error),
         },
     }
 }
 
-/// Help, or what is wrong with the command line. Scripts that call us by the name of BOSH's client know its exit codes.
-fn explain_usage(error: &clap::Error, is_bosh: bool) -> ExitCode {
+fn called_as(arguments: &[OsString]) -> Option<&str> {
+    arguments.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str)
+}
+
+/// Whether scripts take us for BOSH's client.
+pub(crate) fn is_called_bosh() -> bool {
+    called_as(&std::env::args_os().take(1).collect::<Vec<_>>()) == Some("bosh")
+}
+
+/// Help, or what is wrong with the command line. Scripts that call us by the name of BOSH's client know its exit codes, and the
+/// empty line that it prints when it fails.
+fn explain_usage(error: &clap::Error) -> ExitCode {
     // Nobody reads it: there is nothing else to say.
     let _ = error.print();
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
-        _ if is_bosh => ExitCode::FAILURE,
+        _ if is_called_bosh() => {
+            let _ = writeln!(std::io::stdout());
+            ExitCode::FAILURE
+        }
         code => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
     }
 }

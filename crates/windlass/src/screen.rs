@@ -33,8 +33,12 @@ pub(crate) struct Screen {
     asks: bool,
     /// Whether it ends by saying that all went well.
     confirms_success: bool,
+    /// Whether scripts take it for the output of BOSH's client.
+    as_bosh: bool,
     /// Whether something was printed that a paragraph is set off from.
     begun: bool,
+    /// Whether pieces ended without a line break, which comes before whatever is printed next.
+    owes_line_break: bool,
     document: Document,
     /// Whether there is a table that the next is set off from.
     tabled: bool,
@@ -80,7 +84,9 @@ impl Screen {
             // Whoever reads the output, somebody may answer on the standard input.
             asks: !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
             confirms_success: true,
+            as_bosh: crate::is_called_bosh(),
             begun: false,
+            owes_line_break: false,
             document: Document::default(),
             tabled: false,
             columns: flags.columns.clone(),
@@ -102,6 +108,15 @@ impl Screen {
     /// Whether a person reads it.
     pub(crate) fn is_for_people(&self) -> bool {
         self.reader == Reader::Person
+    }
+
+    /// Whether it must print nothing that BOSH's client does not.
+    pub(crate) fn is_as_bosh(&self) -> bool {
+        self.as_bosh && self.reader != Reader::Person
+    }
+
+    fn is_script_of_bosh(&self) -> bool {
+        self.as_bosh && self.reader == Reader::Script
     }
 
     /// Whether a person is spared what repeats, and long ids.
@@ -209,10 +224,12 @@ impl Screen {
         }
     }
 
-    /// Ends what pieces made up.
+    /// Ends what pieces made up. BOSH's client ends the line only if another one follows.
     pub(crate) fn end_pieces(&mut self) {
-        if self.reader != Reader::Json {
-            self.print("\n");
+        match self.reader {
+            Reader::Script if self.as_bosh => self.owes_line_break = true,
+            Reader::Person | Reader::Script => self.print("\n"),
+            Reader::Json => {}
         }
     }
 
@@ -264,11 +281,15 @@ impl Screen {
                 self.document.lines.extend(error.map(str::to_owned));
                 self.document.lines.push(if error.is_some() { "Exit code 1".into() } else { "Succeeded".into() });
                 let text = self.document.render();
-                self.print(&text);
+                self.print(if self.as_bosh { text.trim_end() } else { &text });
             }
             (_, None) if self.confirms_success => self.context("Succeeded"),
             (_, None) => {}
             (_, Some(error)) => {
+                if self.is_script_of_bosh() {
+                    // Its client sets off, among the output, what it prints elsewhere: the error, and then the exit code.
+                    self.print(if self.begun && !self.owes_line_break { "\n\n" } else { "\n" });
+                }
                 let mut stderr = io::stderr().lock();
                 let colours = self.colours && stderr.is_terminal();
                 let gap = if self.begun && self.reader == Reader::Person { "\n" } else { "" };
@@ -298,6 +319,8 @@ impl Screen {
     fn print(&mut self, text: &str) {
         if self.broken.is_none() && !text.is_empty() {
             let mut stdout = io::stdout().lock();
+            let owed = if std::mem::take(&mut self.owes_line_break) { "\n" } else { "" };
+            let text = format!("{owed}{text}");
             self.broken = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).err();
         }
         self.begun = true;

@@ -17,6 +17,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Follows a task and shows its events. Fails if the task does.
 pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) -> Result<(), Failure> {
+    // One that is not there is not begun.
+    look(session, task, doing).await?;
     if !session.screen.is_brief() {
         session.screen.begin_line(&format!("Task {task}"));
     }

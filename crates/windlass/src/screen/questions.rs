@@ -64,7 +64,8 @@ impl Screen {
         matches!(answer.as_deref().map(str::trim), Some("y" | "Y" | "yes" | "Yes"))
     }
 
-    /// Puts a question: for people among the output, otherwise where it does not become a part of that.
+    /// Puts a question: for people among the output, otherwise where it does not become a part of that. BOSH's client prints it among the
+    /// output for everybody, with the answer.
     fn put(&mut self, question: &str) {
         if self.begun {
             self.print_question("\n");
@@ -73,7 +74,7 @@ impl Screen {
     }
 
     fn print_question(&mut self, text: &str) {
-        if self.is_for_people() {
+        if self.is_for_people() || self.is_script_of_bosh() {
             return self.print(text);
         }
         let mut stderr = io::stderr().lock();
@@ -86,7 +87,9 @@ impl Screen {
         let mut answer = String::new();
         let read = io::stdin().read_line(&mut answer).unwrap_or(0);
         let answer = answer.trim_end_matches(['\r', '\n']).to_owned();
-        if !io::stdin().is_terminal() {
+        if self.is_script_of_bosh() && read > 0 {
+            self.print_question(&format!("{}\n", formats::plain(&answer)));
+        } else if !self.is_script_of_bosh() && !io::stdin().is_terminal() {
             // Nobody's typing ended the line.
             self.print_question("\n");
         }

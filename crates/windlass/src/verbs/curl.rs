@@ -26,12 +26,37 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &CurlArgs) -> Resu
     let answer = session.director.raw(method, &path, &headers, body).await.while_("asking the director")?;
     if arguments.show_headers {
         let mut text = format!("HTTP/1.1 {}\r\n", answer.status);
-        for (name, value) in &answer.headers {
-            text.push_str(&format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes())));
-        }
+        let mut lines: Vec<String> = answer.headers.iter().map(|(name, value)| line(name, value)).collect();
+        lines.sort();
+        text.push_str(&lines.concat());
         session.screen.block(&(text + "\r\n"));
     }
     session.screen.block(&String::from_utf8_lossy(&answer.body));
     let good = answer.status.is_success() || answer.status.is_redirection();
     if good { Ok(()) } else { Err(Failure::CurlStatus(answer.status)) }
+}
+
+/// With the large letters that BOSH's client writes.
+fn line(name: &HeaderName, value: &HeaderValue) -> String {
+    let words: Vec<String> = name
+        .as_str()
+        .split('-')
+        .map(|word| {
+            let (first, rest) = word.split_at(word.len().min(1));
+            format!("{}{rest}", first.to_ascii_uppercase())
+        })
+        .collect();
+    format!("{}: {}\r\n", words.join("-"), String::from_utf8_lossy(value.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_written_as_by_boshs_client() {
+        let line = |name| line(&HeaderName::from_static(name), &HeaderValue::from_static("x"));
+        assert_eq!(line("content-type"), "Content-Type: x\r\n");
+        assert_eq!(line("date"), "Date: x\r\n");
+    }
 }

@@ -32,7 +32,7 @@ fn table(manifest: &StemcellManifest) -> Table {
             manifest.os().to_owned(),
             manifest.version.clone(),
             property("infrastructure").unwrap_or_else(|| "unknown".to_owned()),
-            property("hypervisor").unwrap_or_default(),
+            property("hypervisor").unwrap_or_else(|| "-".to_owned()),
         ]],
         ..Table::default()
     }
@@ -48,9 +48,14 @@ mod tests {
     fn a_stemcell_is_shown_as_by_the_original() {
         let shown = |properties: Value| {
             let manifest = json!({"name": "s", "operating_system": "ubuntu-jammy", "version": "1.2", "cloud_properties": properties});
-            table(&serde_json::from_value(manifest).unwrap()).for_scripts()
+            table(&serde_json::from_value(manifest).unwrap())
         };
-        assert_eq!(shown(json!({"infrastructure": "aws", "hypervisor": "xen"})), "s\tubuntu-jammy\t1.2\taws\txen\t\n");
-        assert_eq!(shown(json!({})), "s\tubuntu-jammy\t1.2\tunknown\t-\t\n");
+        let for_scripts = |properties| shown(properties).for_scripts();
+        assert_eq!(
+            for_scripts(json!({"infrastructure": "aws", "hypervisor": "xen"})),
+            "s\tubuntu-jammy\t1.2\taws\txen\t\n"
+        );
+        assert_eq!(for_scripts(json!({})), "s\tubuntu-jammy\t1.2\tunknown\t-\t\n");
+        assert_eq!(shown(json!({})).to_json()["Rows"][0]["hypervisor"], "-");
     }
 }

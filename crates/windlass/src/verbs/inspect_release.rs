@@ -52,7 +52,12 @@ pub(super) async fn run(session: &mut Session<'_>, release: &str) -> Result<(), 
     let (name, version) = release.split_once('/').ok_or_else(|| Failure::NoReleaseVersion(release.to_owned()))?;
     let path = format!("/releases/{}{}", escape(name), query(vec![("version", version.to_owned())]));
     let inspected: Inspected = session.director.get(&path).await.while_(format!("inspecting release '{release}'"))?;
-    session.screen.table(&jobs(&inspected.jobs));
+    let mut jobs = jobs(&inspected.jobs);
+    if session.screen.is_as_bosh() {
+        jobs.header.pop();
+        jobs.rows.iter_mut().for_each(|row| drop(row.pop()));
+    }
+    session.screen.table(&jobs);
     session.screen.table(&packages(&inspected.packages));
     Ok(())
 }

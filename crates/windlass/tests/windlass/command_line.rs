@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -358,23 +358,76 @@ fn a_director_can_have_a_name() {
     assert!(!run(ours, "unalias-env mine").0);
 }
 
-/// Scripts that were written for BOSH's client look at exit codes.
+/// The verbs of BOSH's client; those in the second list do nothing without an argument.
+const VERBS_OF_BOSH: &str = "environment environments log-in log-out task tasks cancel-tasks locks clean-up config configs delete-config \
+    diff-config cloud-config cpi-config runtime-config deployment deployments delete-deployment manifest events \
+    stemcells releases upload-release errands disks networks snapshots take-snapshot delete-snapshots instances \
+    vms cloud-check orphaned-vms logs start stop restart recreate ssh init-release reset-release create-release \
+    sha1ify-release sha2ify-release blobs sync-blobs upload-blobs variables env";
+const VERBS_WITH_ARGUMENTS: &str = "create-env delete-env stop-env start-env alias-env unalias-env cancel-task curl update-config \
+    update-cloud-config update-cpi-config update-runtime-config deploy interpolate event inspect-local-stemcell \
+    upload-stemcell delete-stemcell repack-stemcell export-release inspect-release inspect-local-release \
+    delete-release run-errand attach-disk delete-disk orphan-disk delete-network delete-snapshot \
+    update-resurrection ignore unignore create-recovery-plan recover delete-vm pcap scp generate-job \
+    generate-package vendor-package finalize-release add-blob remove-blob int";
+
+/// Our program under the name of BOSH's client.
+fn linked_as_bosh(folder: &Path) -> PathBuf {
+    let bosh = folder.join("bosh");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_windlass"), &bosh).unwrap();
+    bosh
+}
+
+/// Scripts that were written for BOSH's client look at exit codes, and at its output, which has an empty line when it fails. That it
+/// is so was found with BOSH's client itself.
 #[test]
 fn a_link_named_bosh_has_the_exit_codes_of_bosh() {
     let folder = tempfile::tempdir().unwrap();
-    let bosh = folder.path().join("bosh");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_windlass"), &bosh).unwrap();
+    let bosh = linked_as_bosh(folder.path());
     let code = |program: &Path, line: &str| {
-        let output = Command::new(program).args(words(line)).stdin(Stdio::null()).output().unwrap();
+        let mut command = Command::new(program);
+        command.args(words(line)).stdin(Stdio::null()).env("HOME", folder.path()).env_remove("BOSH_ENVIRONMENT");
+        let output = command.env("XDG_STATE_HOME", folder.path()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     for line in ["nope", "vms --nope", "stop --canaries", "delete-disk"] {
-        assert_eq!(code(&bosh, line).0, Some(1), "{line}");
-        assert_eq!(code(Path::new(env!("CARGO_BIN_EXE_windlass")), line).0, Some(2), "{line}");
+        assert_eq!(code(&bosh, line), (Some(1), "\n".to_owned()), "{line}");
+        assert_eq!(code(Path::new(env!("CARGO_BIN_EXE_windlass")), line), (Some(2), String::new()), "{line}");
     }
+    for verb in VERBS_OF_BOSH.split(' ').chain(VERBS_WITH_ARGUMENTS.split(' ')) {
+        assert_eq!(code(&bosh, &format!("{verb} --no-such-flag")), (Some(1), "\n".to_owned()), "{verb}");
+    }
+    for verb in VERBS_WITH_ARGUMENTS.split(' ') {
+        assert_eq!(code(&bosh, verb), (Some(1), "\n".to_owned()), "{verb}");
+    }
+    assert_eq!(code(&bosh, "-e https://127.0.0.1:1 tasks"), (Some(1), "\n".to_owned()));
     assert_eq!(Command::new(&bosh).output().unwrap().status.code(), Some(1), "no verb at all");
     let (code, help) = code(&bosh, "--help");
     assert!(code == Some(0) && help.contains("Usage: bosh"), "{help}");
+}
+
+/// As BOSH's client does it for scripts, found with BOSH's client itself.
+#[test]
+fn a_link_named_bosh_asks_and_fails_among_its_output() {
+    let site = Site::start();
+    let bosh = linked_as_bosh(&site.file(""));
+    let run = |line: &str, answer: &str| {
+        let mut command = Command::new(&bosh);
+        command.arg("--state-dir").arg(site.state_dir()).args(words(line)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run("clean-up", "n\n"), (Some(1), "Continue? [yN]: n\n\n\n".to_owned()));
+    assert_eq!(run("clean-up", ""), (Some(1), "Continue? [yN]: \n\n".to_owned()));
+    let (code, printed) = run("clean-up", "yes\n");
+    assert!(code == Some(0) && printed.starts_with("Continue? [yN]: yes\n"), "{printed}");
+    assert_eq!(run("curl /nope", ""), (Some(1), "Not Found: /nope\n\n".to_owned()));
+    let (code, printed) = run("--json task 99999", "");
+    assert!(code == Some(1) && printed.ends_with('}') && !printed.contains("\"Task 99999\""), "{printed}");
+    let (_, printed) = run("curl -i /info", "");
+    assert!(printed.contains("\r\nContent-Type: application/json\r\nDate: "), "{printed}");
 }
 
 /// A shell that completes words is what an operator types with all day.
