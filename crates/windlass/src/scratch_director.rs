@@ -254,6 +254,12 @@ impl ScratchDirector {
         number.ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no {what}")))
     }
 
+    /// From now on `VmHWM` is the most that it has from now on.
+    pub(crate) fn forget_peak(&self) -> io::Result<()> {
+        let pid = self.pid().ok_or_else(|| self.failed("the director has ended"))?;
+        fs::write(format!("/proc/{pid}/clear_refs"), "5")
+    }
+
     /// Processor time that the director has used, without its CPIs.
     pub(crate) fn processor_time(&self) -> io::Result<Duration> {
         let pid = self.pid().ok_or_else(|| self.failed("the director has ended"))?;

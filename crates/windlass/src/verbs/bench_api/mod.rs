@@ -2,6 +2,9 @@
 //!
 //! The director is a process of its own with a deployment on the simulated cloud. Instances in full are asked for as clients do
 //! it: a task is begun, followed to its end, and its result fetched; each of those exchanges asks every agent.
+//!
+//! Lists are measured twice, because a director keeps them until something is written: alone, and with writes beside them. Then
+//! every connection asks for the list of all instances at the same moment, again and again after a write, and the director's memory is looked at.
 
 mod floor;
 
@@ -23,6 +26,10 @@ use floor::Floor;
 const ROUNDS: usize = 3;
 /// Before the first measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// How often something is written beside lists.
+const WRITE_EVERY: Duration = Duration::from_millis(50);
+/// How often all connections ask for a list at once, after a write, while memory is looked at.
+const CROWDS: usize = 5;
 /// As many as a director works on at the same time.
 const TASKS_AT_ONCE: usize = 3;
 /// How often a task is looked at.
@@ -45,6 +52,8 @@ struct Figures {
     subjects: Vec<Subject>,
     idle_kib: u64,
     peak_kib: u64,
+    /// While all connections ask for the list of instances.
+    crowd_kib: u64,
 }
 
 /// Something that is measured.
@@ -54,6 +63,8 @@ struct Subject {
     /// How large an answer is.
     size: usize,
     load: Load,
+    /// Sent from time to time by somebody else; none if nobody writes.
+    write: Option<Vec<u8>>,
     /// The bare server that answers as much.
     floor: Option<Load>,
     measured: Measured,
@@ -104,15 +115,20 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
     director.ok(&["-d", MANY, "deploy", &manifest]).await?;
     let (load, requests) = director.under_load()?;
     let mut subjects = Vec::new();
-    for path in ["/info", "/deployments", &format!("/deployments/{MANY}/instances")] {
+    let instances = format!("/deployments/{MANY}/instances");
+    let write = requests.with_body("PUT", "/resurrection", r#"{"resurrection_paused":false}"#);
+    let alone_and_not = |path| [(path, false), (path, true)];
+    let lists = ["/deployments", &instances].into_iter().flat_map(alone_and_not);
+    for (path, is_written) in std::iter::once(("/info", false)).chain(lists) {
         let body = load.connect().await?.ok(&requests.get(path)).await?.body.to_vec();
         let size = body.len();
         let server = Floor::start(body).await?;
         subjects.push(Subject {
-            name: format!("GET {path}"),
+            name: format!("GET {path}{}", if is_written { ", with writes beside it" } else { "" }),
             asks: Asks::Route(requests.get(path)),
             size,
             load: load.clone(),
+            write: is_written.then(|| write.clone()),
             floor: Some(Load::over_tls(server.address, &server.ca)?),
             measured: Measured::default(),
             of_floor: Measured::default(),
@@ -122,9 +138,10 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
     let size = instances_in_full(&requests, &mut load.connect().await?).await?;
     subjects.push(Subject {
         name: format!("{} instances in full", arguments.instances),
-        asks: Asks::InFull(requests),
+        asks: Asks::InFull(requests.clone()),
         size,
         load: load.clone(),
+        write: None,
         floor: None,
         measured: Measured::default(),
         of_floor: Measured::default(),
@@ -139,7 +156,11 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
             };
             let exchange =
                 |asks: Asks| async move |connection: &mut Connection, number| asks.once(connection, number).await;
-            let measured = subject.load.run(connections, time, exchange(subject.asks.clone())).await?;
+            let measuring = subject.load.run(connections, time, exchange(subject.asks.clone()));
+            let measured = tokio::select! {
+                measured = measuring => measured?,
+                error = write_often(&subject.load, subject.write.as_deref()) => return Err(error),
+            };
             let of_floor = match &subject.floor {
                 Some(floor) => floor.run(connections, time, exchange(subject.asks.clone())).await?,
                 None => Measured::default(),
@@ -150,7 +171,28 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
             }
         }
     }
-    Ok(Figures { subjects, idle_kib, peak_kib: director.memory_kib("VmHWM:")? })
+    let peak_kib = director.memory_kib("VmHWM:")?;
+    director.forget_peak()?;
+    for _ in 0..CROWDS {
+        load.connect().await?.ok(&write).await?;
+        load.send_each_once(arguments.connections, vec![requests.get(&instances); arguments.connections]).await?;
+    }
+    Ok(Figures { subjects, idle_kib, peak_kib, crowd_kib: director.memory_kib("VmHWM:")? })
+}
+
+/// Writes from time to time, until it fails.
+async fn write_often(load: &Load, write: Option<&[u8]>) -> io::Error {
+    let Some(write) = write else { return std::future::pending().await };
+    let mut connection = match load.connect().await {
+        Ok(connection) => connection,
+        Err(error) => return error,
+    };
+    loop {
+        if let Err(error) = connection.ok(write).await {
+            return error;
+        }
+        tokio::time::sleep(WRITE_EVERY).await;
+    }
 }
 
 impl Subject {
@@ -174,11 +216,14 @@ impl Figures {
         };
         Table {
             title: Some(format!(
-                "{} connections over TLS, {} instances; tasks: {TASKS_AT_ONCE} at a time; memory {} idle, {} at most",
+                "{} connections over TLS, {} instances; tasks: {TASKS_AT_ONCE} at a time; memory {} idle, {} at most, {} with {} lists of \
+                 all instances at once",
                 arguments.connections,
                 arguments.instances,
                 mebibytes(self.idle_kib),
                 mebibytes(self.peak_kib),
+                mebibytes(self.crowd_kib),
+                arguments.connections,
             )),
             header: vec!["What", "Answer", "Per Second", "Median", "99th Percentile", "Times a Bare Server"],
             rows: self.subjects.iter().map(row).collect(),
@@ -205,6 +250,11 @@ impl Figures {
             ),
             ratio: None,
         }));
+        quoted.push(Figure {
+            what: format!("memory while {} ask for a list of {} at once", arguments.connections, arguments.instances),
+            value: mebibytes(self.crowd_kib),
+            ratio: None,
+        });
         quoted
     }
 }
