@@ -29,7 +29,7 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 18] = [
+const INTERNAL: [&str; 19] = [
     "BOSH_COMPILE_TARGET",
     "BOSH_DEPLOYMENT_NEXT_STATE",
     "BOSH_INSTALL_TARGET",
@@ -44,6 +44,7 @@ const INTERNAL: [&str; 18] = [
     "WINDLASS_MONIT",
     "WINDLASS_MONIT_FILES",
     "WINDLASS_ORIGINAL_AGENT",
+    "WINDLASS_ORIGINAL_AGENTS",
     "WINDLASS_OWN_MACHINE",
     "WINDLASS_POINTS",
     "WINDLASS_SEED",

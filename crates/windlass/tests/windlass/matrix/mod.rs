@@ -54,20 +54,22 @@ impl Site {
 
     /// `windlass certify --matrix` on this cloud.
     fn matrix(&self, more: &[&str]) -> Output {
+        // Not whatever agent may lie beside it. Jobs need programs.
+        let userland: &[&str] = if self.plugin == "local" { &["--userland", "host"] } else { &[] };
+        self.matrix_with([&[&["--agent", WINDLASS], userland].concat(); 2], more)
+    }
+
+    /// The same on stemcells of versions 1 and 2 that are built from this.
+    fn matrix_with(&self, what: [&[&str]; 2], more: &[&str]) -> Output {
         let settings = self.path("state").join("vms/{vm_cid}/settings.json").display().to_string();
         let show = match self.plugin {
             "sim" => format!("{WINDLASS} sim settings {{vm_cid}} --config {}", self.path("cpi.json").display()),
             _ => format!("cat {settings}"),
         };
-        let stemcells = ["1", "2"].map(|version| {
+        let stemcells = [("1", what[0]), ("2", what[1])].map(|(version, what)| {
             let tarball = self.path(&format!("stemcell-{version}.tgz"));
             let mut build = Command::new(WINDLASS);
-            // Not whatever agent may lie beside it.
-            build.args(["stemcell", "build", "--agent", WINDLASS, "--api-version", version, "--output"]).arg(&tarball);
-            // Jobs need programs.
-            if self.plugin == "local" {
-                build.args(["--userland", "host"]);
-            }
+            build.args(["stemcell", "build", "--api-version", version, "--output"]).arg(&tarball).args(what);
             let built = build.output().unwrap();
             assert!(built.status.success(), "{built:?}");
             tarball
@@ -124,6 +126,26 @@ fn the_version_table_holds_in_containers() {
         let site = Site::with_registry("local", json!({"isolation": "container"}), registry);
         let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../certify/profiles/local-container.yml");
         let output = site.matrix(&["--json", "--profile", profile]);
+        assert_holds(&output);
+        assert_jobs_keep_their_data(&output);
+    }
+}
+
+/// With `WINDLASS_ORIGINAL_AGENTS`, two of the original's agents, of the times of version 1 and 2, with a comma between them, and
+/// `WINDLASS_SYSTEM`, a root file system for them that has monit and `sv`.
+#[test]
+fn the_version_table_holds_with_the_originals_agents_of_the_time() {
+    let [Ok(agents), Ok(system)] = ["WINDLASS_ORIGINAL_AGENTS", "WINDLASS_SYSTEM"].map(std::env::var) else {
+        eprintln!("this needs two of the original's agents and a system with monit for them, and did not run");
+        return;
+    };
+    let Some((first, second)) = agents.split_once(',') else { panic!("one agent is missing: {agents}") };
+    if is_own_machine("matrix::the_version_table_holds_with_the_originals_agents_of_the_time") {
+        let registry = (own_machine::ADDRESS, 25777).into();
+        let site = Site::with_registry("local", json!({"isolation": "container"}), registry);
+        let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../certify/profiles/local-container.yml");
+        let what = [first, second].map(|agent| ["--rootfs", &system, "--agent", agent, "--os", "windlass-minimal"]);
+        let output = site.matrix_with([&what[0], &what[1]], &["--json", "--profile", profile]);
         assert_holds(&output);
         assert_jobs_keep_their_data(&output);
     }

@@ -40,15 +40,20 @@ fn release() -> Vec<u8> {
 /// Two instances with a job that is an errand, and a group that is one.
 struct Tools {
     site: Site,
+    /// The operating system of its stemcell.
+    os: &'static str,
 }
 
 impl Tools {
-    fn new() -> Self {
-        let site = Site::ready_with_own_programs("");
+    fn in_processes() -> Self {
+        Self::new(Site::ready_with_own_programs(""), "windlass-host")
+    }
+
+    fn new(site: Site, os: &'static str) -> Self {
         let tarball = site.file("tools.tgz");
         fs::write(&tarball, release()).unwrap();
         site.ok(&["upload-release", tarball.to_str().unwrap()]);
-        Self { site }
+        Self { site, os }
     }
 
     fn deploy(&self, properties: &str) {
@@ -60,9 +65,10 @@ impl Tools {
         };
         let text = format!(
             "name: example\nreleases: [{{name: tools, version: latest}}]\n\
-             stemcells: [{{alias: default, os: windlass-host, version: latest}}]\n\
+             stemcells: [{{alias: default, os: {}, version: latest}}]\n\
              update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
              instance_groups:\n{}{}",
+            self.os,
             group("web", 2, "  jobs: [{name: smoke, release: tools}]\n"),
             group(
                 "once",
@@ -90,7 +96,18 @@ fn errands_run_where_their_job_is_and_a_vm_that_is_made_for_one_goes_afterwards(
     ) {
         return;
     }
-    let tools = Tools::new();
+    they_run_and_leave_nothing(&Tools::in_processes());
+}
+
+#[test]
+fn errands_run_where_their_job_is_with_the_originals_agents() {
+    let test = "software::errands::errands_run_where_their_job_is_with_the_originals_agents";
+    if let Some(site) = super::site_of_originals(test) {
+        they_run_and_leave_nothing(&Tools::new(site, "windlass-minimal"));
+    }
+}
+
+fn they_run_and_leave_nothing(tools: &Tools) {
     tools.deploy("{}");
     assert_eq!(tools.vms(), 2, "an errand has no VM until it runs");
     let listed = tools.site.rows(&["-d", "example", "errands"]);
@@ -136,7 +153,7 @@ fn errands_run_where_their_job_is_and_a_vm_that_is_made_for_one_goes_afterwards(
     assert_eq!(tools.vms(), 2, "its VM goes also after a failure");
     assert_eq!(fs::read_dir(&logs).unwrap().count(), 1, "its logs are here");
     assert!(tools.site.rows(&["leaks"]).is_empty());
-    it_is_cancelled(&tools);
+    it_is_cancelled(tools);
     tools.site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
@@ -165,7 +182,7 @@ fn an_errand_that_is_killed_anywhere_runs_at_most_once_and_the_next_one_leaves_n
     ) {
         return;
     }
-    let mut tools = Tools::new();
+    let mut tools = Tools::in_processes();
     tools.deploy("{}");
     let runs = |site: &Site| {
         site.director_log()

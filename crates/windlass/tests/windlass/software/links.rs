@@ -56,15 +56,16 @@ fn release() -> Vec<u8> {
 
 struct Net {
     site: Site,
+    /// The operating system of its stemcell.
+    os: &'static str,
 }
 
 impl Net {
-    fn new() -> Self {
-        let site = Site::ready_with_own_programs("");
+    fn new(site: Site, os: &'static str) -> Self {
         let tarball = site.file("net.tgz");
         fs::write(&tarball, release()).unwrap();
         site.ok(&["upload-release", tarball.to_str().unwrap()]);
-        Self { site }
+        Self { site, os }
     }
 
     /// Writes a manifest of groups with one job each, and returns its path.
@@ -77,9 +78,10 @@ impl Net {
         };
         let text = format!(
             "name: {deployment}\nreleases: [{{name: net, version: latest}}]\n\
-             stemcells: [{{alias: default, os: windlass-host, version: latest}}]\n\
+             stemcells: [{{alias: default, os: {}, version: latest}}]\n\
              update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
              instance_groups:\n{}",
+            self.os,
             groups.iter().map(group).collect::<String>()
         );
         let path = self.site.file(&format!("{deployment}.yml"));
@@ -132,7 +134,18 @@ fn consumers_have_what_providers_provide_and_keep_it_until_they_are_deployed_aga
     ) {
         return;
     }
-    let net = Net::new();
+    consumers_keep_what_they_have(&Net::new(Site::ready_with_own_programs(""), "windlass-host"));
+}
+
+#[test]
+fn consumers_have_what_providers_provide_with_the_originals_agents() {
+    let test = "software::links::consumers_have_what_providers_provide_with_the_originals_agents";
+    if let Some(site) = super::site_of_originals(test) {
+        consumers_keep_what_they_have(&Net::new(site, "windlass-minimal"));
+    }
+}
+
+fn consumers_keep_what_they_have(net: &Net) {
     let back =
         |port: u16| format!("name: pg, properties: {{port: {port}}}, provides: {{db: {{as: data, shared: true}}}}");
     let (front, first) = (("front", 1, "name: web"), back(5432));

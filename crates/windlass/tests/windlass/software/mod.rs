@@ -313,16 +313,20 @@ fn a_release_becomes_running_processes_and_leaves_nothing_in_processes() {
     whole_path(&Shop::in_processes());
 }
 
-/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it that has monit 5.2.5 at
-/// `/var/vcap/bosh/bin/monit`, and beside it `sv`, which starts and kills it.
-#[test]
-fn a_release_becomes_running_processes_and_leaves_nothing_with_the_originals_agents() {
+/// A site whose VMs have the original's agent. With `WINDLASS_ORIGINAL_AGENT`, that agent, and `WINDLASS_SYSTEM`, a root file system for
+/// it that has monit 5.2.5 at `/var/vcap/bosh/bin/monit`, and beside it `sv`, which starts and kills it; none without them.
+fn site_of_originals(test: &str) -> Option<Site> {
     let [Ok(agent), Ok(system)] = ["WINDLASS_ORIGINAL_AGENT", "WINDLASS_SYSTEM"].map(std::env::var) else {
         eprintln!("this needs the original's agent and a system with monit for it, and did not run");
-        return;
+        return None;
     };
-    if is_own_machine("software::a_release_becomes_running_processes_and_leaves_nothing_with_the_originals_agents") {
-        let site = Site::ready_with_containers_of(&system, &agent, "");
+    is_own_machine(test).then(|| Site::ready_with_containers_of(&system, &agent, ""))
+}
+
+#[test]
+fn a_release_becomes_running_processes_and_leaves_nothing_with_the_originals_agents() {
+    let test = "software::a_release_becomes_running_processes_and_leaves_nothing_with_the_originals_agents";
+    if let Some(site) = site_of_originals(test) {
         whole_path(&Shop { site, os: "windlass-minimal" }.stocked());
     }
 }
