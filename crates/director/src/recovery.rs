@@ -13,6 +13,7 @@ use windlass_operations::ledger::{Ledger, LedgerError};
 use windlass_operations::settle::settle;
 
 use crate::Director;
+use crate::state_dir::remove_if_empty;
 use crate::store::{ClaimedTask, StoreError, TaskState};
 use crate::tasks::{Job, TaskLog, resumption};
 
@@ -154,11 +155,31 @@ async fn remove(director: &Director, files: Vec<PathBuf>) {
             return;
         }
     };
-    for path in files.into_iter().filter(|path| !needed.iter().any(|needed| needed.starts_with(path))) {
-        let removed = if path.is_dir() { file::remove_tree(&path) } else { file::remove_file(&path) };
-        if let Err(error) = removed {
-            tracing::warn!(path = %path.display(), %error, "a file of an earlier run cannot be removed");
+    for path in files {
+        // Of a folder with such a tarball, the rest goes; the folder itself goes with the tarball.
+        let holds_needed = needed.iter().any(|needed| needed.starts_with(&path) && *needed != path);
+        let unneeded = if holds_needed { entries(&path) } else { vec![path.clone()] };
+        for path in unneeded.iter().filter(|path| !needed.contains(path)) {
+            warn_unless(remove_whatever(path), path);
         }
+        if holds_needed {
+            warn_unless(remove_if_empty(&path), &path);
+        }
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+fn remove_whatever(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() { file::remove_tree(path) } else { file::remove_file(path) }
+}
+
+fn warn_unless(removed: std::io::Result<()>, path: &Path) {
+    if let Err(error) = removed {
+        tracing::warn!(path = %path.display(), %error, "a file of an earlier run cannot be removed");
     }
 }
 
@@ -237,12 +258,18 @@ mod tests {
         std::fs::create_dir_all(tmp.join("earlier/half")).unwrap();
         std::fs::create_dir_all(tmp.join("waiting")).unwrap();
         std::fs::write(tmp.join("waiting/upload"), "tarball").unwrap();
+        std::fs::create_dir_all(tmp.join("waiting/release-1/jobs")).unwrap();
+        std::fs::write(tmp.join("waiting/download-2"), "half").unwrap();
         queue(director, Job::UpdateRelease { tarball: tmp.join("waiting/upload"), fix: false, rebase: false }).await;
         let new = director.folders.temporary().join("upload-new");
         let left = look(director).await.unwrap();
         std::fs::write(&new, "sent meanwhile").unwrap();
         settle_left_open(director, left).await;
-        assert!(!tmp.join("earlier").exists() && tmp.join("waiting/upload").exists() && new.exists());
+        assert!(!tmp.join("earlier").exists() && new.exists());
+        assert_eq!(entries(&tmp.join("waiting")), [tmp.join("waiting/upload")], "what was half unpacked goes");
+        director.folders.forget_upload(&tmp.join("waiting/upload")).unwrap();
+        director.folders.forget_upload(&new).unwrap();
+        assert_eq!(entries(&tmp), [director.folders.temporary()], "with its last upload an earlier run's folder goes");
     }
 
     async fn state_of(director: &Director, task: i64) -> (TaskState, String) {

@@ -90,6 +90,15 @@ impl StateDir {
         Ok(entries?.into_iter().filter(|path| *path != ours).collect())
     }
 
+    /// Removes an upload whose task is over. One of an earlier run takes that run's folder with it, if it was the last.
+    pub(crate) fn forget_upload(&self, tarball: &Path) -> io::Result<()> {
+        file::remove_file(tarball)?;
+        match tarball.parent() {
+            Some(run) if run != self.temporary() => remove_if_empty(run),
+            _ => Ok(()),
+        }
+    }
+
     /// Keys and certificates.
     pub(crate) fn pki(&self) -> PathBuf {
         self.shared.join("pki")
@@ -128,6 +137,14 @@ impl StateDir {
     /// The state of the embedded cloud.
     pub(crate) fn cloud(&self) -> PathBuf {
         self.root.join("cloud")
+    }
+}
+
+/// Removes a folder of an earlier run unless something is still in it.
+pub(crate) fn remove_if_empty(run: &Path) -> io::Result<()> {
+    match std::fs::remove_dir(run) {
+        Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct How {
 /// Takes a tarball that was uploaded.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
     let result = upload(director, log, tarball, how).await;
-    remove(log, file::remove_file, tarball);
+    remove(log, |path| director.folders.forget_upload(path), tarball);
     result
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn run_remote(
     result
 }
 
-fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) {
+fn remove(log: &TaskLog, remove: impl FnOnce(&Path) -> std::io::Result<()>, path: &Path) {
     if log.is_of_another_director() {
         return;
     }

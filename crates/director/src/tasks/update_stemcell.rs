@@ -18,7 +18,7 @@ use crate::Director;
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], 5);
     let result = upload(director, log, &stage, tarball, fix).await;
-    remove(log, windlass_durable::file::remove_file, tarball);
+    remove(log, |path| director.folders.forget_upload(path), tarball);
     result
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn run_remote(
     result
 }
 
-fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) {
+fn remove(log: &TaskLog, remove: impl FnOnce(&Path) -> std::io::Result<()>, path: &Path) {
     if log.is_of_another_director() {
         return;
     }

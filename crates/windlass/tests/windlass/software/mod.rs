@@ -10,6 +10,7 @@ mod links;
 mod object_store;
 pub(crate) mod release;
 mod ruby;
+mod upload_kills;
 
 use std::fs;
 use std::path::PathBuf;
