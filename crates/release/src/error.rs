@@ -40,16 +40,18 @@ pub enum ReleaseError {
         why: &'static str,
     },
     /// there is no release.MF
-    #[error("Release manifest not found: the tarball has no release.MF")]
+    #[error("Release manifest not found: the tarball has no release.MF; make it with 'create-release --tarball'")]
     NoManifest,
     /// a document is not YAML
-    #[error("{0} is not valid YAML")]
+    #[error("{0} is not valid YAML; correct it and create the release again")]
     Yaml(String, #[source] ParseError),
     /// a document is not what it should be
-    #[error("{0} is not valid")]
+    #[error("{0} is not valid; correct it and create the release again")]
     Document(String, #[source] Problem),
     /// a name that leads elsewhere, or that no release has
-    #[error("Invalid {kind} name in release manifest: '{name}' has characters other than letters, digits and -_+.")]
+    #[error(
+        "Invalid {kind} name in release manifest: '{name}' has characters other than letters, digits and -_+.; rename it"
+    )]
     Name {
         /// What is called so.
         kind: &'static str,
@@ -57,7 +59,7 @@ pub enum ReleaseError {
         name: String,
     },
     /// two things of one name
-    #[error("the release has two {kind}s '{name}'")]
+    #[error("the release has two {kind}s '{name}'; create it again")]
     Twice {
         /// What is called so.
         kind: &'static str,
@@ -74,7 +76,7 @@ pub enum ReleaseError {
     #[error(transparent)]
     Version(#[from] NoVersion),
     /// an archive is listed, but not in the tarball
-    #[error("the release lists the {kind} '{name}', but its tarball has no {file}")]
+    #[error("the release lists the {kind} '{name}', but its tarball has no {file}; create the release again")]
     Missing {
         /// Job, package or compiled package.
         kind: &'static str,
@@ -84,7 +86,7 @@ pub enum ReleaseError {
         file: String,
     },
     /// no digest that could be checked
-    #[error("the {kind} '{name}' has no digest that can be checked")]
+    #[error("the {kind} '{name}' has no digest that can be checked; create the release again")]
     NoDigest {
         /// Job, package or compiled package.
         kind: &'static str,
@@ -94,7 +96,9 @@ pub enum ReleaseError {
         source: NoDigest,
     },
     /// it is another one
-    #[error("the archive of the {kind} '{name}' is not the one that release.MF describes")]
+    #[error(
+        "the archive of the {kind} '{name}' is not the one that release.MF describes; copy or create the release again"
+    )]
     Digest {
         /// Job, package or compiled package.
         kind: &'static str,
@@ -107,7 +111,10 @@ pub enum ReleaseError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// a job needs a package that the release does not have
-    #[error("the job '{job}' needs the package '{package}', which the release does not have")]
+    #[error(
+        "the job '{job}' needs the package '{package}', which the release does not have; add it, or remove it from the job's \
+         'packages'"
+    )]
     UnknownPackage {
         /// The job.
         job: String,
@@ -115,7 +122,7 @@ pub enum ReleaseError {
         package: String,
     },
     /// the job is called otherwise inside
-    #[error("Inconsistent name for job '{listed}': its job.MF calls it '{found}'")]
+    #[error("Inconsistent name for job '{listed}': its job.MF calls it '{found}'; create the release again")]
     JobName {
         /// In release.MF.
         listed: String,
@@ -123,7 +130,7 @@ pub enum ReleaseError {
         found: String,
     },
     /// a job without its description
-    #[error("Missing job manifest for '{0}': its archive has no job.MF")]
+    #[error("Missing job manifest for '{0}': its archive has no job.MF; create the release again")]
     NoJobManifest(String),
     /// templates that would fill the memory
     #[error("with job '{job}' the templates of all jobs have more than {mib} MiB; put large files into packages")]
@@ -134,10 +141,10 @@ pub enum ReleaseError {
         mib: usize,
     },
     /// nobody could run it
-    #[error("Job '{0}' is missing monit file")]
+    #[error("Job '{0}' is missing monit file; add one to the job, which may be empty")]
     NoMonit(String),
     /// a template that is not there
-    #[error("Missing template file '{template}' for job '{job}'")]
+    #[error("Missing template file '{template}' for job '{job}'; add it, or remove it from the job's 'templates'")]
     NoTemplate {
         /// The job.
         job: String,
@@ -146,7 +153,8 @@ pub enum ReleaseError {
     },
     /// a template whose result would be elsewhere
     #[error(
-        "the template '{template}' of job '{job}' would be written to '{destination}', which is not inside of the job"
+        "the template '{template}' of job '{job}' would be written to '{destination}', which is not inside of the job; name \
+         a path inside"
     )]
     Destination {
         /// The job.
@@ -157,7 +165,7 @@ pub enum ReleaseError {
         destination: String,
     },
     /// a template that is not text
-    #[error("the file '{file}' of job '{job}' is not UTF-8")]
+    #[error("the file '{file}' of job '{job}' is not UTF-8; put such files into packages")]
     NotText {
         /// The job.
         job: String,
@@ -165,7 +173,7 @@ pub enum ReleaseError {
         file: String,
     },
     /// what a job has is too much
-    #[error("the files of job '{job}' have more than {limit} MiB")]
+    #[error("the files of job '{job}' have more than {limit} MiB; put large files into packages")]
     TooLarge {
         /// The job.
         job: String,

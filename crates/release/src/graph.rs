@@ -27,7 +27,9 @@ struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// one needs what is not there
-    #[error("the package '{package}' needs '{needs}', which the release does not have")]
+    #[error(
+        "the package '{package}' needs '{needs}', which the release does not have; add it, or remove it from 'dependencies'"
+    )]
     Unknown {
         /// The package.
         package: String,
@@ -35,10 +37,12 @@ pub enum GraphError {
         needs: String,
     },
     /// they need each other
-    #[error("packages need each other: {}", .0.join(" => "))]
+    #[error("packages need each other: {}; remove one of these dependencies", .0.join(" => "))]
     Cycle(Vec<String>),
     /// what one needs cannot be written down
-    #[error("the package '{0}' needs others over more than {DEEPEST} steps or in more than {MOST} ways")]
+    #[error(
+        "the package '{0}' needs others over more than {DEEPEST} steps or in more than {MOST} ways; remove some dependencies"
+    )]
     TooDeep(String),
 }
 
@@ -177,9 +181,10 @@ mod tests {
     #[test]
     fn what_cannot_be_compiled_is_named() {
         let unknown = PackageGraph::new(&packages(&[("app", &["nobody"])])).unwrap_err();
-        assert_eq!(unknown.to_string(), "the package 'app' needs 'nobody', which the release does not have");
+        let expected = "the package 'app' needs 'nobody', which the release does not have; add it, or remove it from 'dependencies'";
+        assert_eq!(unknown.to_string(), expected);
         let cycle = PackageGraph::new(&packages(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])])).unwrap_err();
-        assert_eq!(cycle.to_string(), "packages need each other: b => c => b");
+        assert_eq!(cycle.to_string(), "packages need each other: b => c => b; remove one of these dependencies");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use windlass_archive::digest::Digest;
 use windlass_archive::{Budget, Limits, Tarball, decompressed, first_bytes, inside};
@@ -24,6 +25,9 @@ const LICENSE: &str = "license.tgz";
 
 /// What the templates of all jobs may have together: they are held in memory, and those of public releases have less than ten.
 const LARGEST_JOBS_MIB: usize = 64;
+
+/// What the packages of a release may have together, once they are unpacked. Those of the largest public releases have a tenth.
+const OF_ALL_PACKAGES: Limits = Limits { bytes: 64 << 30, entries: 2_000_000, time: Duration::from_secs(20 * 60) };
 
 /// A release that was read, and whose archives are in a folder.
 #[derive(Debug)]
@@ -70,12 +74,13 @@ pub fn read(tarball: &Path, folder: &Path) -> Result<Release, ReleaseError> {
         jobs.push(JobArchive { job, archive });
     }
     let mut packages = BTreeMap::new();
+    let budget = Budget::new(OF_ALL_PACKAGES);
     let compiled = manifest.compiled_packages.iter().map(|compiled| &compiled.package);
     let sources = manifest.packages.iter().map(|package| ("package", "packages", package));
     for (kind, place, package) in
         sources.chain(compiled.map(|package| ("compiled package", "compiled_packages", package)))
     {
-        packages.extend(package_archive(&archives, kind, place, package)?);
+        packages.extend(package_archive(&archives, kind, place, package, &budget)?);
     }
     let license = archives.get(Path::new(LICENSE)).cloned().filter(|_| manifest.license.is_some());
     if let (Some(listed), Some(archive)) = (&manifest.license, &license) {
@@ -115,10 +120,11 @@ fn package_archive(
     kind: &'static str,
     place: &str,
     package: &Package,
+    budget: &Budget,
 ) -> Result<Option<(String, PathBuf)>, ReleaseError> {
     let Ok(archive) = found(archives, kind, place, &package.name) else { return Ok(None) };
     verify(kind, &package.name, &package.sha1, &archive)?;
-    check(kind, &package.name, &archive)?;
+    check(kind, &package.name, &archive, budget)?;
     Ok(Some((package.name.clone(), archive)))
 }
 
@@ -140,8 +146,8 @@ fn verify(kind: &'static str, name: &str, digest: &str, archive: &Path) -> Resul
     digest.verify(&mut file).map_err(|source| ReleaseError::Digest { kind, name: name.to_owned(), source })
 }
 
-/// Whether an archive can be read to its end. Nothing of it is written.
-fn check(kind: &'static str, name: &str, archive: &Path) -> Result<(), ReleaseError> {
+/// Whether an archive can be read to its end, and agents can unpack it. Nothing of it is written.
+fn check(kind: &'static str, name: &str, archive: &Path, budget: &Budget) -> Result<(), ReleaseError> {
     let mut file = open(archive)?;
     let damaged = |source| ReleaseError::Archive(format!("the archive of {kind} '{name}'"), source);
     let start = first_bytes(&mut file).map_err(damaged)?;
@@ -150,11 +156,9 @@ fn check(kind: &'static str, name: &str, archive: &Path) -> Result<(), ReleaseEr
     if others.iter().any(|other| start.starts_with(other)) {
         return Ok(());
     }
-    let limits = Limits { bytes: 64 << 30, ..Limits::default() };
-    // Agents unpack it: links are theirs to judge, and a name that is there twice is only written twice.
-    let members = Members::of(&format!("the archive of {kind} '{name}'"));
-    Tarball::within(decompressed(&start, BufReader::new(file)), &Budget::new(limits))
-        .each(damaged, |entry| members.place(entry).map(drop))
+    // A name that is there twice is only written twice.
+    let mut members = Members::of(&format!("the archive of {kind} '{name}'"));
+    Tarball::within(decompressed(&start, BufReader::new(file)), budget).each(damaged, |entry| members.unpackable(entry))
 }
 
 fn open(path: &Path) -> Result<File, ReleaseError> {
@@ -208,4 +212,29 @@ fn lay_out(tarball: &Path, folder: &Path) -> Result<(String, BTreeMap<PathBuf, P
         Ok(())
     })?;
     Ok((text.ok_or(ReleaseError::NoManifest)?, archives))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small archive may have millions of entries, and a release thousands of such archives.
+    #[test]
+    fn packages_share_what_a_release_may_take_and_the_one_too_many_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.tgz");
+        let mut builder = tar::Builder::new(File::create(&path).unwrap());
+        for number in 0..600 {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(0);
+            builder.append_data(&mut header, number.to_string(), io::empty()).unwrap();
+        }
+        builder.into_inner().unwrap();
+        let budget = Budget::new(Limits { entries: 1000, ..OF_ALL_PACKAGES });
+        check("package", "first", &path, &budget).unwrap();
+        let refused = check("package", "second", &path, &budget).unwrap_err();
+        let ReleaseError::Archive(what, why) = &refused else { panic!("{refused}") };
+        assert_eq!(what, "the archive of package 'second'");
+        assert!(why.to_string().contains("more than 1000 entries"), "{why}");
+    }
 }

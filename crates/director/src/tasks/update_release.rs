@@ -474,6 +474,37 @@ pub(super) mod tests {
         ])
     }
 
+    /// A package in which `a` leads elsewhere, and has a file behind it.
+    fn linked(kind: tar::EntryType, target: &str) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_path("a").unwrap();
+        header.set_link_name(target).unwrap();
+        header.set_entry_type(kind);
+        header.set_size(0);
+        header.set_cksum();
+        builder.append(&header, std::io::empty()).unwrap();
+        append(&mut builder, "a/passwd", tar::EntryType::Regular, b"root::0:0");
+        builder.into_inner().unwrap()
+    }
+
+    /// The same release with other words in its manifest.
+    fn changed(tarball: &[u8], from: &str, to: &str) -> Vec<u8> {
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(tarball));
+        let mut files = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().to_str().unwrap().to_owned();
+            let mut content = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+            if name == "release.MF" {
+                content = String::from_utf8(content).unwrap().replace(from, to).into_bytes();
+            }
+            files.push((name, content));
+        }
+        tgz(&files.iter().map(|(name, content)| (name.as_str(), content.clone())).collect::<Vec<_>>())
+    }
+
     /// Each is refused with a reason, and nothing of it stays: neither in the temporary folder, nor as a blob, nor on record.
     #[tokio::test]
     async fn hostile_releases_are_refused_with_a_reason_and_leave_nothing() {
@@ -497,50 +528,100 @@ pub(super) mod tests {
             files.push(("jobs/j.tgz", good_job.clone()));
             tgz(&files)
         };
+        // A header that promises 65 GiB.
+        let endless = {
+            let mut header = tar::Header::new_gnu();
+            header.set_path("zeros").unwrap();
+            header.set_size(65 << 30);
+            header.set_cksum();
+            header.as_bytes().to_vec()
+        };
         let no_monit = of(&tgz(&[("./job.MF", b"name: j".to_vec())]), &good_package, "");
-        let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-            ("traversal", with("../release.MF", EntryType::Regular, b""), "'../release.MF', which leads out of it"),
-            ("a device", with("release.MF", EntryType::Char, b""), "'release.MF', which is a device or a pipe"),
-            ("a pipe", with("jobs/x.tgz", EntryType::Fifo, b""), "which is a device or a pipe"),
-            ("two manifests", two_manifests, "'./release.MF', which is there twice"),
+        const AGAIN: &str = "create the release again";
+        let cases: Vec<(&str, Vec<u8>, &str, &str)> = vec![
+            (
+                "traversal",
+                with("../release.MF", EntryType::Regular, b""),
+                "'../release.MF', which leads out of it",
+                AGAIN,
+            ),
+            ("a device", with("release.MF", EntryType::Char, b""), "'release.MF', which is a device or a pipe", AGAIN),
+            ("a pipe", with("jobs/x.tgz", EntryType::Fifo, b""), "which is a device or a pipe", AGAIN),
+            ("two manifests", two_manifests, "'./release.MF', which is there twice", AGAIN),
             (
                 "a link in place of the manifest",
                 with("release.MF", EntryType::Symlink, b""),
                 "Release manifest not found",
+                "create-release --tarball",
             ),
-            ("very many entries", many, "more than 20000 entries"),
+            ("very many entries", many, "more than 20000 entries", AGAIN),
             (
                 "traversal in a package",
                 inside("../../etc/passwd", EntryType::Regular),
-                "'../../etc/passwd', which leads out",
+                "package 'p' has '../../etc/passwd', which leads out",
+                AGAIN,
             ),
             (
                 "a device in a package",
                 inside("dev/sda", EntryType::Block),
                 "package 'p' has 'dev/sda', which is a device",
+                AGAIN,
             ),
-            ("a job that is no archive", of(b"nothing", &good_package, ""), "not a usable archive"),
-            ("a bomb", of(&bomb, &good_package, ""), "16 MiB"),
-            ("a job with a file twice", of(&twice, &good_package, ""), "'monit', which is there twice"),
-            ("wrong digest", wrong_digest, "is not the one that release.MF describes"),
-            ("no monit", no_monit, "Job 'j' is missing monit file"),
-            ("templates that are a list", spec("templates: [a]"), "templates"),
-            ("packages that are text", spec("packages: p"), "packages"),
-            ("properties that are a list", spec("properties: [a]"), "properties"),
-            ("a template that is a map", spec("templates: {a: {b: c}}"), "templates"),
-            ("a package that is missing", spec("packages: [q]"), "needs the package 'q'"),
-            ("a package that needs itself", of(&good_job, &good_package, "p"), "packages need each other: p => p"),
+            (
+                "a file through a link in a package",
+                package(&linked(EntryType::Symlink, "/etc")),
+                "package 'p' has 'a/passwd', which would be written through a link",
+                AGAIN,
+            ),
+            (
+                "a second name for a file of the machine",
+                package(&linked(EntryType::Link, "../../../etc/shadow")),
+                "package 'p' has 'a', which is a link that leads out of it",
+                AGAIN,
+            ),
+            ("a job that is no archive", of(b"nothing", &good_package, ""), "job 'j' is not a usable archive", AGAIN),
+            ("a package that is no archive", package(b"nothing"), "package 'p' is not a usable archive", AGAIN),
+            ("a bomb", of(&bomb, &good_package, ""), "more than the 16 MiB that are left for it", AGAIN),
+            ("a bomb of a package", package(&endless), "it takes more than the 65536 MiB that are left for it", AGAIN),
+            ("a job with a file twice", of(&twice, &good_package, ""), "'monit', which is there twice", AGAIN),
+            (
+                "wrong digest of a job",
+                wrong_digest,
+                "job 'j' is not the one that release.MF describes",
+                "copy or create the release again",
+            ),
+            (
+                "wrong digest of a package",
+                changed(&of(&good_job, &good_package, ""), &sha256(&good_package), &sha256(b"another")),
+                "package 'p' is not the one that release.MF describes",
+                "copy or create the release again",
+            ),
+            ("no monit", no_monit, "Job 'j' is missing monit file", "add one to the job"),
+            ("templates that are a list", spec("templates: [a]"), "templates", "correct it"),
+            ("packages that are text", spec("packages: p"), "packages", "correct it"),
+            ("properties that are a list", spec("properties: [a]"), "properties", "correct it"),
+            ("a template that is a map", spec("templates: {a: {b: c}}"), "templates", "correct it"),
+            ("a job that is a list", of(&job("[]"), &good_package, ""), "job 'j'", "correct it"),
+            ("a release that is a list", tgz(&[("release.MF", b"[]".to_vec())]), "release.MF", "correct it"),
+            ("a package that is missing", spec("packages: [q]"), "needs the package 'q'", "add it, or remove it"),
+            (
+                "a package that needs itself",
+                of(&good_job, &good_package, "p"),
+                "packages need each other: p => p",
+                "remove one of these dependencies",
+            ),
             (
                 "a package that needs nobody",
                 of(&good_job, &good_package, "q"),
-                "needs 'q', which the release does not have",
+                "package 'p' needs 'q', which the release does not have",
+                "add it, or remove it from 'dependencies'",
             ),
         ];
         let site = Site::new().await;
-        for (what, tarball, expected) in cases {
+        for (what, tarball, expected, remedy) in cases {
             // It looks itself that nothing stays in the temporary folder.
             let error = windlass_contract::explain(&site.upload(&tarball, false).await.expect_err(what));
-            assert!(error.contains(expected), "{what}: {error}");
+            assert!(error.contains(expected) && error.contains(remedy), "{what}: {error}");
             assert_eq!(site.blobs(), 0, "{what}");
         }
         assert!(site.bench.director.store.releases().await.unwrap().is_empty());
