@@ -136,11 +136,14 @@ impl JobsOfInstance {
 }
 
 impl NotRendered {
-    /// Only the addresses of its VM showed that Ruby is needed.
+    /// Only the addresses of its VM showed it.
     pub(super) fn of_vm(mut self) -> Self {
-        if self.lacks_ruby {
-            self.text.push_str("\nThe VM is kept. Once Ruby can be asked, deploy again.");
-        }
+        let remedy = if self.lacks_ruby {
+            "Once Ruby can be asked, deploy again."
+        } else {
+            "Mend what is wrong, and deploy again."
+        };
+        self.text.push_str(&format!("\nThe VM is kept. {remedy}"));
         self
     }
 }

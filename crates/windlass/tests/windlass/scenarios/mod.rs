@@ -17,6 +17,7 @@ mod listed;
 pub(crate) mod release;
 mod releases;
 mod scripts;
+mod second_rendering;
 mod stand;
 mod states;
 mod templates;

@@ -26,7 +26,12 @@ pub(super) struct Scene<'a> {
 
 impl Stand {
     pub(super) fn new() -> Self {
-        let site = Site::start(json!({"sim": {"agents": {"runs_jobs": true}}}), "resurrector: {enabled: false}\n");
+        Self::with_settings("resurrector: {enabled: false}\n")
+    }
+
+    /// The same with what its `director.yml` says.
+    pub(super) fn with_settings(settings: &str) -> Self {
+        let site = Site::start(json!({"sim": {"agents": {"runs_jobs": true}}}), settings);
         site.upload_empty_stemcell("empty", "windlass-minimal", "1");
         let client = Client::at(&site.state_dir());
         let stand = Self { site, client };
