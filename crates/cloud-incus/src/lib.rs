@@ -19,6 +19,7 @@
 //! - [`client`]: the REST API.
 //! - `image`: what a stemcell is; `inside`: what is put into a VM before its first start.
 //! - `network_plan`, `placement`, `properties`: what a VM gets, and where.
+//! - [`operator`], [`trust`]: what the operator sees and sets up, beside every call.
 //! - `names`, `tags`: what things are called, and what they carry.
 
 mod claim;
@@ -33,10 +34,12 @@ mod methods;
 mod moving;
 mod names;
 mod network_plan;
+pub mod operator;
 mod placement;
 mod properties;
 mod session;
 mod tags;
+pub mod trust;
 
 pub use cloud::IncusCloud;
 pub use config::IncusConfig;

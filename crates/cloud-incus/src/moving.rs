@@ -66,7 +66,8 @@ pub(crate) async fn to_member(session: &Session, disk: Disk, member: &str) -> Re
             disk.name
         )));
     }
-    let mut config = disk.volume.config.clone();
+    // As it is now: it was claimed since the disk was found, and a copy without the claim would be anybody's.
+    let mut config = session.client.volume(&disk.name.pool, &disk.name.volume, Some(&from)).await?.value.config;
     config.retain(|key, _| !key.starts_with("volatile."));
     config.insert(tags::STAGE.to_owned(), Stage::Copying.to_string());
     let copied = Copied {

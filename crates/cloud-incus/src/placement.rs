@@ -31,11 +31,24 @@ pub(crate) async fn of_vm(session: &Session, target: Option<&str>, disks: &[Disk
         )));
     }
     let members = session.client.members().await?;
-    let member = members.iter().find(|member| member.server_name == *place);
+    beside_disk(place, members.iter().find(|member| member.server_name == *place), target, moves)
+}
+
+/// Where a VM goes whose disk is at `place`.
+fn beside_disk(
+    place: &str,
+    member: Option<&Member>,
+    target: Option<&str>,
+    moves: bool,
+) -> Result<Option<String>, Fault> {
     let fits = member.is_some_and(|member| target.is_none_or(|target| is_in(member, target)));
     match member {
-        Some(member) if fits && member.is_online() => Ok(Some(place.clone())),
-        Some(member) if fits => Err(CpiError {
+        Some(member) if fits && member.is_online() => Ok(Some(place.to_owned())),
+        // Its daemon runs, so that the disk follows to another member of the zone.
+        Some(member) if fits && member.is_evacuated() && moves && target != Some(place) => {
+            Ok(target.map(str::to_owned))
+        }
+        Some(member) if fits || !(member.is_online() || member.is_evacuated()) => Err(CpiError {
             ok_to_retry: true,
             ..CpiError::new(
                 ErrorType::VmCreationFailed,
@@ -83,5 +96,34 @@ pub(crate) async fn of_disk(session: &Session, target: Option<&str>) -> Result<O
             "no member of '{}' is online; look at the cluster's members and groups, or give another 'target'",
             target.unwrap_or("the cluster")
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(status: &str, target: Option<&str>, moves: bool) -> Result<Option<String>, String> {
+        let groups = vec!["default".to_owned(), "z2".to_owned()];
+        let member = Member { server_name: "n2".to_owned(), url: String::new(), status: status.to_owned(), groups };
+        beside_disk("n2", Some(&member), target, moves).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn a_vm_goes_to_its_disk_or_the_disk_follows_and_never_from_a_member_that_is_down() {
+        let here = Ok(Some("n2".to_owned()));
+        for target in [None, Some("n2"), Some("@z2")] {
+            assert_eq!(placed("Online", target, true), here);
+            assert_eq!(placed("Online", target, false), here);
+            assert!(placed("Offline", target, true).unwrap_err().contains("bring it back"));
+        }
+        assert_eq!(placed("Online", Some("@z1"), true), Ok(Some("@z1".to_owned())), "the disk follows");
+        assert!(placed("Online", Some("@z1"), false).unwrap_err().contains("zone of its disk"));
+        assert!(placed("Offline", Some("@z1"), true).unwrap_err().contains("bring it back"), "it could not follow");
+        assert_eq!(placed("Evacuated", Some("@z2"), true), Ok(Some("@z2".to_owned())), "to another one of the zone");
+        assert_eq!(placed("Evacuated", None, true), Ok(None));
+        assert_eq!(placed("Evacuated", Some("@z1"), true), Ok(Some("@z1".to_owned())));
+        assert!(placed("Evacuated", Some("n2"), true).unwrap_err().contains("which is Evacuated"));
+        assert!(placed("Evacuated", Some("@z2"), false).unwrap_err().contains("which is Evacuated"));
     }
 }

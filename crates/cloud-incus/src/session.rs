@@ -24,6 +24,11 @@ const A_MONTH: i64 = 30 * 24 * 60 * 60;
 
 impl Session {
     pub(crate) async fn open(config: &IncusConfig, call: &Call) -> Result<Self, Fault> {
+        Self::connect(config, Some(&call.context.director_uuid)).await
+    }
+
+    /// As above, for a director or for the operator.
+    pub(crate) async fn connect(config: &IncusConfig, director: Option<&str>) -> Result<Self, Fault> {
         if config.endpoints.is_empty() || config.project.is_empty() {
             return Err(CpiError::cpi(
                 "the CPI's configuration names no cluster; give 'endpoints' and 'project' in 'cloud.properties.incus', or in \
@@ -47,7 +52,7 @@ impl Session {
             }
             Err(error) => return Err(error.into()),
         };
-        check_project(&project, config, call)?;
+        check_project(&project, config, director)?;
         Ok(Self { client, server, config: config.clone() })
     }
 
@@ -92,7 +97,7 @@ pub(crate) fn must_be_container(kind: Option<&str>) -> Result<(), CpiError> {
     }
 }
 
-fn check_project(project: &Settings, config: &IncusConfig, call: &Call) -> Result<(), Fault> {
+fn check_project(project: &Settings, config: &IncusConfig, asking: Option<&str>) -> Result<(), Fault> {
     let name = &config.project;
     for feature in ["features.images", "features.storage.volumes"] {
         if name != "default" && project.get(feature).is_none_or(|value| value != "true") {
@@ -103,7 +108,7 @@ fn check_project(project: &Settings, config: &IncusConfig, call: &Call) -> Resul
         }
     }
     match project.get(tags::DIRECTOR) {
-        Some(director) if *director != call.context.director_uuid => Err(CpiError::cpi(format!(
+        Some(director) if asking.is_some_and(|asking| asking != director) => Err(CpiError::cpi(format!(
             "the project '{name}' belongs to the director '{director}'; give each director a project of its own"
         ))
         .into()),

@@ -118,6 +118,12 @@ pub(crate) fn description(metadata: &Object) -> String {
     words.join(" ")
 }
 
+/// What a director said of a VM or disk, by its own keys.
+pub(crate) fn metadata(config: &Settings) -> Settings {
+    let plain = |(key, value): (&String, &String)| Some((key.strip_prefix(METADATA)?.to_owned(), value.clone()));
+    config.iter().filter_map(plain).collect()
+}
+
 /// What a disk takes over from the VM that it is made for: whose it is.
 pub(crate) fn inherited(vm: &Settings) -> Settings {
     vm.iter()

@@ -9,6 +9,9 @@ use super::{Client, ClientError, Request};
 pub struct Member {
     /// Its name.
     pub server_name: String,
+    /// Where it answers.
+    #[serde(default)]
+    pub url: String,
     /// `Online`, `Offline`, `Evacuated`.
     #[serde(default)]
     pub status: String,
@@ -21,6 +24,11 @@ impl Member {
     /// Whether it takes new instances. One reading proves nothing: right after a member died, all may look dead.
     pub fn is_online(&self) -> bool {
         self.status.eq_ignore_ascii_case("online")
+    }
+
+    /// Whether the operator took its instances away; its daemon answers.
+    pub fn is_evacuated(&self) -> bool {
+        self.status.eq_ignore_ascii_case("evacuated")
     }
 }
 

@@ -30,6 +30,11 @@ impl Client {
         }
     }
 
+    /// All images of the project.
+    pub async fn images(&self) -> Result<Vec<Image>, ClientError> {
+        self.ask(Request::get(&["images"], "list the stemcells").with("recursion", "1")).await
+    }
+
     /// Uploads an image; the daemon compares what arrived with its fingerprint.
     pub async fn upload_image(&self, metadata: &[u8], rootfs: &Path, fingerprint: &str) -> Result<(), ClientError> {
         let request = Request::new(Method::POST, &["images"], "upload the stemcell")

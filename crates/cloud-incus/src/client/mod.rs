@@ -4,7 +4,7 @@
 //! - [`Client`]: sending a request. What was not sent goes to the next endpoint; what was sent and has no answer is
 //!   [`ClientError::LostAnswer`], unless it only asks.
 //! - `endpoint`, `tls`, `content`, `answer`, `operation`: how that travels.
-//! - `server`, `instances`, `volumes`, `images`, `files`, `cluster`: one file per kind of object.
+//! - `server`, `instances`, `volumes`, `images`, `files`, `cluster`, `rights`: one file per kind of object.
 //!
 //! Written on `hyper` alone, because a process lives for one call: a general client would build its pool and read the system's
 //! certificates first.
@@ -18,6 +18,7 @@ mod files;
 mod images;
 mod instances;
 mod operation;
+mod rights;
 mod server;
 mod tls;
 mod volumes;
@@ -41,6 +42,7 @@ pub use error::ClientError;
 pub use files::{Kind, Pushed};
 pub use images::Image;
 pub use instances::{Devices, Instance, NewInstance, Power, Settings};
+pub use rights::Trusted;
 pub use server::Server;
 pub use tls::{Fingerprint, Identity};
 pub use volumes::{Copied, Network, Pool, Volume};

@@ -44,12 +44,6 @@ struct Environment {
     server_clustered: bool,
 }
 
-#[derive(Deserialize)]
-struct Project {
-    #[serde(default)]
-    config: BTreeMap<String, String>,
-}
-
 impl Server {
     /// Whether the API has an extension. Versions say nothing: distributions move extensions between them.
     pub fn has(&self, extension: &str) -> bool {
@@ -92,9 +86,6 @@ impl Client {
     /// The configuration of the project. Daemons answer empty lists for a project that does not exist, or that is not ours, so
     /// this is asked before any list is believed.
     pub async fn project_config(&self) -> Result<BTreeMap<String, String>, ClientError> {
-        let project: Project = self
-            .ask(Request::get(&["projects", self.project()], format!("use the project '{}'", self.project())))
-            .await?;
-        Ok(project.config)
+        self.config_of_project(self.project()).await
     }
 }

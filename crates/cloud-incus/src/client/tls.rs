@@ -70,6 +70,11 @@ impl Identity {
         Ok(certificate.validity().not_after.timestamp() - i64::try_from(now).unwrap_or(i64::MAX))
     }
 
+    /// How the server calls it.
+    pub fn fingerprint(&self) -> Result<Fingerprint, ClientError> {
+        Ok(Fingerprint::of(&self.der()?))
+    }
+
     fn der(&self) -> Result<CertificateDer<'static>, ClientError> {
         CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|_| not_pem("certificate"))
     }

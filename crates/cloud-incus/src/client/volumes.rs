@@ -102,6 +102,20 @@ impl Client {
         Ok(found.into_iter().filter(|volume| volume.name == name).collect())
     }
 
+    /// All volumes of the project in a pool, and their snapshots, whose names are `VOLUME/SNAPSHOT`.
+    pub async fn volumes(&self, pool: &str) -> Result<Vec<Volume>, ClientError> {
+        let doing = format!("list the disks in the pool '{pool}'");
+        let parts = ["storage-pools", pool, "volumes", "custom"];
+        self.ask(Request::get(&parts, doing).with("recursion", "1")).await
+    }
+
+    /// The names of all pools.
+    pub async fn pools(&self) -> Result<Vec<String>, ClientError> {
+        let paths: Vec<String> = self.ask(Request::get(&["storage-pools"], "list the storage pools")).await?;
+        let name = |path: &String| path.split('?').next().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
+        Ok(paths.iter().filter_map(name).collect())
+    }
+
     /// A volume, for a conditional change.
     pub async fn volume(&self, pool: &str, name: &str, member: Option<&str>) -> Result<Tagged<Volume>, ClientError> {
         let doing = format!("read the disk '{name}' in the pool '{pool}'");

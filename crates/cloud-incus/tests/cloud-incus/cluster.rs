@@ -35,6 +35,7 @@ fn a_cluster_places_vms_with_their_disks_and_a_dead_member_is_not_taken_for_gone
     let stemcell = site.stemcell();
     let vms = zones_are_members(&site, &stemcell);
     let disk = disks_bind_vms(&site, &stemcell, &vms);
+    an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(&mut site, &stemcell, &vms);
     a_dead_member_keeps_what_it_has(&mut site, &stemcell, &vms, &disk);
     what_was_declared_dead_is_gone(&mut site, &vms);
     for vm in &vms {
@@ -58,24 +59,75 @@ fn zones_are_members(site: &Site, stemcell: &str) -> Vec<String> {
     vms
 }
 
+fn location(site: &Site, disk: &str) -> Value {
+    site.lxd().volume(&site.project, volume(disk))["location"].clone()
+}
+
 /// The disk is on n2, and stays attached to the VM there.
 fn disks_bind_vms(site: &Site, stemcell: &str, vms: &[String]) -> String {
     let disk = site.disk(&vms[1]);
-    assert_eq!(site.lxd().volume(&site.project, volume(&disk))["location"], "n2", "it is with the VM that it is for");
-    let (_, words) = site.refused("attach_disk", json!([vms[0], disk]));
-    assert!(words.contains("is on the member 'n2' and the VM on 'n1'") && words.contains("recreate the VM"), "{words}");
-    assert_eq!(site.claim(&disk), Value::Null, "it is free again");
-    let words = refused(site, stemcell, local(21), json!({"target": "@z1"}), json!([disk]));
-    assert!(words.contains("not in '@z1'"), "{words}");
+    assert_eq!(location(site, &disk), "n2", "it is with the VM that it is for");
+    if site.lxd().has_extension("cluster_internal_custom_volume_copy") {
+        disks_follow_vms(site, stemcell, vms, &disk);
+    } else {
+        disks_stay(site, stemcell, vms, &disk);
+    }
     let with_disk = vm(site, stemcell, 22, json!({}), json!([disk]));
     assert_eq!(place(site, &with_disk), "n2");
     site.ok("delete_vm", json!([with_disk]));
     let elsewhere = site.ok("create_disk", json!([32, {"target": "@z3"}, null]));
     let elsewhere = elsewhere.as_str().unwrap();
-    assert_eq!(site.lxd().volume(&site.project, volume(elsewhere))["location"], "n3");
+    assert_eq!(location(site, elsewhere), "n3");
     site.ok("delete_disk", json!([elsewhere]));
     site.ok("attach_disk", json!([vms[1], disk]));
     disk
+}
+
+/// Where the server cannot copy them.
+fn disks_stay(site: &Site, stemcell: &str, vms: &[String], disk: &str) {
+    let (_, words) = site.refused("attach_disk", json!([vms[0], disk]));
+    assert!(words.contains("is on the member 'n2' and the VM on 'n1'") && words.contains("recreate the VM"), "{words}");
+    assert_eq!(site.claim(disk), Value::Null, "it is free again");
+    let words = refused(site, stemcell, local(21), json!({"target": "@z1"}), json!([disk]));
+    assert!(words.contains("not in '@z1'"), "{words}");
+}
+
+/// Where it can: with their data and their snapshots, and only one remains.
+fn disks_follow_vms(site: &Site, stemcell: &str, vms: &[String], disk: &str) {
+    let files = |member: usize| site.member(member).files_of_volume(&site.project, volume(disk));
+    std::fs::write(files(2).join("data"), "precious").unwrap();
+    let snapshot = site.ok("snapshot_disk", json!([disk, {}]));
+    site.ok("attach_disk", json!([vms[0], disk]));
+    assert_eq!(location(site, disk), "n1");
+    assert_eq!(std::fs::read_to_string(files(1).join("data")).unwrap(), "precious");
+    let snapshots = site.held().iter().filter(|name| name.starts_with(volume(disk)) && name.contains("/snap-")).count();
+    assert_eq!(snapshots, 1);
+    site.ok("delete_snapshot", json!([snapshot]));
+    site.ok("detach_disk", json!([vms[0], disk]));
+    let in_z3 = vm(site, stemcell, 21, json!({"target": "@z3"}), json!([disk]));
+    assert_eq!(place(site, &in_z3), "n3", "its zone comes first");
+    site.ok("attach_disk", json!([in_z3, disk]));
+    assert_eq!(std::fs::read_to_string(files(3).join("data")).unwrap(), "precious");
+    site.ok("delete_vm", json!([in_z3]));
+    site.ok("attach_disk", json!([vms[1], disk]));
+    assert_eq!(location(site, disk), "n2");
+    site.ok("detach_disk", json!([vms[1], disk]));
+}
+
+/// The operator takes everything away from a member, and puts it back.
+fn an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(site: &mut Site, stemcell: &str, vms: &[String]) {
+    site.cluster().done(1, "POST", "/1.0/cluster/members/n3/state", &json!({"action": "evacuate"}));
+    assert_ne!(place(site, &vms[2]), "n3");
+    assert_eq!(site.ok("has_vm", json!([vms[2]])), true);
+    assert_eq!(site.instance(&vms[2])["status"], "Running");
+    let zone = json!(["agent-e", stemcell, {"target": "@z3"}, local(25), [], {}]);
+    let (kind, words) = site.refused("create_vm", zone);
+    assert_eq!(kind, "VMCreationFailed", "{words}");
+    let (_, words) = site.refused("create_disk", json!([32, {"target": "@z3"}, null]));
+    assert!(words.contains("no member of '@z3' is online"), "{words}");
+    site.cluster().done(1, "POST", "/1.0/cluster/members/n3/state", &json!({"action": "restore"}));
+    assert_eq!(place(site, &vms[2]), "n3");
+    assert_eq!(site.instance(&vms[2])["status"], "Running");
 }
 
 fn a_dead_member_keeps_what_it_has(site: &mut Site, stemcell: &str, vms: &[String], disk: &str) {

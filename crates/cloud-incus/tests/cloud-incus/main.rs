@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
+mod bad_answers;
 mod cluster;
 mod kill_points;
 mod lost_answers;
 mod methods;
+mod moving;
 mod rig;
+mod simulated;

@@ -2,8 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use windlass_cloud_incus::trust::{Established, Wanted, establish};
+use windlass_rigs::lxd::{BRIDGE, POOL};
 use windlass_rigs::own_machine::is_own_machine;
 
 use crate::rig::{Asked, Site, networks, volume};
@@ -21,9 +26,10 @@ fn vms_and_disks_live_on_a_real_daemon_and_nothing_is_left_of_them() {
     a_late_detach_does_not_clear_the_next_claim(&site, &stemcell);
     a_disk_grows_and_is_kept(&site, &stemcell);
     a_half_made_vm_is_not_taken_for_a_whole_one(&site, &stemcell);
+    pools_and_limits_are_those_of_the_types(&site, &stemcell);
     bad_input_is_named_and_changes_nothing(&site, &stemcell);
     two_directors_do_not_meet(&site);
-    a_restricted_certificate_is_enough(&site, &stemcell);
+    a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(&site);
     site.ok("delete_stemcell", json!([stemcell]));
     site.ok("delete_stemcell", json!([stemcell]));
     assert_eq!(site.held(), Vec::<String>::new());
@@ -166,6 +172,37 @@ fn a_disk_grows_and_is_kept(site: &Site, stemcell: &str) {
     assert_eq!(site.held(), [stemcell]);
 }
 
+fn pools_and_limits_are_those_of_the_types(site: &Site, stemcell: &str) {
+    site.lxd().ok("POST", "/1.0/storage-pools", &json!({"name": "slow", "driver": "dir"}));
+    let mut arguments = site.vm_arguments(stemcell, 45);
+    arguments[2] = json!({"cpu": 1, "ram": 96, "ephemeral_disk_size": 256, "pool": "slow",
+        "config": {"limits.processes": "200"}});
+    let vm = site.ok("create_vm", arguments)[0].as_str().unwrap().to_owned();
+    let made = site.instance(&vm);
+    for (key, value) in [("limits.cpu", "1"), ("limits.memory", "96MiB"), ("limits.processes", "200")] {
+        assert_eq!(made["config"][key], value);
+    }
+    let root = &made["devices"]["root"];
+    assert_eq!((&root["pool"], &root["size"]), (&json!("slow"), &json!("3328MiB")), "the stemcell's room, and its own");
+    let disk = site.ok("create_disk", json!([32, {"pool": "slow"}, vm]));
+    let disk = disk.as_str().unwrap();
+    assert!(disk.starts_with("slow:"), "{disk}");
+    site.ok("attach_disk", json!([vm, disk]));
+    let files = |disk: &str| site.lxd().files_in_pool(disk.split_once(':').unwrap().0, &site.project, volume(disk));
+    fs::write(files(disk).join("data"), "precious").unwrap();
+    site.ok("detach_disk", json!([vm, disk]));
+    let moved = site.ok("update_disk", json!([disk, 64, {"pool": "fast"}]));
+    let moved = moved.as_str().unwrap();
+    assert!(moved.starts_with("fast:"), "{moved}");
+    assert_eq!(fs::read_to_string(files(moved).join("data")).unwrap(), "precious");
+    assert_eq!(site.lxd().volume(&site.project, volume(moved))["config"]["size"], "64MiB");
+    assert_eq!(site.ok("has_disk", json!([disk])), false, "there is one of it");
+    site.ok("attach_disk", json!([vm, moved]));
+    site.ok("delete_vm", json!([vm]));
+    site.ok("delete_disk", json!([moved]));
+    assert_eq!(site.held(), [stemcell]);
+}
+
 /// As a daemon leaves it that dies while it unpacks the image: a record that looks whole.
 fn a_half_made_vm_is_not_taken_for_a_whole_one(site: &Site, stemcell: &str) {
     let asked = Asked::new("create_vm", site.vm_arguments(stemcell, 51));
@@ -241,21 +278,64 @@ fn two_directors_do_not_meet(site: &Site) {
     site.ok("delete_disk", json!([disk]));
 }
 
+/// A token as the server's operator makes it.
+fn token(site: &Site, more: Value) -> String {
+    let mut asked = json!({"type": "client", "name": "director", "token": true});
+    for (key, value) in more.as_object().unwrap() {
+        asked[key] = value.clone();
+    }
+    let made = site.lxd().ok("POST", "/1.0/certificates", &asked)["metadata"].clone();
+    let token = json!({"client_name": "director", "fingerprint": made["fingerprint"], "addresses": made["addresses"],
+        "secret": made["secret"], "expires_at": made["expiresAt"]});
+    BASE64_STANDARD.encode(token.to_string())
+}
+
+/// Has the server trust a director, as `windlass cpi incus trust` does.
+fn trusted(site: &Site, token: &str, project: &str, file: &Path) -> Result<Established, String> {
+    let (name, pool, network) = ("director".to_owned(), Some(POOL.to_owned()), Some(BRIDGE.to_owned()));
+    let wanted = Wanted { project: project.to_owned(), name, pool, network };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let established = runtime.block_on(establish(token, &wanted, file));
+    assert!(site.lxd().socket().exists());
+    established.map_err(|error| windlass_contract::explain(&error))
+}
+
 /// Over TLS, with rights in one project alone, and with an endpoint that is dead.
-fn a_restricted_certificate_is_enough(site: &Site, stemcell: &str) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate =
-        rcgen::CertificateParams::new(vec!["director".to_owned()]).unwrap().self_signed(&key).unwrap().pem();
-    let der: String = certificate.lines().filter(|line| !line.starts_with('-')).collect();
+fn a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(site: &Site) {
     site.lxd().ok("PATCH", "/1.0", &json!({"config": {"core.https_address": "127.0.0.1:8443"}}));
-    let trusted = json!({"type": "client", "name": "director", "certificate": der, "restricted": true,
-        "projects": [site.project]});
-    site.lxd().ok("POST", "/1.0/certificates", &trusted);
-    let server = site.lxd().ok("GET", "/1.0", &Value::Null)["environment"]["certificate"].clone();
-    let tls = json!({"endpoints": ["https://127.0.0.1:9", "https://127.0.0.1:8443"], "certificate": certificate,
-        "private_key": key.serialize_pem(), "server_certificate": server});
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("incus.json");
+    let project = site.project.replace("d1", "d3");
+    let once = token(site, json!({}));
+    let established = trusted(site, &once, &project, &file).unwrap();
+    assert!(established.made_project, "{established:?}");
+    assert_eq!(established.endpoints, ["https://127.0.0.1:8443"]);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "it has the key");
+    let known = site.lxd().ok("GET", &format!("/1.0/certificates/{}", established.fingerprint), &Value::Null);
+    assert_eq!((&known["restricted"], &known["projects"]), (&json!(true), &json!([project])));
+    let made = site.lxd().ok("GET", &format!("/1.0/projects/{project}"), &Value::Null)["config"].clone();
+    assert_eq!((&made["restricted"], &made["features.storage.volumes"]), (&json!("true"), &json!("true")));
+    // Interrupted and repeated, it finds what there is.
+    let again = trusted(site, &once, &project, &file).unwrap();
+    assert_eq!((again.made_project, again.fingerprint), (false, established.fingerprint));
+    let used = trusted(site, &once, &project, &folder.path().join("other.json")).unwrap_err();
+    assert!(used.contains("a token is good once"), "{used}");
+    let file_of_other = trusted(site, &once, "another", &file).unwrap_err();
+    assert!(file_of_other.contains("is not for the project 'another'"), "{file_of_other}");
+    // A token that is for one project alone makes no other.
+    let confined = token(site, json!({"restricted": true, "projects": [site.project]}));
+    let refused = trusted(site, &confined, "nowhere", &folder.path().join("confined.json")).unwrap_err();
+    assert!(refused.contains("may not make one") && refused.contains("--restricted --projects nowhere"), "{refused}");
+    let confined = token(site, json!({"restricted": true, "projects": [site.project]}));
+    let there = trusted(site, &confined, &site.project, &folder.path().join("there.json")).unwrap();
+    assert!(!there.made_project);
+
+    let written: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let mut tls = written["cloud"]["properties"]["incus"].clone();
+    tls["endpoints"] = json!(["https://127.0.0.1:9", "https://127.0.0.1:8443"]);
     site.configure(tls.clone());
-    let vm = site.vm(stemcell, 71);
+    let stemcell = site.stemcell();
+    let vm = site.vm(&stemcell, 71);
     let disk = site.disk(&vm);
     site.ok("attach_disk", json!([vm, disk]));
     let snapshot = site.ok("snapshot_disk", json!([disk, {}]));
@@ -263,11 +343,17 @@ fn a_restricted_certificate_is_enough(site: &Site, stemcell: &str) {
     site.ok("detach_disk", json!([vm, disk]));
     site.ok("resize_disk", json!([disk, 64]));
     site.ok("delete_disk", json!([disk]));
+    let mut privileged = site.vm_arguments(&stemcell, 72);
+    privileged[2]["privileged"] = json!(true);
+    let (_, message) = site.refused("create_vm", privileged);
+    assert!(message.contains("rivileged"), "root of a member is not to be had: {message}");
     site.ok("delete_vm", json!([vm]));
+    site.ok("delete_stemcell", json!([stemcell]));
+    assert_eq!(site.lxd().held(&project), Vec::<String>::new());
     for (key, value, words) in [
         ("project", json!("default"), "certificate"),
-        ("server_certificate", json!(certificate), "server_fingerprint"),
-        ("server_certificate", json!("nothing"), "must be PEM"),
+        ("server_fingerprint", json!("0".repeat(64)), "server_fingerprint"),
+        ("server_fingerprint", json!("nothing"), "64 hexadecimal digits"),
         ("certificate", json!("nothing"), "must be PEM"),
     ] {
         let mut changed = tls.clone();

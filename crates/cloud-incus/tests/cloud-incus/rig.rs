@@ -11,6 +11,8 @@ use uuid::Uuid;
 use windlass_rigs::lxd::cluster::Cluster;
 use windlass_rigs::lxd::{BRIDGE, Lxd, POOL, PREFIX};
 
+use crate::simulated::Simulated;
+
 const CPI: &str = env!("CARGO_BIN_EXE_incus-cpi");
 
 /// A project on a daemon, and the CPI that uses it.
@@ -24,6 +26,7 @@ pub(crate) struct Site {
 enum Daemons {
     One(Lxd),
     Three(Cluster),
+    Simulated(Simulated),
 }
 
 /// A call that can be made again.
@@ -52,10 +55,17 @@ impl Site {
         Some(Self::on(Daemons::Three(Cluster::start(test)?)))
     }
 
+    /// On a cluster that is not real, and needs neither root nor a daemon.
+    pub(crate) fn simulated() -> Self {
+        Self::on(Daemons::Simulated(Simulated::start()))
+    }
+
     fn on(daemons: Daemons) -> Self {
-        let mut site = Self { daemons, project: String::new(), folder: tempfile::tempdir().unwrap() };
-        site.project = site.lxd().make_project("d1");
-        fs::write(site.image(), minimal_image()).unwrap();
+        let mut site = Self { daemons, project: "p".to_owned(), folder: tempfile::tempdir().unwrap() };
+        if !matches!(site.daemons, Daemons::Simulated(_)) {
+            site.project = site.lxd().make_project("d1");
+            fs::write(site.image(), minimal_image()).unwrap();
+        }
         site.configure(json!({}));
         site
     }
@@ -65,13 +75,29 @@ impl Site {
         match &self.daemons {
             Daemons::One(lxd) => lxd,
             Daemons::Three(cluster) => cluster.member(1),
+            Daemons::Simulated(_) => panic!("this site has no real daemon"),
+        }
+    }
+
+    /// A member of the real cluster.
+    pub(crate) fn member(&self, number: usize) -> &Lxd {
+        match &self.daemons {
+            Daemons::Three(cluster) => cluster.member(number),
+            _ => panic!("this site is no real cluster"),
+        }
+    }
+
+    pub(crate) fn simulation(&self) -> &Simulated {
+        match &self.daemons {
+            Daemons::Simulated(simulated) => simulated,
+            _ => panic!("this site is real"),
         }
     }
 
     pub(crate) fn cluster(&mut self) -> &mut Cluster {
         match &mut self.daemons {
             Daemons::Three(cluster) => cluster,
-            Daemons::One(_) => panic!("this site has one daemon"),
+            _ => panic!("this site is no real cluster"),
         }
     }
 
@@ -81,6 +107,7 @@ impl Site {
             Daemons::One(lxd) => vec![endpoint(lxd)],
             // The first is the one that tests kill.
             Daemons::Three(cluster) => [2, 1, 3].map(|number| endpoint(cluster.member(number))).to_vec(),
+            Daemons::Simulated(simulated) => vec![simulated.endpoint()],
         }
     }
 

@@ -13,8 +13,11 @@ use super::{BRIDGE, Lxd, POOL, PREFIX, obstacle};
 /// How many members there are.
 const MEMBERS: usize = 3;
 
-/// The first three numbers of the members' addresses.
-const LAN: &str = "10.88.0";
+/// The first three numbers of the members' addresses; this machine has the last one, 254.
+pub const LAN: &str = "10.88.0";
+
+/// The bridge of each member that is on their common network.
+pub const LAN_BRIDGE: &str = "lanbr";
 
 /// A cluster of three.
 #[derive(Debug)]
@@ -30,15 +33,18 @@ impl Cluster {
             return None;
         }
         // Names of namespaces are files of the whole machine otherwise.
-        run(
-            "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && ip link add lan type bridge && ip link set lan up",
-        );
+        run(&format!(
+            "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && ip link add lan type bridge && ip link set lan up && \
+                 ip address add {LAN}.254/24 dev lan"
+        ));
         let mut members = Vec::new();
         for number in 1..=MEMBERS {
             run(&format!(
                 "ip netns add wtn{number} && ip -n wtn{number} link set lo up && \
                  ip link add lan{number} type veth peer name eth0 netns wtn{number} && ip link set lan{number} master lan up && \
-                 ip -n wtn{number} address add {LAN}.{number}/24 dev eth0 && ip -n wtn{number} link set eth0 up"
+                 ip -n wtn{number} link add {LAN_BRIDGE} type bridge && \
+                 ip -n wtn{number} link set eth0 master {LAN_BRIDGE} up && \
+                 ip -n wtn{number} address add {LAN}.{number}/24 dev {LAN_BRIDGE} && ip -n wtn{number} link set {LAN_BRIDGE} up"
             ));
             let mut member = Lxd::new(Some(format!("wtn{number}")));
             member.start_daemon();
@@ -67,7 +73,7 @@ impl Cluster {
             let token = BASE64_STANDARD.encode(token.to_string());
             let joins = json!({"server_name": name, "enabled": true, "cluster_address": format!("{LAN}.1:8443"),
                 "server_address": format!("{LAN}.{number}:8443"), "cluster_certificate": certificate,
-                "cluster_password": token, "member_config": []});
+                "cluster_password": token, "cluster_token": token, "member_config": []});
             self.done(number, "PUT", "/1.0/cluster", &joins);
         }
     }
@@ -88,6 +94,19 @@ impl Cluster {
             first.ok("POST", "/1.0/cluster/groups", &group);
         }
         first.ok("PATCH", "/1.0", &json!({"config": {"cluster.offline_threshold": "11"}}));
+    }
+
+    /// Pulls a member's plug: its daemon dies, and nobody reaches it or its containers any more.
+    pub fn pull_plug(&mut self, number: usize) {
+        run(&format!("ip link set lan{number} down"));
+        self.member_mut(number).kill_daemon();
+    }
+
+    /// Puts it back; its containers ran on.
+    pub fn plug_in(&mut self, number: usize) {
+        run(&format!("ip link set lan{number} up"));
+        self.member_mut(number).start_daemon();
+        self.wait_until_member_is(number, "Online");
     }
 
     /// A member by its number, from 1 on.

@@ -1,5 +1,7 @@
 //! A real LXD daemon on the machine of a test's own ([`crate::own_machine`]): its network, its mounts and its processes end with
 //! the test. What would remain are control groups without processes; they are removed at the end, also after a failure.
+//!
+//! With [`INCUS_ROOT`] set, the same tests have Incus instead, from a system of its own.
 
 pub mod cluster;
 
@@ -22,6 +24,16 @@ pub const PREFIX: &str = "10.77.0";
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Names a folder with a system that has Incus, such as a Debian 13 made with `debootstrap`: tests have its daemon then.
+pub const INCUS_ROOT: &str = "WINDLASS_INCUS_ROOT";
+
+/// Incus, within its system.
+const INCUS: &str = "/usr/libexec/incus/incusd";
+
+fn incus_root() -> Option<PathBuf> {
+    std::env::var_os(INCUS_ROOT).filter(|root| !root.is_empty()).map(PathBuf::from)
+}
+
 /// A daemon with a pool and a bridge.
 #[derive(Debug)]
 pub struct Lxd {
@@ -36,9 +48,14 @@ const PROGRAMS: [&str; 4] = ["lxd", "mkfs.btrfs", "dnsmasq", "nft"];
 
 /// Why there can be no daemon here; nothing if there can.
 pub fn obstacle() -> Option<String> {
+    let root = incus_root().unwrap_or_else(|| "/".into());
+    if root != Path::new("/") && !root.join(INCUS.trim_start_matches('/')).exists() {
+        return Some(format!("{INCUS_ROOT} is {}, which has no {INCUS}", root.display()));
+    }
     let is_there =
-        |name: &&str| ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|bin| Path::new(bin).join(name).exists());
-    if let Some(missing) = PROGRAMS.iter().find(|name| !is_there(name)) {
+        |name: &&str| ["usr/bin", "usr/sbin", "bin", "sbin"].iter().any(|bin| root.join(bin).join(name).exists());
+    let programs = PROGRAMS.iter().filter(|name| root == Path::new("/") || **name != "lxd");
+    if let Some(missing) = programs.into_iter().find(|name| !is_there(name)) {
         return Some(format!("{missing} is not installed"));
     }
     let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
@@ -73,18 +90,36 @@ impl Lxd {
 
     /// The program, where it shall run.
     fn program(&self) -> Command {
-        let Some(namespace) = &self.namespace else { return Command::new("lxd") };
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{namespace}")).args([
-            "unshare",
-            "--mount",
-            "--propagation",
-            "slave",
-            "sh",
-            "-c",
-        ]);
-        command.args([IN_NAMESPACE, "lxd"]).arg(self.folder.path());
+        let root = incus_root();
+        if self.namespace.is_none() && root.is_none() {
+            return Command::new("lxd");
+        }
+        let mut words: Vec<String> = Vec::new();
+        if let Some(namespace) = &self.namespace {
+            words.extend(["nsenter".to_owned(), format!("--net=/run/netns/{namespace}")]);
+        }
+        words.extend(["unshare", "--mount", "--propagation", "slave", "sh", "-c"].map(str::to_owned));
+        let folder = self.folder.path().display().to_string();
+        match root {
+            None => words.extend([IN_NAMESPACE.to_owned(), "lxd".to_owned(), folder]),
+            Some(root) => {
+                words.extend([IN_ROOT.to_owned(), INCUS.to_owned(), folder, root.display().to_string()]);
+            }
+        }
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         command
+    }
+
+    /// The daemon's files as this process sees them: those that it mounted are in its own mounts.
+    fn home_seen(&self) -> PathBuf {
+        match &self.daemon {
+            Some(daemon) if self.namespace.is_some() || incus_root().is_some() => {
+                let home = self.home();
+                Path::new("/proc").join(daemon.id().to_string()).join("root").join(home.strip_prefix("/").unwrap())
+            }
+            _ => self.home(),
+        }
     }
 
     /// Starts the daemon, which may have been killed.
@@ -96,6 +131,7 @@ impl Lxd {
             .program()
             .args(["--group", "root"])
             .env("LXD_DIR", self.home())
+            .env("INCUS_DIR", self.home())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -173,11 +209,10 @@ impl Lxd {
     /// The names of everything that a project has, from the daemon's own lists: instances, images, and volumes with their
     /// snapshots.
     pub fn held(&self, project: &str) -> Vec<String> {
-        let lists = [
-            "/1.0/instances".to_owned(),
-            "/1.0/images".to_owned(),
-            format!("/1.0/storage-pools/{POOL}/volumes/custom"),
-        ];
+        let pools = self.ok("GET", "/1.0/storage-pools", &Value::Null);
+        let pools = pools.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut lists = vec!["/1.0/instances".to_owned(), "/1.0/images".to_owned()];
+        lists.extend(pools.map(|pool| format!("{pool}/volumes/custom")));
         let name = |path: &Value| {
             let path = path.as_str().unwrap_or_default().split('?').next().unwrap_or_default();
             let custom = path.split_once("/custom/").map(|(_, name)| name);
@@ -198,18 +233,38 @@ impl Lxd {
 
     /// Where a volume's files are.
     pub fn files_of_volume(&self, project: &str, name: &str) -> PathBuf {
-        self.home().join("storage-pools").join(POOL).join("custom").join(format!("{project}_{name}"))
+        self.files_in_pool(POOL, project, name)
+    }
+
+    /// As above, in another pool.
+    pub fn files_in_pool(&self, pool: &str, project: &str, name: &str) -> PathBuf {
+        self.home_seen().join("storage-pools").join(pool).join("custom").join(format!("{project}_{name}"))
+    }
+
+    /// Whether the server has an extension of the API.
+    pub fn has_extension(&self, name: &str) -> bool {
+        let root = self.ok("GET", "/1.0", &Value::Null);
+        root["api_extensions"].as_array().into_iter().flatten().any(|extension| extension == name)
     }
 
     /// Where an instance's files are.
     pub fn files_of_instance(&self, project: &str, name: &str) -> PathBuf {
-        self.home().join("storage-pools").join(POOL).join("containers").join(format!("{project}_{name}")).join("rootfs")
+        let containers = self.home_seen().join("storage-pools").join(POOL).join("containers");
+        containers.join(format!("{project}_{name}")).join("rootfs")
     }
 }
 
 /// As [`own_sysfs`], in mounts of the daemon's own; then the program with its arguments, in the same process.
 const IN_NAMESPACE: &str = "folder=$1; shift; mkdir -p \"$folder/cgroup\" && mount --rbind /sys/fs/cgroup \"$folder/cgroup\" && \
     mount -t sysfs sysfs /sys && mount --rbind \"$folder/cgroup\" /sys/fs/cgroup && exec \"$0\" \"$@\"";
+
+/// The program of another system, with the folder at the place that it has here. The system itself is not changed.
+const IN_ROOT: &str = "folder=$1; root=$2; shift 2; mount --bind \"$root\" \"$root\" && cd \"$root\" && \
+    mount --rbind /dev dev && mount -t proc proc proc && mount -t sysfs sysfs sys && \
+    mount --rbind /sys/fs/cgroup sys/fs/cgroup && \
+    for place in run tmp var/log var/cache var/lib/incus mnt; do mount -t tmpfs -o mode=0755 tmpfs \"$place\" || exit 1; done && \
+    mkdir -p \".$folder\" var/log/incus var/cache/incus mnt/old && mount --rbind \"$folder\" \".$folder\" && \
+    pivot_root . mnt/old && cd / && umount -l /mnt/old && exec \"$0\" \"$@\"";
 
 /// Shows the networks of this machine in /sys, and the control groups as they were.
 fn own_sysfs(folder: &Path) {
