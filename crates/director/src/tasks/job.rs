@@ -17,7 +17,7 @@ use crate::store::{LOOK_UP, StoredJob};
 pub(crate) enum Job {
     /// Take a stemcell into the clouds.
     UpdateStemcell {
-        /// The tarball; the task removes it.
+        /// The tarball; it goes when the task has ended.
         tarball: PathBuf,
         /// Make it anew in the clouds even if it is there.
         fix: bool,
@@ -42,7 +42,7 @@ pub(crate) enum Job {
     },
     /// Take a release.
     UpdateRelease {
-        /// The tarball; the task removes it.
+        /// The tarball; it goes when the task has ended.
         tarball: PathBuf,
         /// Keep its archives anew even if they are there.
         fix: bool,

@@ -22,10 +22,11 @@ pub(super) struct How {
     pub(super) rebase: bool,
 }
 
-/// Takes a tarball that was uploaded.
+/// Takes a tarball.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
-    let result = upload(director, log, tarball, how).await;
-    remove(log, |path| director.folders.forget_upload(path), tarball);
+    let folder = director.folders.temporary().join(format!("release-{}", log.task()));
+    let result = take(director, log, tarball, &folder, how).await;
+    remove(log, file::remove_tree, &folder);
     result
 }
 
@@ -46,7 +47,7 @@ pub(super) async fn run_remote(
             let verifying = blocking(move || Ok(verify_digest(&path, &digest)?));
             stage.part("Verifying remote release").run(verifying).await?;
         }
-        upload(director, log, &tarball, how).await
+        run(director, log, &tarball, how).await
     }
     .await;
     if tarball.exists() {
@@ -55,7 +56,7 @@ pub(super) async fn run_remote(
     result
 }
 
-fn remove(log: &TaskLog, remove: impl FnOnce(&Path) -> std::io::Result<()>, path: &Path) {
+fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) {
     if log.is_of_another_director() {
         return;
     }
@@ -68,13 +69,6 @@ pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TaskError> + Send + 'static,
 ) -> Result<T, TaskError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| TaskError::Panicked(error.to_string()))?
-}
-
-async fn upload(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
-    let folder = director.folders.temporary().join(format!("release-{}", log.task()));
-    let result = take(director, log, tarball, &folder, how).await;
-    remove(log, file::remove_tree, &folder);
-    result
 }
 
 /// A stage with one part of the same name, as BOSH shows most of this.
@@ -293,7 +287,9 @@ pub(super) mod tests {
             let log = self.log();
             let result = run(director, &log, &path, how).await;
             director.store.release_locks(log.task()).await.unwrap();
-            assert!(!path.exists() && std::fs::read_dir(director.folders.temporary()).unwrap().count() == 0);
+            // What was sent goes when the end of its task is on record.
+            director.folders.forget_upload(&path).unwrap();
+            assert_eq!(std::fs::read_dir(director.folders.temporary()).unwrap().count(), 0);
             result
         }
 

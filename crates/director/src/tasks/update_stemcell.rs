@@ -17,9 +17,7 @@ use crate::Director;
 /// Takes a tarball that was uploaded.
 pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], 5);
-    let result = upload(director, log, &stage, tarball, fix).await;
-    remove(log, |path| director.folders.forget_upload(path), tarball);
-    result
+    upload(director, log, &stage, tarball, fix).await
 }
 
 /// Fetches a tarball from where the operator says.
@@ -49,7 +47,7 @@ pub(super) async fn run_remote(
     result
 }
 
-fn remove(log: &TaskLog, remove: impl FnOnce(&Path) -> std::io::Result<()>, path: &Path) {
+fn remove(log: &TaskLog, remove: fn(&Path) -> std::io::Result<()>, path: &Path) {
     if log.is_of_another_director() {
         return;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -173,6 +174,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
         ));
     }
     let ending = job.as_ref().ok().and_then(Ending::of);
+    let upload = job.as_ref().ok().and_then(Job::tarball).map(Path::to_owned);
     let (event, result) = match job {
         Ok(job) => {
             let event = begin_event(&director, &task, &job).await;
@@ -208,6 +210,12 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
                 ending.tell(&director, &task, state, &message).await;
             }
         }
+    }
+    // Not before its end is on record: without it the task could not go on after a kill.
+    if let Some(upload) = upload.filter(|_| !log.is_of_another_director())
+        && let Err(error) = director.folders.forget_upload(&upload)
+    {
+        tracing::warn!(path = %upload.display(), %error, "an upload cannot be removed");
     }
 }
 
