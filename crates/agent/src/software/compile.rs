@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use windlass_durable::{file, kill_point};
+use windlass_durable::kill_point;
 
 use super::bundle::{self, Bundle, Collection};
 use super::unpack::{self, UnpackError};
@@ -73,14 +74,22 @@ impl Compilation {
         target.install(agent.platform.as_ref(), |folder| Ok(folder.to_owned()))?;
         target.enable(agent.platform.as_ref())?;
         let folder = agent.base.data().join("compile").join(&self.name);
-        self.unpack(source, &folder)?;
+        let made = self.unpack(source, &folder).and_then(|()| self.make(agent, &folder, &target));
+        // Sources are large, and a worker compiles one package after the other, whatever became of the last.
+        let removed = fs::remove_dir_all(&folder).map_err(io_error(&folder));
+        let archive = made?;
+        removed?;
+        bundle::remove_others(&agent.base, Collection::Packages, &[])?;
+        Ok(archive)
+    }
+
+    /// An archive of what the sources become.
+    fn make(&self, agent: &Agent, folder: &Path, target: &Bundle) -> Result<PathBuf, CompileError> {
         if folder.join("packaging").is_file() {
-            self.run_script(agent, &folder, &target)?;
+            self.run_script(agent, folder, target)?;
         }
         let archive = agent.base.tmp().join(format!("package-{}.tgz", uuid::Uuid::new_v4()));
         unpack::pack(&target.installed, &archive).map_err(self.failed())?;
-        bundle::remove_others(&agent.base, Collection::Packages, &[])?;
-        fs::remove_dir_all(&folder).map_err(io_error(&folder))?;
         Ok(archive)
     }
 
@@ -101,15 +110,16 @@ impl Compilation {
     /// Runs `packaging` where the source is.
     fn run_script(&self, agent: &Agent, folder: &Path, target: &Bundle) -> Result<(), CompileError> {
         let logs = agent.base.job_logs().join("compilation");
-        file::create_private_dir(&logs).map_err(io_error(&logs))?;
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(&logs).map_err(io_error(&logs))?;
         let log = |stream: &str| logs.join(format!("packaging.{stream}.log"));
         let (stdout, stderr) = (log("stdout"), log("stderr"));
         let mut command = Runner::command(shell());
         command.args(["-x", "packaging"]).current_dir(folder);
         command.env("BOSH_COMPILE_TARGET", folder).env("BOSH_INSTALL_TARGET", &target.enabled);
         command.env("BOSH_PACKAGE_NAME", &self.name).env("BOSH_PACKAGE_VERSION", &self.version);
-        command.stdout(File::create(&stdout).map_err(io_error(&stdout))?);
-        command.stderr(File::create(&stderr).map_err(io_error(&stderr))?);
+        let create = |path| File::options().create(true).write(true).truncate(true).mode(0o640).open(path);
+        command.stdout(create(&stdout).map_err(io_error(&stdout))?);
+        command.stderr(create(&stderr).map_err(io_error(&stderr))?);
         let running = agent.runner().start(&mut command, |_| ()).map_err(self.failed())?;
         let ended = running.wait().map_err(self.failed())?;
         kill_point("after a package was compiled");

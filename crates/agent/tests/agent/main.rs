@@ -18,6 +18,7 @@ mod replay;
 mod restarts;
 mod scripts;
 mod services;
+mod side_by_side;
 mod software;
 mod sources;
 mod transport;

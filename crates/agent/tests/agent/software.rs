@@ -36,7 +36,7 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    fn add(&mut self, id: &str, content: Vec<u8>) -> Value {
+    pub(crate) fn add(&mut self, id: &str, content: Vec<u8>) -> Value {
         let reference = json!({"blobstore_id": id, "sha1": sha1(&content)});
         self.blobs.insert(id.to_owned(), content);
         reference
@@ -288,6 +288,11 @@ async fn compiled(machine: &Machine) {
     let words = exception(&reply);
     for part in ["Compiling package app: Running packaging script", "Command exited with 3; Stdout: ", "oh no"] {
         assert!(words.contains(part), "{words}");
+    }
+    assert_eq!(std::fs::read_dir(machine.base().join("data/compile")).unwrap().count(), 0, "no source stays");
+    for stream in ["stdout", "stderr"] {
+        let log = machine.base().join(format!("sys/log/compilation/packaging.{stream}.log"));
+        assert_eq!(log.metadata().unwrap().permissions().mode() & 0o777, 0o640, "{stream}");
     }
 }
 
