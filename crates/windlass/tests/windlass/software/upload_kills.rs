@@ -128,8 +128,7 @@ fn an_upload_that_mends_a_release_and_is_killed_anywhere_is_repaired_by_the_next
 fn an_upload_that_is_killed_anywhere_and_given_up_leaves_nothing_after_a_clean_up() {
     let mut upload = Upload::new();
     upload.clean_up(0);
-    let mut kills = 0;
-    for point in Points::sampled(9) {
+    for (kills, point) in Points::sampled(9).enumerate() {
         let killed = upload.is_killed_at(point, &[]);
         upload.give_up_killed_task();
         upload.site.start_director(None);
@@ -139,6 +138,5 @@ fn an_upload_that_is_killed_anywhere_and_given_up_leaves_nothing_after_a_clean_u
             println!("upload-release, given up: {kills} kills at points up to {point}");
             return;
         }
-        kills += 1;
     }
 }
