@@ -1,6 +1,7 @@
 //! `windlass bench deploy`: many instances with a disk each on the simulated cloud, the same deploy again, and the memory of the
 //! director, against what a director could not do without: the calls that it really made, as long as the cloud takes for each,
-//! as many at a time as allowed. With `--jobs`, each instance has a job; with `--embedded`, all are on this machine.
+//! as many at a time as allowed. With `--jobs`, each instance has a job; with `--embedded`, all are on this machine, and jobs are
+//! measured against the same without them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +31,10 @@ pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Failu
         };
         all.push(measured.map_err(|source| Failure::Bench { doing: "measure deploys", source })?);
     }
-    Ok(Report { tables: vec![table(arguments, &all)], figures: all.iter().flat_map(quoted).collect() })
+    Ok(Report {
+        tables: vec![table(arguments, &all)],
+        figures: all.iter().flat_map(|one| quoted(arguments, one)).collect(),
+    })
 }
 
 /// What was seen of one size.
@@ -38,8 +42,10 @@ pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Failu
 struct Figures {
     instances: usize,
     deploy: Duration,
-    /// How many calls there were, and how long the cloud takes for them, where that is known.
-    ideal: Option<(u64, Duration)>,
+    /// How many calls there were, where they are counted.
+    calls: Option<u64>,
+    /// What it is measured against: how long the cloud takes for the calls, or on this machine a deploy without jobs.
+    ideal: Option<Duration>,
     no_op: Duration,
     /// Processor time of the director, without its CPIs.
     own_time: Duration,
@@ -48,8 +54,17 @@ struct Figures {
 }
 
 async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
+    let without_jobs = match arguments.embedded && arguments.jobs {
+        true => Some(figures_of(arguments, instances, false).await?.deploy),
+        false => None,
+    };
+    let figures = figures_of(arguments, instances, arguments.jobs).await?;
+    Ok(Figures { ideal: figures.ideal.or(without_jobs), ..figures })
+}
+
+async fn figures_of(arguments: &BenchDeployArgs, instances: usize, jobs: bool) -> io::Result<Figures> {
     let mut director = if arguments.embedded { embedded()? } else { simulated(arguments)? };
-    let measured = measure_with(arguments, instances, &mut director).await;
+    let measured = measure_with(arguments, (instances, jobs), &mut director).await;
     if !arguments.embedded {
         return measured;
     }
@@ -80,7 +95,7 @@ fn simulated(arguments: &BenchDeployArgs) -> io::Result<ScratchDirector> {
 
 async fn measure_with(
     arguments: &BenchDeployArgs,
-    instances: usize,
+    (instances, jobs): (usize, bool),
     director: &mut ScratchDirector,
 ) -> io::Result<Figures> {
     if let Some(program) = &arguments.program {
@@ -91,7 +106,7 @@ async fn measure_with(
     let idle_kib = director.idle_memory_kib().await?;
     director.prepare_for_many().await?;
     let mut more = "persistent_disk_type: disk, ".to_owned();
-    if arguments.jobs {
+    if jobs {
         bench_deploy_job::upload(director).await?;
         more.push_str(&bench_deploy_job::of_group());
     }
@@ -102,22 +117,24 @@ async fn measure_with(
     let before = director.processor_time()?;
     let deploy = timed(director, &manifest).await?;
     let own_time = director.processor_time()?.saturating_sub(before);
-    let ideal = match arguments.embedded {
-        true => None,
-        false => {
-            let calls = calls(director)?;
-            Some((calls.values().sum(), ideal(arguments, &calls)))
-        }
-    };
+    let calls = if arguments.embedded { None } else { Some(calls(director)?) };
+    let ideal = calls.as_ref().map(|calls| ideal(arguments, calls));
+    let calls = calls.map(|calls| calls.values().sum());
     let no_op = timed(director, &manifest).await?;
-    must_be_there(arguments, instances, director).await?;
-    Ok(Figures { instances, deploy, ideal, no_op, own_time, idle_kib, peak_kib: director.memory_kib("VmHWM:")? })
+    must_be_there(arguments, (instances, jobs), director).await?;
+    Ok(Figures { instances, deploy, calls, ideal, no_op, own_time, idle_kib, peak_kib: director.memory_kib("VmHWM:")? })
 }
 
 /// Whether everything is as the manifest says.
-async fn must_be_there(arguments: &BenchDeployArgs, instances: usize, director: &ScratchDirector) -> io::Result<()> {
+async fn must_be_there(
+    arguments: &BenchDeployArgs,
+    (instances, jobs): (usize, bool),
+    director: &ScratchDirector,
+) -> io::Result<()> {
     if arguments.embedded {
-        let is_running = |row: &&Value| row["process_state"] == "running";
+        // A VM on which nothing is to run has no state of that.
+        let wanted: &[&str] = if jobs { &["running"] } else { &["", "-"] };
+        let is_running = |row: &&Value| row["process_state"].as_str().is_some_and(|state| wanted.contains(&state));
         let running = director.rows(&["-d", MANY, "instances"]).await?.iter().filter(is_running).count();
         let error = || io::Error::other(format!("{running} instances run instead of {instances}"));
         return if running == instances { Ok(()) } else { Err(error()) };
@@ -162,17 +179,18 @@ fn seconds(time: Duration) -> String {
 
 impl Figures {
     fn ratio(&self) -> Option<f64> {
-        let (_, ideal) = self.ideal?;
-        Some(self.deploy.as_secs_f64() / ideal.as_secs_f64())
+        Some(self.deploy.as_secs_f64() / self.ideal?.as_secs_f64())
     }
 }
 
-fn quoted(figures: &Figures) -> [Figure; 3] {
+fn quoted(arguments: &BenchDeployArgs, figures: &Figures) -> [Figure; 3] {
     let instances = figures.instances;
+    let what = if arguments.embedded { "the same without jobs" } else { "what the cloud takes" };
+    let each = if arguments.jobs { "a disk and a job" } else { "a disk" };
     let memory = format!("{}, {}", mebibytes(figures.idle_kib), mebibytes(figures.peak_kib));
-    let against = figures.ratio().map(|ratio| format!("{ratio:.2} times what the cloud takes"));
+    let against = figures.ratio().map(|ratio| format!("{ratio:.2} times {what}"));
     [
-        Figure::new(format!("deploy of {instances} instances with a disk each"), seconds(figures.deploy))
+        Figure::new(format!("deploy of {instances} instances with {each} each"), seconds(figures.deploy))
             .against(against.unwrap_or_default()),
         Figure::new(format!("the same deploy of {instances} again, without changes"), seconds(figures.no_op)),
         Figure::new(format!("memory of a director: idle, and at most with {instances}"), memory),
@@ -183,9 +201,9 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
     let row = |figures: &Figures| {
         vec![
             figures.instances.to_string(),
-            figures.ideal.map(|(calls, _)| calls.to_string()).unwrap_or_default(),
+            figures.calls.map(|calls| calls.to_string()).unwrap_or_default(),
             seconds(figures.deploy),
-            figures.ideal.map(|(_, ideal)| seconds(ideal)).unwrap_or_default(),
+            figures.ideal.map(seconds).unwrap_or_default(),
             figures.ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
             seconds(figures.no_op),
             milliseconds(figures.own_time / figures.instances as u32),
@@ -198,10 +216,11 @@ fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
         true => "on this machine".to_owned(),
         false => format!("create_vm {create_vm} ms, other calls {call} ms, agents up {agent} ms later"),
     };
+    let against = if arguments.embedded { "Without jobs" } else { "Ideal" };
     let jobs = if arguments.jobs { ", a job with ten templates each" } else { "" };
     Table {
         title: Some(format!("{cloud}, {at_once} at a time{jobs}")),
-        header: vec!["Instances", "CPI calls", "Deploy", "Ideal", "Ratio", "No-op", "Own CPU/inst.", "Idle", "Peak"],
+        header: vec!["Instances", "CPI calls", "Deploy", against, "Ratio", "No-op", "Own CPU/inst.", "Idle", "Peak"],
         rows: all.iter().map(row).collect(),
         notes: DEBUG_BUILD.filter(|_| arguments.program.is_none()).into_iter().collect(),
         ..Table::default()
