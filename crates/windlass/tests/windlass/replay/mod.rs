@@ -37,8 +37,6 @@ const MEANT: &[(&str, &str, &str)] = &[
         "agents unmount the old disk when they migrate it; the recorded ones only said so",
     ),
     ("attach-disk", "stages", "people see what is done to the disks"),
-    ("delete-vm", "result", "the recorded one is 'true'"),
-    ("delete-vm-unknown", "result", "the recorded one is 'true'"),
     ("logs-agent-all", "stages", "the end of the packing is told as well"),
     ("ssh-setup", "description", RUBY),
     ("error-ssh-instance-without-vm", "description", RUBY),
