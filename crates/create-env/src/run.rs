@@ -331,6 +331,7 @@ pub(crate) fn instance_spec(wanted: &Wanted, provider: &CloudProvider, stemcell:
         disks: wanted.disk.iter().cloned().collect(),
         env: wanted.env_listening_at(listen.as_deref()),
         tags: wanted.tags.clone(),
+        variables: None,
         software: None,
     }
 }

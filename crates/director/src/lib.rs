@@ -15,6 +15,7 @@
 //! - `limits`: what keeps one user from taking the director from the others.
 //! - `resurrector`: recreates VMs that were lost.
 //! - [`settings`]: what the operator set in `director.yml`.
+//! - `variables`: values that manifests only name, and the key that they are encrypted with.
 //! - `webhook`: tells somebody what to wake up for.
 //! - `recovery`: what happens at the start after a kill.
 
@@ -42,6 +43,7 @@ mod tasks;
 #[cfg(test)]
 mod testing;
 mod users;
+mod variables;
 mod webhook;
 
 use std::sync::Arc;
@@ -49,6 +51,7 @@ use std::sync::Arc;
 pub use leadership::LeadershipError;
 pub use standby::CannotStandBy;
 pub use start::{DirectorOptions, Running, StartError, start};
+pub use variables::vault::VaultError;
 
 use crate::driven_cpis::Drivers;
 use crate::known_answers::KnownAnswers;
@@ -61,6 +64,7 @@ use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::Users;
+use crate::variables::Variables;
 use crate::webhook::Webhook;
 use windlass_blobs::Blobstore;
 use windlass_database::Lead;
@@ -102,6 +106,8 @@ pub(crate) struct Director {
     pub(crate) known_answers: KnownAnswers,
     /// The jobs of uploaded releases.
     pub(crate) library: Arc<Library>,
+    /// Values that manifests only name.
+    pub(crate) variables: Variables,
     /// Who tells what somebody should wake up for.
     pub(crate) webhook: Webhook,
     /// Archives of releases, and what tasks made.

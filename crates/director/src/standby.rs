@@ -20,6 +20,7 @@ use crate::server_tls::{self, LiveCertificate};
 use crate::settings::{CpiChoice, Settings};
 use crate::start::{StartError, server_names, until};
 use crate::state_dir::StateDir;
+use crate::variables::vault;
 
 /// How often a database is tried that is away.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -33,6 +34,11 @@ pub enum CannotStandBy {
     /// the folder is not the leader's
     #[error("the folder {} is not the one that the other director uses as shared_dir", .0.display())]
     OtherFolder(PathBuf),
+    /// values of variables would be closed to it
+    #[error(
+        "it does not have the key of variables with the fingerprint {0}; name the same one with variables.key in director.yml of both"
+    )]
+    OtherKey(String),
     /// pids would be mistaken
     #[error("its machine has the same name and machine-id as this one; give one of them others")]
     SameName,
@@ -125,8 +131,18 @@ async fn possible(
     let owner = std::fs::read_to_string(folders.owner()).unwrap_or_default();
     let uuid = crate::store::uuid_in(url).await.ok().flatten();
     match uuid {
-        Some(uuid) if uuid == owner.trim() => Ok(()),
+        Some(uuid) if uuid == owner.trim() => must_have_key(url, folders, settings).await,
         _ => Err(CannotStandBy::OtherFolder(shared.clone())),
+    }
+}
+
+/// Better now than when it takes over.
+async fn must_have_key(url: &str, folders: &StateDir, settings: &Settings) -> Result<(), CannotStandBy> {
+    match crate::store::key_fingerprint_in(url).await.ok().flatten() {
+        Some(fingerprint) if !vault::has_key(&settings.variables, folders, &fingerprint).await => {
+            Err(CannotStandBy::OtherKey(fingerprint))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -166,6 +182,21 @@ mod tests {
         let said = |settings| check(&settings).unwrap_err().to_string();
         assert!(said(shared("local", &postgres)).contains("cpi: local"));
         assert!(said(shared("/opt/cpi", &None)).contains("name a PostgreSQL"));
+    }
+
+    #[tokio::test]
+    async fn a_director_without_the_key_of_variables_does_not_stand_by() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = StateDir::open(&folder.path().join("state")).unwrap();
+        let url = format!("sqlite:{}", folders.database().display());
+        let settings = Settings::default();
+        let store = crate::store::Store::open(&url).await.unwrap();
+        vault::open(&store, &settings.variables, &folders).await.unwrap();
+        assert_eq!(must_have_key(&url, &folders, &settings).await, Ok(()));
+        std::fs::remove_file(folders.variables_key()).unwrap();
+        let refused = must_have_key(&url, &folders, &settings).await.unwrap_err();
+        let fingerprint = store.variables_key().await.unwrap().unwrap().fingerprint;
+        assert_eq!(refused, CannotStandBy::OtherKey(fingerprint));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use windlass_durable::lock::FileLock;
 use windlass_operations::agents::{Agents, Permission};
 use windlass_operations::clouds::Clouds;
 use windlass_pki::{Keychain, PkiError};
+use windlass_variables::External;
 
 use crate::built_in::BuiltInError;
 use crate::driven_cpis::{self, Drivers};
@@ -33,6 +34,9 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
+use crate::variables::Variables;
+use crate::variables::embedded::Embedded;
+use crate::variables::vault::{self, VaultError};
 use crate::{Director, RefreshError, api, blobs, certificates, schedules, software, standby, webhook};
 
 /// How a director is started.
@@ -103,6 +107,12 @@ pub enum StartError {
     /// blobs cannot be kept where they should be
     #[error("the blobstore of director.yml cannot be used")]
     Blobs(#[source] Box<BlobError>),
+    /// the values of variables cannot be read
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    /// the config server cannot be asked
+    #[error(transparent)]
+    ConfigServer(#[from] windlass_variables::ExternalError),
     /// the address cannot be listened on
     #[error("cannot listen on {address}; choose another --listen")]
     Listen {
@@ -232,6 +242,11 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         .map_err(|error| StartError::Tls(error.into()))?
         .with_wait(settings.agent_wait);
 
+    let cipher = vault::open(&store, &settings.variables, &folders).await?;
+    let variables = match &settings.config_server {
+        Some(elsewhere) => Variables::elsewhere(store.clone(), External::new(elsewhere.clone())?),
+        None => Variables::embedded(store.clone(), Embedded::new(store.clone(), cipher)),
+    };
     let metrics = Arc::new(Metrics::default());
     let drivers = Drivers {
         own_cpi: options.own_cpi,
@@ -260,6 +275,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         metrics,
         limits: Limits::default(),
         library: Arc::new(Library::new(store.clone(), blobs.clone(), renderer)),
+        variables,
         webhook: Default::default(),
         known_answers: Default::default(),
         blobs,

@@ -104,6 +104,11 @@ impl StateDir {
         self.shared.join("pki")
     }
 
+    /// What values of variables are encrypted with, unless the operator keeps that elsewhere.
+    pub(crate) fn variables_key(&self) -> PathBuf {
+        self.shared.join("variables.key")
+    }
+
     /// The certificate that a director shows which stands by.
     pub(crate) fn own_pki(&self) -> PathBuf {
         self.root.join("pki")

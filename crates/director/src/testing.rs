@@ -23,6 +23,9 @@ use crate::state_dir::StateDir;
 use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::{Account, Credentials, Scopes, Users};
+use crate::variables::Variables;
+use crate::variables::embedded::Embedded;
+use crate::variables::vault;
 
 /// A director without clouds and workers: what it is asked for is answered or queued.
 pub(crate) struct TestDirector {
@@ -58,8 +61,11 @@ impl TestDirector {
             account("shop-reader", &["bosh.teams.shop.read"]),
             account("bank-admin", &["bosh.teams.bank.admin"]),
             account("uploader", &["bosh.stemcells.upload", "bosh.releases.upload"]),
+            account("secret-keeper", &["config_server.admin"]),
         ];
         let blobs = Arc::new(crate::blobs::open(&Default::default(), &folders, "uuid").unwrap());
+        let cipher = vault::open(&store, &settings.variables, &folders).await.unwrap();
+        let variables = Variables::embedded(store.clone(), Embedded::new(store.clone(), cipher));
         let library = Arc::new(Library::new(store.clone(), blobs.clone(), windlass_render::Backends::new(None)));
         let director = Director {
             name: "test".into(),
@@ -77,6 +83,7 @@ impl TestDirector {
             metrics: Default::default(),
             limits: Default::default(),
             library,
+            variables,
             webhook: Default::default(),
             known_answers: Default::default(),
             blobs,
@@ -94,10 +101,15 @@ impl TestDirector {
     ) -> (StatusCode, String) {
         let mut request = Request::builder().method(method).uri(path);
         if let Some(user) = user {
-            let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
-            request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
+            request = request.header(header::AUTHORIZATION, self.basic(user));
         }
         self.answer(request.body(body.into()).unwrap()).await
+    }
+
+    /// What a user shows.
+    pub(crate) fn basic(&self, user: &str) -> String {
+        let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}-password"));
+        format!("Basic {pair}")
     }
 
     pub(crate) async fn whole_answer(&self, request: Request<Body>) -> Response {

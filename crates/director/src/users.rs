@@ -48,7 +48,7 @@ impl Scopes {
 /// a scope that means nothing here
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected bosh.admin, bosh.read, bosh.teams.TEAM.admin, bosh.teams.TEAM.read, bosh.stemcells.upload or bosh.releases.upload, found '{0}'"
+    "expected bosh.admin, bosh.read, bosh.teams.TEAM.admin, bosh.teams.TEAM.read, bosh.stemcells.upload, bosh.releases.upload or config_server.admin, found '{0}'"
 )]
 pub struct UnknownScope(String);
 
@@ -63,8 +63,10 @@ fn is_known(scope: &str) -> bool {
         let (uuid, access) = scope.strip_prefix("bosh.")?.split_once('.')?;
         (uuid::Uuid::try_parse(uuid).is_ok() && matches!(access, "admin" | "read")).then_some(())
     };
-    matches!(scope, "bosh.admin" | "bosh.read" | "bosh.stemcells.upload" | "bosh.releases.upload")
-        || team_scope(scope).is_some_and(|(_, access)| matches!(access, "admin" | "read"))
+    matches!(
+        scope,
+        "bosh.admin" | "bosh.read" | "bosh.stemcells.upload" | "bosh.releases.upload" | "config_server.admin"
+    ) || team_scope(scope).is_some_and(|(_, access)| matches!(access, "admin" | "read"))
         || of_this_director().is_some()
 }
 

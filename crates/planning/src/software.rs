@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use windlass_contract::Networks;
+use windlass_manifest::placeholders;
 
 /// The jobs of a group, and their packages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -97,6 +98,24 @@ pub struct SoftwareOfInstance {
     pub configuration_hash: String,
 }
 
+/// The number of a set of versions of variables: a deploy makes one, and instances keep the one that they were deployed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VariableSet(pub i64);
+
+/// A job that cannot be rendered before it is deployed, because a variable gets its value then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedAtDeploy {
+    pub job: String,
+    pub variable: String,
+}
+
+impl std::fmt::Display for RenderedAtDeploy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "job '{}' is rendered at deploy: the variable '{}' has no value yet", self.job, self.variable)
+    }
+}
+
 /// An instance, as templates see it.
 #[derive(Debug, Clone)]
 pub struct TemplateInstance<'a> {
@@ -109,10 +128,15 @@ pub struct TemplateInstance<'a> {
     pub networks: &'a Networks,
     /// In MiB; 0 for none.
     pub persistent_disk: u64,
+    /// Which versions of variables its templates see; none for those that a deploy would take.
+    pub variables: Option<VariableSet>,
 }
 
 /// Renders the templates of jobs, so that a plan knows whether an instance changes.
 pub trait Templates {
+    /// What stands in the way of rendering before a deploy.
+    fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy>;
+
     /// The hash of all files of an instance, or everything that is wrong with its templates.
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String>;
 }
@@ -125,12 +149,19 @@ impl Software {
         Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The first job that cannot be rendered before it is deployed, and the variable that has no value until then.
-    pub fn without_value(&self) -> Option<(&JobOfGroup, &str)> {
-        self.jobs.iter().find_map(|job| {
-            let found = [&job.properties].into_iter().chain(job.links.values()).find_map(variable_without_value);
-            Some((job, found?))
+    /// What its templates see that the manifest says: properties and links of each job.
+    pub fn given_values(&self) -> impl Iterator<Item = (&JobOfGroup, &Value)> {
+        self.jobs.iter().flat_map(|job| {
+            let values = std::iter::once(&job.properties).chain(job.links.values());
+            values.map(move |value| (job, value))
         })
+    }
+
+    /// Whether anything of it has its value from a variable.
+    pub fn has_variables(&self) -> bool {
+        let mut found = false;
+        self.given_values().for_each(|(_, value)| placeholders::each(value, &mut |_| found = true));
+        found
     }
 
     /// A package by its name, where all are of one release.
@@ -167,29 +198,4 @@ impl PackageOfGroup {
             dependency_key: self.dependency_key.clone(),
         }
     }
-}
-
-/// The variable among the values of properties that has no value yet.
-fn variable_without_value(properties: &Value) -> Option<&str> {
-    match properties {
-        Value::String(text) => placeholder(text),
-        Value::Array(elements) => elements.iter().find_map(variable_without_value),
-        Value::Object(members) => members.values().find_map(variable_without_value),
-        _ => None,
-    }
-}
-
-/// The first name between double parentheses.
-pub(crate) fn placeholder(text: &str) -> Option<&str> {
-    let is_name = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '!'))
-    };
-    let mut rest = text;
-    while let Some((_, after)) = rest.split_once("((") {
-        match after.split_once("))") {
-            Some((name, _)) if is_name(name) => return Some(name.trim_start_matches('!')),
-            _ => rest = after,
-        }
-    }
-    None
 }

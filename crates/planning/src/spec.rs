@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use windlass_contract::network::NetworkKind;
 use windlass_contract::{ApiVersion, Networks, Object, StemcellCid};
 
-use crate::software::SoftwareOfInstance;
+use crate::software::{SoftwareOfInstance, VariableSet};
 
 /// What an instance should be, completely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub struct InstanceSpec {
     pub env: Object,
     /// For the clouds.
     pub tags: Object,
+    /// The versions of variables that it was brought to; none where it uses none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<VariableSet>,
     /// The jobs that run on it; none where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<SoftwareOfInstance>,

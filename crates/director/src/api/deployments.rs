@@ -182,6 +182,7 @@ fn deploy_options(query: &Words) -> Result<DeployOptions, ApiError> {
         canaries: count(query, "canaries")?,
         max_in_flight: count(query, "max_in_flight")?,
         errand: None,
+        force_latest_variables: query.is_set("force_latest_variables"),
         verbatim: query.is_set("verbatim"),
         only: None,
         teams: Vec::new(),

@@ -14,6 +14,7 @@ use super::{ApiError, Shared, auth};
 pub(super) async fn info(State(director): Shared, guest: Option<Extension<Guest>>, headers: HeaderMap) -> Json<Value> {
     let guest = guest.map(|Extension(guest)| guest);
     let user = auth::identify(&director, guest.as_ref(), &headers).await;
+    let config_servers: Vec<&str> = director.settings.config_server.iter().map(|server| server.url.as_str()).collect();
     Json(json!({
         "name": director.name,
         "uuid": director.uuid,
@@ -26,7 +27,7 @@ pub(super) async fn info(State(director): Shared, guest: Option<Extension<Guest>
         "features": {
             "local_dns": {"status": false, "extras": {"domain_name": "bosh"}},
             "snapshots": {"status": director.settings.takes_snapshots()},
-            "config_server": {"status": false, "extras": {"urls": []}},
+            "config_server": {"status": true, "extras": {"urls": config_servers}},
         },
     }))
 }

@@ -78,16 +78,16 @@ async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() 
     assert!(!links[0].to_string().contains("secret"));
 
     store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
-    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
     assert_eq!(list(&bench, "links").await, links, "the same content is the same link");
     store.note_links("My_Shop", &planned(&["one", "two"])).await.unwrap();
     assert_eq!(list(&bench, "links").await.len(), 2, "the old one is there until the deploy has succeeded");
-    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
     assert_eq!(list(&bench, "links").await[0]["id"], "2");
 
     let nothing = PlannedLinks::default();
     store.note_links("My_Shop", &nothing).await.unwrap();
-    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
     for what in ["link_providers", "link_consumers", "links"] {
         assert_eq!(list(&bench, what).await, Vec::<Value>::new(), "{what}");
     }
@@ -140,9 +140,9 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     assert_eq!(bench.ask(Method::GET, "/link_address", "").await.1["code"], 810006);
     assert_eq!(bench.ask(Method::GET, &format!("/link_address?link_id={id}&status=odd"), "").await.1["code"], 810007);
 
-    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
     store.note_links("My_Shop", &planned(&["two"])).await.unwrap();
-    store.finish_deployment("My_Shop", "", &[]).await.unwrap();
+    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
     assert_eq!(list(&bench, "links").await.len(), 2, "a deploy takes no link from those outside");
     assert_eq!(bench.ask(Method::DELETE, "/links/99", "").await.0, StatusCode::NOT_FOUND);
     let own = list(&bench, "links").await[0]["id"].as_str().unwrap().to_owned();

@@ -6,6 +6,7 @@
 
 mod auth;
 mod clean_up;
+mod config_server;
 mod configs;
 mod connections;
 mod deployments;
@@ -93,7 +94,7 @@ pub(crate) fn router(director: Arc<Director>) -> Router {
 type Routes = Router<Arc<Director>>;
 
 /// Every route with documents, under what it needs.
-fn routes() -> [(Permission, Routes); 10] {
+fn routes() -> [(Permission, Routes); 11] {
     [
         (Permission::Read, for_readers()),
         (Permission::ReadOfTeams, for_teams()),
@@ -105,6 +106,7 @@ fn routes() -> [(Permission, Routes); 10] {
         (Permission::Known, for_users()),
         (Permission::Create, for_makers()),
         (Permission::Admin, for_admins()),
+        (Permission::Values, for_keepers_of_values()),
     ]
 }
 
@@ -167,7 +169,7 @@ fn for_readers_of_deployments() -> Routes {
         .route("/deployments/{deployment}/problems", get(problems::list))
         .route("/deployments/{deployment}/snapshots", get(snapshots::list))
         .route("/deployments/{deployment}/errands", get(errands::list))
-        .route("/deployments/{deployment}/variables", get(releases::nothing_in))
+        .route("/deployments/{deployment}/variables", get(config_server::of_deployment))
         .route("/link_providers", get(links::providers))
         .route("/link_consumers", get(links::consumers))
         .route("/links", get(links::list))
@@ -238,6 +240,15 @@ fn for_admins() -> Routes {
         .route("/windlass/webhook/test", post(watching::test_webhook))
         .route("/events", post(events::create))
         .route("/tasks/cancel", post(tasks::cancel_many))
+}
+
+/// What shows values of variables, and changes them.
+fn for_keepers_of_values() -> Routes {
+    let data = get(config_server::by_name).put(config_server::set).post(config_server::generate);
+    Router::new()
+        .route("/v1/data", data.delete(config_server::remove))
+        .route("/v1/data/{id}", get(config_server::by_id))
+        .route("/windlass/variables", get(config_server::names))
 }
 
 /// What is large: streamed to disk, so there is no limit but that of the disk, and no turn to wait for.

@@ -7,6 +7,7 @@
 //! | `bosh.teams.T.admin` | make deployments, which belong to the team from then on; everything with those; configs of the team; see releases and stemcells |
 //! | `bosh.teams.T.read` | look at deployments of the team |
 //! | `bosh.stemcells.upload`, `bosh.releases.upload` | that |
+//! | `config_server.admin` | read and change values of variables, and nothing else |
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -33,6 +34,8 @@ pub(super) enum Permission {
     UploadReleases,
     /// To ask which packages an upload could leave out.
     MatchPackages,
+    /// To read and change values of variables.
+    Values,
     /// Something with the deployment that the path or the query names.
     Deployment(Access),
 }
@@ -73,6 +76,7 @@ impl Permission {
             Self::Create => team_admins(),
             Self::UploadStemcells => vec!["bosh.stemcells.upload".to_owned()],
             Self::UploadReleases => vec!["bosh.releases.upload".to_owned()],
+            Self::Values => vec!["config_server.admin".to_owned()],
             Self::MatchPackages => [readers(uuid), vec!["bosh.releases.upload".to_owned()]].concat(),
         };
         [admins(uuid), rest].concat()

@@ -11,7 +11,6 @@ use windlass_contract::explain;
 use windlass_planning::records::{CompiledPackage, PackageRecord, ReleaseRecord};
 use windlass_release::{Package, PackageGraph, ReleaseError, ReleaseManifest, Version};
 
-use super::deployments::must_exist;
 use super::input::{JsonBody, Parameters, TextBody};
 use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
@@ -168,14 +167,6 @@ pub(super) async fn compiled_matches(
 
 pub(super) async fn nothing() -> Json<Value> {
     Json(json!([]))
-}
-
-pub(super) async fn nothing_in(
-    State(director): Shared,
-    Path(deployment): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    must_exist(&director, &deployment).await?;
-    Ok(nothing().await)
 }
 
 pub(super) async fn export(

@@ -129,6 +129,12 @@ const RIGHTS: &[(&str, &[&str])] = &[
             "POST /windlass/webhook/test",
             "POST /events",
             "POST /tasks/cancel",
+            "GET /v1/data",
+            "PUT /v1/data",
+            "POST /v1/data",
+            "DELETE /v1/data",
+            "GET /v1/data/{id}",
+            "GET /windlass/variables",
         ],
     ),
 ];

@@ -27,6 +27,9 @@
 //! ruby: caged                   # or uncaged, none; for templates that are not native
 //! webhook: {url: https://pager.example.com/hook, secret: {file: webhook.secret}, events: [deploy_failed]}
 //! template_time: 5m
+//! config_server: {url: https://credhub.example.com:8844/api, ca_cert: credhub.pem, uaa_url: https://uaa.example.com,
+//!                 client: director, client_secret: {file: credhub.secret}}
+//! variables: {key: {file: variables.key}}   # or {env: NAME}, {command: [PROGRAM, ARGUMENT]}; previous_key: the same, to change it
 //! ```
 
 mod read;
@@ -40,6 +43,7 @@ use std::time::Duration;
 use windlass_blobs::BlobstoreChoice;
 use windlass_contract::{ApiVersion, Object, Secret};
 pub use windlass_pki::Lifetimes;
+pub use windlass_variables::{ExternalSettings, KeySource};
 
 use crate::users::Account;
 pub use crate::webhook::{NoticeKind, WebhookSettings};
@@ -95,6 +99,19 @@ pub struct Settings {
     pub blobstore: BlobstoreChoice,
     /// How many bytes they may have together.
     pub blobs_limit: Option<u64>,
+    /// What values of variables are encrypted with.
+    pub variables: VariableSettings,
+    /// Who holds them instead of the director.
+    pub config_server: Option<ExternalSettings>,
+}
+
+/// The key of variables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VariableSettings {
+    /// None for a file that the first start makes.
+    pub key: Option<KeySource>,
+    /// The one before, which a start changes from.
+    pub previous_key: Option<KeySource>,
 }
 
 /// A cloud that is built in, or a CPI of somebody else.
@@ -298,6 +315,8 @@ impl Default for Settings {
             template_time: Duration::from_secs(5 * MINUTE),
             blobstore: BlobstoreChoice::Local(None),
             blobs_limit: None,
+            variables: VariableSettings::default(),
+            config_server: None,
         }
     }
 }

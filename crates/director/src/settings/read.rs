@@ -10,14 +10,15 @@ use windlass_contract::{ApiVersion, Secret};
 use windlass_manifest::fields::{Fields, number};
 use windlass_manifest::{At, Content, Document, Problem};
 use windlass_planning::desired::Findings;
+use windlass_variables::{Authorization, ExternalSettings};
 
 use super::{
-    CpiChoice, Isolation, Lifetimes, Meltdown, NoticeKind, ResurrectorSettings, RubyUse, Schedules, Settings,
-    WebhookSettings,
+    CpiChoice, Isolation, KeySource, Lifetimes, Meltdown, NoticeKind, ResurrectorSettings, RubyUse, Schedules,
+    Settings, VariableSettings, WebhookSettings,
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 27] = [
     "name",
     "listen",
     "advertise",
@@ -43,6 +44,8 @@ const KEYS: [&str; 25] = [
     "ruby",
     "blobstore",
     "blobs_limit",
+    "variables",
+    "config_server",
 ];
 
 /// The settings, or all problems, one per line.
@@ -118,8 +121,72 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
         settings.blobstore = choice.map_or(BlobstoreChoice::Local(None), |choice| choice.relative_to(folder));
     }
     settings.blobs_limit = fields.optional("blobs_limit").and_then(|at| fields.check(size(&at)));
+    if let Some(at) = fields.optional("config_server") {
+        settings.config_server = config_server(&at, fields.findings(), folder);
+    }
+    if let Some(at) = fields.optional("variables") {
+        settings.variables = variables(&at, fields.findings(), folder).unwrap_or_default();
+    }
     if let Some(at) = fields.optional("certificates") {
         certificates(&at, fields.findings(), &mut settings.certificates);
+    }
+}
+
+fn variables(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<VariableSettings> {
+    let mut fields = Fields::strictly(at, &["key", "previous_key"], findings)?;
+    let mut read = |name: &str| {
+        let at = fields.optional(name)?;
+        key_source(&at, fields.findings(), folder)
+    };
+    Some(VariableSettings { key: read("key"), previous_key: read("previous_key") })
+}
+
+fn config_server(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<ExternalSettings> {
+    let keys = ["url", "ca_cert", "client", "client_secret", "uaa_url", "uaa_ca_cert"];
+    let mut fields = Fields::strictly(at, &keys, findings)?;
+    let url = fields.text("url");
+    let uaa_url = fields.optional_text("uaa_url");
+    for given in url.iter().chain(&uaa_url) {
+        let parsed = reqwest::Url::parse(&given.value).ok();
+        if !parsed.is_some_and(|url| url.scheme() == "https" && url.has_host()) {
+            fields.findings().push(given.problem("expected a URL such as https://credhub.example.com:8844/api"));
+        }
+    }
+    let mut certificate = |name: &str| {
+        let file = fields.optional_text(name)?;
+        let read = std::fs::read_to_string(folder.join(&file.value));
+        fields.check(read.map_err(|error| file.problem(format!("the file cannot be read: {error}"))))
+    };
+    let (ca_cert, uaa_ca_cert) = (certificate("ca_cert"), certificate("uaa_ca_cert"));
+    let client = fields.optional_text("client").map(|client| client.value);
+    let client_secret = fields.optional("client_secret").and_then(|at| secret(&at, fields.findings(), folder));
+    let authorization = match (uaa_url, client, client_secret) {
+        (None, None, None) => Authorization::Nothing,
+        (None, Some(client), Some(secret)) => Authorization::Basic { client, secret },
+        (Some(url), Some(client), Some(secret)) => {
+            Authorization::Uaa { url: url.value, client, secret, ca_cert: uaa_ca_cert }
+        }
+        _ => {
+            fields.push("needs both 'client' and 'client_secret': {file: PATH} or {env: VARIABLE}");
+            return None;
+        }
+    };
+    Some(ExternalSettings { url: url?.value, ca_cert, authorization })
+}
+
+fn key_source(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<KeySource> {
+    let mut fields = Fields::strictly(at, &["file", "env", "command"], findings)?;
+    let file = fields.optional_text("file").map(|path| KeySource::File(folder.join(path.value)));
+    let env = fields.optional_text("env").map(|name| KeySource::Environment(name.value));
+    let words: Vec<_> = fields.texts("command").into_iter().map(|word| word.value).collect();
+    let command = (!words.is_empty()).then_some(KeySource::Command(words));
+    let mut given = [file, env, command].into_iter().flatten();
+    match (given.next(), given.next()) {
+        (Some(one), None) => Some(one),
+        _ => {
+            fields.push("expected one of 'file', 'env' and 'command'");
+            None
+        }
     }
 }
 

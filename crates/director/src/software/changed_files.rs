@@ -8,7 +8,7 @@ use windlass_planning::records::InstanceRecord;
 use windlass_planning::software::{Software, SoftwareOfInstance, TemplateInstance, Templates as _};
 use windlass_render::{HiddenLine, LineChange, changed_lines, render_hidden};
 
-use super::{Rendering, SoftwareError, provided};
+use super::{Rendering, SoftwareError, provided, unfilled};
 use crate::Director;
 use crate::tasks::Prepared;
 
@@ -60,7 +60,7 @@ pub(crate) async fn changed_files(director: &Director, prepared: &Prepared) -> R
     software.extend(prepared.current.software.iter().map(|(digest, software)| (digest.clone(), software)));
     software.extend(plan.software.iter().map(|software| (software.digest(), software)));
     let jobs: Vec<_> = software.values().flat_map(|software| software.jobs.iter().cloned()).collect();
-    let rendering = director.library.rendering(&jobs).await?;
+    let rendering = director.library.rendering(&jobs).await?.knowing(prepared.values.clone());
     let deployment = plan.deployment.as_str();
     let compare = || {
         let comparison = Comparison { deployment, software: &software, rendering: &rendering };
@@ -84,10 +84,10 @@ impl Comparison<'_> {
     fn add(&self, plan: &InstancePlan, present: Option<&CurrentInstance>, changed: &mut ChangedFiles) {
         let label = format!("{}/{}", plan.group, plan.index);
         let wanted = plan.spec.as_ref().and_then(|spec| Some((spec, spec.software.as_ref()?)));
-        if let Some((job, variable)) = wanted.and_then(|(_, wanted)| self.software.get(&wanted.digest)?.without_value())
-        {
-            let note = format!("job '{}' is rendered at deploy: the variable '{variable}' has no value yet", job.name);
-            changed.notes.push(format!("{label}: {note}"));
+        let later =
+            wanted.and_then(|(_, wanted)| self.rendering.rendered_at_deploy(self.software.get(&wanted.digest)?));
+        if let Some(later) = later {
+            changed.notes.push(format!("{label}: {later}"));
             return;
         }
         let has = present.and_then(|present| {
@@ -124,6 +124,7 @@ impl Comparison<'_> {
             bootstrap: record.bootstrap,
             networks: present.vm.as_ref().map_or(&spec.networks, |vm| &vm.networks),
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+            variables: spec.variables,
         };
         let software = self.known(&has.digest)?;
         if self.rendering.configuration_hash(software, &instance)? != has.configuration_hash {
@@ -151,6 +152,7 @@ impl Comparison<'_> {
             bootstrap: plan.bootstrap,
             networks: &networks,
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+            variables: spec.variables,
         };
         self.files(self.known(&wanted.digest)?, &instance)
     }
@@ -164,6 +166,7 @@ impl Comparison<'_> {
         let mut files = Files::new();
         for (job, read, spec) in self.rendering.seen(software, instance) {
             let links: Vec<_> = job.provides.iter().map(provided).collect();
+            let spec = spec.map_err(|lacking| unfilled(&job.name, &lacking))?;
             let rendered = render_hidden(&*self.rendering.renderer, read, &spec, &links, &mark);
             for (path, lines) in rendered.map_err(|error| error.to_string())? {
                 files.insert((job.name.clone(), path), lines);

@@ -10,12 +10,14 @@ use windlass_contract::Object;
 use windlass_operations::software::{Delivery, JobsFile, PackageFile, PackageOnDisk, SoftwareSource};
 use windlass_planning::plan::{InstancePlan, InstanceSpec};
 use windlass_planning::records::{CompiledPackage, VmRecord};
-use windlass_planning::software::{Software, TemplateInstance};
+use windlass_planning::software::{Software, TemplateInstance, VariableSet};
 use windlass_render::Backends;
+use windlass_variables::Scope;
 
 use super::{NotRendered, RenderedInstance, SoftwareError, archive, template_spec};
 use crate::software::Library;
 use crate::store::Store;
+use crate::variables::{KnownValues, LoadedSets, Variables};
 use crate::{Director, limits};
 
 /// The jobs of one instance.
@@ -28,13 +30,25 @@ pub(crate) struct JobsOfInstance {
     plan: InstancePlan,
     /// The task's own.
     renderer: Arc<Backends>,
+    variables: Variables,
+    /// The task's own.
+    sets: Arc<LoadedSets>,
+    scope: Scope,
     /// What the templates gave last.
     applied: Mutex<Option<String>>,
 }
 
 impl JobsOfInstance {
-    pub(crate) fn new(director: &Director, deployment: &str, plan: &InstancePlan, renderer: Arc<Backends>) -> Self {
+    pub(crate) fn new(
+        director: &Director,
+        deployment: &str,
+        plan: &InstancePlan,
+        (renderer, sets): (Arc<Backends>, Arc<LoadedSets>),
+    ) -> Self {
         Self {
+            variables: director.variables.clone(),
+            sets,
+            scope: Scope::of(&director.name, deployment),
             store: director.store.clone(),
             library: director.library.clone(),
             blobs: director.blobs.clone(),
@@ -55,6 +69,7 @@ impl JobsOfInstance {
         let wanted = spec.software.as_ref().ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let software = self.store.software(&wanted.digest).await?.ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let rendering = self.library.rendering_by(self.renderer.clone(), &software.jobs).await?;
+        let rendering = rendering.knowing(Arc::new(self.values(spec.variables).await?));
         let instance = TemplateInstance {
             deployment: &self.deployment,
             group: &self.plan.group,
@@ -64,6 +79,7 @@ impl JobsOfInstance {
             bootstrap: self.plan.bootstrap,
             networks: &vm.networks,
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+            variables: spec.variables,
         };
         // Ruby takes its time.
         let rendered = limits::beside_requests(|| rendering.render(&software, &instance));
@@ -79,6 +95,18 @@ impl JobsOfInstance {
             blob: package.blob,
         };
         Ok(Delivery { spec, packages: packages.into_iter().map(file).collect(), jobs })
+    }
+
+    /// The versions that the instance was deployed with.
+    async fn values(&self, set: Option<VariableSet>) -> Result<KnownValues, SoftwareError> {
+        let scope = self.scope.clone();
+        match set {
+            None => Ok(KnownValues::none(scope)),
+            Some(set) => {
+                let values = self.sets.get(&self.variables, &scope, set).await?;
+                Ok(KnownValues::of_set(scope, Some(set), values))
+            }
+        }
     }
 
     /// The packages that its jobs name, compiled for the VM's stemcell.

@@ -16,16 +16,17 @@ mod known_jobs;
 mod template_spec;
 mod template_time;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_blobs::{BlobError, Blobstore};
 use windlass_planning::records::JobRecord;
-use windlass_planning::software::{JobOfGroup, ProvidedLink, Software, TemplateInstance, Templates};
+use windlass_planning::software::{JobOfGroup, ProvidedLink, RenderedAtDeploy, Software, TemplateInstance, Templates};
 use windlass_release::Job;
 use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
+use windlass_variables::FillError;
 
 use self::known_hashes::KnownHashes;
 use self::known_jobs::KnownJobs;
@@ -34,6 +35,7 @@ use crate::blobs::RELEASES;
 use crate::limits::Limits;
 use crate::settings::RubyUse;
 use crate::store::{Store, StoreError};
+use crate::variables::{KnownValues, VariablesError};
 
 /// why a job is not to be had
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +70,9 @@ pub(crate) enum SoftwareError {
     /// templates cannot be rendered
     #[error(transparent)]
     Render(#[from] NotRendered),
+    /// values of variables are not to be had
+    #[error(transparent)]
+    Variables(#[from] VariablesError),
     /// there is no room in memory
     #[error("cannot pack the files of the jobs")]
     Pack(#[source] io::Error),
@@ -150,7 +155,8 @@ impl Library {
             let key = key(job);
             read.insert(key.clone(), self.job(key).await?);
         }
-        Ok(Rendering { jobs: read, renderer, hashes: self.hashes.clone(), time: TemplateTime::default() })
+        let (hashes, time) = (self.hashes.clone(), TemplateTime::default());
+        Ok(Rendering { jobs: read, renderer, hashes, time, variables: Arc::default() })
     }
 
     /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
@@ -193,6 +199,7 @@ pub(crate) struct Rendering {
     renderer: Arc<Backends>,
     hashes: Arc<KnownHashes>,
     time: TemplateTime,
+    variables: Arc<KnownValues>,
 }
 
 /// The files of an instance, by job in the manifest's order.
@@ -215,6 +222,11 @@ impl Rendering {
         Self { time: TemplateTime::of(most), ..self }
     }
 
+    /// The same; templates see these values of variables.
+    pub(crate) fn knowing(self, variables: Arc<KnownValues>) -> Self {
+        Self { variables, ..self }
+    }
+
     /// Each job that needs Ruby, and for what; sorted.
     pub(crate) async fn needs_ruby(&self, limits: &Limits) -> Vec<String> {
         limits.heavily(|| self.found_to_need_ruby()).await
@@ -230,15 +242,16 @@ impl Rendering {
         needs
     }
 
-    /// The jobs that were read, each with what its templates see.
+    /// The jobs that were read, each with what its templates see, or with the variables that have no value for it.
     fn seen<'a>(
         &'a self,
         software: &'a Software,
         instance: &'a TemplateInstance<'_>,
-    ) -> impl Iterator<Item = (&'a JobOfGroup, &'a Job, serde_json::Value)> {
+    ) -> impl Iterator<Item = (&'a JobOfGroup, &'a Job, Result<serde_json::Value, BTreeSet<FillError>>)> {
         software.jobs.iter().filter_map(|job| {
             let read = self.jobs.get(&key(job))?;
-            Some((job, &**read, template_spec::of(software, job, instance)))
+            let filled = self.variables.fill(job, instance.variables);
+            Some((job, &**read, filled.map(|job| template_spec::of(software, &job, instance))))
         })
     }
 
@@ -250,8 +263,16 @@ impl Rendering {
     ) -> Result<RenderedInstance, NotRendered> {
         let mut rendered = Vec::new();
         let mut errors = Vec::new();
-        let (mut lacks_ruby, mut is_redacted) = (false, false);
+        let (mut lacks_ruby, mut is_redacted, mut lacks_values) = (false, false, false);
         for (job, read, spec) in self.seen(software, instance) {
+            let spec = match spec {
+                Ok(spec) => spec,
+                Err(lacking) => {
+                    lacks_values = true;
+                    errors.push(unfilled(&job.name, &lacking));
+                    continue;
+                }
+            };
             if let Some(text) = self.time.is_over() {
                 return Err(NotRendered { text, lacks_ruby: false });
             }
@@ -280,11 +301,20 @@ impl Rendering {
             errors.push_str("…\n  - there are more; mend these first");
         }
         let mut text = format!("Unable to render jobs for instance group '{group}'. Errors are:\n{errors}");
+        if lacks_values {
+            text.push_str("\nGive such values to the client with -v or --vars-store, define them under 'variables', or set them with 'windlass import-variables'.");
+        }
         if is_redacted {
             text.push_str("\nWhat may be the value of a property is not shown; 'windlass render' shows it.");
         }
         Err(NotRendered { text, lacks_ruby })
     }
+}
+
+/// In BOSH's words.
+fn unfilled(job: &str, errors: &BTreeSet<FillError>) -> String {
+    let lines: String = errors.iter().map(|error| format!("\n  - {error}")).collect();
+    format!("Unable to render templates for job '{job}'. Errors are:{lines}")
 }
 
 fn provided(link: &ProvidedLink) -> windlass_render::ProvidedLink {
@@ -293,15 +323,19 @@ fn provided(link: &ProvidedLink) -> windlass_render::ProvidedLink {
 }
 
 impl Templates for Rendering {
+    fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy> {
+        self.variables.rendered_at_deploy(software)
+    }
+
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {
-        let seen = self.seen(software, instance).map(|(job, _, spec)| (job, spec));
-        let key = self.hashes.key(seen);
-        if let Some(known) = self.hashes.get(&key) {
+        let seen = self.seen(software, instance).map(|(job, _, spec)| Some((job, spec.ok()?)));
+        let key = seen.collect::<Option<Vec<_>>>().map(|seen| self.hashes.key(seen.into_iter()));
+        if let Some(known) = key.and_then(|key| self.hashes.get(&key)) {
             return Ok(known);
         }
         let hash = self.render(software, instance).map_err(|error| error.text)?.configuration_hash();
         self.time.rendered();
-        if !self.renderer.asked_ruby() {
+        if let Some(key) = key.filter(|_| !self.renderer.asked_ruby()) {
             self.hashes.insert(key, hash.clone());
         }
         Ok(hash)
@@ -315,6 +349,7 @@ mod tests {
     use serde_json::json;
     use windlass_contract::Networks;
     use windlass_release::JobSpec;
+    use windlass_variables::{Scope, Values};
 
     use super::*;
 
@@ -336,7 +371,7 @@ mod tests {
         };
         let jobs = HashMap::from([(key(&job), Arc::new(read))]);
         let (renderer, time) = (Arc::new(Backends::new(None)), TemplateTime::default());
-        let rendering = Rendering { jobs, renderer, hashes: Arc::default(), time };
+        let rendering = Rendering { jobs, renderer, hashes: Arc::default(), time, variables: Arc::default() };
         (rendering, Software { jobs: vec![job], packages: Vec::new() })
     }
 
@@ -347,7 +382,18 @@ mod tests {
     fn instance(networks: &Networks) -> TemplateInstance<'_> {
         let persistent_disk = 0;
         let (deployment, group, id) = ("shop", "web", "uuid");
-        TemplateInstance { deployment, group, index: 0, id, az: None, bootstrap: true, networks, persistent_disk }
+        let variables = None;
+        TemplateInstance {
+            deployment,
+            group,
+            index: 0,
+            id,
+            az: None,
+            bootstrap: true,
+            networks,
+            persistent_disk,
+            variables,
+        }
     }
 
     #[test]
@@ -396,12 +442,44 @@ mod tests {
     }
 
     #[test]
+    fn values_of_variables_are_put_in_when_files_are_rendered_and_those_that_are_missing_are_named() {
+        let (rendering, mut software) = rendering("<%= p('password') %>");
+        software.jobs[0].properties = json!({"password": "x-((pass))", "other": "((gone))"});
+        let networks = networks(None);
+        let scope = Scope::of("boss", "shop");
+        let known = |values: &[(&str, &str)]| {
+            let mut found = Values::new(scope.clone());
+            values.iter().for_each(|(name, value)| found.insert((*name).to_owned(), json!(value)));
+            Arc::new(KnownValues::of_set(scope.clone(), None, Arc::new(found)))
+        };
+        let rendering = rendering.knowing(known(&[("/boss/shop/pass", "hunter2")]));
+        let error = rendering.configuration_hash(&software, &instance(&networks)).unwrap_err();
+        assert!(
+            error.contains(
+                "Unable to render templates for job 'app'. Errors are:\n    - Failed to find variable '/boss/shop/gone'"
+            ),
+            "{error}"
+        );
+        assert!(!error.contains("hunter2"), "{error}");
+        software.jobs[0].properties = json!({"password": "x-((pass))"});
+        let hash = rendering.configuration_hash(&software, &instance(&networks)).unwrap();
+        let plain = {
+            let mut plain = software.clone();
+            plain.jobs[0].properties = json!({"password": "x-hunter2"});
+            plain
+        };
+        assert_eq!(rendering.configuration_hash(&plain, &instance(&networks)).unwrap(), hash);
+        let rendering = rendering.knowing(known(&[("/boss/shop/pass", "other")]));
+        assert_ne!(rendering.configuration_hash(&software, &instance(&networks)).unwrap(), hash);
+    }
+
+    #[test]
     fn what_templates_gave_is_known_by_all_that_went_in_and_a_secret() {
         let (rendering, mut software) = rendering("<%= spec.ip %>");
         let networks = networks(None);
         let key_of = |rendering: &Rendering, software: &Software| {
             let instance = instance(&networks);
-            rendering.hashes.key(rendering.seen(software, &instance).map(|(job, _, spec)| (job, spec)))
+            rendering.hashes.key(rendering.seen(software, &instance).map(|(job, _, spec)| (job, spec.unwrap())))
         };
         let key = key_of(&rendering, &software);
         let hash = rendering.configuration_hash(&software, &instance(&networks)).unwrap();

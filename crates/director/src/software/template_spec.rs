@@ -97,6 +97,7 @@ mod tests {
             bootstrap: true,
             networks: &networks,
             persistent_disk: 64,
+            variables: None,
         };
         of(&software, &job, &instance)
     }

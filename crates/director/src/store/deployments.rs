@@ -2,6 +2,7 @@
 
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
+use windlass_planning::software::VariableSet;
 
 use super::{Store, StoreError};
 
@@ -72,6 +73,7 @@ impl Store {
         name: &str,
         manifest: &str,
         configs: &[i64],
+        variables: Option<VariableSet>,
     ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query("UPDATE deployments SET manifest = $1 WHERE name = $2")
@@ -91,6 +93,7 @@ impl Store {
                 .await?;
         }
         super::links::forget_stale(&mut transaction, name).await?;
+        super::variables::finish_deploy(&mut transaction, name, variables).await?;
         Ok(transaction.commit().await?)
     }
 
@@ -107,6 +110,7 @@ impl Store {
         let mut transaction = self.database.begin().await?;
         super::links::forget_all(&mut transaction, name).await?;
         super::dns_groups::forget_all(&mut transaction, name).await?;
+        super::variables::forget_all(&mut transaction, name).await?;
         for statement in [
             "DELETE FROM deployment_configs WHERE deployment = $1",
             "DELETE FROM deployment_teams WHERE deployment = $1",

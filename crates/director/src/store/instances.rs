@@ -160,10 +160,10 @@ impl Store {
         for instance in instances {
             let spec = instance.spec.as_ref().map(|spec| to_json("spec", spec)).transpose()?;
             sqlx::query(
-                "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged, software)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged, software,
+                 variable_set) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
                  ON CONFLICT (id) DO UPDATE SET instance_group = $3, position = $4, az = $5, bootstrap = $6, state = $7, spec = $8,
-                 converged = $9, software = $10, applied = CASE WHEN $9 = 1 THEN $8 ELSE instances.applied END,
+                 converged = $9, software = $10, variable_set = $11, applied = CASE WHEN $9 = 1 THEN $8 ELSE instances.applied END,
                  applied_software = CASE WHEN $9 = 1 THEN $10 ELSE instances.applied_software END",
             )
             .bind(instance.id.as_str())
@@ -176,6 +176,7 @@ impl Store {
             .bind(spec)
             .bind(i64::from(instance.converged))
             .bind(digest(instance))
+            .bind(instance.spec.as_ref().and_then(|spec| spec.variables).map(|set| set.0))
             .execute(transaction.connection())
             .await?;
         }

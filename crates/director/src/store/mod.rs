@@ -28,6 +28,7 @@ mod snapshots;
 mod software;
 mod stemcells;
 mod tasks;
+mod variables;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,7 @@ pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
 pub(crate) use tasks::{ClaimedTask, NewTask, StoredJob, TaskFilter, TaskRecord, TaskState};
+pub(crate) use variables::{KeyOnRecord, SealedValue, key_fingerprint_in};
 
 const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "initial", sql: include_str!("0001_initial.sql") },
@@ -76,6 +78,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 46, name: "notices", sql: include_str!("0046_notices.sql") },
     Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },
     Migration { number: 50, name: "applied specs", sql: include_str!("0050_applied_specs.sql") },
+    Migration { number: 50, name: "variables", sql: include_str!("0050_variables.sql") },
 ];
 
 /// The director's records.

@@ -66,6 +66,9 @@ pub(crate) enum TaskError {
     /// jobs or packages are not to be had
     #[error(transparent)]
     Software(#[from] crate::software::SoftwareError),
+    /// values of variables are not to be had
+    #[error(transparent)]
+    Variables(#[from] crate::variables::VariablesError),
     /// a blob cannot be kept or had
     #[error(transparent)]
     Blob(#[from] BlobError),
@@ -157,6 +160,7 @@ impl TaskError {
             Self::Logs(_) => 450001,
             Self::Stemcell(_) => 50000,
             Self::Release(error) => error.code(),
+            Self::Variables(_) => 540001,
             _ => 100,
         }
     }

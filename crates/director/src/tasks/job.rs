@@ -248,6 +248,9 @@ pub(crate) struct DeployOptions {
     /// Only the first instance of this group, which is an errand that is about to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errand: Option<String>,
+    /// Newer versions of all variables, also of those that wait for newer stemcells.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force_latest_variables: bool,
     /// Whether the manifest is as its author wrote it, so that lines can be named.
     #[serde(default)]
     pub verbatim: bool,

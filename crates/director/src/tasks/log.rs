@@ -16,6 +16,7 @@ use windlass_operations::steps::{Progress, StepId};
 use windlass_render::Backends;
 
 use crate::Director;
+use crate::variables::LoadedSets;
 
 /// How often whoever waits looks whether the task was cancelled.
 const CANCELLATION_LOOK: Duration = Duration::from_millis(200);
@@ -74,6 +75,7 @@ struct Inner {
     files: Mutex<Vec<(OutputKind, File)>>,
     cancelled: AtomicBool,
     renderer: Arc<Backends>,
+    sets: Arc<LoadedSets>,
 }
 
 impl TaskLog {
@@ -87,7 +89,7 @@ impl TaskLog {
             files.push((kind, OpenOptions::new().create(true).append(true).mode(0o600).open(path)?));
         }
         let (files, cancelled, renderer) = (Mutex::new(files), AtomicBool::new(false), director.library.renderer());
-        Ok(Self { inner: Arc::new(Inner { task, lead, files, cancelled, renderer }) })
+        Ok(Self { inner: Arc::new(Inner { task, lead, files, cancelled, renderer, sets: Arc::default() }) })
     }
 
     /// The outputs go on where an earlier run left them, but for the result, which is written as a whole.
@@ -110,6 +112,11 @@ impl TaskLog {
     /// Renders the jobs that the task brings to VMs. Its Ruby processes serve no other task, and end with this one.
     pub(super) fn renderer(&self) -> Arc<Backends> {
         self.inner.renderer.clone()
+    }
+
+    /// Values of variables that the task brings to VMs.
+    pub(super) fn sets(&self) -> Arc<LoadedSets> {
+        self.inner.sets.clone()
     }
 
     /// Whether another director took over, and the task with everything that belongs to it.

@@ -1,6 +1,7 @@
 //! Reads what is wanted and what is, and plans. Nothing changes but the numbers of groups, once a plan is carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
@@ -8,16 +9,19 @@ use windlass_contract::explain;
 use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, RuntimeConfig, Wanted,
-    linked_deployments, refuse_unfilled, refuse_unknown_variables, resolve,
+    linked_deployments, refuse_misplaced, resolve,
 };
 use windlass_planning::links::LinkProvider;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
 use windlass_render::Native;
+use windlass_variables::{Scope, with_absolute_names};
 
 use super::{DeployOptions, TaskError, cloud_limits, vm_stats};
 use crate::Director;
+use crate::variables::KnownValues;
+use crate::variables::deployed::{self, Use};
 
 /// How many bytes of findings are told, or a little more.
 const MOST_TOLD: usize = 128 << 10;
@@ -25,6 +29,8 @@ const MOST_TOLD: usize = 128 << 10;
 /// What a deploy is about to do.
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
+    /// What templates see of variables.
+    pub(crate) values: Arc<KnownValues>,
     /// What was there when it was planned.
     pub(crate) current: Current,
     /// Ids of the stemcells in use.
@@ -42,8 +48,8 @@ pub(crate) struct Prepared {
 pub(crate) enum Purpose {
     /// Somebody wants to know: nothing is recorded.
     Look,
-    /// It is carried out: groups of instances get their numbers.
-    Deploy,
+    /// A task carries it out: groups of instances get their numbers, and variables their values.
+    Deploy(i64),
 }
 
 /// Reads and plans. All that is wrong with any document is told at once.
@@ -59,10 +65,7 @@ pub(crate) async fn prepare(
     let read = || {
         let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
         let manifest = DeploymentManifest::read(&document, &mut findings);
-        match purpose {
-            Purpose::Deploy => refuse_unfilled(&document, &mut findings),
-            Purpose::Look => refuse_unknown_variables(&document, &mut findings),
-        }
+        refuse_misplaced(&document, &mut findings);
         Ok::<_, TaskError>(manifest)
     };
     let manifest = director.limits.heavily(read).await?;
@@ -113,14 +116,27 @@ pub(crate) async fn prepare(
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
     current.software = director.store.software_of(deployment).await?;
-    if purpose == Purpose::Deploy && findings.is_clean() {
-        director.store.number_groups(&desired).await?;
+    let mut values = KnownValues::default();
+    if findings.is_clean() {
+        if let Purpose::Deploy(_) = purpose {
+            director.store.number_groups(&desired).await?;
+        }
+        let definitions: Vec<_> = manifest.variables.iter().chain(&runtime.variables).collect();
+        let wanted = deployed::Wanted {
+            deployment,
+            definitions: &definitions,
+            converge: manifest.converge_variables,
+            desired: &desired,
+            current: &current,
+        };
+        (values, current.variables) = deployed::gather(director, wanted, use_of_values(purpose, options)).await?;
     }
+    let values = Arc::new(values);
     current.link_groups = director.store.link_groups(deployment).await?;
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = compiled;
     let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
-    let templates = director.library.rendering(&jobs).await?.within(template_time);
+    let templates = director.library.rendering(&jobs).await?.within(template_time).knowing(values.clone());
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
@@ -160,12 +176,22 @@ pub(crate) async fn prepare(
     plan.warnings.extend(nesting);
     Ok(Prepared {
         plan,
+        values,
         current,
         stemcells: desired.stemcells,
         configs: used.iter().map(|config| config.id).collect(),
         releases: desired.releases,
         needs_ruby,
     })
+}
+
+/// Only a deploy makes values and takes newer ones.
+fn use_of_values(purpose: Purpose, options: &DeployOptions) -> Use {
+    match purpose {
+        _ if options.change_state.is_some() || options.errand.is_some() => Use::Kept,
+        Purpose::Look => Use::Look,
+        Purpose::Deploy(task) => Use::Deploy { task, latest: options.force_latest_variables },
+    }
 }
 
 /// The providers of other deployments that jobs consume links from, by deployment. None if links are to stay as they are: only a
@@ -181,7 +207,11 @@ async fn providers_elsewhere(
     let mut elsewhere = BTreeMap::new();
     for name in linked_deployments(manifest, runtime) {
         if director.store.deployment(&name).await?.is_some() {
-            let providers = director.store.link_providers(&name).await?;
+            let mut providers = director.store.link_providers(&name).await?;
+            let scope = Scope::of(&director.name, &name);
+            for provider in &mut providers {
+                provider.content = with_absolute_names(&provider.content, &scope);
+            }
             elsewhere.insert(name, providers);
         }
     }

@@ -56,7 +56,8 @@ pub(super) async fn run(
         let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));
         all(each, director.settings.max_threads).await?;
     }
-    director.store.finish_deployment(deployment, manifest, &prepared.configs).await?;
+    let variables = prepared.current.variables.filter(|_| options.change_state.is_none());
+    director.store.finish_deployment(deployment, manifest, &prepared.configs, variables).await?;
     // Until now, instances that were not reached had what they had before.
     director.store.use_stemcells(deployment, &prepared.stemcells).await?;
     director.store.use_releases(deployment, &prepared.releases).await?;
@@ -73,7 +74,7 @@ pub(super) async fn prepare_and_reserve(
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
-    let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy };
+    let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
     let prepared = prepare(director, deployment, manifest, options, purpose, template_time).await?;
     let turn = director.limits.addresses().await;

@@ -2,7 +2,7 @@
 
 use windlass_manifest::Document;
 
-use super::{CloudConfig, CpiConfig, Findings, RuntimeConfig, refuse_unfilled};
+use super::{CloudConfig, CpiConfig, Findings, RuntimeConfig, refuse_misplaced, refuse_unfilled};
 use crate::records::ConfigRecord;
 
 /// What applies beside the manifest.
@@ -40,7 +40,10 @@ impl Configs {
                 "cpi" => together.cpis.read(&document, findings),
                 _ => continue,
             }
-            refuse_unfilled(&document, findings);
+            match config.kind.as_str() {
+                "runtime" => refuse_misplaced(&document, findings),
+                _ => refuse_unfilled(&document, findings),
+            }
         }
         together.cloud.check(findings);
         findings.begin("");

@@ -10,7 +10,7 @@ use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group};
 use super::jobs::{ReleaseReference, read_release};
 use super::stemcells::StemcellReference;
 use super::update::{UpdateSettings, read_update};
-use super::variables::read_variables;
+use super::variables::{VariableDefinition, read_variables};
 
 /// A deployment manifest, as far as it could be read: what could not is in the findings.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,10 @@ pub struct DeploymentManifest {
     pub properties: Object,
     /// Whether jobs are kept in memory only; none if the manifest does not say.
     pub use_tmpfs: Option<bool>,
+    /// Whose values are made at deploy, where they have none.
+    pub variables: Vec<VariableDefinition>,
+    /// Whether values are made once more when their definitions change.
+    pub converge_variables: bool,
 }
 
 /// Names that mean the same in DNS.
@@ -74,7 +78,7 @@ const FEATURES: [(&str, Option<&str>); 8] = [
     ("use_short_dns_addresses", Some("there is no DNS of jobs yet")),
     ("use_link_dns_names", Some("there is no DNS of jobs yet")),
     ("randomize_az_placement", Some("plans are reproducible, so zones are never chosen at random")),
-    ("converge_variables", Some("there is no config server")),
+    ("converge_variables", None),
     ("use_tmpfs_config", None),
     ("use_tmpfs_job_config", Some("today's name is 'use_tmpfs_config'")),
     ("redact_links", Some("plans and diffs show no values of links")),
@@ -94,6 +98,8 @@ impl DeploymentManifest {
             tags: Object::new(),
             properties: Object::new(),
             use_tmpfs: None,
+            variables: Vec::new(),
+            converge_variables: false,
         };
         let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
         let Some(mut root) = Fields::of(&document.root(), &known, findings) else { return manifest };
@@ -110,9 +116,11 @@ impl DeploymentManifest {
         for at in root.list("addons") {
             manifest.addons.extend(read_addon(&at, Level::Deployment, listed, root.findings()));
         }
-        read_variables(&mut root);
+        manifest.variables = read_variables(&mut root);
         if let Some(at) = root.optional("features") {
-            manifest.use_tmpfs = read_features(&at, root.findings());
+            let features = read_features(&at, root.findings());
+            manifest.use_tmpfs = features.use_tmpfs;
+            manifest.converge_variables = features.converge_variables;
         }
         let update = match root.optional("update") {
             Some(at) => read_update(&at, UpdateSettings::default(), root.findings()),
@@ -167,10 +175,16 @@ impl DeploymentManifest {
     }
 }
 
-/// What of it has an effect: whether jobs are kept in memory only.
-fn read_features(at: &At<'_>, findings: &mut Findings) -> Option<bool> {
+/// What of it has an effect.
+#[derive(Debug, Default)]
+struct Features {
+    use_tmpfs: Option<bool>,
+    converge_variables: bool,
+}
+
+fn read_features(at: &At<'_>, findings: &mut Findings) -> Features {
     let known: Vec<&str> = FEATURES.iter().map(|(feature, _)| *feature).collect();
-    let mut fields = Fields::of(at, &known, findings)?;
+    let Some(mut fields) = Fields::of(at, &known, findings) else { return Features::default() };
     for (feature, no_effect) in FEATURES {
         let Some(at) = fields.optional(feature) else { continue };
         if let (Some(true), Some(why)) = (fields.boolean(feature), no_effect) {
@@ -184,7 +198,8 @@ fn read_features(at: &At<'_>, findings: &mut Findings) -> Option<bool> {
             }
         }
     }
-    fields.boolean("use_tmpfs_config")
+    let converge_variables = fields.boolean("converge_variables").unwrap_or_default();
+    Features { use_tmpfs: fields.boolean("use_tmpfs_config"), converge_variables }
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub use runtime_config::RuntimeConfig;
 pub use software::bind as bind_properties;
 pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
 pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};
-pub use variables::{refuse_unfilled, refuse_unknown_variables};
+pub use variables::{LinkName, NamePurpose, VariableDefinition, refuse_misplaced, refuse_unfilled};
 pub(crate) use windlass_manifest::fields;
 use windlass_manifest::findings;
 pub use windlass_manifest::findings::{Finding, Findings, Place, Placed};

@@ -7,7 +7,7 @@ use super::addons::{Addon, Level, read_addon};
 use super::fields::Fields;
 use super::findings::Findings;
 use super::jobs::{ReleaseReference, read_release};
-use super::variables::read_variables;
+use super::variables::{VariableDefinition, read_variables};
 
 /// All runtime configs together.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,6 +18,8 @@ pub struct RuntimeConfig {
     pub addons: Vec<(String, Addon)>,
     /// With the document that each stands in; of use to addons of the same document.
     pub releases: Vec<(String, ReleaseReference)>,
+    /// For every deployment by itself, where their names are relative.
+    pub variables: Vec<VariableDefinition>,
 }
 
 const KEYS: [&str; 4] = ["releases", "addons", "tags", "variables"];
@@ -49,7 +51,7 @@ impl RuntimeConfig {
             }
             self.tags.extend(tags);
         }
-        read_variables(&mut root);
+        self.variables.extend(read_variables(&mut root));
     }
 }
 

@@ -1,76 +1,267 @@
-//! Variables. Their values come from the client: this director has no config server that could generate or look them up.
+//! Variables: what a manifest defines, and where their values may stand. Values themselves are none of a plan's business: what is
+//! planned and stored keeps the placeholders.
 
+use serde_json::Value;
+use windlass_manifest::placeholders::{self, Placeholder};
 use windlass_manifest::{At, Content, Document};
 
 use super::fields::Fields;
-use super::findings::Findings;
-use crate::software::placeholder;
+use super::findings::{Findings, Placed};
+use super::{Desired, canonical};
+use crate::links::LinkProvider;
 
 const KEYS: [&str; 6] = ["name", "type", "options", "update_mode", "update", "consumes"];
+/// When an existing value is made once more.
+const UPDATE_MODES: [(&str, &str); 3] =
+    [("no-overwrite", "no-overwrite"), ("converge", "converge"), ("overwrite", "overwrite")];
+const STRATEGIES: [(&str, bool); 2] = [("on-deploy", false), ("on-stemcell-change", true)];
+/// What BOSH's director calls a definition that it cannot use.
+const INVALID_DEFINITION: u32 = 560000;
+/// What BOSH's director calls a name that it cannot use.
+const INVALID_NAME: u32 = 540004;
 
-/// The `variables` block. Clients that fill in values leave it in place, so its names are accepted.
-pub(super) fn read_variables(root: &mut Fields<'_, '_>) {
-    let mut names: Vec<String> = Vec::new();
-    for at in root.list("variables") {
-        let Some(mut variable) = Fields::of(&at, &KEYS, root.findings()) else { continue };
-        variable.text("type");
-        let Some(name) = variable.text("name") else { continue };
-        if names.contains(&name.value) {
-            variable.findings().push(name.problem(format!("the variable '{}' is there already", name.value)));
-        }
-        names.push(name.value);
+/// Where values are put in late, when files are rendered. Elsewhere they would be stored with what is planned.
+const LATE_IN_MANIFESTS: [&str; 8] = [
+    "properties",
+    "instance_groups[].properties",
+    "instance_groups[].jobs[].properties",
+    "instance_groups[].jobs[].consumes",
+    "addons[].properties",
+    "addons[].jobs[].properties",
+    "addons[].jobs[].consumes",
+    "variables[].options",
+];
+
+/// A variable whose value is made at deploy, if it has none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariableDefinition {
+    pub name: Placed<String>,
+    /// Such as `password`.
+    pub kind: String,
+    pub options: Value,
+    /// In the words of a config server; none for the usual one.
+    pub update_mode: Option<&'static str>,
+    /// Whether a newer value is taken only together with newer stemcells.
+    pub waits_for_stemcells: bool,
+    /// Names of links that a certificate has.
+    pub link_names: Vec<LinkName>,
+}
+
+/// A name in a certificate under which the instances that provide a link are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkName {
+    pub purpose: NamePurpose,
+    /// What the link is called.
+    pub from: Placed<String>,
+    /// None for any.
+    pub link_type: Option<String>,
+    /// Whether it is for all names in the domain of the group.
+    pub wildcard: bool,
+}
+
+/// Which name of a certificate it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamePurpose {
+    Alternative,
+    Common,
+}
+
+impl LinkName {
+    const KEYS: [(&'static str, NamePurpose); 2] =
+        [("alternative_name", NamePurpose::Alternative), ("common_name", NamePurpose::Common)];
+
+    /// As DNS knows the provider's instances; none if there is no such link in the deployment.
+    pub fn name_in(&self, desired: &Desired) -> Option<String> {
+        let is_it = |provider: &&LinkProvider| {
+            provider.name == self.from.value && self.link_type.as_ref().is_none_or(|kind| *kind == provider.link_type)
+        };
+        let provider = desired.links.providers.iter().find(is_it)?;
+        let group = desired.groups.iter().find(|group| group.name == provider.group)?;
+        let network = group.default_network()?;
+        let parts = [&group.name, network, &desired.deployment].map(canonical);
+        let first = if self.wildcard { "*" } else { "q-s0" };
+        Some(format!("{first}.{}.bosh", parts.join(".")))
     }
 }
 
-/// Refuses every `((variable))` that got no value.
+/// The `variables` block. What it lists twice, or lacks, is told.
+pub(super) fn read_variables(root: &mut Fields<'_, '_>) -> Vec<VariableDefinition> {
+    let mut definitions: Vec<VariableDefinition> = Vec::new();
+    for at in root.list("variables") {
+        let Some(mut variable) = Fields::of(&at, &KEYS, root.findings()) else { continue };
+        let kind = variable.text("type");
+        let options = variable.object("options");
+        let update_mode = variable.word("update_mode", &UPDATE_MODES);
+        let update = variable.optional("update");
+        let link_names = read_link_names(&mut variable);
+        let waits =
+            update.and_then(|at| Fields::of(&at, &["strategy"], variable.findings())?.word("strategy", &STRATEGIES));
+        let (Some(name), Some(kind)) = (variable.text("name"), kind) else { continue };
+        if let Some(why) = wrong_name(&name.value) {
+            variable.findings().refuse(
+                INVALID_NAME,
+                Some(&name.place),
+                format!("Variable name '{}': {why}", name.value),
+            );
+            continue;
+        }
+        if definitions.iter().any(|known| known.name.value == name.value) {
+            let message = format!("Some name values are not unique: the variable '{}' is there already", name.value);
+            variable.findings().refuse(INVALID_DEFINITION, Some(&name.place), message);
+        }
+        if !link_names.is_empty() && kind.value != "certificate" {
+            let message = format!("Variable '{}' can not define 'consumes' key for type '{}'", name.value, kind.value);
+            variable.findings().refuse(INVALID_DEFINITION, Some(&name.place), message);
+        }
+        let waits_for_stemcells = waits.unwrap_or_default();
+        let (kind, options) = (kind.value, Value::Object(options));
+        definitions.push(VariableDefinition { name, kind, options, update_mode, waits_for_stemcells, link_names });
+    }
+    definitions
+}
+
+fn read_link_names(variable: &mut Fields<'_, '_>) -> Vec<LinkName> {
+    let mut names = Vec::new();
+    let Some(at) = variable.optional("consumes") else { return names };
+    let keys = LinkName::KEYS.map(|(key, _)| key);
+    let Some(mut consumes) = Fields::of(&at, &keys, variable.findings()) else { return names };
+    for (key, purpose) in LinkName::KEYS {
+        let Some(at) = consumes.optional(key) else { continue };
+        let Some(mut link) = Fields::of(&at, &["from", "link_type", "properties"], consumes.findings()) else {
+            continue;
+        };
+        let link_type = link.optional_text("link_type").map(|kind| kind.value);
+        let wildcard = link.object("properties").get("wildcard") == Some(&Value::Bool(true));
+        let Some(from) = link.text("from") else { continue };
+        names.push(LinkName { purpose, from, link_type, wildcard });
+    }
+    names
+}
+
+/// Names of variables have no parts.
+fn wrong_name(name: &str) -> Option<&'static str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
+    if !name.chars().all(allowed) {
+        return Some("it may have letters, digits, '-', '_' and '/' only");
+    }
+    Placeholder { text: name }.problem()
+}
+
+/// Refuses every `((variable))`: nothing of this document is rendered late.
 pub fn refuse_unfilled(document: &Document, findings: &mut Findings) {
     look(&document.root(), &[], findings);
 }
 
-/// The same for a manifest that is only looked at: what its `variables` name may get its value when it is deployed.
-pub fn refuse_unknown_variables(document: &Document, findings: &mut Findings) {
-    let listed = document.root().field("variables").ok().and_then(|at| at.list().ok()).unwrap_or_default();
-    let name = |at: &At<'_>| at.field("name").ok()?.string().ok().map(str::to_owned);
-    let names: Vec<String> = listed.iter().filter_map(name).collect();
-    look(&document.root(), &names, findings);
+/// Refuses each `((variable))` of a manifest or a runtime config that stands where values are not put in late, or has no proper name.
+pub fn refuse_misplaced(document: &Document, findings: &mut Findings) {
+    look(&document.root(), &LATE_IN_MANIFESTS, findings);
 }
 
-fn look(at: &At<'_>, known: &[String], findings: &mut Findings) {
+fn look(at: &At<'_>, late: &[&str], findings: &mut Findings) {
     match &at.node().content {
         Content::String(text) => {
-            let is_known = |name: &str| known.iter().any(|known| known == name.split('.').next().unwrap_or(name));
-            if let Some(name) = placeholder(text).filter(|name| !is_known(name)) {
-                findings.push(at.problem(format!(
-                    "the variable (({name})) has no value, and there is no config server that knows it; \
-                     give it to the client with -v {name}=VALUE or --vars-store FILE"
-                )));
+            for placeholder in placeholders::in_text(text) {
+                judge(at, placeholder, late, findings);
             }
         }
-        Content::List(_) => at.list().into_iter().flatten().for_each(|element| look(&element, known, findings)),
-        Content::Object(_) => at.entries().into_iter().flatten().for_each(|(_, value)| look(&value, known, findings)),
+        Content::List(_) => at.list().into_iter().flatten().for_each(|element| look(&element, late, findings)),
+        Content::Object(_) => at.entries().into_iter().flatten().for_each(|(_, value)| look(&value, late, findings)),
         _ => {}
     }
+}
+
+fn judge(at: &At<'_>, placeholder: Placeholder<'_>, late: &[&str], findings: &mut Findings) {
+    let name = placeholder.text;
+    if let Some(why) = placeholder.problem() {
+        findings.push(at.problem(format!("the variable (({name})): {why}")));
+        return;
+    }
+    let problem = at.problem(format!(
+        "the variable (({name})) has no value, and the director puts values into properties of jobs only; \
+         give it to the client with -v {name}=VALUE or --vars-store FILE"
+    ));
+    let path = without_numbers(&problem.path);
+    let is_below =
+        |late: &&str| path.strip_prefix(*late).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    if !late.iter().any(|late| is_below(&late)) {
+        findings.push(problem);
+    }
+}
+
+/// `a[1].b[2]` becomes `a[].b[]`.
+fn without_numbers(path: &str) -> String {
+    let mut bare = String::new();
+    let mut is_number = false;
+    for letter in path.chars() {
+        is_number = letter == '[' || (is_number && letter.is_ascii_digit());
+        if letter == '[' || !is_number {
+            bare.push(letter);
+        }
+    }
+    bare
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_variable_without_a_value_is_refused_where_it_stands() {
-        let document = Document::parse("a: {b: [x, 'pre ((pass)) post']}\nc: '((not a name)) ((('\n").unwrap();
+    fn misplaced(text: &str) -> String {
         let mut findings = Findings::new();
-        refuse_unfilled(&document, &mut findings);
-        assert_eq!(findings.problems().len(), 1, "{findings}");
-        assert!(findings.to_string().starts_with("a.b[1]: the variable ((pass)) has no value"), "{findings}");
+        refuse_misplaced(&Document::parse(text).unwrap(), &mut findings);
+        findings.to_string()
     }
 
     #[test]
-    fn a_look_takes_variables_that_a_deploy_may_give_values_to() {
-        let text = "variables: [{name: cert, type: certificate}]\na: ['((cert.ca))', '((cert))', '((certificate))']\n";
+    fn a_variable_is_refused_where_its_value_would_be_stored() {
+        let found =
+            misplaced("name: d\ninstance_groups:\n- {name: g, azs: [x, 'pre ((pass)) post'], env: {a: ((b))}}\n");
+        assert_eq!(found.lines().count(), 2, "{found}");
+        assert!(found.starts_with("instance_groups[0].azs[1]: the variable ((pass)) has no value"), "{found}");
         let mut findings = Findings::new();
-        refuse_unknown_variables(&Document::parse(text).unwrap(), &mut findings);
+        refuse_unfilled(&Document::parse("a: ['((x))']\nb: '((not a name)) ((('\n").unwrap(), &mut findings);
         assert_eq!(findings.problems().len(), 1, "{findings}");
-        assert!(findings.to_string().starts_with("a[2]: the variable ((certificate)) has no value"), "{findings}");
+    }
+
+    #[test]
+    fn properties_and_options_may_have_variables_with_proper_names() {
+        let found = misplaced(
+            "properties: {a: ((a))}\nvariables: [{name: c, type: certificate, options: {common_name: ((domain))}}]\n\
+             instance_groups:\n- {properties: {a: ['((/b/c.d))']}, jobs: [{properties: {x: {y: 'a ((b)) c'}}, consumes: {l: {properties: {z: ((q))}}}}]}\n\
+             addons: [{jobs: [{properties: {x: ((y))}}]}]\n",
+        );
+        assert_eq!(found, "");
+        let found = misplaced("properties: {a: ((a//b)), b: ((c.)), c: ((d/))}\n");
+        assert_eq!(found.lines().count(), 3, "{found}");
+    }
+
+    fn read(text: &str) -> (Vec<VariableDefinition>, String) {
+        let (document, mut findings) = (Document::parse(text).unwrap(), Findings::new());
+        let mut root = Fields::of(&document.root(), &["variables"], &mut findings).unwrap();
+        let read = read_variables(&mut root);
+        (read, findings.to_string())
+    }
+
+    #[test]
+    fn definitions_are_read_and_what_is_wrong_with_them_is_told() {
+        let (read, found) = read(
+            "variables:\n- {name: a, type: password}\n- {name: /x/b, type: certificate, options: {ca: a}, update_mode: converge, \
+             update: {strategy: on-stemcell-change}}\n- {name: a, type: rsa}\n- {name: a.b, type: rsa}\n- {type: rsa}\n\
+             - {name: m, type: rsa, update_mode: sometimes}\n- {name: n, type: certificate, consumes: {alternative_name: {from: web, properties: {wildcard: true}}}}\n\
+             - {name: o, type: rsa, consumes: {common_name: {from: web}}}\n",
+        );
+        let named = read.iter().find(|it| it.name.value == "n").unwrap();
+        assert!(named.link_names[0].wildcard && named.link_names[0].purpose == NamePurpose::Alternative);
+        assert_eq!(read[0].update_mode, None);
+        assert_eq!((read[1].update_mode, read[1].waits_for_stemcells), (Some("converge"), true));
+        assert_eq!(read[1].options["ca"], "a");
+        for expected in [
+            "'a' is there already",
+            "'a.b'",
+            "variables[4].name",
+            "sometimes",
+            "'o' can not define 'consumes' key for type 'rsa'",
+        ] {
+            assert!(found.contains(expected), "{expected} in {found}");
+        }
     }
 }

@@ -19,7 +19,7 @@ use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, Stat
 use crate::desired::{Count, Desired, DesiredCompilation, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
 use crate::links::PlannedLinks;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
-use crate::software::{Software, SoftwareOfInstance, TemplateInstance, Templates};
+use crate::software::{RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet};
 
 /// What is, as far as the director knows.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +36,8 @@ pub struct Current {
     pub compiled: BTreeSet<CompilationKey>,
     /// The numbers of groups that provide links, in DNS, by name.
     pub link_groups: BTreeMap<String, i64>,
+    /// The versions of variables that instances are brought to; none where no variable is used, or for a look.
+    pub variables: Option<VariableSet>,
 }
 
 /// Cloud properties that CPIs calculated.
@@ -222,6 +224,10 @@ pub fn plan_compilation(
 struct NoTemplates;
 
 impl Templates for NoTemplates {
+    fn rendered_at_deploy(&self, _: &Software) -> Option<RenderedAtDeploy> {
+        None
+    }
+
     fn configuration_hash(&self, _: &Software, _: &TemplateInstance<'_>) -> Result<String, String> {
         Err("workers have no jobs".to_owned())
     }
@@ -495,10 +501,8 @@ impl<'a> Planner<'a, '_> {
 
     fn group(&mut self, seated: SeatedGroup<'_>, links: &PlannedLinks) -> GroupPlan {
         let SeatedGroup { group, is_first, instances: seated } = seated;
-        if let Some((job, variable)) = group.software.as_ref().and_then(Software::without_value) {
-            let job = &job.name;
-            let message = format!("job '{job}' is rendered at deploy: the variable '{variable}' has no value yet");
-            self.findings.warn(group.place.problem(message));
+        if let Some(later) = group.software.as_ref().and_then(|it| self.templates.rendered_at_deploy(it)) {
+            self.findings.warn(group.place.problem(later.to_string()));
         }
         let mut instances = Vec::with_capacity(seated.len());
         for instance in seated {
@@ -540,6 +544,9 @@ impl<'a> Planner<'a, '_> {
                 // The cloud has chosen addresses for a VM that is there, which templates see.
                 let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
                 let seen = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
+                let linked = self.linked(group, present, links);
+                let linked = linked.filter(|_| !self.desired.links.lacking.contains(&group.name));
+                spec.variables = self.variables(linked.as_deref());
                 let instance = TemplateInstance {
                     deployment: &self.desired.deployment,
                     group: &group.name,
@@ -549,9 +556,8 @@ impl<'a> Planner<'a, '_> {
                     bootstrap,
                     networks: &seen,
                     persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+                    variables: spec.variables,
                 };
-                let linked = self.linked(group, present, links);
-                let linked = linked.filter(|_| !self.desired.links.lacking.contains(&group.name));
                 spec.software = linked.as_deref().map(|linked| self.software(linked, &instance)).transpose()?;
                 let software = linked.as_deref().map(|linked| &linked.software);
                 let actions = self.updated(group, present, &spec, (state, wish), (fate, swap), software);
@@ -593,8 +599,9 @@ impl<'a> Planner<'a, '_> {
         if let Some(message) = obstacle(present, self.options.fix) {
             self.problem(group, message);
         }
+        let later = software.and_then(|software| self.templates.rendered_at_deploy(software));
         let goal = Goal {
-            software: why_other_software(&self.current.software, present, software, spec),
+            software: why_other_software(&self.current.software, present, software, spec, later.as_ref()),
             desired: self.desired,
             group: &group.name,
             spec,
@@ -649,6 +656,7 @@ impl<'a> Planner<'a, '_> {
             disks: group.disks.clone(),
             env: group.env.clone(),
             tags: group.tags.clone(),
+            variables: None,
             software: None,
         })
     }
@@ -680,9 +688,14 @@ impl<'a> Planner<'a, '_> {
         Some(linked)
     }
 
+    /// The versions of variables that an instance gets; none if it uses none.
+    fn variables(&self, linked: Option<&Linked>) -> Option<VariableSet> {
+        self.current.variables.filter(|_| linked.is_some_and(|linked| linked.software.has_variables()))
+    }
+
     fn software(&self, linked: &Linked, instance: &TemplateInstance<'_>) -> Result<SoftwareOfInstance, String> {
         // It is rendered at deploy, and until then nobody knows what it becomes.
-        let configuration_hash = match linked.software.without_value() {
+        let configuration_hash = match self.templates.rendered_at_deploy(&linked.software) {
             Some(_) => String::new(),
             None => self.templates.configuration_hash(&linked.software, instance)?,
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{CurrentInstance, InstanceSpec};
-use crate::software::Software;
+use crate::software::{RenderedAtDeploy, Software};
 
 /// At most so many changes are named.
 const NAMED: usize = 3;
@@ -16,6 +16,7 @@ pub(super) fn why_other_software(
     present: &CurrentInstance,
     software: Option<&Software>,
     wanted: &InstanceSpec,
+    later: Option<&RenderedAtDeploy>,
 ) -> Option<String> {
     let has = present.record.spec.as_ref().and_then(|spec| spec.software.as_ref());
     let (has, wanted) = match (has, &wanted.software) {
@@ -30,12 +31,14 @@ pub(super) fn why_other_software(
         return (!same_files).then(|| "its configuration changes".to_owned());
     };
     let mut changes = archives(before, after);
-    if let Some((job, variable)) = after.without_value() {
-        changes.push(format!("job '{}' is rendered at deploy: the variable '{variable}' has no value yet", job.name));
+    if let Some(later) = later {
+        changes.push(later.to_string());
     } else if !same_files {
         changes.extend(properties(before, after));
         changes.extend(links(before, after));
-        if changes.is_empty() {
+        if changes.is_empty() && has_variables(present, after) {
+            changes.push("values of its variables change".to_owned());
+        } else if changes.is_empty() {
             changes.push("its configuration changes".to_owned());
         }
     }
@@ -43,6 +46,10 @@ pub(super) fn why_other_software(
     changes.truncate(NAMED);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     (!changes.is_empty()).then(|| format!("{}{more}", changes.join(", ")))
+}
+
+fn has_variables(present: &CurrentInstance, after: &Software) -> bool {
+    present.record.spec.as_ref().is_some_and(|spec| spec.variables.is_some()) && after.has_variables()
 }
 
 /// Jobs and packages that come, go, or are of another version.

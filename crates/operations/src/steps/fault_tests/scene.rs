@@ -171,6 +171,7 @@ impl Scene {
             disks: self.disk.iter().cloned().collect(),
             env: Object::new(),
             tags: Object::new(),
+            variables: None,
             software: None,
         }
     }

@@ -4,13 +4,21 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::records::{JobRecord, PackageRecord, PackageSource};
-use crate::software::{JobOfGroup, Software, TemplateInstance, Templates};
+use crate::software::{JobOfGroup, RenderedAtDeploy, Software, TemplateInstance, Templates};
 
 /// Templates whose files have the properties, the links and the instance's own address in them. A property `fails` cannot be rendered, nor a
 /// job `web` without a link.
 pub(super) struct Hashed;
 
 impl Templates for Hashed {
+    fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy> {
+        software.given_values().find_map(|(job, value)| {
+            let mut found = None;
+            windlass_manifest::placeholders::each(value, &mut |it| found = Some(it.text.to_owned()));
+            Some(RenderedAtDeploy { job: job.name.clone(), variable: found? })
+        })
+    }
+
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {
         let links = |job: &JobOfGroup| job.links.values().map(Value::to_string).collect::<String>();
         let properties: Vec<_> = software.jobs.iter().map(|job| format!("{}{}", job.properties, links(job))).collect();
