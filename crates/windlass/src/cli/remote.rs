@@ -130,6 +130,16 @@ pub(crate) enum RemoteVerb {
     /// List the variables of a deployment that the director knows
     #[command(alias = "vars")]
     Variables,
+    /// Give the director values of variables, from a file such as '--vars-store' keeps
+    ImportVariables {
+        /// Names and values, in YAML; names without '/' are those of the deployment
+        path: PathBuf,
+    },
+    /// Write the values of a deployment's variables to a file for '--vars-store'
+    ExportVariables {
+        /// Where to
+        path: PathBuf,
+    },
 
     /// List VMs
     Vms(VmsArgs),

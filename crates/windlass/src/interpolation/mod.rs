@@ -7,7 +7,7 @@ mod values;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use windlass_manifest::interpolate::{InterpolateError, Strictness, interpolate};
 use windlass_manifest::patch::{self, OperationFailed, Operations, OperationsError, PatchError};
 use windlass_manifest::{ParseError, original};
@@ -96,6 +96,11 @@ pub(crate) fn printed(document: &Value, path: Option<&patch::Path>) -> Result<St
         Value::String(text) => Ok(format!("{text}\n")),
         other => Ok(original::to_yaml(&other)),
     }
+}
+
+/// The variables in a file, as `--vars-file` and `--vars-store` read it.
+pub(crate) fn variables_in(path: &Path) -> Result<Map<String, Value>, InterpolationError> {
+    values::read_variables(path, &read(path)?)
 }
 
 /// The text of a file; `~/` is the home directory also where no shell saw it.

@@ -49,6 +49,8 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::Manifest => manifest::run(session).await,
         RemoteVerb::DeleteDeployment { force } => delete_deployment::run(session, force).await,
         RemoteVerb::Variables => variables::run(session).await,
+        RemoteVerb::ImportVariables { path } => variables::import(session, &path).await,
+        RemoteVerb::ExportVariables { path } => variables::export(session, &path).await,
         RemoteVerb::Vms(arguments) => vms::run(session, &arguments).await,
         RemoteVerb::Instances(arguments) => instances::run(session, &arguments).await,
         RemoteVerb::Explain { instance } => explain::run(session, &instance).await,

@@ -475,3 +475,71 @@ fn dry_runs_json_and_failures_are_printed_as_by_boshs_client() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&failed.stderr).ends_with("\nExit code 1\n"), "{failed:?}");
 }
+
+#[test]
+fn variables_are_imported_and_exported_as_a_vars_store() {
+    let site = Site::ready_to_deploy();
+    let manifest = site.manifest();
+    let defined = "name: example\nstemcells: []\nreleases: []\ninstance_groups: []\n\
+        update: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, update_watch_time: 1}\n\
+        variables:\n- {name: password, type: password}\n- {name: /shared/user, type: user}\n- {name: made, type: password}\n";
+    fs::write(&manifest, defined).unwrap();
+    let (given, kept) = (site.file("creds.yml"), site.file("kept.yml"));
+    let (given, kept) = (given.to_str().unwrap(), kept.to_str().unwrap());
+    fs::write(given, "password: hunter2\n/shared/user: {username: eve, password: geheim}\n").unwrap();
+    let import = ["-d", "example", "import-variables", given];
+    let said = site.ok(&import);
+    assert!(said.contains("2 variables were set, 0 had their values already."), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+    assert!(site.ok(&import).contains("0 variables were set, 2 had their values already."));
+    site.deploy();
+    let listed = site.rows(&["-d", "example", "variables"]);
+    let names: Vec<&str> = listed.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["/shared/user", "/windlass/example/made", "/windlass/example/password"]);
+    assert!(!format!("{listed:?}").contains("hunter2"), "{listed:?}");
+    assert!(site.ok(&["-d", "example", "export-variables", kept]).contains("3 variables were written to"));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(kept).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // The client reads it as its own.
+    let read = |path: &str| site.ok(&["interpolate", &site.file("all.yml").display().to_string(), "--vars-store", path]);
+    fs::write(site.file("all.yml"), "a: ((password))\nb: ((made))\n").unwrap();
+    let filled = read(kept);
+    assert!(filled.contains("a: hunter2\n") && !filled.contains("((made))"), "{filled}");
+}
+
+/// As an operator has it who keeps values apart from the director that deploys.
+#[test]
+fn a_director_asks_another_one_for_values() {
+    let keeper = Site::start();
+    let env = fs::read_to_string(keeper.state_dir().join("env.sh")).unwrap();
+    let part = |name: &str| {
+        let line = env.lines().find(|line| line.contains(&format!("{name}="))).unwrap();
+        line.split_once('=').unwrap().1.trim_matches('\'').to_owned()
+    };
+    let mut site = Site::ready_to_deploy();
+    let secret = site.file("secret");
+    fs::write(&secret, part("BOSH_CLIENT_SECRET")).unwrap();
+    let settings = format!(
+        "isolation: process\nconfig_server: {{url: '{}', ca_cert: '{}', client: admin, client_secret: {{file: '{}'}}}}\n",
+        part("BOSH_ENVIRONMENT"),
+        part("BOSH_CA_CERT"),
+        secret.display()
+    );
+    fs::write(site.state_dir().join("director.yml"), settings).unwrap();
+    site.kill_director();
+    site.start_director(None);
+    let manifest = site.manifest();
+    let defined = "name: example\nstemcells: []\nreleases: []\ninstance_groups: []\n\
+        update: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, update_watch_time: 1}\n\
+        variables:\n- {name: password, type: password}\n";
+    fs::write(&manifest, defined).unwrap();
+    site.deploy();
+    let listed = site.rows(&["-d", "example", "variables"]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    let kept = keeper.ok(&["curl", "/v1/data?name=/windlass/example/password"]);
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["data"][0]["id"], listed[0]["id"], "{kept}");
+    let value = kept["data"][0]["value"].as_str().unwrap();
+    let database = fs::read(site.state_dir().join("director.db")).unwrap();
+    assert!(!database.windows(value.len()).any(|window| window == value.as_bytes()));
+}

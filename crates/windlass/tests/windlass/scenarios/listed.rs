@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::{
     Scenario, addons, compilation, deploys, drain, errands, links, links_api, links_between_deployments, releases,
-    scripts, states, templates,
+    scripts, states, templates, variables,
 };
 
 /// The test that plays them, and they.
-const ALL: [(&str, &[Scenario]); 12] = [
+const ALL: [(&str, &[Scenario]); 13] = [
     ("links::what_links_promise", links::SCENARIOS),
     ("links_between_deployments::what_links_between_deployments_promise", links_between_deployments::SCENARIOS),
     ("links_api::what_the_api_of_links_promises", links_api::SCENARIOS),
@@ -23,6 +23,7 @@ const ALL: [(&str, &[Scenario]); 12] = [
     ("templates::what_templates_promise", templates::SCENARIOS),
     ("deploys::what_deploys_promise", deploys::SCENARIOS),
     ("states::what_changes_of_states_promise", states::SCENARIOS),
+    ("variables::what_variables_promise", variables::SCENARIOS),
 ];
 
 #[test]

@@ -21,6 +21,7 @@ mod second_rendering;
 mod stand;
 mod states;
 mod templates;
+mod variables;
 
 /// One of BOSH's examples, as it is here.
 pub(crate) struct Scenario {

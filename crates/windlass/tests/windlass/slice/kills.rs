@@ -100,3 +100,76 @@ fn a_deletion_that_is_killed_anywhere_keeps_the_data_and_leaves_no_vm() {
         |site| drop(site.ok(&["-n", "-d", "example", "deploy", &manifest])),
     );
 }
+
+/// The versions of a variable that the config server has.
+fn versions(site: &Site, name: &str) -> Vec<serde_json::Value> {
+    let answer = site.ok(&["curl", &format!("/v1/data?name={name}")]);
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    answer["data"].as_array().unwrap().clone()
+}
+
+const VARIABLES: &str = "name: example\nstemcells: []\nreleases: []\ninstance_groups: []\n\
+    update: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, update_watch_time: 1}\n\
+    variables:\n- {name: password, type: password}\n\
+    - {name: ca, type: certificate, options: {is_ca: true, common_name: ca, key_length: 2048}}\n\
+    - {name: leaf, type: certificate, options: {ca: ca, common_name: leaf, key_length: 2048}}\n";
+
+#[test]
+fn a_deploy_that_is_killed_while_it_makes_variables_makes_each_of_them_once() {
+    let mut site = Site::ready_to_deploy();
+    let manifest = site.manifest();
+    fs::write(&manifest, VARIABLES).unwrap();
+    let names = ["password", "ca", "leaf"].map(|name| format!("/windlass/example/{name}"));
+    sweep(
+        "variables",
+        &mut site,
+        &["-n", "-d", "example", "deploy", &manifest],
+        |site, point| {
+            let listed = site.rows(&["-d", "example", "variables"]);
+            assert_eq!(listed.len(), 3, "killed at point {point}: {listed:?}");
+            for name in &names {
+                assert_eq!(versions(site, name).len(), 1, "killed at point {point}: {name}");
+            }
+            let value = |at: usize| versions(site, &names[at])[0]["value"].clone();
+            assert_eq!(value(2)["ca"], value(1)["certificate"], "killed at point {point}");
+        },
+        |site| {
+            site.ok(&["-n", "-d", "example", "delete-deployment"]);
+            for name in &names {
+                site.ok(&["-n", "curl", "-X", "DELETE", &format!("/v1/data?name={name}")]);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_change_of_the_key_of_variables_that_is_killed_anywhere_loses_no_value() {
+    let mut site = Site::ready_to_deploy();
+    fs::write(site.manifest(), VARIABLES).unwrap();
+    site.deploy();
+    let before = versions(&site, "/windlass/example/password");
+    let keys = ["variables.key", "another.key"].map(|name| site.state_dir().join(name));
+    let other = (0..32).map(|byte| format!("{byte:02x}")).collect::<String>();
+    windlass_durable::file::write(&keys[1], other.as_bytes(), 0o600).unwrap();
+    let mut kills = 0;
+    for point in Points::sampled(7) {
+        site.kill_director();
+        let (new, old) = if kills % 2 == 0 { (&keys[1], &keys[0]) } else { (&keys[0], &keys[1]) };
+        let settings = format!(
+            "isolation: process\nvariables: {{key: {{file: {}}}, previous_key: {{file: {}}}}}\n",
+            new.display(),
+            old.display()
+        );
+        fs::write(site.state_dir().join("director.yml"), settings).unwrap();
+        site.start_director(Some(point));
+        let survived = site.director_runs();
+        site.kill_director();
+        site.start_director(None);
+        assert_eq!(versions(&site, "/windlass/example/password"), before, "killed at point {point}");
+        kills += 1;
+        if survived {
+            println!("change of the key: {kills} kills at points up to {point}");
+            break;
+        }
+    }
+}
