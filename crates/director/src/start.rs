@@ -34,9 +34,8 @@ use crate::state_dir::StateDir;
 use crate::store::{Event, Store, StoreError};
 use crate::tasks::{Finished, Workers};
 use crate::users::{Credentials, Users};
-use crate::variables::Variables;
-use crate::variables::embedded::Embedded;
 use crate::variables::vault::{self, VaultError};
+use crate::variables::{ValuesOfInstances, Variables};
 use crate::{Director, RefreshError, api, blobs, certificates, schedules, software, standby, webhook};
 
 /// How a director is started.
@@ -242,10 +241,10 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         .map_err(|error| StartError::Tls(error.into()))?
         .with_wait(settings.agent_wait);
 
-    let cipher = vault::open(&store, &settings.variables, &folders).await?;
+    let cipher = Arc::new(vault::open(&store, &settings.variables, &folders).await?);
     let variables = match &settings.config_server {
-        Some(elsewhere) => Variables::elsewhere(store.clone(), External::new(elsewhere.clone())?),
-        None => Variables::embedded(store.clone(), Embedded::new(store.clone(), cipher)),
+        Some(elsewhere) => Variables::elsewhere(store.clone(), cipher, External::new(elsewhere.clone())?),
+        None => Variables::embedded(store.clone(), cipher),
     };
     let metrics = Arc::new(Metrics::default());
     let drivers = Drivers {
@@ -257,7 +256,8 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         driven: Default::default(),
     };
     let blobs = Arc::new(open_blobs(&settings, &folders, &uuid).await?);
-    let clouds = Clouds::with_default(drivers.default_cpi()?);
+    let values = ValuesOfInstances { director: settings.name.clone(), variables: variables.clone() };
+    let clouds = Clouds::with_default(drivers.default_cpi()?).filled_by(Arc::new(values));
     let renderer = software::renderer(settings.ruby).map_err(unusable)?;
     let director = Arc::new(Director {
         name: settings.name.clone(),

@@ -24,7 +24,6 @@ use crate::store::Store;
 use crate::tasks::Workers;
 use crate::users::{Account, Credentials, Scopes, Users};
 use crate::variables::Variables;
-use crate::variables::embedded::Embedded;
 use crate::variables::vault;
 
 /// A director without clouds and workers: what it is asked for is answered or queued.
@@ -65,7 +64,7 @@ impl TestDirector {
         ];
         let blobs = Arc::new(crate::blobs::open(&Default::default(), &folders, "uuid").unwrap());
         let cipher = vault::open(&store, &settings.variables, &folders).await.unwrap();
-        let variables = Variables::embedded(store.clone(), Embedded::new(store.clone(), cipher));
+        let variables = Variables::embedded(store.clone(), Arc::new(cipher));
         let library = Arc::new(Library::new(store.clone(), blobs.clone(), windlass_render::Backends::new(None)));
         let director = Director {
             name: "test".into(),

@@ -6,18 +6,26 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use windlass_contract::cpi::ErrorType;
-use windlass_contract::{ApiVersion, RequestId, explain};
+use windlass_contract::{ApiVersion, Object, RequestId, explain};
 use windlass_cpi_client::{CallError, Cpi};
 use windlass_durable::process::ProcessIdentity;
 
 use crate::cpi_caller::{CallWatcher, CpiCaller};
-use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, OpenIntent};
+use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, NewVm, OpenIntent};
 
 /// The CPIs. While none is configured, the default one with the empty name serves everything.
 #[derive(Debug, Clone)]
 pub struct Clouds {
     default: Option<DrivenCpi>,
     configured: Arc<RwLock<Vec<DrivenCpi>>>,
+    values: Option<Arc<dyn EnvValues>>,
+}
+
+/// Knows the values of variables in the env of a VM: they are put in when a CPI is asked, so that no record has them.
+#[async_trait]
+pub trait EnvValues: std::fmt::Debug + Send + Sync {
+    /// The env with the values that the instance was deployed with.
+    async fn put_in(&self, instance: &str, env: &Object) -> Result<Object, Box<dyn std::error::Error + Send + Sync>>;
 }
 
 /// A CPI, and what the operator decided about it.
@@ -58,6 +66,15 @@ pub enum ChangeError {
         #[source]
         source: Box<CallError>,
     },
+    /// values of variables are not to be had
+    #[error("the variables in the env of {subject} have no values")]
+    Values {
+        /// What it was about.
+        subject: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// the records failed
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -91,7 +108,7 @@ impl std::fmt::Debug for OnBehalfOf<'_> {
 impl Clouds {
     /// No CPI at all.
     pub fn none() -> Self {
-        Self { default: None, configured: Arc::default() }
+        Self { default: None, configured: Arc::default(), values: None }
     }
 
     /// One CPI, with the empty name.
@@ -102,6 +119,11 @@ impl Clouds {
     /// One CPI that serves everything until others are [configured](Self::configure).
     pub fn with_default(cpi: DrivenCpi) -> Self {
         Self { default: Some(cpi), ..Self::none() }
+    }
+
+    /// The same; values of variables in envs come from here.
+    pub fn filled_by(self, values: Arc<dyn EnvValues>) -> Self {
+        Self { values: Some(values), ..self }
     }
 
     /// Drives these CPIs from now on. Calls that run keep theirs.
@@ -146,6 +168,8 @@ impl Clouds {
         change: Change,
     ) -> Result<Fact, ChangeError> {
         self.cpi(cpi)?;
+        // What lacks a value is not begun.
+        self.filled(&change).await?;
         let intent = Intent {
             id: RequestId::random(),
             task: who.task,
@@ -207,7 +231,20 @@ impl Clouds {
     /// Asks the CPI once. The intent stays open, whatever it answers.
     async fn ask(&self, who: OnBehalfOf<'_>, open: &OpenIntent<'_>) -> Result<Result<Fact, CallError>, ChangeError> {
         let cpi = self.cpi(&open.cpi)?;
-        Ok(open.change.send(&*cpi, &open.id, open.stemcell_version, &Observer { who, open }).await)
+        let filled = self.filled(&open.change).await?;
+        let change = filled.as_ref().unwrap_or(&open.change);
+        Ok(change.send(&*cpi, &open.id, open.stemcell_version, &Observer { who, open }).await)
+    }
+
+    /// The change with values in the places of variables; none if it has no variables.
+    async fn filled(&self, change: &Change) -> Result<Option<Change>, ChangeError> {
+        let (Change::CreateVm { vm }, Some(values)) = (change, &self.values) else { return Ok(None) };
+        if vm.env_values.is_none() {
+            return Ok(None);
+        }
+        let env = values.put_in(&vm.instance, &vm.env).await;
+        let env = env.map_err(|source| ChangeError::Values { subject: change.subject(), source })?;
+        Ok(Some(Change::CreateVm { vm: Box::new(NewVm { env, ..(**vm).clone() }) }))
     }
 }
 

@@ -91,6 +91,9 @@ pub struct VmRecord {
     pub cloud_properties: Object,
     /// As the manifest asked for it, without what the director added.
     pub wanted_env: Object,
+    /// Stands for the values of variables in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_values: Option<String>,
     /// Credentials of the agent.
     pub mbus_user: String,
     /// Credentials of the agent.

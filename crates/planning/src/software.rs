@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use windlass_contract::Networks;
+use windlass_contract::{Networks, Object};
 use windlass_manifest::placeholders;
 
 /// The jobs of a group, and their packages.
@@ -137,8 +137,22 @@ pub trait Templates {
     /// What stands in the way of rendering before a deploy.
     fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy>;
 
+    /// Stands for the values of variables in an env; none if it has no variables, and an error if one has no value.
+    fn env_values(&self, env: &Object, variables: Option<VariableSet>) -> Result<Option<String>, String>;
+
     /// The hash of all files of an instance, or everything that is wrong with its templates.
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String>;
+}
+
+impl JobOfGroup {
+    /// Whether anything that its templates see has its value from a variable.
+    pub fn has_variables(&self) -> bool {
+        let mut found = false;
+        for value in std::iter::once(&self.properties).chain(self.links.values()) {
+            placeholders::each(value, &mut |_| found = true);
+        }
+        found
+    }
 }
 
 impl Software {
@@ -159,9 +173,7 @@ impl Software {
 
     /// Whether anything of it has its value from a variable.
     pub fn has_variables(&self) -> bool {
-        let mut found = false;
-        self.given_values().for_each(|(_, value)| placeholders::each(value, &mut |_| found = true));
-        found
+        self.jobs.iter().any(JobOfGroup::has_variables)
     }
 
     /// A package by its name, where all are of one release.

@@ -28,6 +28,9 @@ pub struct InstanceSpec {
     pub disks: Vec<DiskSpec>,
     /// For the agent, without what the director adds.
     pub env: Object,
+    /// Stands for the values of variables in it, so that a change of them is noticed; none if it has no variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_values: Option<String>,
     /// For the clouds.
     pub tags: Object,
     /// The versions of variables that it was brought to; none where it uses none.

@@ -98,6 +98,8 @@ const ROUTES: &[Route] = &[
     Route("get", "/deployments/{deployment}/errands", Nothing, AnyJson, "Errands"),
     Route("post", "/deployments/{deployment}/errands/{errand}/runs", JsonBody, Task, "Run an errand"),
     Route("get", "/deployments/{deployment}/variables", Nothing, AnyJson, "Variables"),
+    Route("get", "/deployments/{deployment}/certificate_expiry", Nothing, AnyJson, "When certificates among the variables end"),
+    Route("get", "/deployed_variables/{name}", Nothing, AnyJson, "Which deployments use which version of a variable"),
     Route("get", "/v1/data", Nothing, AnyJson, "Versions of a variable by its name, newest first, with their values"),
     Route("put", "/v1/data", JsonBody, AnyJson, "Set the value of a variable"),
     Route("post", "/v1/data", JsonBody, AnyJson, "Make the value of a variable, if it has none"),

@@ -22,8 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_blobs::{BlobError, Blobstore};
+use windlass_contract::Object;
 use windlass_planning::records::JobRecord;
-use windlass_planning::software::{JobOfGroup, ProvidedLink, RenderedAtDeploy, Software, TemplateInstance, Templates};
+use windlass_planning::software::{
+    JobOfGroup, ProvidedLink, RenderedAtDeploy, Software, TemplateInstance, Templates, VariableSet,
+};
 use windlass_release::Job;
 use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
 use windlass_variables::FillError;
@@ -325,6 +328,10 @@ fn provided(link: &ProvidedLink) -> windlass_render::ProvidedLink {
 impl Templates for Rendering {
     fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy> {
         self.variables.rendered_at_deploy(software)
+    }
+
+    fn env_values(&self, env: &Object, variables: Option<VariableSet>) -> Result<Option<String>, String> {
+        self.variables.env_values(env, variables)
     }
 
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {

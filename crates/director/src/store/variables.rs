@@ -180,6 +180,19 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    /// The deployments that were deployed with a variable, each with the version, by name.
+    pub(crate) async fn deployments_with(&self, name: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT s.deployment, v.version FROM variables v JOIN variable_sets s ON s.id = v.variable_set \
+             WHERE v.name = $1 AND s.id IN (SELECT MAX(id) FROM variable_sets WHERE deployed = 1 GROUP BY deployment) \
+             ORDER BY s.deployment",
+        )
+        .bind(name)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(|row| Ok((row.try_get("deployment")?, row.try_get("version")?))).collect()
+    }
+
     /// What all sets of a deployment that are kept use: version and name.
     pub(crate) async fn variables_of(&self, deployment: &str) -> Result<Vec<(String, String)>, StoreError> {
         let rows = sqlx::query(

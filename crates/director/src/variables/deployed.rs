@@ -48,8 +48,8 @@ pub(crate) async fn gather(
     purpose: Use,
 ) -> Result<(KnownValues, Option<VariableSet>), VariablesError> {
     let scope = Scope::of(&director.name, wanted.deployment);
-    let mut known = KnownValues::none(scope.clone());
     let variables = &director.variables;
+    let mut known = KnownValues { digests: Some(variables.cipher.clone()), ..KnownValues::none(scope.clone()) };
     // What instances have, to compare with it and for those that keep it.
     let present = wanted.current.instances.iter().filter_map(|instance| instance.record.spec.as_ref()?.variables);
     for set in present.collect::<BTreeSet<_>>() {
@@ -98,7 +98,10 @@ impl Names {
         let software = desired.groups.iter().filter_map(|group| group.software.as_ref());
         let own = software.flat_map(|software| software.given_values().map(|(_, value)| value));
         let provided = desired.links.providers.iter().map(|provider| &provider.content);
-        let own = scope.names_in(own.chain(provided));
+        let mut own = scope.names_in(own.chain(provided));
+        for group in &desired.groups {
+            own.extend(scope.names_in([&Value::Object(group.env.clone())]));
+        }
         let (mut all, mut foreign) = (own.clone(), BTreeMap::<_, BTreeSet<_>>::new());
         for link in &desired.links.links {
             let Some(LinkSource::Shared(provider)) = &link.source else { continue };

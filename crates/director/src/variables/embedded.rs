@@ -14,7 +14,7 @@ use crate::store::{SealedValue, Store, StoreError};
 #[derive(Debug)]
 pub(crate) struct Embedded {
     store: Store,
-    cipher: Cipher,
+    cipher: Arc<Cipher>,
     /// Held while a variable gets its value, so that two deploys make it once.
     turns: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -40,7 +40,7 @@ impl From<StoreError> for NotAdded {
 }
 
 impl Embedded {
-    pub(crate) fn new(store: Store, cipher: Cipher) -> Self {
+    pub(crate) fn new(store: Store, cipher: Arc<Cipher>) -> Self {
         Self { store, cipher, turns: Mutex::default() }
     }
 
@@ -169,7 +169,7 @@ mod tests {
 
     async fn server() -> (Arc<Embedded>, TestDirector) {
         let test = TestDirector::new().await;
-        let cipher = Cipher::new(&Key::random().unwrap());
+        let cipher = Arc::new(Cipher::new(&Key::random().unwrap()));
         (Arc::new(Embedded::new(test.director.store.clone(), cipher)), test)
     }
 

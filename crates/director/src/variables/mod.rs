@@ -11,12 +11,16 @@ pub(crate) mod deployed;
 pub(crate) mod embedded;
 pub(crate) mod vault;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde_json::Value;
+use windlass_contract::{Object, explain};
+use windlass_operations::clouds::EnvValues;
 use windlass_planning::software::{JobOfGroup, RenderedAtDeploy, Software, VariableSet};
-use windlass_variables::{ConfigServer, External, FillError, Scope, ServerError, Values};
+use windlass_variables::{Cipher, ConfigServer, External, FillError, Scope, ServerError, Values};
 
 use crate::store::{Store, StoreError};
 use embedded::Embedded;
@@ -28,6 +32,8 @@ pub(crate) struct Variables {
     /// None if another server holds them.
     pub(crate) embedded: Option<Arc<Embedded>>,
     store: Store,
+    /// Makes digests of values, whoever holds them.
+    cipher: Arc<Cipher>,
 }
 
 /// why values are not to be had
@@ -45,13 +51,13 @@ pub(crate) enum VariablesError {
 }
 
 impl Variables {
-    pub(crate) fn embedded(store: Store, server: Embedded) -> Self {
-        let server = Arc::new(server);
-        Self { server: server.clone(), embedded: Some(server), store }
+    pub(crate) fn embedded(store: Store, cipher: Arc<Cipher>) -> Self {
+        let server = Arc::new(Embedded::new(store.clone(), cipher.clone()));
+        Self { server: server.clone(), embedded: Some(server), store, cipher }
     }
 
-    pub(crate) fn elsewhere(store: Store, server: External) -> Self {
-        Self { server: Arc::new(server), embedded: None, store }
+    pub(crate) fn elsewhere(store: Store, cipher: Arc<Cipher>, server: External) -> Self {
+        Self { server: Arc::new(server), embedded: None, store, cipher }
     }
 
     /// The values of a set. Versions that are gone are left out, and named by who needs them.
@@ -94,11 +100,15 @@ pub(crate) struct KnownValues {
     sets: HashMap<Option<VariableSet>, Arc<Values>>,
     /// Absolute names of variables that get their first value at deploy.
     made_at_deploy: BTreeSet<String>,
+    digests: Option<Arc<Cipher>>,
 }
+
+/// What stands for the values of an env that are made at deploy.
+const NOT_YET: &str = "made at deploy";
 
 impl KnownValues {
     pub(crate) fn none(scope: Scope) -> Self {
-        Self { scope, sets: HashMap::new(), made_at_deploy: BTreeSet::new() }
+        Self { scope, sets: HashMap::new(), made_at_deploy: BTreeSet::new(), digests: None }
     }
 
     pub(crate) fn of_set(scope: Scope, set: Option<VariableSet>, values: Arc<Values>) -> Self {
@@ -118,10 +128,37 @@ impl KnownValues {
         })
     }
 
+    fn values(&self, set: Option<VariableSet>) -> Arc<Values> {
+        self.sets.get(&set).cloned().unwrap_or_else(|| Arc::new(Values::new(self.scope.clone())))
+    }
+
+    /// Stands for the values of variables in an env; none if it has no variables.
+    pub(crate) fn env_values(&self, env: &Object, set: Option<VariableSet>) -> Result<Option<String>, String> {
+        let env = Value::Object(env.clone());
+        let names = self.scope.names_in([&env]);
+        let Some(digests) = self.digests.as_ref().filter(|_| !names.is_empty()) else { return Ok(None) };
+        if names.iter().any(|name| self.made_at_deploy.contains(name)) {
+            return Ok(Some(NOT_YET.to_owned()));
+        }
+        match self.values(set).fill(&env) {
+            Ok(filled) => Ok(Some(digests.digest(filled.to_string().as_bytes()))),
+            Err(errors) => {
+                let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                Err(format!("its env: {}", errors.join("; ")))
+            }
+        }
+    }
+
     /// A job with values in the places of placeholders.
-    pub(crate) fn fill(&self, job: &JobOfGroup, set: Option<VariableSet>) -> Result<JobOfGroup, BTreeSet<FillError>> {
-        let nothing = || Arc::new(Values::new(self.scope.clone()));
-        let values = self.sets.get(&set).cloned().unwrap_or_else(nothing);
+    pub(crate) fn fill<'j>(
+        &self,
+        job: &'j JobOfGroup,
+        set: Option<VariableSet>,
+    ) -> Result<Cow<'j, JobOfGroup>, BTreeSet<FillError>> {
+        if !job.has_variables() {
+            return Ok(Cow::Borrowed(job));
+        }
+        let values = self.values(set);
         let mut errors = BTreeSet::new();
         let mut filled = |value: &Value| {
             values.fill(value).unwrap_or_else(|found| {
@@ -131,6 +168,31 @@ impl KnownValues {
         };
         let properties = filled(&job.properties);
         let links = job.links.iter().map(|(name, link)| (name.clone(), filled(link))).collect();
-        if errors.is_empty() { Ok(JobOfGroup { properties, links, ..job.clone() }) } else { Err(errors) }
+        let filled = || JobOfGroup { properties, links, ..job.clone() };
+        if errors.is_empty() { Ok(Cow::Owned(filled())) } else { Err(errors) }
+    }
+}
+
+/// Values for envs of VMs, when a CPI is asked for them.
+#[derive(Debug)]
+pub(crate) struct ValuesOfInstances {
+    pub(crate) director: String,
+    pub(crate) variables: Variables,
+}
+
+#[async_trait]
+impl EnvValues for ValuesOfInstances {
+    async fn put_in(&self, instance: &str, env: &Object) -> Result<Object, Box<dyn std::error::Error + Send + Sync>> {
+        let record = self.variables.store.instance(instance).await?;
+        let record = record.ok_or_else(|| format!("the instance {instance} is not on record"))?;
+        let set = record.spec.as_ref().and_then(|spec| spec.variables);
+        let set = set.ok_or_else(|| format!("nothing on record says which versions of variables {instance} has"))?;
+        let values = self.variables.load(&Scope::of(&self.director, &record.deployment), set).await;
+        let values = values.map_err(|error| explain(&error))?;
+        match values.fill(&Value::Object(env.clone())) {
+            Ok(Value::Object(filled)) => Ok(filled),
+            Ok(_) => Err("an env is an object".into()),
+            Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ").into()),
+        }
     }
 }

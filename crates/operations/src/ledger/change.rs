@@ -152,6 +152,9 @@ pub struct NewVm {
     pub env: Object,
     /// The part of it that the manifest asked for.
     pub wanted_env: Object,
+    /// Stands for the values of variables in it, which are put in when the CPI is asked and are not on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_values: Option<String>,
     /// Credentials of the agent, also in `env`.
     pub mbus_user: String,
     /// Credentials of the agent, also in `env`.

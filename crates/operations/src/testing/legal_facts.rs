@@ -23,6 +23,7 @@ pub fn new_vm_record(cid: VmCid, instance: &str, spare: bool) -> VmRecord {
         networks: Default::default(),
         cloud_properties: object("vm", "large"),
         wanted_env: object("tag", "t"),
+        env_values: None,
         disks: None,
         mbus_user: "user".into(),
         mbus_password: Secret::new("password"),

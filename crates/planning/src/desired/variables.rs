@@ -21,7 +21,8 @@ const INVALID_DEFINITION: u32 = 560000;
 const INVALID_NAME: u32 = 540004;
 
 /// Where values are put in late, when files are rendered. Elsewhere they would be stored with what is planned.
-const LATE_IN_MANIFESTS: [&str; 8] = [
+const LATE_IN_MANIFESTS: [&str; 9] = [
+    "instance_groups[].env",
     "properties",
     "instance_groups[].properties",
     "instance_groups[].jobs[].properties",
@@ -177,7 +178,7 @@ fn judge(at: &At<'_>, placeholder: Placeholder<'_>, late: &[&str], findings: &mu
         return;
     }
     let problem = at.problem(format!(
-        "the variable (({name})) has no value, and the director puts values into properties of jobs only; \
+        "the variable (({name})) has no value, and the director puts values into properties of jobs and into env only; \
          give it to the client with -v {name}=VALUE or --vars-store FILE"
     ));
     let path = without_numbers(&problem.path);
@@ -213,8 +214,9 @@ mod tests {
 
     #[test]
     fn a_variable_is_refused_where_its_value_would_be_stored() {
-        let found =
-            misplaced("name: d\ninstance_groups:\n- {name: g, azs: [x, 'pre ((pass)) post'], env: {a: ((b))}}\n");
+        let found = misplaced(
+            "name: d\ninstance_groups:\n- {name: g, azs: [x, 'pre ((pass)) post'], tags: {a: ((b))}, env: {a: ((b))}}\n",
+        );
         assert_eq!(found.lines().count(), 2, "{found}");
         assert!(found.starts_with("instance_groups[0].azs[1]: the variable ((pass)) has no value"), "{found}");
         let mut findings = Findings::new();

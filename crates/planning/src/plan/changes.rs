@@ -81,6 +81,9 @@ fn why_replace(desired: &Desired, present: &CurrentInstance, vm: &VmRecord, spec
         let keys: Vec<_> = different_keys(&vm.wanted_env, &spec.env).collect();
         return Some(format!("its env changes ({})", keys.join(", ")));
     }
+    if vm.env_values != spec.env_values {
+        return Some("values of variables in its env change".to_owned());
+    }
     why_replace_for_networks(&vm.networks, &spec.networks)
 }
 

@@ -228,6 +228,10 @@ impl Templates for NoTemplates {
         None
     }
 
+    fn env_values(&self, _: &Object, _: Option<VariableSet>) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
     fn configuration_hash(&self, _: &Software, _: &TemplateInstance<'_>) -> Result<String, String> {
         Err("workers have no jobs".to_owned())
     }
@@ -262,6 +266,7 @@ struct Planner<'a, 'f> {
 struct Linked {
     software: Software,
     digest: String,
+    has_variables: bool,
 }
 
 /// A group whose instances have their addresses.
@@ -546,7 +551,7 @@ impl<'a> Planner<'a, '_> {
                 let seen = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
                 let linked = self.linked(group, present, links);
                 let linked = linked.filter(|_| !self.desired.links.lacking.contains(&group.name));
-                spec.variables = self.variables(linked.as_deref());
+                spec.variables = self.variables(linked.as_deref(), &spec);
                 let instance = TemplateInstance {
                     deployment: &self.desired.deployment,
                     group: &group.name,
@@ -655,6 +660,7 @@ impl<'a> Planner<'a, '_> {
             networks,
             disks: group.disks.clone(),
             env: group.env.clone(),
+            env_values: self.templates.env_values(&group.env, self.current.variables)?,
             tags: group.tags.clone(),
             variables: None,
             software: None,
@@ -683,14 +689,16 @@ impl<'a> Planner<'a, '_> {
             true => link_contents::kept(software, before),
             false => link_contents::linked(software, &group.name, links, &self.current.link_groups, before),
         };
-        let linked = Rc::new(Linked { digest: software.digest(), software });
+        let (digest, has_variables) = (software.digest(), software.has_variables());
+        let linked = Rc::new(Linked { software, digest, has_variables });
         self.linked.insert(key, linked.clone());
         Some(linked)
     }
 
     /// The versions of variables that an instance gets; none if it uses none.
-    fn variables(&self, linked: Option<&Linked>) -> Option<VariableSet> {
-        self.current.variables.filter(|_| linked.is_some_and(|linked| linked.software.has_variables()))
+    fn variables(&self, linked: Option<&Linked>, spec: &InstanceSpec) -> Option<VariableSet> {
+        let has_variables = linked.is_some_and(|linked| linked.has_variables) || spec.env_values.is_some();
+        self.current.variables.filter(|_| has_variables)
     }
 
     fn software(&self, linked: &Linked, instance: &TemplateInstance<'_>) -> Result<SoftwareOfInstance, String> {

@@ -321,6 +321,7 @@ fn new_vm(instance: &InstancePlan, spec: &InstanceSpec, prefix: &str) -> VmRecor
         networks: spec.networks.clone(),
         cloud_properties: spec.cloud_properties.clone(),
         wanted_env: spec.env.clone(),
+        env_values: spec.env_values.clone(),
         disks: None,
         mbus_user: String::new(),
         mbus_password: Secret::new(""),

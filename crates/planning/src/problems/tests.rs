@@ -26,6 +26,7 @@ fn current(vm: Option<&str>) -> Current {
         networks: Networks::default(),
         cloud_properties: Object::new(),
         wanted_env: Object::new(),
+        env_values: None,
         disks: None,
         mbus_user: String::new(),
         mbus_password: Secret::new(""),

@@ -501,7 +501,8 @@ fn variables_are_imported_and_exported_as_a_vars_store() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(kept).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     // The client reads it as its own.
-    let read = |path: &str| site.ok(&["interpolate", &site.file("all.yml").display().to_string(), "--vars-store", path]);
+    let read =
+        |path: &str| site.ok(&["interpolate", &site.file("all.yml").display().to_string(), "--vars-store", path]);
     fs::write(site.file("all.yml"), "a: ((password))\nb: ((made))\n").unwrap();
     let filled = read(kept);
     assert!(filled.contains("a: hunter2\n") && !filled.contains("((made))"), "{filled}");

@@ -170,6 +170,7 @@ impl Scene {
             networks: Default::default(),
             disks: self.disk.iter().cloned().collect(),
             env: Object::new(),
+            env_values: None,
             tags: Object::new(),
             variables: None,
             software: None,

@@ -1,10 +1,11 @@
 //! Plans of groups with jobs: what is compiled, what restarts and why.
 
 use serde_json::{Value, json};
+use windlass_contract::Object;
 
 use super::*;
 use crate::records::{JobRecord, PackageRecord, PackageSource};
-use crate::software::{JobOfGroup, RenderedAtDeploy, Software, TemplateInstance, Templates};
+use crate::software::{JobOfGroup, RenderedAtDeploy, Software, TemplateInstance, Templates, VariableSet};
 
 /// Templates whose files have the properties, the links and the instance's own address in them. A property `fails` cannot be rendered, nor a
 /// job `web` without a link.
@@ -17,6 +18,13 @@ impl Templates for Hashed {
             windlass_manifest::placeholders::each(value, &mut |it| found = Some(it.text.to_owned()));
             Some(RenderedAtDeploy { job: job.name.clone(), variable: found? })
         })
+    }
+
+    fn env_values(&self, env: &Object, _: Option<VariableSet>) -> Result<Option<String>, String> {
+        let mut found = None;
+        let env = Value::Object(env.clone());
+        windlass_manifest::placeholders::each(&env, &mut |it| found = Some(format!("digest of {}", it.text)));
+        Ok(found)
     }
 
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {

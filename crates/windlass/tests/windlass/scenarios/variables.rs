@@ -71,10 +71,18 @@ super::scenarios! {
         "a recreated consumer has the old value", through_a_shared_link;
     "config_server/config_server_certificate_link_spec.rb": "generates the certificate with the dns record as an alternative name" =>
         "the leaf has the name of the link's group, and with wildcard that of all of its instances", names_of_links;
+    "config_server/env_spec.rb": "should interpolate them correctly" =>
+        "the agent has the value in its env, a recreated VM the one that was deployed, and a newer one comes with a deploy, which replaces the VM";
+    "config_server/env_spec.rb": "should not log interpolated env values in the debug logs and deploy output" =>
+        "neither the task's events nor its debug log has the value", in_an_env;
     "config_server/config_server_errand_spec.rb": "interpolates errands variables at deploy time, NOT at runtime" =>
         "an errand prints the value that was deployed", an_errand;
     "config_server/config_server_runtime_config_spec.rb": "interpolates variables in the addons and updates jobs on deploy" =>
         "an addon of a runtime config has the value, and its variable is listed";
+    "deployed_variables_spec.rb": "can list deployed_variables" =>
+        "each deployment with the version of a variable that it was deployed with", who_uses_it;
+    "config_server/config_server_certificate_expiry_spec.rb": "records the expiry of all generated certificates" =>
+        "name, id, date and days of each certificate, and of nothing else", expiries;
     "cli_variables_spec.rb": "should return list of variables for the runtime_config" =>
         "a variable that a runtime config defines is made for the deployment", a_runtime_config;
     "cli_variables_spec.rb": "should return list of variables" =>
@@ -488,6 +496,36 @@ fn names_of_links(scene: &Scene<'_>) {
     assert!(said.contains("no job of the deployment provides the link 'nobody'"), "{said}");
 }
 
+fn in_an_env(scene: &Scene<'_>) {
+    scene.put("p", json!("marked-env-one"));
+    let idle = json!({"name": "idle", "release": "kit"});
+    let groups = |name: &str| {
+        json!([with(group("web", 1, json!([idle])), json!({"env": {"bosh": {"password": format!("(({name}))")}}}))])
+    };
+    let has = |value: &str| {
+        let vm = scene.vcap("web/0").parent().unwrap().to_owned();
+        !files_with(&vm, Path::new(""), value.as_bytes()).is_empty()
+    };
+    let task = scene.deploy(groups("p"));
+    assert!(has("marked-env-one") && !format!("{task:?}").contains("marked-env"));
+    let cid = || scene.instance("web/0")["cid"].clone();
+    let first = cid();
+    scene.put("p", json!("marked-env-two"));
+    scene.changed("web", "state=recreate");
+    assert!(has("marked-env-one") && cid() != first, "what was deployed");
+    let second = cid();
+    scene.deploy(groups("p"));
+    assert!(has("marked-env-two") && cid() != second);
+    let third = cid();
+    scene.deploy(groups("p"));
+    assert_eq!(cid(), third, "nothing changed");
+    let said = scene.refused(groups("nothing"));
+    assert!(said.contains(&format!("Failed to find variable '{}'", scene.absolute("nothing"))), "{said}");
+    let newest = scene.client().get(&format!("/tasks?deployment={}&limit=1", scene.name))[0]["id"].clone();
+    let debug = scene.client().send("GET", &format!("/tasks/{newest}/output?type=debug"), "", "").text();
+    assert!(!debug.contains("marked-env"), "{debug}");
+}
+
 fn an_errand(scene: &Scene<'_>) {
     scene.put("p", json!("told-deployed"));
     let job = json!({"name": "errand", "release": "kit", "properties": {"password": "((p))"}});
@@ -508,6 +546,37 @@ fn a_runtime_config(scene: &Scene<'_>) {
     scene.stand.forget_runtime_config("default");
     assert_eq!(scene.shown("web/0"), scene.value("made").as_str().unwrap());
     assert_eq!(scene.listed()[0].0, scene.absolute("made"));
+}
+
+fn who_uses_it(scene: &Scene<'_>) {
+    let other = scene.other("second");
+    for (deployment, value) in [(&scene.name, "marked-level-one"), (&other, "marked-level-two")] {
+        scene.put("/happiness_level", json!(value));
+        scene.deploy_manifest(&scene.manifest_of(
+            deployment,
+            &["kit"],
+            web(json!({"password": "((/happiness_level))"})),
+        ));
+    }
+    let users = scene.client().get("/deployed_variables/%2Fhappiness_level");
+    let versions = scene.client().get("/v1/data?name=/happiness_level");
+    let expected = json!({"deployments": [
+        {"name": scene.name, "version": versions["data"][1]["id"]}, {"name": other, "version": versions["data"][0]["id"]},
+    ]});
+    assert_eq!(users, expected);
+}
+
+fn expiries(scene: &Scene<'_>) {
+    let leaf = json!({"name": "leaf", "type": "certificate", "options": {"ca": "ca", "common_name": "leaf", "key_length": 2048, "duration": 10}});
+    let variables = json!([ca(), leaf, password(20)]);
+    scene.deploy_manifest(&with_variables(scene, json!({"password": "((p))"}), variables));
+    let found = scene.client().get(&format!("/deployments/{}/certificate_expiry", scene.name));
+    let found = found.as_array().unwrap();
+    let brief: Vec<_> =
+        found.iter().map(|it| (it["name"].as_str().unwrap().to_owned(), it["days_left"].as_i64().unwrap())).collect();
+    assert_eq!(brief, [(scene.absolute("ca"), 364), (scene.absolute("leaf"), 9)]);
+    assert_eq!(found[1]["id"], scene.versions("leaf")[0]["id"]);
+    assert!(found[1]["expiry_date"].as_str().unwrap().ends_with('Z'), "{found:?}");
 }
 
 fn listed(scene: &Scene<'_>) {
