@@ -204,8 +204,8 @@ mod tests {
         assert!(said.contains("32 bytes") && !said.contains("hunter2"), "{said}");
         let said = KeySource::Command(vec!["false".to_owned()]).read().await.unwrap_err().to_string();
         assert!(said.contains("'false'"), "{said}");
-        let said = KeySource::Environment("WINDLASS_NO_SUCH_KEY".into()).read().await.unwrap_err().to_string();
-        assert!(said.contains("WINDLASS_NO_SUCH_KEY"), "{said}");
+        let said = KeySource::Environment("NO_SUCH_KEY_OF_VARIABLES".into()).read().await.unwrap_err().to_string();
+        assert!(said.contains("NO_SUCH_KEY_OF_VARIABLES"), "{said}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::input::{JsonBody, Parameters};
 use super::permissions::Access;
 use super::{ApiError, Shared, User};
 use crate::Director;
+use crate::store::Event;
 use crate::variables::embedded::{Embedded, Outcome};
 
 /// The versions of variables that are in use, without their values.
@@ -178,12 +179,29 @@ pub(super) async fn by_id(State(director): Shared, Path(id): Path<String>) -> Re
     Ok(Json(shown(&found.ok_or_else(|| not_found(format!("ID '{id}' not found")))?)))
 }
 
-pub(super) async fn set(State(director): Shared, Body(new): Body<NewValue>) -> Result<Json<Value>, Refusal> {
+/// Who changed which variable. The value is nobody's business.
+async fn note(director: &Director, user: &User, action: &str, name: &str, id: Option<&str>) -> Result<(), Refusal> {
+    let mut event = Event::new(&user.name, action, "variable", Some(name));
+    event.context.extend(id.map(|id| ("id".to_owned(), Value::from(id))));
+    let noted = director.store.add_event(&event).await;
+    noted.map(drop).map_err(|source| ServerError::Unreachable { name: name.to_owned(), source: source.into() }.into())
+}
+
+pub(super) async fn set(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Body(new): Body<NewValue>,
+) -> Result<Json<Value>, Refusal> {
     let version = embedded(&director)?.set(checked(&new.name)?, new.value).await?;
+    note(&director, &user, "create", &version.name, Some(&version.id)).await?;
     Ok(Json(shown(&version)))
 }
 
-pub(super) async fn generate(State(director): Shared, Body(new): Body<NewGeneration>) -> Result<Response, Refusal> {
+pub(super) async fn generate(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Body(new): Body<NewGeneration>,
+) -> Result<Response, Refusal> {
     let wrong =
         |word: &str| Refusal(StatusCode::BAD_REQUEST, format!("'{word}' is no mode; use no-overwrite or converge"));
     let mode = match new.mode.as_deref() {
@@ -193,14 +211,24 @@ pub(super) async fn generate(State(director): Shared, Body(new): Body<NewGenerat
     checked(&new.name)?;
     let request = Generation { name: new.name, kind: new.kind, parameters: new.parameters, mode };
     let (version, outcome) = embedded(&director)?.obtain(&request).await?;
+    if outcome == Outcome::Made {
+        note(&director, &user, "create", &version.name, Some(&version.id)).await?;
+    }
     let status = if outcome == Outcome::Made { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(shown(&version))).into_response())
 }
 
-pub(super) async fn remove(State(director): Shared, Query(query): Parameters) -> Result<StatusCode, Refusal> {
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<StatusCode, Refusal> {
     let name = query.get("name").ok_or_else(|| Refusal(StatusCode::BAD_REQUEST, "name is missing".to_owned()))?;
     match embedded(&director)?.remove(checked(name)?).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => {
+            note(&director, &user, "delete", name, None).await?;
+            Ok(StatusCode::NO_CONTENT)
+        }
         false => Err(not_found(format!("Name '{name}' not found"))),
     }
 }
@@ -249,6 +277,12 @@ mod tests {
         let gone = (404, json!({"error": "Name '/a/b' not found"}));
         assert_eq!(ask(&test, Method::DELETE, "/v1/data?name=/a/b", &Value::Null).await, gone);
         assert_eq!(ask(&test, Method::GET, "/v1/data?name=/a/b", &Value::Null).await, gone);
+        let (_, events) = ask(&test, Method::GET, "/events?object_type=variable", &Value::Null).await;
+        let told = |event: &Value| format!("{} {} {}", event["user"], event["action"], event["object_name"]);
+        let told: Vec<_> = events.as_array().unwrap().iter().map(told).collect();
+        let (set, made) = (r#""admin" "create" "/a/b""#, r#""admin" "create" "/p""#);
+        assert_eq!(told, [r#""admin" "delete" "/a/b""#, made, made, set, set]);
+        assert!(!events.to_string().contains("two"), "{events}");
     }
 
     #[tokio::test]

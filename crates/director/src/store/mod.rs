@@ -78,7 +78,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 46, name: "notices", sql: include_str!("0046_notices.sql") },
     Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },
     Migration { number: 50, name: "applied specs", sql: include_str!("0050_applied_specs.sql") },
-    Migration { number: 50, name: "variables", sql: include_str!("0050_variables.sql") },
+    Migration { number: 60, name: "variables", sql: include_str!("0060_variables.sql") },
 ];
 
 /// The director's records.

@@ -584,6 +584,22 @@ fn a_change_that_failed_is_planned_again_whatever_the_spec_says_by_then() {
 }
 
 #[test]
+fn a_vm_whose_env_has_another_value_of_a_variable_is_replaced_and_no_value_is_told() {
+    let mut wanted = desired(&[shape()]);
+    wanted.groups[0].env.insert("password".into(), "((p))".into());
+    let mut current = deployed();
+    current.variables = Some(crate::software::VariableSet(7));
+    let vm = current.instances[0].vm.as_mut().unwrap();
+    vm.wanted_env = wanted.groups[0].env.clone();
+    vm.env_values = Some("digest of p".into());
+    let plan = planned(&wanted, &current);
+    assert_eq!(plan.instances().next().unwrap().spec.as_ref().unwrap().variables, current.variables);
+    assert!(!plan.describe().contains("env"), "{}", plan.describe());
+    current.instances[0].vm.as_mut().unwrap().env_values = Some("digest of another".into());
+    assert!(planned(&wanted, &current).describe().contains("values of variables in its env change"));
+}
+
+#[test]
 fn a_silent_agent_is_an_obstacle_that_names_its_remedy_and_fix_replaces_the_vm() {
     let mut current = deployed();
     current.instances[0].unresponsive = true;

@@ -541,9 +541,12 @@ fn a_runtime_config(scene: &Scene<'_>) {
         "releases": [{"name": "kit", "version": "1"}], "variables": [{"name": "made", "type": "password"}],
         "addons": [{"name": "a", "jobs": [show(json!({"password": "((made))"}))], "include": {"deployments": [scene.name]}}],
     });
+    let mut manifest = scene.manifest(json!([group("web", 1, json!([{"name": "idle", "release": "kit"}]))]));
+    manifest["releases"][0]["version"] = json!("1");
     scene.stand.configure_runtime("default", &config);
-    scene.deploy(json!([group("web", 1, json!([{"name": "idle", "release": "kit"}]))]));
+    let task = scene.try_deploy(&manifest, "");
     scene.stand.forget_runtime_config("default");
+    assert_eq!(task.state, "done", "{}", message(&task));
     assert_eq!(scene.shown("web/0"), scene.value("made").as_str().unwrap());
     assert_eq!(scene.listed()[0].0, scene.absolute("made"));
 }
