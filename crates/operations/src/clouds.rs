@@ -9,6 +9,7 @@ use windlass_contract::cpi::ErrorType;
 use windlass_contract::{ApiVersion, Object, RequestId, explain};
 use windlass_cpi_client::{CallError, Cpi};
 use windlass_durable::process::ProcessIdentity;
+use windlass_planning::software::VariableSet;
 
 use crate::cpi_caller::{CallWatcher, CpiCaller};
 use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, NewVm, OpenIntent};
@@ -24,8 +25,13 @@ pub struct Clouds {
 /// Knows the values of variables in the env of a VM: they are put in when a CPI is asked, so that no record has them.
 #[async_trait]
 pub trait EnvValues: std::fmt::Debug + Send + Sync {
-    /// The env with the values that the instance was deployed with.
-    async fn put_in(&self, instance: &str, env: &Object) -> Result<Object, Box<dyn std::error::Error + Send + Sync>>;
+    /// The env of an instance with the values of these versions.
+    async fn put_in(
+        &self,
+        instance: &str,
+        variables: VariableSet,
+        env: &Object,
+    ) -> Result<Object, Box<dyn std::error::Error + Send + Sync>>;
 }
 
 /// A CPI, and what the operator decided about it.
@@ -239,10 +245,8 @@ impl Clouds {
     /// The change with values in the places of variables; none if it has no variables.
     async fn filled(&self, change: &Change) -> Result<Option<Change>, ChangeError> {
         let (Change::CreateVm { vm }, Some(values)) = (change, &self.values) else { return Ok(None) };
-        if vm.env_values.is_none() {
-            return Ok(None);
-        }
-        let env = values.put_in(&vm.instance, &vm.env).await;
+        let Some(variables) = vm.variables.filter(|_| vm.env_values.is_some()) else { return Ok(None) };
+        let env = values.put_in(&vm.instance, variables, &vm.env).await;
         let env = env.map_err(|source| ChangeError::Values { subject: change.subject(), source })?;
         Ok(Some(Change::CreateVm { vm: Box::new(NewVm { env, ..(**vm).clone() }) }))
     }

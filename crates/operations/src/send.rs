@@ -218,6 +218,7 @@ mod tests {
             env: Object::new(),
             wanted_env: Object::new(),
             env_values: None,
+            variables: None,
             mbus_user: String::new(),
             mbus_password: Secret::new(""),
             certificate: None,

@@ -206,7 +206,7 @@ impl Store {
     }
 }
 
-/// The deploy succeeded: its set is the deployment's, and those go that no instance has any more.
+/// The deploy succeeded, and every instance has what it should: its set is the deployment's, and those go that no instance has any more.
 pub(super) async fn finish_deploy(
     transaction: &mut Transaction,
     deployment: &str,

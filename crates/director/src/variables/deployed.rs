@@ -51,7 +51,9 @@ pub(crate) async fn gather(
     let variables = &director.variables;
     let mut known = KnownValues { digests: Some(variables.cipher.clone()), ..KnownValues::none(scope.clone()) };
     // What instances have, to compare with it and for those that keep it.
-    let present = wanted.current.instances.iter().filter_map(|instance| instance.record.spec.as_ref()?.variables);
+    let records = wanted.current.instances.iter().map(|instance| &instance.record);
+    let specs = records.flat_map(|record| record.spec.iter().chain(&record.applied));
+    let present = specs.filter_map(|spec| spec.variables);
     for set in present.collect::<BTreeSet<_>>() {
         known.sets.insert(Some(set), variables.load(&scope, set).await?);
     }
@@ -229,7 +231,7 @@ impl Deploy<'_> {
 
     /// Whether all stemcells are others than those of the instances that are there.
     fn has_other_stemcells(&self) -> bool {
-        let present = self.wanted.current.instances.iter().filter_map(|instance| instance.record.spec.as_ref());
+        let present = self.wanted.current.instances.iter().filter_map(|instance| instance.record.applied_spec());
         let present: BTreeSet<_> =
             present.map(|spec| (spec.stemcell.name.as_str(), spec.stemcell.version.as_str())).collect();
         let mut wanted = self.wanted.desired.groups.iter().flat_map(|group| &group.stemcells);

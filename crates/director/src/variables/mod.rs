@@ -182,11 +182,14 @@ pub(crate) struct ValuesOfInstances {
 
 #[async_trait]
 impl EnvValues for ValuesOfInstances {
-    async fn put_in(&self, instance: &str, env: &Object) -> Result<Object, Box<dyn std::error::Error + Send + Sync>> {
+    async fn put_in(
+        &self,
+        instance: &str,
+        set: VariableSet,
+        env: &Object,
+    ) -> Result<Object, Box<dyn std::error::Error + Send + Sync>> {
         let record = self.variables.store.instance(instance).await?;
         let record = record.ok_or_else(|| format!("the instance {instance} is not on record"))?;
-        let set = record.spec.as_ref().and_then(|spec| spec.variables);
-        let set = set.ok_or_else(|| format!("nothing on record says which versions of variables {instance} has"))?;
         let values = self.variables.load(&Scope::of(&self.director, &record.deployment), set).await;
         let values = values.map_err(|error| explain(&error))?;
         match values.fill(&Value::Object(env.clone())) {

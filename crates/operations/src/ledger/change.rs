@@ -11,6 +11,7 @@ use windlass_contract::cpi::methods::{
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_contract::{AgentId, ApiVersion, DiskCid, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid};
 use windlass_planning::records::{AgentCertificate, StemcellOfVm};
+use windlass_planning::software::VariableSet;
 
 /// A change in a cloud. It is stored with its intent, so that it can be repeated exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -155,6 +156,9 @@ pub struct NewVm {
     /// Stands for the values of variables in it, which are put in when the CPI is asked and are not on record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_values: Option<String>,
+    /// The versions of variables that those are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<VariableSet>,
     /// Credentials of the agent, also in `env`.
     pub mbus_user: String,
     /// Credentials of the agent, also in `env`.

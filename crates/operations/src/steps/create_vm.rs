@@ -98,6 +98,7 @@ async fn create_once(op: &mut CreateVm) -> Result<(), StepError> {
         env,
         wanted_env: op.spec.env.clone(),
         env_values: op.spec.env_values.clone(),
+        variables: op.spec.variables,
         mbus_user: access.user,
         mbus_password: access.password,
         certificate: op.context.agents.certificate_from_now()?,

@@ -115,6 +115,8 @@ fn what_variables_promise() {
     // All values that scenarios set begin so.
     let found = files_with(&stand.site.state_dir(), &stand.site.cloud().join("vms"), b"marked-");
     assert!(found.is_empty(), "values at rest: {found:?}");
+    let log = stand.site.log();
+    assert!(log.contains("create_vm") && !log.contains("marked-"), "values in the director's log");
 }
 
 /// The files below a folder, but for one, that have these bytes.
