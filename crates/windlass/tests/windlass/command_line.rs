@@ -487,7 +487,7 @@ fn variables_are_imported_and_exported_as_a_vars_store() {
     let (given, kept) = (site.file("creds.yml"), site.file("kept.yml"));
     let (given, kept) = (given.to_str().unwrap(), kept.to_str().unwrap());
     fs::write(given, "password: hunter2\n/shared/user: {username: eve, password: geheim}\n").unwrap();
-    let import = ["-d", "example", "import-variables", given];
+    let import = ["--tty", "-d", "example", "import-variables", given];
     let said = site.ok(&import);
     assert!(said.contains("2 variables were set, 0 had their values already."), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
@@ -497,7 +497,7 @@ fn variables_are_imported_and_exported_as_a_vars_store() {
     let names: Vec<&str> = listed.iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["/shared/user", "/windlass/example/made", "/windlass/example/password"]);
     assert!(!format!("{listed:?}").contains("hunter2"), "{listed:?}");
-    assert!(site.ok(&["-d", "example", "export-variables", kept]).contains("3 variables were written to"));
+    assert!(site.ok(&["--tty", "-d", "example", "export-variables", kept]).contains("3 variables were written to"));
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(kept).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     // The client reads it as its own.
