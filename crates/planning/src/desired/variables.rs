@@ -184,7 +184,7 @@ fn judge(at: &At<'_>, placeholder: Placeholder<'_>, late: &[&str], findings: &mu
     let path = without_numbers(&problem.path);
     let is_below =
         |late: &&str| path.strip_prefix(*late).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-    if !late.iter().any(|late| is_below(&late)) {
+    if !late.iter().any(is_below) {
         findings.push(problem);
     }
 }
