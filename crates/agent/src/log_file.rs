@@ -5,10 +5,12 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Opens a log to write at its end, and makes it if it is not there.
 pub(crate) fn append(path: &Path, mode: u32) -> io::Result<File> {
@@ -40,16 +42,38 @@ pub(crate) fn own_folder(folder: &Path) -> io::Result<()> {
         _ => {}
     }
     let opened = open_folder(folder)?;
-    if opened.metadata()?.uid() != rustix::process::geteuid().as_raw() {
-        // What stands in it is believed, for example which process is ours to end.
-        fchown(&opened, Some(rustix::process::geteuid().as_raw()), None)?;
+    // What stands in it is believed, for example which process is ours to end.
+    let owner = opened.metadata()?.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        let reason =
+            format!("{} belongs to user {owner}, who could have put anything there; remove it", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
     opened.set_permissions(fs::Permissions::from_mode(0o755))
 }
 
-fn open_folder(folder: &Path) -> io::Result<File> {
+/// Opens a folder, and nothing that a link in its place leads to.
+pub(crate) fn open_folder(folder: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(folder)
+}
+
+/// A name for what is open, whatever stands at its old name by now.
+pub(crate) fn name_of(opened: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
+}
+
+/// Opens a log to read it; none if it is not a plain file.
+pub(crate) fn read(path: &Path) -> io::Result<Option<File>> {
+    // A pipe would keep whoever opens it waiting.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(opened) => Ok(opened.metadata()?.is_file().then_some(opened)),
+        // A link, a socket, or gone by now.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +100,34 @@ mod tests {
         append(&at("plain.log"), 0o640).unwrap().write_all(b"a").unwrap();
         append(&at("plain.log"), 0o640).unwrap().write_all(b"b").unwrap();
         assert_eq!(fs::read_to_string(at("plain.log")).unwrap(), "ab");
+    }
+
+    #[test]
+    fn only_plain_files_are_read_as_logs() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("plain.log"), "a").unwrap();
+        symlink(at("plain.log"), at("link.log")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.log"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket.log")).unwrap();
+        assert!(read(&at("plain.log")).unwrap().is_some());
+        for name in ["link.log", "pipe.log", "socket.log", "gone.log"] {
+            assert!(read(&at(name)).unwrap().is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_not_taken_over() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bpm");
+        fs::create_dir(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        let error = own_folder(&path).unwrap_err().to_string();
+        assert!(error.contains("belongs to user 65534") && error.contains("remove it"), "{error}");
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 65534);
     }
 
     #[test]

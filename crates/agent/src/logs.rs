@@ -10,6 +10,7 @@ use flate2::write::GzEncoder;
 use windlass_durable::file;
 
 use crate::layout::Base;
+use crate::log_file;
 
 /// why there is no file of logs
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +86,11 @@ fn write(path: &Path, folders: &[Folder], filters: &[glob::Pattern]) -> Result<(
     let root = path.parent().unwrap_or(path);
     archive.append_dir(".", root).map_err(failed)?;
     for folder in folders {
-        append(&mut archive, folder, Path::new(""), filters)?;
+        match File::open(&folder.path) {
+            Ok(opened) => append(&mut archive, folder, &opened, Path::new(""), filters)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(LogsError::Io { path: folder.path.clone(), source }),
+        }
     }
     archive.into_inner().and_then(GzEncoder::finish).and_then(|file| file.sync_all()).map_err(failed)
 }
@@ -93,6 +98,7 @@ fn write(path: &Path, folders: &[Folder], filters: &[glob::Pattern]) -> Result<(
 fn append(
     archive: &mut tar::Builder<GzEncoder<File>>,
     folder: &Folder,
+    opened: &File,
     below: &Path,
     filters: &[glob::Pattern],
 ) -> Result<(), LogsError> {
@@ -103,38 +109,31 @@ fn append(
     };
     let path = folder.path.join(below);
     let failed = |source| LogsError::Io { path: path.clone(), source };
-    let entries = match std::fs::read_dir(&path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    };
+    // By a handle, because jobs may put links in the place of anything here while it is read.
+    let name = log_file::name_of(opened);
+    let entries = std::fs::read_dir(&name).map_err(failed)?;
     let mut names: Vec<_> = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>().map_err(failed)?;
     names.sort();
-    for name in names {
-        let relative = below.join(name);
-        let path = folder.path.join(&relative);
-        let failed = |source| LogsError::Io { path: path.clone(), source };
-        let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
-        if metadata.is_dir() {
-            append(archive, folder, &relative, filters)?;
-        } else if metadata.is_file() && filters.iter().any(|filter| filter.matches_path_with(&relative, options)) {
-            let mut log = File::open(&path).map_err(failed)?;
-            append_log(archive, &Path::new(folder.prefix).join(&relative), &metadata, &mut log).map_err(failed)?;
+    for file in names {
+        let (relative, path) = (below.join(&file), name.join(&file));
+        let failed = |source| LogsError::Io { path: folder.path.join(&relative), source };
+        if let Ok(inner) = log_file::open_folder(&path) {
+            append(archive, folder, &inner, &relative, filters)?;
+        } else if filters.iter().any(|filter| filter.matches_path_with(&relative, options))
+            && let Some(mut log) = log_file::read(&path).map_err(failed)?
+        {
+            append_log(archive, &Path::new(folder.prefix).join(&relative), &mut log).map_err(failed)?;
         }
     }
     Ok(())
 }
 
 /// A log may grow or shrink while it is read; its entry has exactly the size that the archive says.
-fn append_log(
-    archive: &mut tar::Builder<GzEncoder<File>>,
-    name: &Path,
-    metadata: &std::fs::Metadata,
-    log: &mut File,
-) -> io::Result<()> {
+fn append_log(archive: &mut tar::Builder<GzEncoder<File>>, name: &Path, log: &mut File) -> io::Result<()> {
     use std::io::Read;
+    let metadata = log.metadata()?;
     let mut header = tar::Header::new_gnu();
-    header.set_metadata(metadata);
+    header.set_metadata(&metadata);
     header.set_size(metadata.len());
     let exactly = log.chain(io::repeat(0)).take(metadata.len());
     archive.append_data(&mut header, name, exactly)

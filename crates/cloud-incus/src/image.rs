@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use windlass_archive::{Tarball, decompressed};
 use windlass_contract::Object;
 use windlass_contract::cpi::{CpiError, ErrorType};
 
@@ -210,8 +210,9 @@ pub(crate) fn inspect(path: &Path) -> Result<Nature, CpiError> {
     let mut file = BufReader::with_capacity(256 * 1024, file);
     let start = io::BufRead::fill_buf(&mut file).map_err(|error| unusable(&error.to_string()))?;
     refuse_others(start)?;
-    let seen = if start.starts_with(&[0x1f, 0x8b]) { scan(MultiGzDecoder::new(file)) } else { scan(file) };
-    let seen = seen.map_err(|error| unusable(&format!("it is no tar, or is cut off: {error}")))?;
+    let start = start.to_owned();
+    let seen =
+        scan(decompressed(&start, file)).map_err(|error| unusable(&format!("it is no tar, or is cut off: {error}")))?;
     seen.nature().map_err(|reason| unusable(&reason))
 }
 
@@ -240,15 +241,17 @@ pub(crate) fn virtual_machines() -> CpiError {
 
 fn scan(reader: impl Read) -> io::Result<Seen> {
     let mut seen = Seen::default();
-    for entry in tar::Archive::new(reader).entries()? {
-        let mut entry = entry?;
-        let path = entry.path()?.to_string_lossy().into_owned();
-        let path = path.trim_start_matches("./").trim_matches('/').to_owned();
-        if path == "root.img" || path == "root.qcow2" {
-            return Err(io::Error::other("it is the disk of a virtual machine; use a stemcell for containers"));
-        }
-        seen.entry(&path, &mut entry)?;
-    }
+    Tarball::new(reader).each(
+        |error| error,
+        |entry| {
+            let path = entry.path()?.to_string_lossy().into_owned();
+            let path = path.trim_start_matches("./").trim_matches('/').to_owned();
+            if path == "root.img" || path == "root.qcow2" {
+                return Err(io::Error::other("it is the disk of a virtual machine; use a stemcell for containers"));
+            }
+            seen.entry(&path, entry)
+        },
+    )?;
     Ok(seen)
 }
 
@@ -344,6 +347,7 @@ mod tests {
             (vec![agent, (AGENT_CONFIG, CONFIG)], "nothing could run first"),
             (vec![agent, (AGENT_CONFIG, CONFIG), ("sbin/init", "")], "nothing in it could set an address"),
             (vec![("root.img", "")], "virtual machine"),
+            (vec![agent, (&"x".repeat(8 << 20), "")], "more than 4 MiB"),
         ] {
             let error = image(&entries).unwrap_err();
             assert!(error.message.contains(reason), "{error}");

@@ -24,6 +24,9 @@ pub struct LocalConfig {
     /// Where networks that are made without a range get theirs.
     #[serde(default = "managed_range")]
     pub managed_range: IpNet,
+    /// Below which folders light stemcells may name their images. Who uploads a stemcell is not always who may read this machine.
+    #[serde(default)]
+    pub image_folders: Vec<PathBuf>,
     /// Whether containers may reach beyond this machine. Turns on `ip_forward` and translates their addresses.
     #[serde(default)]
     pub outbound: bool,

@@ -63,7 +63,9 @@ impl FileLock {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+    // Where others can write, a link could have us make a file elsewhere.
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(flags).open(path)
 }
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {

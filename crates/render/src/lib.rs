@@ -68,6 +68,9 @@ pub trait Renderer: Send + Sync {
     fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError>;
 }
 
+/// How many bytes the files of a job may have together.
+pub const LARGEST_JOB: usize = 32 << 20;
+
 /// A job's templates, filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedJob {

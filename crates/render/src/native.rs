@@ -15,7 +15,7 @@ use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
 use crate::evaluate::{self, Flow};
 use crate::parse::{self, Parsed, Refusal};
 use crate::templates::{self, Template};
-use crate::{MONIT, RenderedJob, Renderer, check};
+use crate::{LARGEST_JOB, MONIT, RenderedJob, Renderer, check};
 
 /// How long the templates of a job may take together, as with Ruby. Each has a limit of its own; a job may have ten thousand.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,6 +87,7 @@ fn render(job: &Job, spec: &Value, patience: Duration) -> Result<RenderedJob, Re
     let templates = templates::of(job);
     let mut errors = Vec::new();
     let mut texts = Vec::new();
+    let mut bytes = 0;
     let begun = Instant::now();
     for template in &templates {
         if begun.elapsed() > patience {
@@ -95,7 +96,15 @@ fn render(job: &Job, spec: &Value, patience: Duration) -> Result<RenderedJob, Re
             break;
         }
         match template.render(spec) {
-            Ok(text) => texts.push(text),
+            Ok(text) => {
+                bytes += text.len();
+                if bytes > LARGEST_JOB {
+                    let message = format!("the job was stopped when its files had {} MiB", LARGEST_JOB >> 20);
+                    errors.push(TemplateError { template: template.source.to_owned(), line: None, message });
+                    break;
+                }
+                texts.push(text);
+            }
             Err(Failed::NeedsRuby(unsupported)) => return Err(RenderError::NeedsRuby(unsupported)),
             Err(Failed::Template(error)) => {
                 errors.push(error);

@@ -60,6 +60,11 @@ pub struct ProvidedLink {
 }
 
 impl RenderedJob {
+    /// What its files have together.
+    pub fn bytes(&self) -> usize {
+        self.monit.len() + self.files.iter().map(|file| file.content.len()).sum::<usize>()
+    }
+
     /// Says in `.bosh/links.json` which links the job provides.
     pub fn provide(&mut self, links: &[ProvidedLink]) {
         let mut links: Vec<_> = links.iter().map(|link| (link.group.to_string(), link)).collect();

@@ -13,6 +13,7 @@ use super::unpack::UnpackError;
 use super::{SoftwareError, io_error};
 use crate::agent::Agent;
 use crate::layout::Base;
+use crate::log_file;
 use crate::platform::Platform;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,9 +167,11 @@ pub(super) fn make_folders(agent: &Agent, job: &str) -> Result<(), SoftwareError
     for folder in [base.job_logs().join(job), base.job_runs().join(job), base.data().join(job)] {
         if !folder.is_dir() {
             // Those above are made by the platform, except on one that has no jobs to run.
-            let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(&folder);
-            made.map_err(io_error(&folder))?;
-            hand_over(agent.platform.as_ref(), &folder, 0o770)?;
+            let above = folder.parent().map_or(Ok(()), fs::create_dir_all);
+            let made = above.and_then(|()| fs::DirBuilder::new().mode(0o750).create(&folder));
+            // Jobs can write to the folder above, and put a link here before this one is handed over.
+            let opened = made.and_then(|()| log_file::open_folder(&folder)).map_err(io_error(&folder))?;
+            hand_over(agent.platform.as_ref(), &log_file::name_of(&opened), 0o770)?;
         }
     }
     Ok(())

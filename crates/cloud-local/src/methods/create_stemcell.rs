@@ -35,7 +35,7 @@ pub(crate) fn run(cloud: &LocalCloud, call: &Call, stemcell: CreateStemcell) -> 
     let cloud_properties = stemcell.cloud_properties.unwrap_or_default();
     refuse_windows(&cloud_properties)?;
     Userland::of(&cloud_properties)?;
-    let source = source(stemcell.image_path, &cloud_properties)?;
+    let source = source(cloud, stemcell.image_path, &cloud_properties)?;
     let needed = match &source {
         Source::Image(image) => unpacked_size(image).unwrap_or_default(),
         Source::Oci(image) => image.size(),
@@ -77,7 +77,7 @@ fn flush(root: &Path) -> io::Result<()> {
 }
 
 /// A light stemcell has an empty image, and says what it means in `image_reference`.
-fn source(image: PathBuf, properties: &Object) -> Result<Source, CpiError> {
+fn source(cloud: &LocalCloud, image: PathBuf, properties: &Object) -> Result<Source, CpiError> {
     let is_empty = fs::metadata(&image).is_ok_and(|metadata| metadata.len() == 0);
     let Some(reference) = properties.get("image_reference").filter(|_| is_empty) else {
         return Ok(Source::Image(image));
@@ -88,7 +88,8 @@ fn source(image: PathBuf, properties: &Object) -> Result<Source, CpiError> {
             Some((path, name)) if !name.contains('/') && !Path::new(rest).is_dir() => (path, Some(name)),
             _ => (rest, None),
         };
-        return OciImage::open(Path::new(path), name).map(Source::Oci).map_err(|error| refused_oci(&error));
+        let layout = permitted(cloud, Path::new(path))?;
+        return OciImage::open(&layout, name).map(Source::Oci).map_err(|error| refused_oci(&error));
     }
     let path = Path::new(reference.strip_prefix("dir:").unwrap_or(reference));
     if !path.is_absolute() {
@@ -97,14 +98,29 @@ fn source(image: PathBuf, properties: &Object) -> Result<Source, CpiError> {
              this machine (dir:/PATH) or an OCI layout (oci:/PATH:NAME)"
         )));
     }
-    if oci::is_layout(path) {
-        return OciImage::open(path, None).map(Source::Oci).map_err(|error| refused_oci(&error));
+    let folder = permitted(cloud, path)?;
+    if oci::is_layout(&folder) {
+        return OciImage::open(&folder, None).map(Source::Oci).map_err(|error| refused_oci(&error));
     }
-    match fs::canonicalize(path) {
-        Ok(folder) if folder.is_dir() => Ok(Source::Folder(folder)),
-        _ => {
-            Err(CpiError::cloud(format!("the light stemcell names the folder {}, which is not there", path.display())))
-        }
+    Ok(Source::Folder(folder))
+}
+
+/// Where `path` really is, if light stemcells may name it. Nothing is said about folders that they may not name, not even
+/// whether they are there.
+fn permitted(cloud: &LocalCloud, path: &Path) -> Result<PathBuf, CpiError> {
+    let really = |path: &Path| fs::canonicalize(path).ok();
+    let state = really(cloud.state_dir()).unwrap_or_else(|| cloud.state_dir().to_owned());
+    let found = really(path).filter(|found| found.is_dir());
+    let is_apart = |found: &Path| !found.starts_with(&state) && !state.starts_with(found);
+    let allowed = cloud.config.image_folders.iter().filter_map(|folder| really(folder));
+    let found = found.filter(|found| is_apart(found));
+    match found.filter(|found| allowed.into_iter().any(|folder| found.starts_with(folder))) {
+        Some(found) => Ok(found),
+        None => Err(CpiError::cloud(format!(
+            "the light stemcell names the folder {}, which is not there or not below 'image_folders' of this cloud; name \
+             another, or let an administrator add its folder to 'image_folders' in the CPI's configuration",
+            path.display()
+        ))),
     }
 }
 

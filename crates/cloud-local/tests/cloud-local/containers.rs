@@ -436,12 +436,14 @@ fn light_stemcells_are_used_where_they_are_and_windows_is_refused() {
         return;
     }
     let rig = Rig::of_containers();
-    let folder = rig.path("root");
-    fs::create_dir(&folder).unwrap();
+    let images = rig.path("images");
+    let folder = images.join("root");
+    fs::create_dir_all(&folder).unwrap();
     said("tar", &["xzf", system(&rig, STAYING, &[]).to_str().unwrap(), "-C", folder.to_str().unwrap()]);
     let empty = rig.path("empty");
     fs::write(&empty, "").unwrap();
-    let layout = oci_layout(&rig, &system(&rig, STAYING, &[]));
+    let layout = oci_layout(&images, &system(&rig, STAYING, &[]));
+    rig.configure(json!({"state_dir": rig.state(), "isolation": "container", "image_folders": [images]}));
     let by_folder = [folder.to_str().unwrap().to_owned(), format!("dir:{}", folder.display())];
     for reference in by_folder.into_iter().chain([format!("oci:{layout}"), format!("oci:{layout}:latest")]) {
         let stemcell = rig.ok("create_stemcell", json!([empty, {"image_reference": reference}]));
@@ -454,14 +456,27 @@ fn light_stemcells_are_used_where_they_are_and_windows_is_refused() {
     assert!(folder.join("bin/busybox").exists() && !folder.join("etc/written").exists());
     let fetched = rig.refused("create_stemcell", json!([empty, {"image_reference": "cf/stemcell:1.2"}]));
     assert!(fetched.contains("nothing is fetched"), "{fetched}");
+    std::os::unix::fs::symlink(rig.state(), images.join("state")).unwrap();
+    for elsewhere in [rig.state(), rig.path("not there"), images.join("state"), images.join("../state"), "/etc".into()]
+    {
+        let elsewhere = elsewhere.display();
+        for reference in [format!("dir:{elsewhere}"), format!("oci:{elsewhere}:latest")] {
+            let refused = rig.refused("create_stemcell", json!([empty, {"image_reference": reference}]));
+            assert!(refused.contains("'image_folders'"), "{reference}: {refused}");
+        }
+    }
+    rig.configure(json!({"state_dir": rig.state(), "isolation": "container"}));
+    let unnamed =
+        rig.refused("create_stemcell", json!([empty, {"image_reference": format!("dir:{}", folder.display())}]));
+    assert!(unnamed.contains("'image_folders'"), "{unnamed}");
     let windows = rig.refused("create_stemcell", json!([system(&rig, STAYING, &[]), {"os_type": "windows"}]));
     assert!(windows.starts_with("Bosh::Clouds::NotSupported") && windows.contains("Windows"), "{windows}");
     assert!(rig.list("stemcells").is_empty());
 }
 
 /// An OCI layout whose one image has one layer.
-fn oci_layout(rig: &Rig, layer: &std::path::Path) -> String {
-    let layout = rig.path("layout");
+fn oci_layout(images: &std::path::Path, layer: &std::path::Path) -> String {
+    let layout = images.join("layout");
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs).unwrap();
     let store = |kind: &str, content: &[u8]| {

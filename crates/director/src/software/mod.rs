@@ -205,6 +205,9 @@ pub(crate) struct Rendering {
     variables: Arc<KnownValues>,
 }
 
+/// How many bytes the files of an instance may have together. A plan holds them in memory while it looks for what changes.
+const LARGEST_INSTANCE: usize = 64 << 20;
+
 /// The files of an instance, by job in the manifest's order.
 #[derive(Debug)]
 pub(crate) struct RenderedInstance(Vec<(String, RenderedJob)>);
@@ -266,6 +269,7 @@ impl Rendering {
     ) -> Result<RenderedInstance, NotRendered> {
         let mut rendered = Vec::new();
         let mut errors = Vec::new();
+        let mut bytes = 0;
         let (mut lacks_ruby, mut is_redacted, mut lacks_values) = (false, false, false);
         for (job, read, spec) in self.seen(software, instance) {
             let spec = match spec {
@@ -282,6 +286,14 @@ impl Rendering {
             match self.time.spend(|| self.renderer.render(read, &spec)) {
                 Ok(mut files) => {
                     files.provide(&job.provides.iter().map(provided).collect::<Vec<_>>());
+                    bytes += files.bytes();
+                    if bytes > LARGEST_INSTANCE {
+                        let (group, most) = (instance.group, LARGEST_INSTANCE >> 20);
+                        let text = format!(
+                            "the files of an instance of group '{group}' have more than {most} MiB together; let its jobs write less"
+                        );
+                        return Err(NotRendered { text, lacks_ruby: false });
+                    }
                     rendered.push((job.name.clone(), files));
                 }
                 Err(error) => {
@@ -435,6 +447,23 @@ mod tests {
         assert!(refused.starts_with(&expected), "{refused}");
         assert!(refused.contains("template_time"), "{refused}");
         rendering.configuration_hash(&software, &group(0)).unwrap();
+    }
+
+    #[test]
+    fn the_files_of_an_instance_have_a_limit_in_sum() {
+        let (mut rendering, mut software) = rendering("<%= 'x' * 16_000_000 %>");
+        let (job, read) = (software.jobs.remove(0), rendering.jobs.values().next().unwrap().clone());
+        for number in 0..5 {
+            let job = JobOfGroup { name: format!("app{number}"), ..job.clone() };
+            rendering.jobs.insert(key(&job), read.clone());
+            software.jobs.push(job);
+        }
+        let networks = networks(None);
+        let error = rendering.configuration_hash(&software, &instance(&networks)).unwrap_err();
+        let expected = "the files of an instance of group 'web' have more than 64 MiB together; let its jobs write less";
+        assert_eq!(error, expected);
+        software.jobs.truncate(4);
+        rendering.configuration_hash(&software, &instance(&networks)).unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use windlass_agent_client::CallError;
+use windlass_archive::{Budget, Limits, Tarball};
 use windlass_contract::explain;
 use windlass_durable::file;
 use windlass_operations::steps::{OperationError, StepError};
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LARGEST: u64 = 64 << 20;
 /// and how large when they are unpacked; what comes after that is not read.
 const LARGEST_UNPACKED: u64 = 512 << 20;
+/// Folders and files, whatever becomes of them.
+const MOST_ENTRIES: u64 = 10_000;
 /// Of how many files the end is kept while they are read, and how much of each.
 const MOST_FILES: usize = 200;
 const LONGEST_END: usize = 32 << 10;
@@ -240,22 +243,24 @@ async fn logs_of(director: &Director, vm: &VmRecord, failures: &[Failure]) -> Re
 fn ends(path: &Path) -> Vec<Log> {
     let mut logs = Vec::new();
     let Ok(packed) = File::open(path) else { return logs };
-    let mut archive = tar::Archive::new(GzDecoder::new(packed).take(LARGEST_UNPACKED));
-    let Ok(entries) = archive.entries() else { return logs };
-    for entry in entries {
-        let Ok(mut entry) = entry else { break };
-        let Ok(name) = entry.path().map(|name| name.to_string_lossy().trim_start_matches("./").to_owned()) else {
-            continue;
-        };
-        let Some((job, file)) = name.split_once('/').filter(|_| entry.header().entry_type().is_file()) else {
-            continue;
-        };
-        let changed_at = entry.header().mtime().unwrap_or_default();
-        let Ok(end) = end_of(&mut entry) else { break };
-        if !end.is_empty() && logs.len() < MOST_FILES {
-            logs.push(Log { job: job.to_owned(), file: file.to_owned(), changed_at, end });
-        }
-    }
+    let limits = Limits { bytes: LARGEST_UNPACKED, entries: MOST_ENTRIES, time: PATIENCE };
+    let archive = Tarball::within(GzDecoder::new(packed), &Budget::new(limits));
+    // An archive that is damaged or takes too much is read up to there.
+    let _ = archive.each(
+        |error| error,
+        |entry| {
+            let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
+            let Some((job, file)) = name.split_once('/').filter(|_| entry.header().entry_type().is_file()) else {
+                return Ok(());
+            };
+            let changed_at = entry.header().mtime().unwrap_or_default();
+            let end = end_of(entry)?;
+            if !end.is_empty() && logs.len() < MOST_FILES {
+                logs.push(Log { job: job.to_owned(), file: file.to_owned(), changed_at, end });
+            }
+            Ok(())
+        },
+    );
     logs
 }
 
@@ -374,6 +379,9 @@ mod tests {
         let damaged = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(damaged.path(), b"this is no archive").unwrap();
         assert!(ends(damaged.path()).is_empty());
+        let name = format!("app/{}", "x".repeat(8 << 20));
+        let kept = ends(packed(&[("app/first.log", 1, b"1"), (&name, 1, b"2"), ("app/last.log", 1, b"3")]).path());
+        assert_eq!(kept.iter().map(|log| log.file.as_str()).collect::<Vec<_>>(), ["first.log"]);
         assert_eq!(
             told(&failures[..1], &[]),
             "process 'app' of job 'app' is not running; it left no log that could be fetched"

@@ -1,6 +1,6 @@
 //! All configs together.
 
-use windlass_manifest::Document;
+use windlass_manifest::{At, Content, Document};
 
 use super::{CloudConfig, CpiConfig, Findings, RuntimeConfig, refuse_misplaced, refuse_unfilled};
 use crate::records::ConfigRecord;
@@ -20,6 +20,33 @@ fn name_of(config: &ConfigRecord) -> String {
     format!("{} config '{}'", config.kind, config.name)
 }
 
+/// Refuses what brings a VM of a team nearer to the machine below it, or to data of others.
+fn refuse_rights(at: &At<'_>, in_cloud_properties: bool, findings: &mut Findings) {
+    match &at.node().content {
+        Content::Object(_) => {
+            for (key, value) in at.entries().unwrap_or_default() {
+                let is_right = match key {
+                    "nesting" | "privileged" => value.node().content != Content::Boolean(false),
+                    "snapshot_cid" => true,
+                    _ => key.starts_with("security."),
+                };
+                if in_cloud_properties && is_right {
+                    findings.push(value.problem(format!(
+                        "'{key}' may not stand in the config of a team, because it reaches beyond the team's own VMs and disks; \
+                         an admin who belongs to no team may put it into a config for all"
+                    )));
+                }
+                refuse_rights(&value, in_cloud_properties || key == "cloud_properties", findings);
+            }
+        }
+        Content::List(_) => {
+            let entries = at.list().unwrap_or_default();
+            entries.iter().for_each(|entry| refuse_rights(entry, in_cloud_properties, findings));
+        }
+        _ => {}
+    }
+}
+
 impl Configs {
     /// Reads configs of any type; those that are none of ours say nothing.
     pub fn read<'c>(configs: impl IntoIterator<Item = &'c ConfigRecord>, findings: &mut Findings) -> Self {
@@ -34,6 +61,9 @@ impl Configs {
                     continue;
                 }
             };
+            if config.team.is_some() {
+                refuse_rights(&At::root(document.node()), false, findings);
+            }
             match config.kind.as_str() {
                 "cloud" => together.cloud.read(&name, &document, findings),
                 "runtime" => together.runtime.read(&name, &document, findings),
@@ -65,6 +95,28 @@ mod tests {
 
     fn config(kind: &str, name: &str, content: &str) -> ConfigRecord {
         ConfigRecord { id: 1, kind: kind.into(), name: name.into(), content: content.into(), created_at: 0, team: None }
+    }
+
+    #[test]
+    fn configs_of_teams_reach_nothing_beyond_their_vms_and_disks() {
+        for (properties, is_refused) in [
+            ("nesting: true", true),
+            ("privileged: yes", true),
+            ("config: {security.idmap.isolated: false}", true),
+            ("nesting: false", false),
+            ("memory: 64", false),
+        ] {
+            let content = format!("vm_types: [{{name: v, cloud_properties: {{{properties}}}}}]\n");
+            let of_all = config("cloud", "a", &content);
+            assert!(Configs::check(&of_all, &[]).is_clean(), "{properties}");
+            let of_team = ConfigRecord { team: Some("shop".into()), ..of_all };
+            let findings = Configs::check(&of_team, &[]);
+            assert_eq!(!findings.is_clean(), is_refused, "{properties}: {findings}");
+        }
+        let disk = "disk_types: [{name: d, disk_size: 1, cloud_properties: {snapshot_cid: s}}]\n";
+        let of_team = ConfigRecord { team: Some("shop".into()), ..config("cloud", "a", disk) };
+        let told = Configs::check(&of_team, &[]).to_string();
+        assert!(told.contains("'snapshot_cid' may not stand in the config of a team"), "{told}");
     }
 
     #[test]

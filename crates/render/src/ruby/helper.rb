@@ -1,6 +1,7 @@
 # Renders jobs: a line of JSON with templates and a spec comes in, lines of JSON with what became of them go out.
 module WindlassHelper
-  LARGEST = 64 << 20
+  # LARGEST_JOB of the library, for all templates of a job.
+  LARGEST = 32 << 20
   IDLE = 30
 
   # Templates that print or read have nothing to do with the lines.
@@ -38,11 +39,13 @@ module WindlassHelper
     context = Bosh::Template::EvaluationContext.fresh
     texts = []
     errors = []
+    bytes = 0
     spent = false
     JOBS.fetch(request['job']).each_with_index do |(name, source), at|
       say('id' => id, 'at' => at)
       begin
-        texts << render(source, context.new(dumped), name)
+        texts << render(source, context.new(dumped), name, LARGEST - bytes)
+        bytes += texts.last.bytesize
       rescue Exception => e
         spent ||= e.is_a?(NoMemoryError)
         errors << { 'at' => at, 'line' => line(e, name), 'message' => message(e) }
@@ -60,13 +63,12 @@ module WindlassHelper
     text.include?('<%') ? { code: ERB.new(text, trim_mode: '-').src } : { text: text }
   end
 
-  def render(source, context, name)
-    return source[:text] if source[:text]
-
+  def render(source, context, name, room)
+    text = source[:text]
     # ERB puts a line before the template's first.
-    text = eval(source[:code], context.get_binding, name, 0).dup.force_encoding(Encoding::UTF_8)
+    text ||= eval(source[:code], context.get_binding, name, 0).dup.force_encoding(Encoding::UTF_8)
     raise 'the template gives bytes that are not UTF-8' unless text.valid_encoding?
-    raise "the template was stopped when it had written #{LARGEST >> 20} MiB" if text.bytesize > LARGEST
+    raise "the job was stopped when its files had #{LARGEST >> 20} MiB" if text.bytesize > room
 
     text
   end

@@ -16,12 +16,13 @@ use sha2::{Digest as _, Sha256};
 use super::cage::{KEEP, OPEN, VERB};
 use super::installation::Installation;
 use super::{Cage, RubyError, RubySetup};
+use crate::LARGEST_JOB;
 use crate::templates::Template;
 
 /// How long a process may take until it can be asked.
 const START: Duration = Duration::from_secs(30);
 /// How long a line may be: what a job becomes, as JSON.
-const LONGEST_LINE: usize = 96 << 20;
+const LONGEST_LINE: usize = 2 * LARGEST_JOB;
 /// So often one process is asked: what templates leave behind in it is gone then.
 const MOST_RENDERED: u64 = 2000;
 /// And so long it may have worked, which is less than the processor time that it may take: no template pays for those before it.
@@ -169,6 +170,11 @@ impl Helper {
         self.asked < MOST_RENDERED && self.worked < LONGEST_WORK && matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// How many bytes of memory its processes have: the cage, and Ruby in it.
+    pub(super) fn memory(&self) -> u64 {
+        resident(self.child.id())
+    }
+
     /// Has a job's templates rendered.
     pub(super) fn render(&mut self, sources: &Sources<'_>, spec: &Value, within: Duration) -> Answer {
         let begun = Instant::now();
@@ -255,6 +261,15 @@ impl Helper {
             Err(_) => Err(Silence::Ended),
         }
     }
+}
+
+/// The memory of a process and its children; nothing of what is gone.
+fn resident(process: u32) -> u64 {
+    let read = |name: String| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
+    let pages = read("statm".to_owned()).split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let children = read(format!("task/{process}/children"));
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok()).map(resident);
+    pages.unwrap_or_default() * rustix::param::page_size() as u64 + children.sum::<u64>()
 }
 
 fn is_not_yet(error: &io::Error) -> bool {

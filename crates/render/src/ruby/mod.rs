@@ -26,7 +26,7 @@ use installation::Installation;
 
 use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
 use crate::templates::{self, Template};
-use crate::{MONIT, RenderedJob, Renderer};
+use crate::{LARGEST_JOB, MONIT, RenderedJob, Renderer};
 
 /// Without gems, which are slow to start with and are not BOSH's.
 const FLAGS: [&str; 4] = ["--disable-gems", "-W0", "-E", "UTF-8"];
@@ -95,6 +95,8 @@ pub struct Ruby {
 
 /// So many processes wait to be asked.
 const MOST_IDLE: usize = 4;
+/// With no more memory than this; Ruby itself takes some 20 MiB.
+const LARGEST_IDLE: u64 = 128 << 20;
 
 /// What all have in common.
 #[derive(Debug)]
@@ -154,6 +156,9 @@ impl Ruby {
     }
 
     fn keep(&self, helper: Helper) {
+        if helper.memory() > LARGEST_IDLE {
+            return;
+        }
         let mut idle = lock(&self.idle);
         idle.push_back(helper);
         let surplus = if idle.len() > MOST_IDLE { idle.pop_front() } else { None };
@@ -190,7 +195,7 @@ impl Ruby {
             Silence::TookTooLong => {
                 format!("the template was stopped after {} s", self.machine.setup.patience.as_secs_f32())
             }
-            Silence::WroteTooMuch => "the template was stopped when it had written 64 MiB".to_owned(),
+            Silence::WroteTooMuch => format!("the job was stopped when its files had {} MiB", LARGEST_JOB >> 20),
             Silence::Ended => {
                 "Ruby ended at this template, which may have taken too much memory or ended it".to_owned()
             }

@@ -122,7 +122,7 @@ fn a_hostile_template_is_stopped_and_harms_nobody() {
             "<% text = 'x' * 1_000_000; loop do %><%= text %><% end %>",
             "failed to allocate memory; a template may take 1 GiB",
         ),
-        ("<%= 'x' * (65 << 20) %>", "was stopped when it had written 64 MiB"),
+        ("<%= 'x' * (33 << 20) %>", "was stopped when its files had 32 MiB"),
         ("<% a = []; loop { a << 'x' * 1_000_000 } %>", "failed to allocate memory"),
         ("<% loop { File.write(Dir.tmpdir + '/' + rand.to_s, 'x' * 1_000_000) } %>", "line 1: No space left on device"),
         ("<% loop { Thread.new { sleep } } %>", "line 1: "),
@@ -135,6 +135,15 @@ fn a_hostile_template_is_stopped_and_harms_nobody() {
         fails(&ruby, template, expected);
     }
     assert!(listener.accept().is_err(), "nobody came");
+}
+
+#[test]
+fn a_process_that_keeps_much_memory_is_not_asked_again() {
+    let Some(ruby) = ruby() else { return };
+    by(&ruby, "<% $kept = 'x' * 1000 %>", &crate::spec()).unwrap();
+    assert_eq!(by(&ruby, "<%= $kept.nil? %>", &crate::spec()).as_deref(), Ok("false"), "a small one is");
+    by(&ruby, "<% $kept = 'x' * 200_000_000 %>", &crate::spec()).unwrap();
+    assert_eq!(by(&ruby, "<%= $kept.nil? %>", &crate::spec()).as_deref(), Ok("true"));
 }
 
 #[test]

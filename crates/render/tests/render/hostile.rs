@@ -51,6 +51,16 @@ fn a_regular_expression_without_an_end_is_stopped() {
 }
 
 #[test]
+fn a_job_that_writes_without_end_is_stopped() {
+    let templates =
+        [("a", "<%= 'x' * 16_000_000 %>"), ("b", "<%= 'x' * 16_000_000 %>"), ("c", "<%= 'x' * 2_000_000 %>")];
+    let error = Native.render(&crate::job("app", "", &templates), &crate::spec()).unwrap_err().to_string();
+    assert!(error.contains("'c'") && error.contains("the job was stopped when its files had 32 MiB"), "{error}");
+    let rendered = Native.render(&crate::job("app", "", &templates[..2]), &crate::spec()).unwrap();
+    assert_eq!(rendered.bytes(), 32_000_000 + "[]\n".len());
+}
+
+#[test]
 fn a_template_that_takes_all_memory_is_stopped() {
     for template in [
         "<% a = 'x' * 1000; while true; a << a; end %>",

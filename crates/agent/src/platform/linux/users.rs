@@ -1,13 +1,17 @@
 //! Users of the machine and their keys. The lists of users are read here and changed by the tools that lock them.
 
-use std::io;
-use std::os::unix::fs::chown;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 
-use windlass_durable::file;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use windlass_durable::{file, kill_point};
 
 use super::command::{CommandError, tool};
 use super::{Linux, set_mode};
+use crate::log_file;
 
 /// The groups whose members may look at everything; those that the stemcell has.
 const GROUPS: [&str; 4] = ["vcap", "admin", "bosh_sudoers", "bosh_sshers"];
@@ -104,14 +108,9 @@ impl Linux {
     /// Lets a user in with these keys, one in each line, and no others.
     pub(super) fn authorize(&self, name: &str, keys: &str) -> Result<(), UserError> {
         let user = self.known_user(name)?;
-        let folder = self.root.at(&user.home).join(".ssh");
-        std::fs::create_dir_all(&folder).and_then(|()| set_mode(&folder, 0o700)).map_err(io_failed(&folder))?;
-        let path = folder.join("authorized_keys");
-        file::write(&path, keys.as_bytes(), file::PRIVATE).map_err(io_failed(&path))?;
-        for path in [&folder, &path] {
-            chown(path, Some(user.uid), Some(user.gid)).map_err(io_failed(path))?;
-        }
-        Ok(())
+        let home = self.root.at(&user.home);
+        std::fs::create_dir_all(&home).map_err(io_failed(&home))?;
+        write_keys(&home, keys, (user.uid, user.gid)).map_err(io_failed(&home.join(".ssh/authorized_keys")))
     }
 
     /// An empty hash lets nobody in. A stemcell without the user, as containers may be, has nobody to let in.
@@ -146,9 +145,75 @@ impl Linux {
     }
 }
 
+/// Writes the keys of a home's owner, who may put a link in the place of anything there while we do it: nothing is reached by
+/// its name twice, and links are not followed.
+fn write_keys(home: &Path, keys: &str, (user, group): (u32, u32)) -> io::Result<()> {
+    let folder = own_folder(&home.join(".ssh"))?;
+    folder.set_permissions(std::fs::Permissions::from_mode(0o700))?;
+    let temporary = ".authorized_keys.new";
+    match rustix::fs::unlinkat(&folder, temporary, AtFlags::empty()) {
+        Err(error) if error != Errno::NOENT => return Err(error.into()),
+        _ => {}
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut written: File = rustix::fs::openat(&folder, temporary, flags, Mode::RUSR | Mode::WUSR)?.into();
+    written.write_all(keys.as_bytes())?;
+    written.sync_all()?;
+    fchown(&written, Some(user), Some(group))?;
+    kill_point("before rename");
+    rustix::fs::renameat(&folder, temporary, &folder, "authorized_keys")?;
+    fchown(&folder, Some(user), Some(group))?;
+    folder.sync_all()
+}
+
+/// The folder at `path`, opened; what stands there and is none is removed.
+fn own_folder(path: &Path) -> io::Result<File> {
+    let made = std::fs::DirBuilder::new().mode(0o700).create(path);
+    let there = made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists);
+    if there && !path.symlink_metadata()?.is_dir() {
+        tracing::warn!("{} is not a folder, so it is replaced by one", path.display());
+        file::remove_file(path)?;
+        std::fs::DirBuilder::new().mode(0o700).create(path)?;
+    } else if !there {
+        made?;
+    }
+    log_file::open_folder(path)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
     use super::*;
+
+    #[test]
+    fn links_in_the_place_of_keys_give_nothing_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, etc) = (folder.path().join("home"), folder.path().join("etc"));
+        for folder in [&home, &etc] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::set_permissions(&etc, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(etc.join("authorized_keys"), "root's").unwrap();
+        let me = fs::metadata(&home).unwrap();
+        symlink(&etc, home.join(".ssh")).unwrap();
+        write_keys(&home, "key\n", (me.uid(), me.gid())).unwrap();
+        assert_eq!(fs::metadata(&etc).unwrap().mode() & 0o777, 0o755);
+        assert_eq!(fs::read_to_string(etc.join("authorized_keys")).unwrap(), "root's");
+        assert_eq!(fs::read_to_string(home.join(".ssh/authorized_keys")).unwrap(), "key\n");
+        for name in ["authorized_keys", ".authorized_keys.new"] {
+            let path = home.join(".ssh").join(name);
+            let _ = fs::remove_file(&path);
+            symlink(etc.join("authorized_keys"), &path).unwrap();
+        }
+        write_keys(&home, "other\n", (me.uid(), me.gid())).unwrap();
+        assert_eq!(fs::read_to_string(etc.join("authorized_keys")).unwrap(), "root's");
+        assert_eq!(fs::read_to_string(home.join(".ssh/authorized_keys")).unwrap(), "other\n");
+        let written = fs::symlink_metadata(home.join(".ssh/authorized_keys")).unwrap();
+        assert!(written.is_file() && written.mode() & 0o777 == 0o600);
+        assert_eq!(fs::read_dir(home.join(".ssh")).unwrap().count(), 1);
+    }
 
     #[test]
     fn the_list_of_users_is_understood() {
