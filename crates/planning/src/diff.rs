@@ -3,6 +3,7 @@
 //! The comparison is one of structure, as the original's: lists of things with names are matched by name (those without, by
 //! range), so that moving something changes nothing. A deployment is compared together with the configs that it uses.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Value, json};
@@ -18,6 +19,10 @@ pub type Line = (String, Option<&'static str>);
 const ADDED: Option<&str> = Some("added");
 const REMOVED: Option<&str> = Some("removed");
 const INDENT: usize = 2;
+
+/// How many bytes of lines a difference has. Each level of a document is two letters on every line below it, so the difference
+/// of a small document with many levels would be a hundred times as large.
+const MOST: usize = 8 << 20;
 
 /// Top-level keys that come first, in this order; the others follow in theirs.
 const ORDER: [&str; 15] = [
@@ -40,7 +45,7 @@ const ORDER: [&str; 15] = [
 
 /// The difference between two texts; empty when they mean the same.
 pub fn diff(before: Option<&str>, after: &str, redact: bool) -> Result<Vec<Line>, String> {
-    Ok(compare(&read(before.unwrap_or_default())?, &read(after)?, redact))
+    compare(&read(before.unwrap_or_default())?, &read(after)?, redact)
 }
 
 /// The difference between two deployments, each with the configs that it uses.
@@ -50,7 +55,7 @@ pub fn diff_deployments(
     redact: bool,
 ) -> Result<Vec<Line>, String> {
     let before = before.map(|(manifest, configs)| together(manifest, configs)).transpose()?;
-    Ok(compare(&before.unwrap_or_default(), &together(after.0, after.1)?, redact))
+    compare(&before.unwrap_or_default(), &together(after.0, after.1)?, redact)
 }
 
 fn read(text: &str) -> Result<Object, String> {
@@ -130,20 +135,74 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn compare(before: &Object, after: &Object, redact: bool) -> Vec<Line> {
+fn compare(before: &Object, after: &Object, redact: bool) -> Result<Vec<Line>, String> {
     let (before, after) = (Value::Object(before.clone()), Value::Object(after.clone()));
     let (mut shown_before, mut shown_after) = (before.clone(), after.clone());
     if redact {
         hide(&mut shown_before);
         hide(&mut shown_after);
     }
-    let mut lines = Vec::new();
-    let before = Shown { value: &before, shown: &shown_before };
-    objects(before, Shown { value: &after, shown: &shown_after }, 0, &mut lines);
-    in_sections(lines)
+    let (before, after) =
+        (Shown { value: &before, shown: &shown_before }, Shown { value: &after, shown: &shown_after });
+    let room = Room(Cell::new(MOST));
+    let mut lines = Lines::new(&room);
+    objects(before, after, 0, &mut lines).map_err(|TooLarge| {
+        format!(
+            "the difference has more than {} MiB; compare less at once, or with fewer levels within each other",
+            MOST >> 20
+        )
+    })?;
+    Ok(in_sections(lines.lines))
 }
 
-fn objects(before: Shown<'_>, after: Shown<'_>, indent: usize, lines: &mut Vec<Line>) {
+/// The difference has more lines than anybody reads.
+#[derive(Debug)]
+struct TooLarge;
+
+/// How many bytes of lines there may still be.
+struct Room(Cell<usize>);
+
+impl Room {
+    fn take(&self, bytes: usize) -> Result<(), TooLarge> {
+        self.0.set(self.0.get().checked_sub(bytes).ok_or(TooLarge)?);
+        Ok(())
+    }
+
+    /// Takes the room of a value's lines before anything is written.
+    fn take_for(&self, value: &Value, level: usize) -> Result<(), TooLarge> {
+        match value {
+            Value::Object(object) => object.iter().try_for_each(|(key, value)| {
+                self.take(level * INDENT + key.len() + 2)?;
+                self.take_for(value, level + 1)
+            }),
+            Value::Array(values) => values.iter().try_for_each(|value| {
+                self.take(level * INDENT + 2)?;
+                self.take_for(value, level + 1)
+            }),
+            Value::String(text) => self.take(level * INDENT * text.matches('\n').count() + text.len()),
+            _ => self.take(1),
+        }
+    }
+}
+
+struct Lines<'r> {
+    lines: Vec<Line>,
+    room: &'r Room,
+}
+
+impl<'r> Lines<'r> {
+    fn new(room: &'r Room) -> Self {
+        Self { lines: Vec::new(), room }
+    }
+
+    fn push(&mut self, line: String) -> Result<(), TooLarge> {
+        self.room.take(line.len())?;
+        self.lines.push((line, None));
+        Ok(())
+    }
+}
+
+fn objects(before: Shown<'_>, after: Shown<'_>, indent: usize, lines: &mut Lines<'_>) -> Result<(), TooLarge> {
     let keys = |shown: Shown<'_>| -> Vec<String> {
         shown.value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
     };
@@ -154,32 +213,39 @@ fn objects(before: Shown<'_>, after: Shown<'_>, indent: usize, lines: &mut Vec<L
         match (before.get(&key), after.get(&key)) {
             (None, None) => {}
             (Some(old), Some(new)) if old.value == new.value => {}
-            (None, Some(new)) => write(&entry(new), indent, ADDED, lines),
-            (Some(old), None) => write(&entry(old), indent, REMOVED, lines),
+            (None, Some(new)) => write(&entry(new), indent, ADDED, lines)?,
+            (Some(old), None) => write(&entry(old), indent, REMOVED, lines)?,
             (Some(old), Some(new)) => match (old.value, new.value) {
                 (Value::Array(_), Value::Array(_)) => {
-                    under(&key, indent, lines, |lines| lists(old, new, indent, lines));
+                    under(&key, indent, lines, |lines| lists(old, new, indent, lines))?;
                 }
                 (Value::Object(_), Value::Object(_)) => {
-                    under(&key, indent, lines, |lines| objects(old, new, indent + 1, lines));
+                    under(&key, indent, lines, |lines| objects(old, new, indent + 1, lines))?;
                 }
                 _ => {
-                    write(&entry(old), indent, REMOVED, lines);
-                    write(&entry(new), indent, ADDED, lines);
+                    write(&entry(old), indent, REMOVED, lines)?;
+                    write(&entry(new), indent, ADDED, lines)?;
                 }
             },
         }
     }
+    Ok(())
 }
 
 /// What changed below a key, with the key above it.
-fn under(key: &str, indent: usize, lines: &mut Vec<Line>, write: impl FnOnce(&mut Vec<Line>)) {
-    let mut below = Vec::new();
-    write(&mut below);
-    if !below.is_empty() {
-        lines.push((format!("{}{key}:", " ".repeat(indent * INDENT)), None));
-        lines.extend(below);
+fn under(
+    key: &str,
+    indent: usize,
+    lines: &mut Lines<'_>,
+    write: impl FnOnce(&mut Lines<'_>) -> Result<(), TooLarge>,
+) -> Result<(), TooLarge> {
+    let mut below = Lines::new(lines.room);
+    write(&mut below)?;
+    if !below.lines.is_empty() {
+        lines.push(format!("{}{key}:", " ".repeat(indent * INDENT)))?;
+        lines.lines.extend(below.lines);
     }
+    Ok(())
 }
 
 /// Elements that are not among those of the other list.
@@ -188,7 +254,7 @@ fn without<'a>(list: Shown<'a>, other: Shown<'_>) -> Vec<Shown<'a>> {
     list.elements().into_iter().filter(|element| !others.contains(&canonical(element.value))).collect()
 }
 
-fn lists(before: Shown<'_>, after: Shown<'_>, indent: usize, lines: &mut Vec<Line>) {
+fn lists(before: Shown<'_>, after: Shown<'_>, indent: usize, lines: &mut Lines<'_>) -> Result<(), TooLarge> {
     let (added, removed) = (without(after, before), without(before, after));
     let all_have = |key: &str| {
         let mut elements = added.iter().chain(&removed).filter(|element| !element.value.is_null());
@@ -205,27 +271,30 @@ fn lists(before: Shown<'_>, after: Shown<'_>, indent: usize, lines: &mut Vec<Lin
     let mut matched = BTreeSet::new();
     for new in &added {
         let Some(index) = name_of(new).and_then(|name| by_name.get_mut(&name)?.pop_front()) else {
-            write(&json!([new.shown]), indent, ADDED, lines);
+            write(&json!([new.shown]), indent, ADDED, lines)?;
             continue;
         };
         matched.insert(index);
-        let mut below = Vec::new();
-        objects(removed[index], *new, indent + 1, &mut below);
-        if let (false, Some(key)) = (below.is_empty(), key) {
-            write(&json!([{ key: new.shown.get(key) }]), indent, None, lines);
-            lines.extend(below);
+        let mut below = Lines::new(lines.room);
+        objects(removed[index], *new, indent + 1, &mut below)?;
+        if let (false, Some(key)) = (below.lines.is_empty(), key) {
+            write(&json!([{ key: new.shown.get(key) }]), indent, None, lines)?;
+            lines.lines.extend(below.lines);
         }
     }
     let gone: Vec<_> =
         removed.iter().enumerate().filter(|(index, _)| !matched.contains(index)).map(|(_, old)| old.shown).collect();
     if !gone.is_empty() {
-        write(&json!(gone), indent, REMOVED, lines);
+        write(&json!(gone), indent, REMOVED, lines)?;
     }
+    Ok(())
 }
 
-fn write(value: &Value, indent: usize, status: Option<&'static str>, lines: &mut Vec<Line>) {
+fn write(value: &Value, indent: usize, status: Option<&'static str>, lines: &mut Lines<'_>) -> Result<(), TooLarge> {
+    lines.room.take_for(value, indent)?;
     let yaml = to_yaml(value);
-    lines.extend(yaml.lines().map(|line| (format!("{}{line}", " ".repeat(indent * INDENT)), status)));
+    lines.lines.extend(yaml.lines().map(|line| (format!("{}{line}", " ".repeat(indent * INDENT)), status)));
+    Ok(())
 }
 
 /// One section per top-level key, with an empty line between them.
@@ -349,6 +418,24 @@ mod tests {
         assert!(begun.elapsed().as_secs() < 1, "{:?}", begun.elapsed());
     }
 
+    /// What readers ask for is not a hundred times as large as what they send.
+    #[test]
+    fn a_difference_that_nobody_could_read_is_refused_with_the_remedy() {
+        let deep = |lines: usize, levels: usize| {
+            let keys: Vec<String> = (0..lines).map(|number| format!("k{number}: 1")).collect();
+            format!("a: {}{{{}}}{}\n", "{b: ".repeat(levels), keys.join(", "), "}".repeat(levels))
+        };
+        let refused = diff(None, &deep(60_000, 90), true).unwrap_err();
+        assert!(refused.starts_with("the difference has more than 8 MiB; compare less at once"), "{refused}");
+        let refused = diff_deployments(None, (&deep(60_000, 90), &[]), true).unwrap_err();
+        assert!(refused.contains("8 MiB"), "{refused}");
+        assert_eq!(diff(None, &deep(60_000, 3), true).unwrap().len(), 60_004);
+        let lists = format!("a: {}{}{}\n", "[".repeat(90), vec!["1"; 60_000].join(", "), "]".repeat(90));
+        let lines = diff(None, &lists, true);
+        let bytes = lines.map_or(0, |lines| lines.iter().map(|(line, _)| line.len()).sum());
+        assert!(bytes <= MOST, "{bytes}");
+    }
+
     fn config(kind: &str, content: &str) -> ConfigRecord {
         ConfigRecord {
             id: 1,
@@ -412,13 +499,13 @@ mod tests {
     proptest! {
         #[test]
         fn something_is_said_if_and_only_if_something_changed(before in documents(true), after in documents(true)) {
-            prop_assert_eq!(compare(&before, &after, true).is_empty(), before == after);
+            prop_assert_eq!(compare(&before, &after, true).unwrap().is_empty(), before == after);
         }
 
         #[test]
         fn no_document_makes_it_panic(before in documents(false), after in documents(false)) {
-            prop_assert_eq!(compare(&before, &before, true), []);
-            compare(&before, &after, true);
+            prop_assert_eq!(compare(&before, &before, true).unwrap(), []);
+            compare(&before, &after, true).unwrap();
         }
     }
 }
