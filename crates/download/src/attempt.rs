@@ -2,6 +2,7 @@
 
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use reqwest::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
@@ -12,7 +13,7 @@ use windlass_archive::Limits;
 
 use crate::error::DownloadError;
 use crate::progress::{Part, Progress};
-use crate::shown;
+use crate::{Patience, shown};
 
 /// How often it is looked whether the disk takes more, where the server does not say how much will come.
 const LOOK: u64 = 64 << 20;
@@ -27,6 +28,32 @@ pub(crate) enum Ended {
     Final(DownloadError),
 }
 
+/// How quickly a body comes.
+#[derive(Debug)]
+struct Pace {
+    patience: Patience,
+    since: Instant,
+    received: u64,
+}
+
+impl Pace {
+    fn new(patience: Patience) -> Self {
+        Self { patience, since: Instant::now(), received: 0 }
+    }
+
+    /// Counts what came, and says whether it was too little for the time that it took.
+    fn is_too_slow(&mut self, bytes: u64) -> bool {
+        self.received += bytes;
+        let taken = self.since.elapsed();
+        if taken < self.patience.silence {
+            return false;
+        }
+        let is_too_slow = u128::from(self.received) * 1000 < u128::from(self.patience.slowest) * taken.as_millis();
+        *self = Self::new(self.patience);
+        is_too_slow
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     what: &'static str,
@@ -34,12 +61,18 @@ pub(crate) struct Attempt<'a> {
     path: PathBuf,
     file: File,
     progress: Progress,
+    patience: Patience,
 }
 
 impl<'a> Attempt<'a> {
-    pub(crate) async fn new(what: &'static str, url: &'a str, into: &Path) -> Result<Self, DownloadError> {
+    pub(crate) async fn new(
+        what: &'static str,
+        url: &'a str,
+        into: &Path,
+        patience: Patience,
+    ) -> Result<Self, DownloadError> {
         let file = File::create_new(into).await?;
-        Ok(Self { what, url, path: into.to_owned(), file, progress: Progress::default() })
+        Ok(Self { what, url, path: into.to_owned(), file, progress: Progress::default(), patience })
     }
 
     pub(crate) fn received(&self) -> u64 {
@@ -112,6 +145,7 @@ impl<'a> Attempt<'a> {
             return Ended::Final(error);
         }
         let mut looked = self.progress.received;
+        let mut pace = Pace::new(self.patience);
         let mut body = answer.bytes_stream();
         while let Some(part) = body.next().await {
             let part = match part {
@@ -122,6 +156,9 @@ impl<'a> Attempt<'a> {
                 return Ended::Final(error.into());
             }
             self.progress.received += part.len() as u64;
+            if pace.is_too_slow(part.len() as u64) {
+                return Ended::Final(DownloadError::TooSlow { url: shown(self.url), slowest: self.patience.slowest });
+            }
             if self.progress.received - looked > LOOK {
                 looked = self.progress.received;
                 if let Err(error) = self.must_fit(looked + LOOK) {

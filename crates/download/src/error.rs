@@ -32,6 +32,13 @@ pub enum DownloadError {
         #[source]
         source: reqwest::Error,
     },
+    /// it would not come to an end
+    #[error("'{url}' sends less than {slowest} bytes a second; fetch the file yourself and give its path instead")]
+    TooSlow {
+        /// Without credentials.
+        url: String,
+        slowest: u64,
+    },
     /// less came than was announced
     #[error("'{url}' sent {received} of {announced} bytes, and no more when it was asked again")]
     Short {

@@ -1,7 +1,7 @@
 //! Fetches files that somebody names by their URL: releases and stemcells.
 //!
 //! A [`Download`] goes on where it was interrupted, as long as the server says that it still has the same file. It gives up
-//! a server that is silent, and one that comes no further after a few tries. `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
+//! a server that is silent or all but silent, and one that comes no further after a few tries. `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
 //! `NO_PROXY` are honoured; command lines honour `BOSH_ALL_PROXY` as well ([`Download::through_bosh_proxy`]).
 //!
 //! A URL may hold credentials, so what is shown of one has neither its user nor its query ([`shown`]).
@@ -33,6 +33,8 @@ pub struct Patience {
     pub connect: Duration,
     /// Until the next byte comes.
     pub silence: Duration,
+    /// How many bytes must come in a second, on average of each such time: who sends a byte from time to time is not silent.
+    pub slowest: u64,
     /// How many tries in a row may come no further.
     pub tries: u32,
     /// Before the second try; longer before each further one.
@@ -44,6 +46,7 @@ impl Default for Patience {
         Self {
             connect: Duration::from_secs(10),
             silence: Duration::from_secs(60),
+            slowest: 4 << 10,
             tries: 4,
             pause: Duration::from_millis(500),
         }
@@ -86,7 +89,7 @@ impl Download {
     }
 
     async fn go_on_until_it_is_here(&self, client: &Client, url: &str, into: &Path) -> Result<(), DownloadError> {
-        let mut attempt = Attempt::new(self.what, url, into).await?;
+        let mut attempt = Attempt::new(self.what, url, into, self.patience).await?;
         let mut in_vain = 0;
         for tries in 1.. {
             let before = attempt.received();

@@ -13,6 +13,7 @@ use self::server::{Answer, Server};
 const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(5),
     silence: Duration::from_millis(300),
+    slowest: 1000,
     tries: 3,
     pause: Duration::from_millis(1),
 };
@@ -94,6 +95,17 @@ async fn a_server_that_says_nothing_is_given_up() {
     assert!(said.contains("cannot be fetched") && said.contains("timed out"), "{said}");
     assert_eq!(ranges.len(), 3);
     assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn a_server_that_sends_a_byte_from_time_to_time_is_given_up() {
+    let (fetched, ranges) = fetch(vec![Answer::dribbled(&[1; 1000])]).await;
+    let said = fetched.unwrap_err();
+    assert!(
+        said.ends_with("sends less than 1000 bytes a second; fetch the file yourself and give its path instead"),
+        "{said}"
+    );
+    assert_eq!(ranges.len(), 1, "another try would go on for as long");
 }
 
 #[tokio::test]

@@ -17,6 +17,8 @@ pub(crate) struct Answer {
     most: usize,
     /// Whether it is silent then, rather than gone.
     stalls: bool,
+    /// Whether it sends a byte from time to time.
+    dribbles: bool,
     /// Whether a part is announced that nobody asked for.
     shifted: bool,
 }
@@ -31,6 +33,7 @@ impl Answer {
             announced: None,
             most: usize::MAX,
             stalls: false,
+            dribbles: false,
             shifted: false,
         }
     }
@@ -41,6 +44,10 @@ impl Answer {
 
     pub(crate) fn stalled(content: &[u8], most: usize) -> Self {
         Self { most, stalls: true, ..Self::whole(content) }
+    }
+
+    pub(crate) fn dribbled(content: &[u8]) -> Self {
+        Self { dribbles: true, ..Self::whole(content) }
     }
 
     pub(crate) fn silence() -> Self {
@@ -104,7 +111,12 @@ impl Answer {
         }
         head.push_str("Connection: close\r\n\r\n");
         to.write_all(head.as_bytes())?;
-        to.write_all(&rest[..self.most.min(rest.len())])?;
+        let rest = &rest[..self.most.min(rest.len())];
+        for byte in rest.iter().filter(|_| self.dribbles) {
+            to.write_all(&[*byte])?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        to.write_all(if self.dribbles { &[] } else { rest })?;
         to.flush()?;
         if self.stalls {
             std::thread::sleep(Duration::from_secs(2));
