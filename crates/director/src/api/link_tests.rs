@@ -156,3 +156,41 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     store.remove_deployment("My_Shop").await.unwrap();
     assert!(store.link_providers("My_Shop").await.unwrap().is_empty(), "links do not keep a deployment from going");
 }
+
+/// BOSH lets every team do this; here links belong to deployments, as everything that they have.
+#[tokio::test]
+async fn links_that_are_not_shared_are_for_the_teams_of_their_deployment() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("My_Shop", &["shop".to_owned()]).await.unwrap();
+    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    let create = async |user: &str, provider: &str| {
+        let owner = json!({"owner_object": {"name": user, "type": "external"}});
+        let body = json!({"link_provider_id": provider, "link_consumer": owner}).to_string();
+        bench.send(Some(user), Method::POST, "/links", body).await
+    };
+    assert_eq!(create("bank-admin", "2").await.0, StatusCode::UNAUTHORIZED, "nobody is told what others have");
+    assert_eq!(create("shop-admin", "2").await.0, StatusCode::FORBIDDEN);
+    let (status, made) = create("bank-admin", "1").await;
+    assert_eq!(status, StatusCode::OK, "{made}");
+    let external = serde_json::from_str::<Value>(&made).unwrap()["id"].as_str().unwrap().to_owned();
+    let own = list(&bench, "links").await[0]["id"].as_str().unwrap().to_owned();
+    assert_ne!(external, own);
+    for (user, id, expected) in [
+        ("bank-admin", &own, StatusCode::UNAUTHORIZED),
+        ("shop-reader", &own, StatusCode::OK),
+        ("reader", &own, StatusCode::OK),
+        ("bank-admin", &external, StatusCode::OK),
+    ] {
+        let (status, text) = bench.send(Some(user), Method::GET, &format!("/link_address?link_id={id}"), "").await;
+        assert_eq!(status, expected, "{user} {id}: {text}");
+    }
+    for (user, id, expected) in [
+        ("bank-admin", &own, StatusCode::UNAUTHORIZED),
+        ("bank-admin", &external, StatusCode::UNAUTHORIZED),
+        ("shop-admin", &external, StatusCode::NO_CONTENT),
+    ] {
+        let (status, text) = bench.send(Some(user), Method::DELETE, &format!("/links/{id}"), "").await;
+        assert_eq!(status, expected, "{user} {id}: {text}");
+    }
+}

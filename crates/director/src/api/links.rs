@@ -1,8 +1,8 @@
 //! Links: who provides and consumes what; and links for those outside of deployments, such as service brokers.
 
-use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_manifest::names;
 use windlass_operations::clock;
@@ -11,9 +11,10 @@ use windlass_planning::links::ProviderKind;
 
 use super::deployments::must_exist;
 use super::input::{JsonBody, Parameters, Words};
-use super::{ApiError, Shared};
+use super::permissions::Access;
+use super::{ApiError, Shared, User};
 use crate::Director;
-use crate::store::LinkRecord;
+use crate::store::{LinkOfConsumer, LinkRecord};
 
 pub(super) async fn providers(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let deployment = deployment_of(&director, &query).await?;
@@ -70,8 +71,10 @@ fn shown(link: &LinkRecord) -> Value {
     })
 }
 
+/// A shared link is for deployments of all teams, as it is in a deploy.
 pub(super) async fn create(
     State(director): Shared,
+    Extension(user): Extension<User>,
     JsonBody(request): JsonBody<Value>,
 ) -> Result<Json<Value>, ApiError> {
     let (id, owner) =
@@ -86,6 +89,7 @@ pub(super) async fn create(
     };
     let provider = found.ok_or_else(|| ApiError::bad_request(810002, format!("Invalid link_provider_id: {id}")))?;
     if !provider.shared {
+        user.must_with_deployment(&director, Access::Admin, &provider.deployment).await?;
         return Err(ApiError::with_status(StatusCode::FORBIDDEN, 810009, "Provider not `shared`"));
     }
     let network = request.get("network").and_then(Value::as_str);
@@ -118,9 +122,14 @@ fn wanted(request: &Value) -> Result<(&str, &str), &'static str> {
     Ok((id, name.ok_or("`link_consumer.owner_object.name` must not be empty")?))
 }
 
-pub(super) async fn remove(State(director): Shared, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
-    let (link, is_external) =
+pub(super) async fn remove(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let LinkOfConsumer { link, is_external, deployment } =
         found(&director, &id).await?.ok_or_else(|| ApiError::not_found(810000, format!("Invalid link id: {id}")))?;
+    user.must_with_deployment(&director, Access::Admin, &deployment).await?;
     if !is_external {
         return Err(ApiError::bad_request(810005, "Error deleting link: not a external link"));
     }
@@ -128,14 +137,18 @@ pub(super) async fn remove(State(director): Shared, Path(id): Path<String>) -> R
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn found(director: &Director, id: &str) -> Result<Option<(LinkRecord, bool)>, ApiError> {
+async fn found(director: &Director, id: &str) -> Result<Option<LinkOfConsumer>, ApiError> {
     let Ok(number) = id.parse() else { return Ok(None) };
     Ok(director.store.link(number).await?)
 }
 
 /// The name under which a DNS server with BOSH's records knows all instances of a link. Zones have numbers there, which this director
 /// does not give.
-pub(super) async fn address(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn address(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Query(query): Parameters,
+) -> Result<Json<Value>, ApiError> {
     let id = query.get("link_id").ok_or_else(|| ApiError::bad_request(810006, "Link id is required"))?;
     let status = match query.get("status") {
         None | Some("default") => 0,
@@ -152,11 +165,15 @@ pub(super) async fn address(State(director): Shared, Query(query): Parameters) -
         return Err(ApiError::bad_request(810008, reason));
     }
     let missing = || ApiError::not_found(810000, format!("Could not find a link with id {id}"));
-    let (link, _) = found(&director, id).await?.ok_or_else(missing)?;
+    let LinkOfConsumer { link, is_external, deployment } = found(&director, id).await?.ok_or_else(missing)?;
     let provider = match link.provider {
         Some(provider) => director.store.link_provider(provider).await?,
         None => None,
     };
+    // Who may make a link of a shared provider may use it.
+    if !(is_external && provider.as_ref().is_some_and(|provider| provider.shared)) {
+        user.must_with_deployment(&director, Access::Read, &deployment).await?;
+    }
     if provider.is_some_and(|provider| provider.kind == ProviderKind::Manual) {
         return Ok(Json(json!({"address": link.content.get("address")})));
     }

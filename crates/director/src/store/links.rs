@@ -43,6 +43,16 @@ pub(crate) struct LinkRecord {
     pub created_at: i64,
 }
 
+/// A link with what is known of its consumer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LinkOfConsumer {
+    pub link: LinkRecord,
+    /// Whether the consumer is outside of deployments.
+    pub is_external: bool,
+    /// The consumer's; of one outside of deployments, the provider's.
+    pub deployment: String,
+}
+
 const EXTERNAL: &str = "external";
 
 fn provider(row: &AnyRow) -> Result<LinkProvider, StoreError> {
@@ -311,14 +321,19 @@ impl Store {
         rows.iter().map(link).collect()
     }
 
-    /// One link, and whether its consumer is outside of deployments.
-    pub(crate) async fn link(&self, id: i64) -> Result<Option<(LinkRecord, bool)>, StoreError> {
-        let row =
-            sqlx::query("SELECT l.*, c.kind FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE l.id = $1")
-                .bind(id)
-                .fetch_optional(self.database.pool())
-                .await?;
-        row.map(|row| Ok((link(&row)?, row.try_get::<String, _>("kind")? == EXTERNAL))).transpose()
+    /// One link.
+    pub(crate) async fn link(&self, id: i64) -> Result<Option<LinkOfConsumer>, StoreError> {
+        let row = sqlx::query(
+            "SELECT l.*, c.kind, c.deployment FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE l.id = $1",
+        )
+        .bind(id)
+        .fetch_optional(self.database.pool())
+        .await?;
+        let both = |row: AnyRow| {
+            let is_external = row.try_get::<String, _>("kind")? == EXTERNAL;
+            Ok(LinkOfConsumer { link: link(&row)?, is_external, deployment: row.try_get("deployment")? })
+        };
+        row.map(both).transpose()
     }
 
     /// Gives a link to somebody outside of deployments.

@@ -49,7 +49,7 @@ pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
-pub(crate) use links::LinkRecord;
+pub(crate) use links::{LinkOfConsumer, LinkRecord};
 pub(crate) use lists::{BriefInstance, ListedDeployment, Watched};
 pub(crate) use locks::LockError;
 pub(crate) use queue::{LOOK_UP, Lane};
