@@ -205,8 +205,10 @@ async fn keep_compiled(
                 stage.part(&label).run(bytes).await?
             }
         };
-        // To mend one is to mend all that have the same bytes.
-        let mended = like_it.iter().filter(|other| fix && other.key != key).map(|other| other.key.clone());
+        // To mend one is to mend all that have the same bytes. Others keep theirs: who may upload one release has no say over what
+        // those run.
+        let has_its_bytes = |other: &&&CompiledPackage| fix && other.key != key && other.sha1 == sha1;
+        let mended = like_it.iter().filter(has_its_bytes).map(|other| other.key.clone());
         for key in std::iter::once(key.clone()).chain(mended) {
             taken.push(CompiledPackage { key, build: 0, sha1: sha1.clone(), blob: blob.clone() });
         }
@@ -390,6 +392,41 @@ mod tests {
         let blob = |shown: &Value| shown["packages"][0]["compiled_packages"][0]["blobstore_id"].clone();
         assert_eq!(blob(&shown(&site, "shop").await), blob(&shown(&site, "other").await));
         assert_ne!(blob(&shown(&site, "shop").await), blob(&shop));
+    }
+
+    /// The recorded release as `third`, compiled; the package `app` has other bytes than anybody's: those of `base`.
+    fn with_other_bytes() -> Vec<u8> {
+        let change = |text: String| {
+            let digests: Vec<String> =
+                text.lines().filter_map(|line| line.strip_prefix("  sha1: ").map(str::to_owned)).take(2).collect();
+            text.replace(&digests[0], &digests[1]).replace("name: shop", "name: third")
+        };
+        let tarball = compiled("toronto-os/1", &["app"], change);
+        let (mut from, mut to) = (tar::Archive::new(tarball.as_slice()), tar::Builder::new(Vec::new()));
+        for entry in from.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let (path, header) = (entry.path().unwrap().into_owned(), entry.header().clone());
+            let mut content = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+            if path.ends_with("compiled_packages/base.tgz") {
+                to.append_data(&mut header.clone(), "./compiled_packages/app.tgz", content.as_slice()).unwrap();
+            }
+            to.append_data(&mut header.clone(), path, content.as_slice()).unwrap();
+        }
+        to.into_inner().unwrap()
+    }
+
+    /// Who may upload a release may not change what others run.
+    #[tokio::test]
+    async fn to_mend_a_release_leaves_those_alone_whose_compiled_packages_have_other_bytes() {
+        let site = Site::new().await;
+        site.upload(&whole("toronto-os/1"), false).await.unwrap();
+        let blob = |shown: &Value| shown["packages"][0]["compiled_packages"][0]["blobstore_id"].clone();
+        let before = blob(&shown(&site, "shop").await);
+        site.upload(&with_other_bytes(), true).await.unwrap();
+        let third = blob(&shown(&site, "third").await);
+        assert!(third.is_string() && third != before, "{third}");
+        assert_eq!(blob(&shown(&site, "shop").await), before);
     }
 
     #[tokio::test]
