@@ -148,16 +148,30 @@ async fn in_the_way(director: &Director, vm: &VmRecord, told: &str) -> Vec<Strin
     let mut found = Vec::new();
     for (port, vms) in tokio::task::spawn_blocking(find).await.unwrap_or_default() {
         for other in vms.iter().filter(|other| **other != vm.cid.as_str()) {
-            let owner = director.store.owner_of_vm(other).await.ok().flatten();
-            let owner =
-                owner.map_or_else(String::new, |(deployment, instance)| format!(", {instance} of '{deployment}'"));
+            let who = listener(director, vm.cid.as_str(), other).await;
             found.push(format!(
-                "port {port} is in use by VM {other}{owner}: VMs in process isolation share the ports of the machine; \
-                 choose another port, or use isolation: container"
+                "port {port} is in use by {who}: VMs in process isolation share the ports of the machine; choose another port, or \
+                 use isolation: container"
             ));
         }
     }
     found
+}
+
+/// What is told of another VM that listens on a port; what belongs to other teams is not named.
+async fn listener(director: &Director, vm: &str, other: &str) -> String {
+    let owner = async |cid: &str| director.store.owner_of_vm(cid).await.ok().flatten();
+    let Some((deployment, instance)) = owner(other).await else { return format!("VM {other}") };
+    let teams = async |deployment: &str| director.store.teams_of(deployment).await.ok().flatten().unwrap_or_default();
+    let own = match owner(vm).await {
+        Some((own, _)) => teams(&own).await,
+        None => Vec::new(),
+    };
+    // Deployments of nobody are the admins', who see everything.
+    match own.is_empty() || own == teams(&deployment).await {
+        true => format!("VM {other}, {instance} of '{deployment}'"),
+        false => "a VM of somebody else".to_owned(),
+    }
 }
 
 /// Why an operation failed, if jobs could be the reason.
@@ -343,6 +357,35 @@ mod tests {
 
     fn process(name: &str, job: &str) -> Failure {
         Failure::Process { name: name.into(), job: Some(job.into()) }
+    }
+
+    #[tokio::test]
+    async fn who_has_a_port_is_told_without_the_names_of_other_teams() {
+        let bench = crate::testing::TestDirector::new().await;
+        let store = &bench.director.store;
+        for (deployment, teams) in [("shop", &["shop"][..]), ("shop-2", &["shop"]), ("vault", &["bank"]), ("all", &[])]
+        {
+            let teams: Vec<String> = teams.iter().map(|team| (*team).to_owned()).collect();
+            store.add_deployment(deployment, &teams).await.unwrap();
+        }
+        store
+            .tamper(
+                "INSERT INTO instances (id, deployment, instance_group, position, bootstrap, state, converged)
+                 SELECT name, name, 'web', 0, 1, 'started', 1 FROM deployments",
+            )
+            .await;
+        store
+            .tamper(
+                "INSERT INTO vms (cid, instance, agent_id, cpi, record, ready, created_at)
+                 SELECT 'vm-' || id, id, id, '', '{}', 1, 0 FROM instances",
+            )
+            .await;
+        let told = async |vm: &str, other: &str| listener(&bench.director, vm, other).await;
+        assert_eq!(told("vm-shop", "vm-shop-2").await, "VM vm-shop-2, web/shop-2 of 'shop-2'");
+        assert_eq!(told("vm-shop", "vm-vault").await, "a VM of somebody else");
+        assert_eq!(told("vm-shop", "vm-all").await, "a VM of somebody else");
+        assert_eq!(told("vm-all", "vm-vault").await, "VM vm-vault, web/vault of 'vault'");
+        assert_eq!(told("vm-shop", "vm-unknown").await, "VM vm-unknown");
     }
 
     #[test]
