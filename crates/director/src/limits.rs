@@ -24,6 +24,10 @@ const HEALTH: Duration = Duration::from_secs(1);
 /// How many unfinished tasks one user may have.
 pub(crate) const TASKS_OF_A_USER: i64 = 500;
 
+/// How many configs a team may have, and how many bytes all of them together: each deploy of the team reads them.
+pub(crate) const CONFIGS_OF_A_TEAM: i64 = 100;
+pub(crate) const CONFIG_BYTES_OF_A_TEAM: i64 = 4 << 20;
+
 /// The places that requests wait for.
 #[derive(Debug)]
 pub(crate) struct Limits {

@@ -18,10 +18,13 @@ use super::input::{JsonBody, Parameters, TextBody, Words};
 use super::permissions::{Access, Permission, refusal};
 use super::{ApiError, Shared, User, written_json};
 use crate::Director;
-use crate::store::{self, AddConfig, Event};
+use crate::store::{self, AddConfig, ConfigLabel, Event};
 
 /// Types of configs that concern deployments of every team.
 const FOR_ALL: [&str; 2] = ["cpi", "resurrection"];
+
+/// How many bytes of configs an answer has.
+const MOST_LISTED: i64 = 32 << 20;
 
 const BAD_REQUEST: u32 = 440010;
 const BAD_CONTENT: u32 = 440011;
@@ -64,15 +67,26 @@ pub(super) async fn list(
         None | Some("false") => limit(&query)?,
         Some(_) => return Err(ApiError::bad_request(BAD_REQUEST, "'latest' must be 'true' or 'false'")),
     };
-    let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
-    let mut listed = Vec::new();
-    for config in director.store.configs(query.get("type"), query.get("name"), limit).await? {
-        let is_current = seen.insert((config.kind.clone(), config.name.clone()));
-        if user.may_with(&director, Access::Read, config.team.as_slice()) {
-            listed.push(shown(&config, is_current));
-        }
+    let mut seen = BTreeSet::new();
+    let mut labels = director.store.configs(query.get("type"), query.get("name"), limit).await?;
+    let mut is_first = |label: &ConfigLabel| seen.insert((label.kind.clone(), label.name.clone()));
+    let current: BTreeSet<i64> = labels.iter().filter_map(|label| is_first(label).then_some(label.id)).collect();
+    labels.retain(|label| user.may_with(&director, Access::Read, label.team.as_slice()));
+    let listed = contents(&director, &labels).await?;
+    Ok(Json(listed.iter().map(|config| shown(config, current.contains(&config.id))).collect()))
+}
+
+/// Configs that are shown, unless they are too much for one answer.
+async fn contents(director: &Director, labels: &[ConfigLabel]) -> Result<Vec<ConfigRecord>, ApiError> {
+    let length: i64 = labels.iter().map(|label| label.length).sum();
+    if length > MOST_LISTED {
+        let reason = format!(
+            "these configs have {length} bytes, and an answer may have {MOST_LISTED}; ask for one 'type' and 'name', or for a \
+             smaller 'limit'"
+        );
+        return Err(ApiError::bad_request(BAD_REQUEST, reason));
     }
-    Ok(Json(listed.into()))
+    Ok(director.store.with_content(labels).await?)
 }
 
 async fn by_id(director: &Director, id: &str) -> Result<ConfigRecord, ApiError> {
@@ -123,6 +137,7 @@ pub(super) async fn create(
     let may_replace = |current: &ConfigRecord| user.may_with(&director, Access::Admin, current.team.as_slice());
     let config = store::NewConfig { kind: &new.r#type, name: &new.name, content: &new.content, expected, team };
     match director.store.add_config(config, may_replace).await? {
+        AddConfig::TooMuch(reason) => Err(ApiError::bad_request(BAD_REQUEST, reason)),
         AddConfig::OfOthers(current) => Err(refusal(&director, Access::Admin, current.team.as_slice())),
         AddConfig::Current(config) => {
             note(&director, &user, "create", &format!("config/{}", config.kind), Some(&config.name)).await?;
@@ -303,7 +318,8 @@ pub(super) async fn list_kind(
     Query(query): Parameters,
 ) -> Result<Json<Value>, ApiError> {
     let limit = limit(&query)?;
-    let configs = director.store.configs(Some(kind.0), Some(kind.name(&query)), limit).await?;
+    let labels = director.store.configs(Some(kind.0), Some(kind.name(&query)), limit).await?;
+    let configs = contents(&director, &labels).await?;
     let shown =
         |config: ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
     Ok(Json(configs.into_iter().map(shown).collect()))

@@ -1,5 +1,6 @@
 //! Deployments, their instances and VMs.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::permissions::Access;
 use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
 use crate::software;
-use crate::store::{BriefInstance, ListedDeployment};
+use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};
 use crate::tasks::{DeployOptions, Job, Prepared, Purpose, prepare};
 
 /// How long the templates of a plan may take that no task is made for: readers may ask for one.
@@ -143,7 +144,7 @@ pub(super) async fn configs(
         return Ok(Json(listed.into()));
     }
     for id in director.store.configs_of(&name).await? {
-        if let Some(config) = director.store.config(id).await? {
+        if let Some(config) = director.store.config_label(id).await? {
             // Here, and only here, a config's id is a number.
             listed.push(json!({
                 "id": listed.len() + 1, "deployment": name,
@@ -212,6 +213,29 @@ fn read_name(manifest: &str) -> Result<String, ApiError> {
     Ok(name.to_owned())
 }
 
+/// Whether a deployment of the teams in the options would use the configs that 'context' names: cloud and runtime configs of
+/// nobody or of these teams, each in one version.
+async fn must_be_usable(director: &Director, options: &DeployOptions) -> Result<(), ApiError> {
+    let mut seen = BTreeSet::new();
+    for id in options.configs.iter().flatten() {
+        let label = director.store.config_label(*id).await?;
+        let is_usable =
+            |label: &ConfigLabel| ["cloud", "runtime"].contains(&label.kind.as_str()) && label.is_for(&options.teams);
+        let Some(label) = label.filter(is_usable) else {
+            let reason =
+                format!("'context' names the config {id}, which does not exist; deploy again to see a new diff");
+            return Err(ApiError::bad_request(190025, reason));
+        };
+        let ConfigLabel { kind, name, .. } = label;
+        let again =
+            format!("'context' names the {kind} config '{name}' more than once; deploy again to see a new diff");
+        if !seen.insert((kind, name)) {
+            return Err(ApiError::bad_request(190025, again));
+        }
+    }
+    Ok(())
+}
+
 /// What is deployed already keeps its name, whatever it is.
 async fn must_have_a_name(director: &Director, deployment: &str) -> Result<(), ApiError> {
     match names::check(deployment) {
@@ -236,13 +260,7 @@ pub(super) async fn deploy(
     };
     must_have_a_name(&director, &deployment).await?;
     let options = DeployOptions { teams, ..deploy_options(&query)? };
-    for id in options.configs.iter().flatten() {
-        if !director.store.config(*id).await?.is_some_and(|config| config.is_for(&options.teams)) {
-            let reason =
-                format!("'context' names the config {id}, which does not exist; deploy again to see a new diff");
-            return Err(ApiError::bad_request(190025, reason));
-        }
-    }
+    must_be_usable(&director, &options).await?;
     if !options.dry_run {
         director.store.add_deployment(&deployment, &options.teams).await?;
         // Somebody else may have made it meanwhile.
@@ -260,7 +278,9 @@ pub(super) async fn plan(
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
     user.must_with_deployment(&director, Access::Compare, &deployment).await?;
-    let options = DeployOptions { verbatim: true, teams: user.own_teams(), ..deploy_options(&query)? };
+    let teams = director.store.teams_of(&deployment).await?.unwrap_or_else(|| user.own_teams());
+    let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
+    must_be_usable(&director, &options).await?;
     let _turn = director.limits.plan().await;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, template_time).await;
@@ -278,7 +298,9 @@ pub(super) async fn changed_files(
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
-    let options = DeployOptions { verbatim: true, ..deploy_options(&query)? };
+    let teams = director.store.teams_of(&deployment).await?.unwrap_or_default();
+    let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
+    must_be_usable(&director, &options).await?;
     let _turn = director.limits.plan().await;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, template_time).await;

@@ -359,3 +359,68 @@ async fn a_team_sees_the_events_of_its_deployments_and_of_its_own_doing() {
     assert_eq!(of("bank-admin", "/events?deployment=1").await, Vec::<String>::new());
     assert_eq!(of("reader", "/events").await.len(), 4);
 }
+
+/// Plans tell of zones and networks, and the errors of one quote what is wrong with it.
+#[tokio::test]
+async fn a_plan_uses_configs_of_others_as_little_as_a_deploy() {
+    let bench = with_a_team().await;
+    let (status, text) =
+        bench.send(Some("admin"), Method::POST, "/configs", config("cpi", "default", "cpis: []\n")).await;
+    assert_eq!(status, StatusCode::CREATED, "{text}");
+    let with = async |user: &str, path: &str, ids: &str| {
+        let path = format!("{path}?context=%7B%22cloud_config_ids%22%3A%5B{ids}%5D%7D");
+        bench.send(Some(user), Method::POST, &path, "name: new\n").await
+    };
+    for path in ["/windlass/plan", "/deployments"] {
+        for (user, ids, expected) in [
+            ("bank-admin", "1", "'context' names the config 1, which does not exist"),
+            ("shop-admin", "2", "'context' names the config 2, which does not exist"),
+            ("shop-admin", "1,1", "'context' names the cloud config 'shop' more than once"),
+        ] {
+            let (status, text) = with(user, path, ids).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {user} {ids}: {text}");
+            assert!(text.contains(expected), "{path} {user} {ids}: {text}");
+        }
+    }
+    let (_, text) = with("shop-admin", "/windlass/plan", "1").await;
+    assert!(!text.contains("'context'"), "{text}");
+    assert_eq!(with("shop-admin", "/deployments", "1").await.0, StatusCode::FOUND);
+}
+
+#[tokio::test]
+async fn configs_of_a_team_have_a_limit_and_cost_others_nothing() {
+    let bench = with_a_team().await;
+    let post = async |name: &str, content: String| {
+        bench.send(Some("shop-admin"), Method::POST, "/configs", config("notes", name, &content)).await
+    };
+    let large = |letter: char| format!("a: 1\n# {}\n", letter.to_string().repeat(1 << 20));
+    for name in ["one", "two", "three"] {
+        assert_eq!(post(name, large('x')).await.0, StatusCode::CREATED);
+    }
+    let (status, text) = post("four", large('x')).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
+    assert!(text.contains("may have 4194304; make them smaller, or delete some with delete-config"), "{text}");
+    assert_eq!(post("three", large('y')).await.0, StatusCode::CREATED, "it is no larger than before");
+    bench
+        .director
+        .store
+        .tamper(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 96)
+             INSERT INTO configs (type, name, content, created_at, team) SELECT 'notes', 'more' || i, 'a: 1', 0, 'shop' FROM n",
+        )
+        .await;
+    let (status, text) = post("last", "a: 1\n".to_owned()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
+    assert!(
+        text.contains("the team 'shop' has 100 configs, and may have 100; delete some with delete-config"),
+        "{text}"
+    );
+
+    // As an earlier version took them.
+    bench.director.store.tamper("UPDATE configs SET content = hex(zeroblob(200000)) WHERE type = 'notes'").await;
+    let (status, text) = bench.send(Some("admin"), Method::GET, "/configs?latest=true", "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(text.contains("ask for one 'type' and 'name', or for a smaller 'limit'"), "{text}");
+    assert_eq!(seen(&bench, "bank-admin", "/configs?latest=true").await, json!([]), "others read nothing of it");
+    assert_eq!(seen(&bench, "admin", "/configs?latest=true&type=cloud").await.as_array().unwrap().len(), 1);
+}

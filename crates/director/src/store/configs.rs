@@ -1,11 +1,32 @@
 //! Configs: many versions are kept; the latest of a type and name that is not deleted is the current one.
 
+use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
-use windlass_database::sqlx::{self, Row};
+use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_planning::records::ConfigRecord;
 
 use super::{Store, StoreError};
+use crate::limits::{CONFIG_BYTES_OF_A_TEAM, CONFIGS_OF_A_TEAM};
+
+/// A version without its content, which may be large.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConfigLabel {
+    pub(crate) id: i64,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    /// The team that it belongs to.
+    pub(crate) team: Option<String>,
+    /// How many letters its content has.
+    pub(crate) length: i64,
+}
+
+impl ConfigLabel {
+    /// Whether deployments of these teams use it.
+    pub(crate) fn is_for(&self, teams: &[String]) -> bool {
+        self.team.as_ref().is_none_or(|team| teams.contains(team))
+    }
+}
 
 /// What became of a config that was to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +40,8 @@ pub(crate) enum AddConfig {
     },
     /// The current one belongs to somebody else; nothing was added.
     OfOthers(ConfigRecord),
+    /// The team has so much already that this would be too much; nothing was added.
+    TooMuch(String),
 }
 
 /// A version to be added.
@@ -53,6 +76,46 @@ fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
     })
 }
 
+const LABEL: &str = "id, type, name, team, CAST(LENGTH(content) AS BIGINT) AS length";
+
+fn label(row: &AnyRow) -> Result<ConfigLabel, StoreError> {
+    Ok(ConfigLabel {
+        id: row.try_get("id")?,
+        kind: row.try_get("type")?,
+        name: row.try_get("name")?,
+        team: row.try_get("team")?,
+        length: row.try_get("length")?,
+    })
+}
+
+/// Why a team may not have this config beside its others. Every deploy of the team reads them all.
+async fn too_much(transaction: &mut Transaction, team: &str, new: NewConfig<'_>) -> Result<Option<String>, StoreError> {
+    let row = sqlx::query(
+        "SELECT COUNT(*) AS number, CAST(COALESCE(SUM(LENGTH(content)), 0) AS BIGINT) AS length FROM configs
+         WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND team = $1 GROUP BY type, name)
+            AND NOT (type = $2 AND name = $3)",
+    )
+    .bind(team)
+    .bind(new.kind)
+    .bind(new.name)
+    .fetch_one(transaction.connection())
+    .await?;
+    let (number, length): (i64, i64) = (row.try_get("number")?, row.try_get("length")?);
+    if number >= CONFIGS_OF_A_TEAM {
+        let reason = format!(
+            "the team '{team}' has {number} configs, and may have {CONFIGS_OF_A_TEAM}; delete some with delete-config"
+        );
+        return Ok(Some(reason));
+    }
+    let length = length.saturating_add(i64::try_from(new.content.len()).unwrap_or(i64::MAX));
+    Ok((length > CONFIG_BYTES_OF_A_TEAM).then(|| {
+        format!(
+            "the configs of the team '{team}' would have {length} bytes, and may have {CONFIG_BYTES_OF_A_TEAM}; make them \
+             smaller, or delete some with delete-config"
+        )
+    }))
+}
+
 impl Store {
     /// The newest versions of each type and name, so many at most, that are not deleted: by type, then `default` first, then by
     /// name, newest first.
@@ -61,19 +124,20 @@ impl Store {
         kind: Option<&str>,
         name: Option<&str>,
         most: usize,
-    ) -> Result<Vec<ConfigRecord>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT id, type, name, content, created_at, team FROM configs WHERE id IN (
+    ) -> Result<Vec<ConfigLabel>, StoreError> {
+        let statement = format!(
+            "SELECT {LABEL} FROM configs WHERE id IN (
                 SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type, name ORDER BY id DESC) AS place FROM configs
                     WHERE deleted = 0 AND ($1 = '' OR type = $1) AND ($2 = '' OR name = $2)) AS versions WHERE place <= $3)
-             ORDER BY type, CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC",
-        )
-        .bind(kind.unwrap_or_default())
-        .bind(name.unwrap_or_default())
-        .bind(i64::try_from(most).unwrap_or(i64::MAX))
-        .fetch_all(self.database.pool())
-        .await?;
-        rows.iter().map(read).collect()
+             ORDER BY type, CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement))
+            .bind(kind.unwrap_or_default())
+            .bind(name.unwrap_or_default())
+            .bind(i64::try_from(most).unwrap_or(i64::MAX))
+            .fetch_all(self.database.pool())
+            .await?;
+        rows.iter().map(label).collect()
     }
 
     /// The current version of each name of a type, whoever it belongs to.
@@ -94,17 +158,24 @@ impl Store {
         kind: &str,
         teams: &[String],
     ) -> Result<Vec<ConfigRecord>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT id, type, name, content, created_at, team FROM configs
+        let statement = format!(
+            "SELECT {LABEL} FROM configs
              WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name, team)
-             ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC",
-        )
-        .bind(kind)
-        .fetch_all(self.database.pool())
-        .await?;
-        let mut configs: Vec<ConfigRecord> = rows.iter().map(read).collect::<Result<_, _>>()?;
-        configs.retain(|config| config.is_for(teams));
-        configs.dedup_by(|later, newest| later.name == newest.name);
+             ORDER BY CASE WHEN name = 'default' THEN 0 ELSE 1 END, name, id DESC"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement)).bind(kind).fetch_all(self.database.pool()).await?;
+        let mut labels: Vec<ConfigLabel> = rows.iter().map(label).collect::<Result<_, _>>()?;
+        labels.retain(|config| config.is_for(teams));
+        labels.dedup_by(|later, newest| later.name == newest.name);
+        self.with_content(&labels).await
+    }
+
+    /// Configs with their content. What was forgotten meanwhile is left out.
+    pub(crate) async fn with_content(&self, labels: &[ConfigLabel]) -> Result<Vec<ConfigRecord>, StoreError> {
+        let mut configs = Vec::new();
+        for label in labels {
+            configs.extend(self.config(label.id).await?);
+        }
         Ok(configs)
     }
 
@@ -126,6 +197,13 @@ impl Store {
             .fetch_optional(self.database.pool())
             .await?;
         row.as_ref().map(read).transpose()
+    }
+
+    /// What a version is called, and whose it is.
+    pub(crate) async fn config_label(&self, id: i64) -> Result<Option<ConfigLabel>, StoreError> {
+        let statement = format!("SELECT {LABEL} FROM configs WHERE id = $1");
+        let row = sqlx::query(AssertSqlSafe(statement)).bind(id).fetch_optional(self.database.pool()).await?;
+        row.as_ref().map(label).transpose()
     }
 
     /// Whether a version is the current one of its type and name.
@@ -158,6 +236,8 @@ impl Store {
         if expected.is_some_and(|expected| expected != latest) {
             return Ok(AddConfig::Unexpected { latest });
         }
+        // What becomes smaller is taken, also from a team that has too much already.
+        let mut grows = true;
         if let Some(current) = current {
             if !may_replace(&current) {
                 return Ok(AddConfig::OfOthers(current));
@@ -165,6 +245,12 @@ impl Store {
             if current.content == content {
                 return Ok(AddConfig::Current(current));
             }
+            grows = current.team.as_deref() != team || content.len() > current.content.len();
+        }
+        if let Some(team) = team.filter(|_| grows)
+            && let Some(reason) = too_much(&mut transaction, team, new).await?
+        {
+            return Ok(AddConfig::TooMuch(reason));
         }
         let row = sqlx::query(
             "INSERT INTO configs (type, name, content, created_at, team) VALUES ($1, $2, $3, $4, $5) RETURNING id, type, name, content, created_at, team",

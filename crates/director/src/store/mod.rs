@@ -44,7 +44,7 @@ use windlass_operations::ledger::NotOneIntent;
 
 use crate::settings::Settings;
 
-pub(crate) use configs::{AddConfig, NewConfig};
+pub(crate) use configs::{AddConfig, ConfigLabel, NewConfig};
 pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
 pub(crate) use events::{Event, EventFilter, EventRecord};
