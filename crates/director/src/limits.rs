@@ -28,14 +28,23 @@ pub(crate) const TASKS_OF_A_USER: i64 = 500;
 pub(crate) const CONFIGS_OF_A_TEAM: i64 = 100;
 pub(crate) const CONFIG_BYTES_OF_A_TEAM: i64 = 4 << 20;
 
+/// How many tasks render templates for their plans at once, and how many of one user. Templates may take minutes, so whoever
+/// deploys such ones leaves places to others.
+const RENDERINGS: usize = 3;
+const RENDERINGS_OF_A_USER: usize = 2;
+
 /// The places that requests wait for.
 #[derive(Debug)]
 pub(crate) struct Limits {
     documents: Semaphore,
+    renderings: Semaphore,
     plans: Semaphore,
     lists: Semaphore,
     /// By user. Only those who showed the right password have an entry.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// By user as well: the places of their tasks that render, and of their plans without a task.
+    rendering_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    planning_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// Wrong credentials.
     pub(crate) guesses: Guesses,
     /// Held while addresses are reserved.
@@ -58,10 +67,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             documents: Semaphore::new(DOCUMENTS),
-            // One fewer than documents, so that deploys have a turn whoever looks at plans.
-            plans: Semaphore::new(DOCUMENTS - 1),
+            renderings: Semaphore::new(RENDERINGS),
+            // Apart from those of tasks, so that deploys have a turn whoever looks at plans.
+            plans: Semaphore::new(1),
             lists: Semaphore::new(LISTS),
             users: Mutex::default(),
+            rendering_users: Mutex::default(),
+            planning_users: Mutex::default(),
             guesses: Guesses::default(),
             addresses: AsyncMutex::default(),
             health: AsyncMutex::default(),
@@ -77,21 +89,50 @@ pub(crate) fn beside_requests<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Works without holding up requests, in a thread that ends with it: a thread keeps the memory that it once had for its next
+/// work, and whichever of the runtime's threads had worked on a document would keep that of one.
+fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let done = beside_requests(|| std::thread::scope(|threads| threads.spawn(work).join()));
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn places_of(users: &Mutex<BTreeMap<String, Arc<Semaphore>>>, user: &str, places: usize) -> Arc<Semaphore> {
+    let mut users = users.lock().unwrap_or_else(PoisonError::into_inner);
+    users.entry(user.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))).clone()
+}
+
+/// A turn to render templates.
+#[derive(Debug)]
+pub(crate) struct RenderingTurn<'l> {
+    _of_user: Option<OwnedSemaphorePermit>,
+    _of_all: Option<SemaphorePermit<'l>>,
+}
+
+impl RenderingTurn<'_> {
+    pub(crate) fn work<T: Send>(self, work: impl FnOnce() -> T + Send) -> T {
+        in_a_thread(work)
+    }
+}
+
 impl Limits {
-    /// Works on a document when it has its turn, without holding up requests.
-    ///
-    /// In a thread that ends with it: a thread keeps the memory that it once had for its next work, and whichever of the
-    /// runtime's threads had worked on a document would keep that of one.
+    /// Works on a document when it has its turn, without holding up requests. Templates are not rendered here: they may take
+    /// minutes, and everybody's documents would wait.
     pub(crate) async fn heavily<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         // The semaphores are never closed, so there always is a permit.
         let _turn = self.documents.acquire().await;
-        let done = beside_requests(|| std::thread::scope(|threads| threads.spawn(work).join()));
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        in_a_thread(work)
     }
 
-    /// A turn to plan without a task. Templates may take a minute of it.
-    pub(crate) async fn plan(&self) -> Option<SemaphorePermit<'_>> {
-        self.plans.acquire().await.ok()
+    /// A turn to render the templates of a task's plan.
+    pub(crate) async fn rendering(&self, user: &str) -> RenderingTurn<'_> {
+        let of_user = places_of(&self.rendering_users, user, RENDERINGS_OF_A_USER).acquire_owned().await.ok();
+        RenderingTurn { _of_user: of_user, _of_all: self.renderings.acquire().await.ok() }
+    }
+
+    /// A turn to render the templates of a plan without a task, which may take a minute of it.
+    pub(crate) async fn rendering_without_task(&self, user: &str) -> RenderingTurn<'_> {
+        let of_user = places_of(&self.planning_users, user, 1).acquire_owned().await.ok();
+        RenderingTurn { _of_user: of_user, _of_all: self.plans.acquire().await.ok() }
     }
 
     /// How the director is, as `look` finds, or as it was found less than a second ago.
@@ -119,12 +160,7 @@ impl Limits {
 
     /// One of a user's places for requests with documents, to be kept until the answer was sent.
     pub(crate) async fn place_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
-        let places = {
-            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Semaphore::new(DOCUMENTS_OF_A_USER));
-            users.entry(user.to_owned()).or_insert_with(new).clone()
-        };
-        places.acquire_owned().await.ok()
+        places_of(&self.users, user, DOCUMENTS_OF_A_USER).acquire_owned().await.ok()
     }
 }
 
@@ -144,5 +180,24 @@ mod tests {
         assert!(tokio::time::timeout(patience, limits.place_of("ann")).await.is_ok());
         held.pop();
         assert!(tokio::time::timeout(patience, limits.place_of("eve")).await.is_ok());
+    }
+
+    /// Who deploys what takes minutes to render takes no place for documents, nor all places for rendering.
+    #[tokio::test]
+    async fn who_renders_for_long_leaves_documents_and_rendering_to_others() {
+        let limits = Limits::default();
+        let patience = Duration::from_millis(20);
+        let mut held = Vec::new();
+        for _ in 0..RENDERINGS_OF_A_USER {
+            held.push(limits.rendering("eve").await);
+        }
+        assert!(tokio::time::timeout(patience, limits.rendering("eve")).await.is_err());
+        assert!(tokio::time::timeout(patience, limits.heavily(|| ())).await.is_ok());
+        assert!(tokio::time::timeout(patience, limits.rendering("ann")).await.is_ok());
+        let plan = limits.rendering_without_task("eve").await;
+        assert!(tokio::time::timeout(patience, limits.rendering_without_task("eve")).await.is_err());
+        assert!(tokio::time::timeout(patience, limits.rendering("ann")).await.is_ok());
+        drop((held, plan));
+        assert!(tokio::time::timeout(patience, limits.rendering("eve")).await.is_ok());
     }
 }

@@ -208,7 +208,7 @@ mod tests {
         let store = &director.store;
         let harmless = || Job::DeleteOrphanDisks { disks: Vec::new() };
         let interrupted = queue(&director, harmless()).await;
-        store.claim_task::<Job>("an earlier run", Lane::Work).await.unwrap().unwrap();
+        store.claim_task::<Job>("an earlier run", Lane::Work, &[]).await.unwrap().unwrap();
         let begun = Event { task: Some(interrupted), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&begun).await.unwrap();
         let queued = queue(&director, harmless()).await;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     async fn begin_again(director: &Director) -> Option<i64> {
-        let claimed = director.store.claim_task::<Job>("a run", Lane::Work).await.unwrap();
+        let claimed = director.store.claim_task::<Job>("a run", Lane::Work, &[]).await.unwrap();
         claimed.map(|claimed| claimed.record.id)
     }
 
@@ -363,7 +363,7 @@ mod tests {
         for deployment in ["a", "b"] {
             store.add_deployment(deployment, &[]).await.unwrap();
             let task = queue(director, Job::DeleteDeployment { deployment: deployment.into(), force: false }).await;
-            store.claim_task::<Job>("an earlier run", Lane::Work).await.unwrap().unwrap();
+            store.claim_task::<Job>("an earlier run", Lane::Work, &[]).await.unwrap().unwrap();
             store.take_lock(&format!("deployment:{deployment}"), task, "an earlier run").await.unwrap();
             tasks.push(task);
         }

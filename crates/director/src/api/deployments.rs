@@ -24,7 +24,7 @@ use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
 use crate::software;
 use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};
-use crate::tasks::{DeployOptions, Job, Prepared, Purpose, prepare};
+use crate::tasks::{Asker, DeployOptions, Job, Prepared, Purpose, prepare};
 
 /// How long the templates of a plan may take that no task is made for: readers may ask for one.
 const LONGEST_PLAN: Duration = Duration::from_secs(60);
@@ -281,9 +281,9 @@ pub(super) async fn plan(
     let teams = director.store.teams_of(&deployment).await?.unwrap_or_else(|| user.own_teams());
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;
-    let _turn = director.limits.plan().await;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
-    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, template_time).await;
+    let asker = Asker { user: &user.name, task: None, template_time };
+    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let Prepared { plan, needs_ruby, .. } = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let mut text = plan.describe();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
@@ -294,6 +294,7 @@ pub(super) async fn plan(
 /// Which files of jobs a deploy would change, with values hidden.
 pub(super) async fn changed_files(
     State(director): Shared,
+    Extension(user): Extension<User>,
     Query(query): Parameters,
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
@@ -301,11 +302,11 @@ pub(super) async fn changed_files(
     let teams = director.store.teams_of(&deployment).await?.unwrap_or_default();
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;
-    let _turn = director.limits.plan().await;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
-    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, template_time).await;
+    let asker = Asker { user: &user.name, task: None, template_time };
+    let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
-    let changed = software::changed_files::changed_files(&director, &prepared).await;
+    let changed = software::changed_files::changed_files(&director, &prepared, &user.name).await;
     let changed = changed.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     written_json(director.limits.heavily(|| serde_json::to_vec(&changed)).await)
 }

@@ -51,7 +51,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     assert!(answer["description"].as_str().unwrap().contains("there is no lock 'deployment:a'"), "{answer}");
     store.add_deployment("a", &[]).await.unwrap();
     location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
-    let task = store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap().record.id;
+    let task = store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap().record.id;
     store.take_lock("deployment:a", task, "me").await.unwrap();
     bench.director.workers.pretend_to_run(&bench.director, task);
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
@@ -63,7 +63,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
     assert_eq!(status, StatusCode::CONFLICT, "{answer}");
     assert!(answer["description"].as_str().unwrap().contains("about to go on"), "{answer}");
-    store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
+    store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
     assert_eq!(bench.send(Some("reader"), Method::DELETE, path, "").await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(bench.ask(Method::DELETE, path, "").await.0, StatusCode::NO_CONTENT);
     assert_eq!(store.holder("deployment:a").await.unwrap(), None);

@@ -54,7 +54,11 @@ struct ShownLine {
 type Files = BTreeMap<(String, String), Vec<HiddenLine>>;
 
 /// Compares what a plan would bring to VMs with what they have.
-pub(crate) async fn changed_files(director: &Director, prepared: &Prepared) -> Result<ChangedFiles, SoftwareError> {
+pub(crate) async fn changed_files(
+    director: &Director,
+    prepared: &Prepared,
+    user: &str,
+) -> Result<ChangedFiles, SoftwareError> {
     let plan = &prepared.plan;
     let mut software: HashMap<String, &Software> = HashMap::new();
     software.extend(prepared.current.software.iter().map(|(digest, software)| (digest.clone(), software)));
@@ -71,7 +75,7 @@ pub(crate) async fn changed_files(director: &Director, prepared: &Prepared) -> R
         }
         changed
     };
-    Ok(director.limits.heavily(compare).await)
+    Ok(director.limits.rendering_without_task(user).await.work(compare))
 }
 
 struct Comparison<'a> {

@@ -38,6 +38,7 @@ use crate::blobs::RELEASES;
 use crate::limits::Limits;
 use crate::settings::RubyUse;
 use crate::store::{Store, StoreError};
+use crate::tasks::TaskLog;
 use crate::variables::{KnownValues, VariablesError};
 
 /// why a job is not to be had
@@ -159,13 +160,18 @@ impl Library {
             read.insert(key.clone(), self.job(key).await?);
         }
         let (hashes, time) = (self.hashes.clone(), TemplateTime::default());
-        Ok(Rendering { jobs: read, renderer, hashes, time, variables: Arc::default() })
+        Ok(Rendering { jobs: read, renderer, hashes, time, variables: Arc::default(), task: None })
     }
 
-    /// What a job of a release needs Ruby for. One that cannot be read tells nothing of it.
+    /// What a job of a release on record needs Ruby for. One that cannot be read tells nothing of it.
     pub(crate) async fn needs_ruby(&self, limits: &Limits, release: &str, job: &JobRecord) -> Option<String> {
         let read = self.job((release.to_owned(), job.name.clone(), job.version.clone())).await.ok()?;
-        Some(limits.heavily(|| self.renderer.check(&read)).await.err()?.to_string())
+        self.needs_ruby_for(limits, &read).await
+    }
+
+    /// What a job needs Ruby for.
+    pub(crate) async fn needs_ruby_for(&self, limits: &Limits, job: &Job) -> Option<String> {
+        Some(limits.heavily(|| self.renderer.check(job)).await.err()?.to_string())
     }
 
     /// The files that say how a job's processes run, as its release has them; none if it cannot be read.
@@ -203,6 +209,8 @@ pub(crate) struct Rendering {
     hashes: Arc<KnownHashes>,
     time: TemplateTime,
     variables: Arc<KnownValues>,
+    /// Nothing more is rendered once this task is asked to stop.
+    task: Option<TaskLog>,
 }
 
 /// How many bytes the files of an instance may have together. A plan holds them in memory while it looks for what changes.
@@ -231,6 +239,11 @@ impl Rendering {
     /// The same; templates see these values of variables.
     pub(crate) fn knowing(self, variables: Arc<KnownValues>) -> Self {
         Self { variables, ..self }
+    }
+
+    /// The same, until a task is asked to stop.
+    pub(crate) fn until_cancelled(self, task: Option<TaskLog>) -> Self {
+        Self { task, ..self }
     }
 
     /// Each job that needs Ruby, and for what; sorted.
@@ -272,6 +285,9 @@ impl Rendering {
         let mut bytes = 0;
         let (mut lacks_ruby, mut is_redacted, mut lacks_values) = (false, false, false);
         for (job, read, spec) in self.seen(software, instance) {
+            if self.task.as_ref().is_some_and(TaskLog::is_cancelled) {
+                return Err(NotRendered { text: "the task was cancelled".to_owned(), lacks_ruby: false });
+            }
             let spec = match spec {
                 Ok(spec) => spec,
                 Err(lacking) => {
@@ -390,7 +406,8 @@ mod tests {
         };
         let jobs = HashMap::from([(key(&job), Arc::new(read))]);
         let (renderer, time) = (Arc::new(Backends::new(None)), TemplateTime::default());
-        let rendering = Rendering { jobs, renderer, hashes: Arc::default(), time, variables: Arc::default() };
+        let (hashes, variables) = (Arc::default(), Arc::default());
+        let rendering = Rendering { jobs, renderer, hashes, time, variables, task: None };
         (rendering, Software { jobs: vec![job], packages: Vec::new() })
     }
 
@@ -460,7 +477,8 @@ mod tests {
         }
         let networks = networks(None);
         let error = rendering.configuration_hash(&software, &instance(&networks)).unwrap_err();
-        let expected = "the files of an instance of group 'web' have more than 64 MiB together; let its jobs write less";
+        let expected =
+            "the files of an instance of group 'web' have more than 64 MiB together; let its jobs write less";
         assert_eq!(error, expected);
         software.jobs.truncate(4);
         rendering.configuration_hash(&software, &instance(&networks)).unwrap();
@@ -534,5 +552,18 @@ mod tests {
         }
         other_process.configuration_hash(&software, &instance(&networks)).unwrap();
         assert_eq!(other_process.hashes.get(&key_of(&other_process, &software)), None);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_cancelled_renders_no_further_job() {
+        let bench = crate::testing::TestDirector::new().await;
+        let log = TaskLog::open(&bench.director, 1).unwrap();
+        let (rendering, software) = rendering("<%= spec.index %>");
+        let rendering = rendering.until_cancelled(Some(log.clone()));
+        let networks = networks(None);
+        rendering.configuration_hash(&software, &instance(&networks)).unwrap();
+        log.cancel();
+        let next = TemplateInstance { index: 1, ..instance(&networks) };
+        assert_eq!(rendering.configuration_hash(&software, &next).unwrap_err(), "the task was cancelled");
     }
 }

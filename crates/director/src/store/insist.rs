@@ -45,7 +45,7 @@ mod tests {
         let store = Store::open(&server.url()).await.unwrap();
         let new = NewTask { job: Job::DeleteOrphanedVms, user: "me".into(), context_id: String::new() };
         let task = store.add_task(&new).await.unwrap();
-        store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
+        store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
         store.take_lock("deployment:d", task, "me").await.unwrap();
         server.stop().unwrap();
         let ending = tokio::spawn({

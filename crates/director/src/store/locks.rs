@@ -156,7 +156,7 @@ mod tests {
     async fn task(store: &Store) -> i64 {
         let job = Job::DeleteOrphanedVms;
         let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
-        store.claim_task::<Job>("me", Lane::Work).await.unwrap().unwrap();
+        store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
         task
     }
 

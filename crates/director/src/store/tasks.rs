@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use windlass_contract::shortened;
 use windlass_database::sqlx::any::AnyRow;
-use windlass_database::sqlx::{self, Row};
+use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_planning::plan::Plan;
 
@@ -122,6 +122,10 @@ pub(crate) struct TaskFilter {
     pub limit: i64,
 }
 
+/// All of a record but what the task is to do: that has a manifest, and is read only by who carries it out.
+const RECORD: &str = "tasks.id, tasks.state, tasks.description, tasks.username, tasks.deployment, tasks.context_id, tasks.result, \
+    tasks.started_at, tasks.finished_at, tasks.tries";
+
 fn read(row: &AnyRow) -> Result<TaskRecord, StoreError> {
     Ok(TaskRecord {
         id: row.try_get("id")?,
@@ -177,24 +181,29 @@ impl Store {
             .await?)
     }
 
-    /// Claims the oldest queued task of a lane for this director.
+    /// Claims the oldest queued task of a lane for this director, but none of those users who have enough under way.
     pub(crate) async fn claim_task<J: StoredJob>(
         &self,
         owner: &str,
         lane: Lane,
+        busy: &[&str],
     ) -> Result<Option<ClaimedTask<J>>, StoreError> {
         let mut transaction = self.database.begin().await?;
-        let row = sqlx::query(
+        let others: String = (0..busy.len()).map(|user| format!(" AND username <> ${}", user + 5)).collect();
+        let statement = format!(
             "UPDATE tasks SET state = 'processing', owner = $1, started_at = COALESCE(started_at, $2), tries = tries + 1
-             WHERE id = (SELECT id FROM tasks WHERE state = 'queued' AND (type = $3) = ($4 = 1) ORDER BY id LIMIT 1)
-                AND state = 'queued' RETURNING *",
-        )
-        .bind(owner)
-        .bind(clock::now())
-        .bind(LOOK_UP)
-        .bind(i64::from(lane == Lane::LookUps))
-        .fetch_optional(transaction.connection())
-        .await?;
+             WHERE id = (SELECT id FROM tasks WHERE state = 'queued' AND (type = $3) = ($4 = 1){others} ORDER BY id LIMIT 1)
+                AND state = 'queued' RETURNING *"
+        );
+        let mut claim = sqlx::query(AssertSqlSafe(statement))
+            .bind(owner)
+            .bind(clock::now())
+            .bind(LOOK_UP)
+            .bind(i64::from(lane == Lane::LookUps));
+        for user in busy {
+            claim = claim.bind(*user);
+        }
+        let row = claim.fetch_optional(transaction.connection()).await?;
         transaction.commit().await?;
         row.as_ref().map(read_with_job).transpose()
     }
@@ -230,7 +239,8 @@ impl Store {
     async fn write_end(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         locks::release(&mut transaction, id).await?;
-        sqlx::query("UPDATE tasks SET state = $1, result = $2, finished_at = $3, owner = NULL WHERE id = $4")
+        // What it was to do is of no use any more, may be large, and may hold secrets.
+        sqlx::query("UPDATE tasks SET state = $1, result = $2, finished_at = $3, owner = NULL, job = '' WHERE id = $4")
             .bind(state.as_str())
             .bind(result)
             .bind(clock::now())
@@ -244,7 +254,8 @@ impl Store {
     pub(crate) async fn cancel_task(&self, id: i64) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "UPDATE tasks SET state = CASE state WHEN 'queued' THEN 'cancelled' ELSE 'cancelling' END,
-                finished_at = CASE state WHEN 'queued' THEN $2 ELSE finished_at END
+                finished_at = CASE state WHEN 'queued' THEN $2 ELSE finished_at END,
+                job = CASE state WHEN 'queued' THEN '' ELSE job END
              WHERE id = $1 AND state IN ('queued', 'processing')",
         )
         .bind(id)
@@ -255,8 +266,8 @@ impl Store {
 
     /// A task.
     pub(crate) async fn task(&self, id: i64) -> Result<Option<TaskRecord>, StoreError> {
-        let row =
-            sqlx::query("SELECT * FROM tasks WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
+        let statement = format!("SELECT {RECORD} FROM tasks WHERE id = $1");
+        let row = sqlx::query(AssertSqlSafe(statement)).bind(id).fetch_optional(self.database.pool()).await?;
         row.as_ref().map(read).transpose()
     }
 
@@ -274,22 +285,27 @@ impl Store {
     }
 
     async fn tasks_of(&self, filter: &TaskFilter, team: Option<&str>) -> Result<Vec<TaskRecord>, StoreError> {
+        self.rows_of(filter, team).await?.iter().map(read).collect()
+    }
+
+    async fn rows_of(&self, filter: &TaskFilter, team: Option<&str>) -> Result<Vec<AnyRow>, StoreError> {
         // Lists of words are compared as text between commas, so that one statement serves them all.
         let listed = |words: &[String]| words.iter().map(|word| format!(",{word},")).collect::<String>();
-        let rows = sqlx::query(
-            "SELECT * FROM tasks WHERE ($1 = '' OR $1 LIKE '%,' || state || ',%') AND ($2 = '' OR $2 LIKE '%,' || type || ',%')
+        let statement = format!(
+            "SELECT {RECORD} FROM tasks WHERE ($1 = '' OR $1 LIKE '%,' || state || ',%') AND ($2 = '' OR $2 LIKE '%,' || type || ',%')
                 AND ($3 = '' OR deployment = $3) AND ($4 = '' OR context_id = $4)
-                AND ($5 = '' OR id IN (SELECT task FROM task_teams WHERE team = $5)) ORDER BY id DESC LIMIT $6",
-        )
-        .bind(listed(&filter.states))
-        .bind(listed(&filter.kinds))
-        .bind(filter.deployment.as_deref().unwrap_or_default())
-        .bind(filter.context_id.as_deref().unwrap_or_default())
-        .bind(team.unwrap_or_default())
-        .bind(filter.limit)
-        .fetch_all(self.database.pool())
-        .await?;
-        rows.iter().map(read).collect()
+                AND ($5 = '' OR id IN (SELECT task FROM task_teams WHERE team = $5)) ORDER BY id DESC LIMIT $6"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement))
+            .bind(listed(&filter.states))
+            .bind(listed(&filter.kinds))
+            .bind(filter.deployment.as_deref().unwrap_or_default())
+            .bind(filter.context_id.as_deref().unwrap_or_default())
+            .bind(team.unwrap_or_default())
+            .bind(filter.limit)
+            .fetch_all(self.database.pool())
+            .await?;
+        Ok(rows)
     }
 
     /// Tasks that are being worked on. Asked at a director's start, when it works on none itself: an earlier run did.
@@ -334,6 +350,10 @@ impl Store {
         .bind(keep)
         .fetch_all(transaction.connection())
         .await?;
+        // Earlier versions kept what tasks were to do beyond their end.
+        sqlx::query("UPDATE tasks SET job = '' WHERE state IN ('done', 'error', 'cancelled') AND job <> ''")
+            .execute(transaction.connection())
+            .await?;
         for id in &old {
             sqlx::query("DELETE FROM plans WHERE task = $1").bind(*id).execute(transaction.connection()).await?;
             sqlx::query("DELETE FROM task_teams WHERE task = $1").bind(*id).execute(transaction.connection()).await?;
@@ -364,15 +384,53 @@ impl Store {
 
     /// The plans for a deployment with the tasks that carried them out, newest first.
     pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, Plan)>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT tasks.*, plans.plan FROM plans JOIN tasks ON tasks.id = plans.task
-             WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2",
-        )
-        .bind(deployment)
-        .bind(i64::from(most))
-        .fetch_all(self.database.pool())
-        .await?;
+        let statement = format!(
+            "SELECT {RECORD}, plans.plan FROM plans JOIN tasks ON tasks.id = plans.task
+             WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement))
+            .bind(deployment)
+            .bind(i64::from(most))
+            .fetch_all(self.database.pool())
+            .await?;
         let both = |row| Ok((read(row)?, from_json("plans.plan", &row.try_get::<String, _>("plan")?)?));
         rows.iter().map(both).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_database::sqlx::Column;
+
+    use super::*;
+    use crate::tasks::{DeployOptions, Job};
+    use crate::testing::TestDirector;
+
+    /// A manifest has up to 2 MiB, a list a thousand tasks, and either may name passwords.
+    #[tokio::test]
+    async fn lists_of_tasks_read_no_manifest_and_what_ended_keeps_none() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        let queue = async || {
+            let (deployment, manifest) = ("shop".to_owned(), "name: shop".to_owned());
+            let job = Job::UpdateDeployment { deployment, manifest, options: DeployOptions::default() };
+            store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
+        };
+        let (done, cancelled) = (queue().await, queue().await);
+        let rows = store.rows_of(&TaskFilter { limit: 10, ..TaskFilter::default() }, None).await.unwrap();
+        let columns: Vec<&str> = rows[0].columns().iter().map(|column| column.name()).collect();
+        assert!(rows.len() == 2 && columns.contains(&"description") && !columns.contains(&"job"), "{columns:?}");
+
+        assert!(store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap().job.is_ok());
+        store.finish_task(done, TaskState::Done, "").await.unwrap();
+        store.cancel_task(cancelled).await.unwrap();
+        let jobs = async || {
+            let jobs = sqlx::query_scalar::<_, String>("SELECT job FROM tasks");
+            jobs.fetch_all(store.database.pool()).await.unwrap()
+        };
+        assert_eq!(jobs().await, ["", ""]);
+        store.tamper("UPDATE tasks SET job = 'of an earlier version'").await;
+        store.forget_tasks(10).await.unwrap();
+        assert_eq!(jobs().await, ["", ""]);
     }
 }

@@ -15,6 +15,7 @@ use windlass_operations::clock;
 use windlass_operations::steps::{Progress, StepId};
 use windlass_render::Backends;
 
+use super::TaskError;
 use crate::Director;
 use crate::variables::LoadedSets;
 
@@ -76,11 +77,18 @@ struct Inner {
     cancelled: AtomicBool,
     renderer: Arc<Backends>,
     sets: Arc<LoadedSets>,
+    /// Who asked for the task.
+    user: String,
 }
 
 impl TaskLog {
-    /// Opens the outputs of a task. Once another director leads, nothing is written: the task is that one's.
+    /// Opens the outputs of a task, whoever asked for it.
     pub(crate) fn open(director: &Director, task: i64) -> io::Result<Self> {
+        Self::open_for(director, task, "")
+    }
+
+    /// Opens the outputs of a user's task. Once another director leads, nothing is written: the task is that one's.
+    pub(super) fn open_for(director: &Director, task: i64, user: &str) -> io::Result<Self> {
         let (tasks, lead) = (director.folders.tasks(), director.lead.clone());
         windlass_durable::file::create_private_dir(&tasks.join(task.to_string()))?;
         let mut files = Vec::new();
@@ -89,7 +97,8 @@ impl TaskLog {
             files.push((kind, OpenOptions::new().create(true).append(true).mode(0o600).open(path)?));
         }
         let (files, cancelled, renderer) = (Mutex::new(files), AtomicBool::new(false), director.library.renderer());
-        Ok(Self { inner: Arc::new(Inner { task, lead, files, cancelled, renderer, sets: Arc::default() }) })
+        let (user, sets) = (user.to_owned(), Arc::default());
+        Ok(Self { inner: Arc::new(Inner { task, lead, files, cancelled, renderer, sets, user }) })
     }
 
     /// The outputs go on where an earlier run left them, but for the result, which is written as a whole.
@@ -127,6 +136,22 @@ impl TaskLog {
     /// Asks whoever works on it to stop at the next step.
     pub(crate) fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::SeqCst);
+    }
+
+    /// Who asked for the task.
+    pub(super) fn user(&self) -> &str {
+        &self.inner.user
+    }
+
+    /// Does something that others may make last, unless the task is asked to stop.
+    pub(super) async fn unless_cancelled<T, E: Into<TaskError>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, TaskError> {
+        tokio::select! {
+            done = work => done.map_err(Into::into),
+            () = self.cancelled() => Err(TaskError::Cancelled),
+        }
     }
 
     /// Waits until it is asked to stop.

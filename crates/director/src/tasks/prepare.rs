@@ -18,8 +18,9 @@ use windlass_planning::software::Software;
 use windlass_render::Native;
 use windlass_variables::{Scope, with_absolute_names};
 
-use super::{DeployOptions, TaskError, cloud_limits, vm_stats};
+use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
 use crate::Director;
+use crate::limits::RenderingTurn;
 use crate::variables::KnownValues;
 use crate::variables::deployed::{self, Use};
 
@@ -52,6 +53,27 @@ pub(crate) enum Purpose {
     Deploy(i64),
 }
 
+/// Who wants to know, and how long the templates may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) user: &'a str,
+    /// The task that asks; none if nobody wants one for it.
+    pub(crate) task: Option<&'a TaskLog>,
+    pub(crate) template_time: Duration,
+}
+
+impl Asker<'_> {
+    /// A turn to render. Plans without a task have turns of their own, and who cancels a task does not wait for one.
+    async fn turn<'d>(&self, director: &'d Director) -> Result<RenderingTurn<'d>, TaskError> {
+        match self.task {
+            None => Ok(director.limits.rendering_without_task(self.user).await),
+            Some(task) => {
+                task.unless_cancelled(async { Ok::<_, TaskError>(director.limits.rendering(self.user).await) }).await
+            }
+        }
+    }
+}
+
 /// Reads and plans. All that is wrong with any document is told at once.
 pub(crate) async fn prepare(
     director: &Director,
@@ -59,7 +81,7 @@ pub(crate) async fn prepare(
     manifest: &str,
     options: &DeployOptions,
     purpose: Purpose,
-    template_time: Duration,
+    asker: Asker<'_>,
 ) -> Result<Prepared, TaskError> {
     let mut findings = Findings::new();
     let read = || {
@@ -136,7 +158,8 @@ pub(crate) async fn prepare(
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = compiled;
     let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
-    let templates = director.library.rendering(&jobs).await?.within(template_time).knowing(values.clone());
+    let templates = director.library.rendering(&jobs).await?.knowing(values.clone());
+    let templates = templates.within(asker.template_time).until_cancelled(asker.task.cloned());
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
@@ -155,7 +178,10 @@ pub(crate) async fn prepare(
     };
     let mut new_id = new_ids(director, deployment).await?;
     let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
-    let mut plan = director.limits.heavily(make).await;
+    let mut plan = asker.turn(director).await?.work(make);
+    if asker.task.is_some_and(TaskLog::is_cancelled) {
+        return Err(TaskError::Cancelled);
+    }
     if findings.is_clean() {
         let limits = cloud_limits::of_plan(director, &plan, &current).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);

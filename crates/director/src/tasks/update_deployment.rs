@@ -17,7 +17,7 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{self, Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{Prepared, Purpose, must_have_cloud_config, prepare, reload, reload_one};
+use super::prepare::{Asker, Prepared, Purpose, must_have_cloud_config, prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
@@ -75,13 +75,13 @@ pub(super) async fn prepare_and_reserve(
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
-    let template_time = director.settings.template_time;
-    let prepared = prepare(director, deployment, manifest, options, purpose, template_time).await?;
+    let asker = Asker { user: log.user(), task: Some(log), template_time: director.settings.template_time };
+    let prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
         Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
             log.debug(&format!("planning once more: {error}"));
-            let prepared = prepare(director, deployment, manifest, options, purpose, template_time).await?;
+            let prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
             reserve(director, log, &prepared, options).await?;
             drop(turn);
             Ok(prepared)
@@ -377,5 +377,24 @@ mod tests {
         let deploy = prepare_and_reserve(&test.director, &log, "shop", manifest, &options);
         let error = windlass_contract::explain(&deploy.await.map(drop).unwrap_err());
         assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_deploy_that_waits_for_its_turn_to_render_is_cancelled_and_others_have_theirs() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
+        store.add_deployment("shop", &[]).await.unwrap();
+        let manifest = "name: shop\nreleases: []\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, \
+            update_watch_time: 1}\ninstance_groups: []\n";
+        let options = DeployOptions { verbatim: true, dry_run: true, ..DeployOptions::default() };
+        let _held = [test.director.limits.rendering("eve").await, test.director.limits.rendering("eve").await];
+        let log = TaskLog::open_for(&test.director, 1, "eve").unwrap();
+        let deploy = prepare_and_reserve(&test.director, &log, "shop", manifest, &options);
+        let (waited, ()) = tokio::join!(deploy, async { log.cancel() });
+        let error = waited.map(drop).unwrap_err();
+        assert!(error.is_cancellation(), "{error}");
+        let log = TaskLog::open_for(&test.director, 2, "ann").unwrap();
+        prepare_and_reserve(&test.director, &log, "shop", manifest, &options).await.unwrap();
     }
 }

@@ -40,7 +40,9 @@ pub(super) async fn run_remote(
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
     let result = async {
         let stage = log.stage("Downloading remote release", &[], 1);
-        stage.part("Downloading remote release").run(Download::of("release").fetch(location, &tarball)).await?;
+        let download = Download::of("release");
+        let fetching = log.unless_cancelled(download.fetch(location, &tarball));
+        stage.part("Downloading remote release").run(fetching).await?;
         if let Some(digest) = digest {
             let (path, digest) = (tarball.clone(), digest.to_owned());
             let stage = log.stage("Verifying remote release", &[], 1);
@@ -91,6 +93,8 @@ async fn take(
     let mut release = step(log, "Extracting release", reading).await?;
     // Reading it has checked all of this.
     step(log, "Verifying manifest", async { Ok(()) }).await?;
+    // Before others wait for the lock: templates are read in turn with everybody's documents.
+    let needs_ruby = jobs_that_need_ruby(director, &release).await;
     // One at a time: what nobody has on record is removed while this lock is held.
     lock(director, log, "release").await?;
     remove_unknown_blobs(director).await?;
@@ -108,14 +112,20 @@ async fn take(
     director.store.take_release(&record, &compiled).await?;
     let name = format!("{}/{}", record.name, record.version);
     log.stage(created, &[], 1).part(&name).run(async { Ok::<_, TaskError>(()) }).await?;
-    for job in &record.jobs {
-        if let Some(why) = director.library.needs_ruby(&director.limits, &record.name, job).await {
-            log.warning(&format!("job '{}' is rendered by Ruby: {why}", job.name));
-        }
-    }
+    needs_ruby.iter().for_each(|warning| log.warning(warning));
     // What it had before, if it was uploaded to be mended.
     remove_unknown_blobs(director).await?;
     Ok(format!("Created release '{name}'"))
+}
+
+async fn jobs_that_need_ruby(director: &Director, release: &Release) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (entry, archive) in release.manifest.jobs.iter().zip(&release.jobs) {
+        if let Some(why) = director.library.needs_ruby_for(&director.limits, &archive.job).await {
+            warnings.push(format!("job '{}' is rendered by Ruby: {why}", entry.name));
+        }
+    }
+    warnings
 }
 
 /// The version that comes after those that are there.
@@ -708,5 +718,19 @@ pub(super) mod tests {
         assert_eq!(plan["unreferenced_blobs"], json!(["releases/left", "blobs/left"]));
         assert_eq!(crate::blobs::remove_unreferenced(&site.bench.director).await.unwrap(), 2);
         assert_eq!((site.blobs(), std::fs::read_dir(made).unwrap().count()), (4, 0));
+    }
+
+    #[tokio::test]
+    async fn a_download_ends_with_its_task() {
+        let site = Site::new().await;
+        // It takes connections and says nothing.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/release.tgz", listener.local_addr().unwrap());
+        let log = site.log();
+        let download = run_remote(&site.bench.director, &log, (&url, None), How::default());
+        let (ended, ()) = tokio::join!(download, async { log.cancel() });
+        let error = ended.unwrap_err();
+        assert!(error.is_cancellation(), "{error}");
+        assert_eq!(std::fs::read_dir(site.bench.director.folders.temporary()).unwrap().count(), 0);
     }
 }

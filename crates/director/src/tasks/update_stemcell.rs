@@ -30,7 +30,9 @@ pub(super) async fn run_remote(
     let stage = log.stage("Update stemcell", &[], if digest.is_some() { 7 } else { 6 });
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
     let result = async {
-        stage.part("Downloading remote stemcell").run(Download::of("stemcell").fetch(location, &tarball)).await?;
+        let download = Download::of("stemcell");
+        let fetching = log.unless_cancelled(download.fetch(location, &tarball));
+        stage.part("Downloading remote stemcell").run(fetching).await?;
         if let Some(digest) = digest {
             let (path, digest) = (tarball.clone(), digest.to_owned());
             let verifying = tokio::task::spawn_blocking(move || verify_digest(&path, &digest));

@@ -36,6 +36,42 @@ pub(crate) enum Finished {
     SomeTasks,
 }
 
+/// The places of a lane, and who has them. A quarter of them, two at most, is never one user's alone: tasks may wait for what
+/// their users name, such as a server that sends a release slowly.
+#[derive(Debug)]
+struct Places {
+    lane: Lane,
+    all: usize,
+    of_a_user: usize,
+    taken: BTreeMap<String, usize>,
+}
+
+impl Places {
+    fn new(lane: Lane, all: usize) -> Self {
+        Self { lane, all, of_a_user: all - (all / 4).min(2), taken: BTreeMap::new() }
+    }
+
+    fn is_free(&self) -> bool {
+        self.taken.values().sum::<usize>() < self.all
+    }
+
+    /// Users who have as many places as one may have.
+    fn busy(&self) -> Vec<&str> {
+        self.taken.iter().filter(|(_, taken)| **taken >= self.of_a_user).map(|(user, _)| user.as_str()).collect()
+    }
+
+    fn take(&mut self, user: &str) {
+        *self.taken.entry(user.to_owned()).or_default() += 1;
+    }
+
+    fn free(&mut self, user: &str) {
+        if let Some(taken) = self.taken.get_mut(user) {
+            *taken = taken.saturating_sub(1);
+        }
+        self.taken.retain(|_, taken| *taken > 0);
+    }
+}
+
 /// The workers of a director.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
@@ -104,19 +140,21 @@ impl Workers {
     /// Works until `stop` resolves, then lets running tasks finish.
     pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) -> Finished {
         let mut tasks = JoinSet::new();
-        let mut lanes = [(Lane::Work, director.settings.workers, 0_usize), (Lane::LookUps, LOOK_UPS, 0)];
+        let mut lanes = [Places::new(Lane::Work, director.settings.workers), Places::new(Lane::LookUps, LOOK_UPS)];
         let mut renewal = tokio::time::interval(RENEW);
         tokio::pin!(stop);
         loop {
-            for (lane, places, taken) in &mut lanes {
-                while *taken < *places {
-                    match director.store.claim_task(&director.uuid, *lane).await {
+            for places in &mut lanes {
+                while places.is_free() {
+                    let claimed = director.store.claim_task(&director.uuid, places.lane, &places.busy()).await;
+                    match claimed {
                         Ok(Some(task)) => {
-                            *taken += 1;
-                            let (director, lane) = (director.clone(), *lane);
+                            places.take(&task.record.user);
+                            let (director, lane) = (director.clone(), places.lane);
                             tasks.spawn(async move {
+                                let user = task.record.user.clone();
                                 work(director, task).await;
-                                lane
+                                (lane, user)
                             });
                         }
                         Ok(None) => break,
@@ -134,8 +172,9 @@ impl Workers {
                 _ = renewal.tick() => renew(&director).await,
                 Some(ended) = tasks.join_next() => {
                     // Tasks do not panic: what they carry out is caught.
-                    let freed = lanes.iter_mut().filter(|(lane, ..)| ended.as_ref().is_ok_and(|ended| ended == lane));
-                    freed.for_each(|(_, _, taken)| *taken -= 1);
+                    if let Ok((lane, user)) = ended {
+                        lanes.iter_mut().filter(|places| places.lane == lane).for_each(|places| places.free(&user));
+                    }
                 }
             }
         }
@@ -158,7 +197,7 @@ async fn renew(director: &Director) {
 
 async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask<Job>) {
     let id = task.id;
-    let log = match TaskLog::open(&director, id) {
+    let log = match TaskLog::open_for(&director, id, &task.user) {
         Ok(log) => log,
         Err(error) => {
             finish(&director, id, TaskState::Error, &format!("cannot write the task's output: {error}")).await;
@@ -328,6 +367,36 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::NewTask;
+
+    #[tokio::test]
+    async fn no_user_has_all_workers() {
+        let bench = crate::testing::TestDirector::new().await;
+        let store = &bench.director.store;
+        let queue = async |user: &str| {
+            let job = Job::DeleteOrphanedVms;
+            store.add_task(&NewTask { job, user: user.to_owned(), context_id: String::new() }).await.unwrap()
+        };
+        for _ in 0..8 {
+            queue("eve").await;
+        }
+        let of_ann = queue("ann").await;
+        let mut places = Places::new(Lane::Work, 8);
+        let mut claimed = Vec::new();
+        while places.is_free() {
+            let claim = store.claim_task::<Job>("uuid", places.lane, &places.busy()).await.unwrap();
+            let Some(task) = claim else { break };
+            places.take(&task.record.user);
+            claimed.push(task.record.id);
+        }
+        assert_eq!(claimed, [1, 2, 3, 4, 5, 6, of_ann]);
+        places.free("eve");
+        let next = store.claim_task::<Job>("uuid", places.lane, &places.busy()).await.unwrap();
+        assert_eq!(next.map(|task| task.record.id), Some(7));
+        for (all, of_a_user) in [(1, 1), (2, 2), (3, 3), (4, 3), (8, 6), (100, 98)] {
+            assert_eq!(Places::new(Lane::Work, all).of_a_user, of_a_user);
+        }
+    }
 
     /// A task that panics would otherwise stay 'processing', with its locks, until the director is restarted.
     #[tokio::test]
