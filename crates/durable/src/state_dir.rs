@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The default state directory; none for a user without a home directory.
+/// The default state directory: the one that `WINDLASS_STATE_DIR` names, or else the user's; none for a user without a home
+/// directory.
 pub fn default() -> Option<PathBuf> {
     choose(rustix::process::geteuid().is_root(), |name| std::env::var(name).ok(), std::env::home_dir)
 }
@@ -12,6 +13,10 @@ fn choose(
     variable: impl Fn(&str) -> Option<String>,
     home: impl FnOnce() -> Option<PathBuf>,
 ) -> Option<PathBuf> {
+    if let Some(named) = variable("WINDLASS_STATE_DIR").filter(|named| !named.is_empty()) {
+        // Where the shell goes next must not change which director is meant.
+        return Some(std::path::absolute(&named).unwrap_or_else(|_| named.into()));
+    }
     if root {
         return Some("/var/lib/windlass".into());
     }
@@ -34,5 +39,16 @@ mod tests {
         assert_eq!(choose(false, told("/x"), home), Some("/x/windlass".into()));
         assert_eq!(choose(false, told("relative"), home), Some("/home/me/.local/state/windlass".into()));
         assert_eq!(choose(false, |_| None, || None), None);
+    }
+
+    #[test]
+    fn a_variable_names_another_one_for_every_command_of_a_shell() {
+        let told = |name: &str| (name == "WINDLASS_STATE_DIR").then(|| "/srv/windlass".to_owned());
+        assert_eq!(choose(true, told, || None), Some("/srv/windlass".into()));
+        assert_eq!(choose(false, told, || Some("/home/me".into())), Some("/srv/windlass".into()));
+        let empty = |name: &str| (name == "WINDLASS_STATE_DIR").then(String::new);
+        assert_eq!(choose(true, empty, || None), Some("/var/lib/windlass".into()));
+        let relative = choose(true, |name| (name == "WINDLASS_STATE_DIR").then(|| "s".to_owned()), || None);
+        assert!(relative.is_some_and(|path| path.is_absolute() && path.ends_with("s")));
     }
 }

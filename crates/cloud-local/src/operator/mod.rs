@@ -1,5 +1,8 @@
-//! What an operator does beside the CPI: look at the cloud, remove what nobody owns, kill a VM, read its settings.
+//! What an operator does beside the CPI: look at the cloud, find addresses for it, remove what nobody owns or all of it, kill a VM,
+//! read its settings.
 
+mod destroy;
+mod free_network;
 mod garbage;
 mod kill;
 mod problems;
