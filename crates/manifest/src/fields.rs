@@ -196,7 +196,8 @@ fn unknown<'a>(at: &At<'a>, known: &[&str], findings: &mut Findings) -> Option<V
     Some(others.map(|(key, value)| (value, said(key))).collect())
 }
 
-fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+/// The one of the names that somebody meant who wrote `key`, if one is alike.
+pub fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let alike = |candidate: &&str| strsim::normalized_damerau_levenshtein(key, candidate);
     let best = known.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
     (alike(&best) >= SLIP).then_some(best)

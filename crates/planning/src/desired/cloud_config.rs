@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use windlass_contract::Object;
+use windlass_manifest::fields::meant;
 use windlass_manifest::{At, Document};
 
 use super::compilation::Compilation;
@@ -172,7 +173,7 @@ impl CloudConfig {
     }
 
     fn is_new(&self, section: Section, name: &Placed<String>, findings: &mut Findings) -> bool {
-        let is_taken = self.has(section, &name.value);
+        let is_taken = self.names(section).contains(&name.value.as_str());
         if is_taken {
             findings.push(name.problem(format!("the name '{}' is taken already", name.value)));
         }
@@ -208,24 +209,42 @@ impl CloudConfig {
         !self.unreadable.contains(&section)
     }
 
-    fn has(&self, section: Section, name: &str) -> bool {
+    fn names(&self, section: Section) -> Vec<&str> {
         match section {
-            Section::Azs => self.azs.iter().any(|az| az.name == name),
-            Section::VmTypes => self.vm_types.iter().any(|vm_type| vm_type.name == name),
-            Section::VmExtensions => self.vm_extensions.iter().any(|extension| extension.name == name),
-            Section::DiskTypes => self.disk_types.iter().any(|disk_type| disk_type.name == name),
-            Section::Networks => self.networks.iter().any(|network| network.name == name),
+            Section::Azs => self.azs.iter().map(|az| az.name.as_str()).collect(),
+            Section::VmTypes => self.vm_types.iter().map(|vm_type| vm_type.name.as_str()).collect(),
+            Section::VmExtensions => self.vm_extensions.iter().map(|extension| extension.name.as_str()).collect(),
+            Section::DiskTypes => self.disk_types.iter().map(|disk_type| disk_type.name.as_str()).collect(),
+            Section::Networks => self.networks.iter().map(|network| network.name.as_str()).collect(),
         }
     }
 
     /// Whether there is something of that name; if not, that is a problem of whoever named it.
     pub(super) fn find(&self, section: Section, name: &Placed<String>, findings: &mut Findings) -> bool {
-        let found = self.has(section, &name.value);
+        let names = self.names(section);
+        let found = names.contains(&name.value.as_str());
         if !found && self.is_readable(section) {
-            let message = format!("the {} '{}' is not in the cloud config", section.one(), name.value);
+            let hint = what_there_is(&name.value, &names);
+            let message = format!("the {} '{}' is not in the cloud config{hint}", section.one(), name.value);
             findings.push(name.problem(message));
         }
         found
+    }
+}
+
+/// How many names are listed; more do not help.
+const LISTED: usize = 10;
+
+/// ` (did you mean 'default'?)`, or the names that there are.
+fn what_there_is(name: &str, names: &[&str]) -> String {
+    if let Some(meant) = meant(name, names) {
+        return format!(" (did you mean '{meant}'?)");
+    }
+    let listed = names.iter().take(LISTED).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => ", which has none".to_owned(),
+        count if count > LISTED => format!(", which has {listed} and {} more", count - LISTED),
+        _ => format!(", which has {listed}"),
     }
 }
 

@@ -116,10 +116,10 @@ fn problems_of_manifest_cloud_config_and_lookups_are_told_at_once_and_each_once(
     let problems = findings.to_string();
     for expected in [
         "instance_groups[0].instances: expected a whole number from 0 to 100000, found -2 (line 8)",
-        "instance_groups[0].azs[1]: the az 'z9' is not in the cloud config (line 9)",
-        "instance_groups[0].vm_type: the vm_type 'huge' is not in the cloud config (line 10)",
-        "instance_groups[0].vm_extensions[0]: the vm_extension 'nope' is not in the cloud config (line 11)",
-        "instance_groups[0].networks[1].name: the network 'nowhere' is not in the cloud config (line 14)",
+        "instance_groups[0].azs[1]: the az 'z9' is not in the cloud config, which has 'z1', 'z2' (line 9)",
+        "instance_groups[0].vm_type: the vm_type 'huge' is not in the cloud config, which has 'small' (line 10)",
+        "instance_groups[0].vm_extensions[0]: the vm_extension 'nope' is not in the cloud config, which has 'lb', 'spot' (line 11)",
+        "instance_groups[0].networks[1].name: the network 'nowhere' is not in the cloud config, which has 'n', 'dyn', 'pub' (line 14)",
         "Stemcell version '9' for OS 'os' doesn't exist; uploaded: ",
         "in the cloud config 'default': disk_types[0].disk_size: expected a whole number from 1 to 4294967296, found a string (line 5)",
     ] {
@@ -333,4 +333,12 @@ proptest! {
         }
         prop_assert!(!findings.is_clean() || desired.groups.len() <= 1);
     }
+}
+
+#[test]
+fn who_misspells_a_name_of_the_cloud_config_is_told_which_one_was_meant() {
+    let manifest = MANIFEST.replace("vm_type: small", "vm_type: smal");
+    let (_, findings) = together(&manifest, &[config("cloud", CLOUD)], &stemcells(""));
+    let problems = findings.to_string();
+    assert!(problems.contains("the vm_type 'smal' is not in the cloud config (did you mean 'small'?) (line 10)"), "{problems}");
 }

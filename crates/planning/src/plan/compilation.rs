@@ -51,7 +51,7 @@ impl PackageToCompile {
     }
 
     /// For people.
-    pub(super) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         format!("it is not compiled for {}/{} yet", self.os, self.version)
     }
 }
