@@ -91,6 +91,8 @@ async fn told(director: &Director, task: &TaskRecord, part: &InstancePlan) -> Va
 #[derive(Deserialize)]
 struct Line {
     time: i64,
+    /// Since 1970; earlier versions did not note it.
+    milliseconds: Option<i64>,
     #[serde(default)]
     stage: String,
     #[serde(default)]
@@ -114,7 +116,8 @@ fn timeline(log: &str, label: &str) -> Vec<Value> {
         .filter(|line| line.task.starts_with(label))
         .map(|line| {
             let said = line.data.error.map(|error| format!("failed: {error}")).or(line.data.status);
-            json!({"time": line.time, "stage": line.stage, "what": said.unwrap_or(line.state)})
+            let milliseconds = line.milliseconds.unwrap_or(line.time * 1000);
+            json!({"time": line.time, "milliseconds": milliseconds, "stage": line.stage, "what": said.unwrap_or(line.state)})
         })
         .collect()
 }
@@ -133,6 +136,10 @@ mod tests {
 {"time":5,"stage":"Updating instance","tags":["db"],"total":2,"task":"db/a (0) (canary)","index":1,"state":"failed","progress":100,"data":{"error":"no"}}
 {"time":5,"error":{"code":100,"message":"no"}}
 "#;
+        let log = log.replacen("{\"time\":3,", "{\"time\":3,\"milliseconds\":3250,", 1);
+        let log = log.as_str();
+        let times: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment["milliseconds"].clone()).collect();
+        assert_eq!(times, [2000, 3250, 4000, 5000], "steps of earlier versions have whole seconds");
         let told: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment["what"].clone()).collect();
         assert_eq!(told, ["started", "waiting for the agent", "finished", "failed: no"]);
     }

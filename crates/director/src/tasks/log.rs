@@ -189,7 +189,12 @@ impl TaskLog {
         self.step(event);
     }
 
+    /// For `explain`, to the millisecond: most steps take less than a second.
     fn step(&self, event: &Value) {
+        let mut event = event.clone();
+        if let Some(event) = event.as_object_mut() {
+            event.insert("milliseconds".into(), json!(clock::now_in_microseconds() / 1000));
+        }
         self.write(OutputKind::Steps, &format!("{event}\n"));
     }
 
