@@ -3,6 +3,7 @@
 mod author;
 mod bench;
 mod envs;
+mod groups;
 mod remote;
 mod slug;
 mod visits;
@@ -19,6 +20,7 @@ pub(crate) use author::*;
 pub(crate) use bench::*;
 use envs::ENV_HELP;
 pub(crate) use envs::{CreateEnvArgs, EnvArgs, StopEnvArgs};
+pub(crate) use groups::command;
 pub(crate) use remote::*;
 pub(crate) use slug::{Instance, Selection, Slug, selected_path};
 pub(crate) use visits::*;
@@ -59,8 +61,9 @@ impl Global {
 }
 
 const FIRST_STEPS: &str = "First steps:
-  windlass demo        shows everything on this machine in a minute, and cleans up
-  windlass director    runs a director here; the other verbs then find it by themselves";
+  windlass demo      shows everything on this machine in a minute, and cleans up
+  windlass up        starts a director here; the other verbs then find it by themselves
+  windlass status    shows in one screen what runs; 'windlass down --all' removes it again";
 
 /// Flags that all verbs understand.
 #[derive(Debug, Clone, Default, Args)]
@@ -80,7 +83,7 @@ pub(crate) struct Global {
     /// Deployment [env: BOSH_DEPLOYMENT]
     #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) deployment: Option<String>,
-    /// State directory of the director on this machine
+    /// State directory of the director on this machine [env: WINDLASS_STATE_DIR]
     #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     pub(crate) state_dir: Option<PathBuf>,
     /// Ask nothing [env: BOSH_NON_INTERACTIVE]
@@ -101,6 +104,13 @@ pub(crate) struct Global {
     /// Show only this column of tables; may be repeated
     #[arg(long = "column", global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) columns: Vec<String>,
+    /// On a terminal, show tables in full, as BOSH does: all columns, whole ids and dates
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) wide: bool,
+    /// On a terminal, for verbs that list: draw it again every so many seconds, until Ctrl-C
+    #[arg(long, global = true, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+          help_heading = GLOBAL, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) watch: Option<u16>,
     /// Releases are made with SHA-256 digests; that is the default
     #[arg(long, global = true, hide = true)]
     pub(crate) sha2: bool,
@@ -140,6 +150,12 @@ pub(crate) enum Verb {
     Doctor,
     /// Show everything on this machine in a minute, and clean up
     Demo(DemoArgs),
+    /// Start a director in the background, with a stemcell and a cloud config to begin with
+    Up(UpArgs),
+    /// Show in one screen what runs here, and how it is
+    Status,
+    /// Stop the director of this machine; its VMs keep running
+    Down(DownArgs),
     /// Run a director in the foreground
     Director(DirectorArgs),
     /// Run a registry in the foreground, for stemcells older than version 2
@@ -188,6 +204,13 @@ pub(crate) enum Verb {
         /// Shell
         shell: clap_complete::Shell,
     },
+    /// Print what a word of a command line may be completed to
+    #[command(hide = true)]
+    CompleteNames {
+        /// The words behind the program's name, up to the one to complete
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Write the manual pages into a directory
     #[command(after_help = MAN_HELP)]
     ManPages {
@@ -208,9 +231,9 @@ pub(crate) enum Verb {
     Local(LocalVerb),
     /// Host the agents of the simulated cloud in the foreground, or look into that cloud
     Sim(SimArgs),
-    /// Be the agent of a VM, with the flags of the original
+    /// Run the agent of a VM, with the flags of BOSH's
     Agent {
-        /// Flags of the original agent
+        /// Flags of BOSH's agent
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
@@ -279,8 +302,8 @@ pub(crate) struct DirectorArgs {
     /// Name of the director [default: windlass]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Default CPI: local, incus, sim, or the path of an executable [default: local]
-    #[arg(long, value_name = "CPI")]
+    /// Default CPI: local, incus, sim, or the command line of another, as for certify [default: local]
+    #[arg(long, value_name = "COMMAND")]
     pub(crate) cpi: Option<String>,
     /// Its configuration, in the form of cpi.json
     #[arg(long, value_name = "FILE", requires = "cpi")]
@@ -288,9 +311,34 @@ pub(crate) struct DirectorArgs {
     /// How VMs of the embedded cloud are kept apart: auto, container or process [default: auto]
     #[arg(long, value_name = "WORD", value_parser = isolation)]
     pub(crate) isolation: Option<Isolation>,
-    /// How the log is written
+    /// How the log is written, which is DIR/director.log
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
+    /// Outlive the terminal: for 'windlass up'
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+}
+
+/// `up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// The stemcell whose VMs have the programs of this machine, instead of the minimal one: for releases that need a compiler
+    #[arg(long, value_name = "WHOSE")]
+    pub(crate) userland: Option<Userland>,
+    /// Address and port that the director listens on; port 0 for any [default: 127.0.0.1:25555]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// How VMs are kept apart: auto, container or process [default: auto]
+    #[arg(long, value_name = "WORD", value_parser = isolation)]
+    pub(crate) isolation: Option<Isolation>,
+}
+
+/// `down`.
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// Remove everything, too: deployments with their disks, stemcells, releases, and the state directory
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// How a log is written.
@@ -342,10 +390,10 @@ pub(crate) struct RegistryArgs {
     /// Key of the certificate as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Let VMs without credentials read from the addresses in their settings, as the original does
+    /// Let VMs without credentials read from the addresses in their settings, as BOSH does
     #[arg(long)]
     pub(crate) read_by_address: bool,
-    /// Let everybody on this machine read everything, as the original does
+    /// Let everybody on this machine read everything, as BOSH does
     #[arg(long)]
     pub(crate) trust_loopback: bool,
 }
@@ -617,7 +665,7 @@ pub(crate) struct CertifyArgs {
     /// Name all checks, and why they matter
     #[arg(long)]
     pub(crate) list_checks: bool,
-    /// Instead of the checks, live through the table of versions: director, CPI and stemcell in version 1 and 2
+    /// Instead of the checks, try the table of versions: director, CPI and stemcell in version 1 and 2
     #[arg(long)]
     pub(crate) matrix: bool,
     /// With --matrix: command line of the CPI when it speaks version 1; otherwise the profile's 'lower_version' makes it

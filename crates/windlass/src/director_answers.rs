@@ -349,6 +349,8 @@ pub(crate) struct ChangedLine {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) text: String,
+    /// As data; directors of earlier versions may have another form of it.
+    pub(crate) plan: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -32,14 +32,19 @@ pub(crate) enum ClientError {
     #[error("the director's CA certificate cannot be used; --ca-cert takes a file or PEM text")]
     Ca(#[source] Cause),
     #[error(
-        "cannot reach the director at {url}; check that it runs and that -e, BOSH_ENVIRONMENT or --state-dir names it"
+        "cannot reach the director at {url}; check that it runs and that -e, BOSH_ENVIRONMENT or --state-dir names it{}",
+        no_alias(url)
     )]
     Unreachable { url: String, source: Cause },
     #[error("the certificate of the director at {url} is not trusted; --ca-cert or BOSH_CA_CERT names its CA")]
     Untrusted { url: String, source: Cause },
     #[error("the director at {url} refuses these credentials; check BOSH_CLIENT and BOSH_CLIENT_SECRET")]
     Unauthorized { url: String },
-    #[error("the director answered {status}: {message}")]
+    #[error(
+        "the director at {url} wants to know who you are; 'windlass log-in' tells it, or BOSH_CLIENT and BOSH_CLIENT_SECRET"
+    )]
+    Anonymous { url: String },
+    #[error("{}", refused(*status, message))]
     Refused { status: StatusCode, message: String },
     #[error("the director's answer cannot be understood; is it of another version?")]
     Answer(#[source] Cause),
@@ -69,6 +74,26 @@ impl RawAnswer {
             return Ok(self.body);
         }
         Err(refusal(self.status, &String::from_utf8_lossy(&self.body)))
+    }
+}
+
+/// A word without dots is more often a name that `alias-env` was to give than that of a machine.
+fn no_alias(url: &str) -> String {
+    let host = url.trim_start_matches("https://").split(':').next().unwrap_or_default();
+    match host.contains(['.', '[']) || host == "localhost" {
+        true => String::new(),
+        false => format!("; no director has the name '{host}', as 'windlass environments' lists them"),
+    }
+}
+
+/// What the director says of a request is what people need to know. Where it failed itself, they need to know that.
+fn refused(status: StatusCode, message: &str) -> String {
+    match (status.is_server_error(), message.is_empty()) {
+        (false, false) => message.to_owned(),
+        (false, true) => format!("the director answered {status}"),
+        (true, _) => {
+            format!("{message} (the director answered {status}; 'windlass status' on its machine names its log)")
+        }
     }
 }
 
@@ -301,7 +326,11 @@ impl DirectorClient {
             return Ok(response);
         }
         if status == StatusCode::UNAUTHORIZED {
-            return Err(ClientError::Unauthorized { url: self.url.clone() });
+            let url = self.url.clone();
+            return Err(match self.user {
+                Some(_) => ClientError::Unauthorized { url },
+                None => ClientError::Anonymous { url },
+            });
         }
         Err(refusal(status, &response.text().await.unwrap_or_default()))
     }

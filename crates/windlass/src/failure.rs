@@ -26,8 +26,8 @@ pub(crate) enum Failure {
     WrongCredentials { url: String },
     #[error("{doing}")]
     Director { doing: String, source: ClientError },
-    #[error("{doing}: task {task} ended as '{state}'; 'windlass task {task} --debug' tells more")]
-    Task { doing: String, task: u64, state: String },
+    #[error("{}", task_failed(doing, *task, state, why))]
+    Task { doing: String, task: u64, state: String, why: String },
     #[error("stopped; nothing was changed")]
     Declined,
     #[error("nobody answered whether to go on, so nothing was changed; -n goes on without a question")]
@@ -44,12 +44,14 @@ pub(crate) enum Failure {
         "another change of the config came first: its latest number is '{latest}', not '{expected}'; look at it and try again"
     )]
     ConfigChanged { latest: String, expected: String },
-    #[error("no deployment '{0}'; 'windlass deployments' lists them")]
-    NoSuchDeployment(String),
-    #[error("no instance '{instance}' in deployment '{deployment}'; 'windlass instances' lists them")]
-    NoSuchInstance { instance: String, deployment: String },
-    #[error("no table has a column '{0}'; without --column all are shown")]
-    NoColumn(String),
+    #[error("no deployment '{name}'{}", known.hint(name))]
+    NoSuchDeployment { name: String, known: KnownNames },
+    #[error("no instance '{instance}' in deployment '{deployment}'{}", known.hint(instance))]
+    NoSuchInstance { instance: String, deployment: String, known: KnownNames },
+    #[error("{message}{}", known.hint(name))]
+    Missing { message: String, name: String, known: KnownNames },
+    #[error("no table has a column '{name}'{}", known.hint(name))]
+    NoColumn { name: String, known: KnownNames },
     #[error("--no-converge touches one instance, so name it: GROUP/ID")]
     NoConvergeNeedsInstance,
     #[error("{0} problem(s) found")]
@@ -58,6 +60,10 @@ pub(crate) enum Failure {
     NoChoice,
     #[error("there is nobody to ask for a resolution: 'windlass cloud-check' takes --auto, --resolution or --report")]
     NobodyToAsk,
+    #[error("--watch draws on a terminal, and this is none")]
+    WatchNeedsTerminal,
+    #[error("--watch is for verbs that list, such as instances, vms, tasks, disks and status")]
+    NotToWatch,
     #[error("only orphaned networks can be listed: give --orphaned")]
     OnlyOrphanedNetworks,
     #[error(
@@ -98,7 +104,10 @@ pub(crate) enum Failure {
     PcapInterface(String),
     #[error("not everything was captured: {0}")]
     Pcap(String),
-    #[error("no instance could be prepared for ssh: {0}")]
+    #[error(
+        "no instance could be prepared for ssh: {0}; the minimal stemcell and those of '--userland host' have no ssh server, and \
+         'windlass stemcell build --debian SUITE --package openssh-server' makes one that has"
+    )]
     SshSetup(String),
     #[error("a shell needs one instance, but {0} match; name one as GROUP/ID, or give a command with -c")]
     SshSeveral(usize),
@@ -138,8 +147,18 @@ pub(crate) enum Failure {
     NoStateDir,
     #[error(transparent)]
     DirectorSettings(windlass_director::settings::SettingsError),
+    #[error("--cpi takes 'local', 'incus', 'sim', or the command line of a CPI")]
+    CpiCommand(#[source] windlass_certify::CommandLineError),
     #[error("the director cannot start")]
     DirectorStart(#[source] windlass_director::StartError),
+    #[error("the director did not start: {why}\nits log: {}", log.display())]
+    NotStarted { why: String, log: PathBuf },
+    #[error("no director keeps its state in '{}'; --state-dir or WINDLASS_STATE_DIR names another place", state_dir.display())]
+    NoDirectorHere { state_dir: PathBuf },
+    #[error("no director runs here; 'windlass up' starts one")]
+    NoDirectorRuns,
+    #[error("not everything could be removed from '{}':\n{left}", state_dir.display())]
+    Left { state_dir: PathBuf, left: String },
     #[error("another director took over the database, so this one ended; its tasks are for the other one to settle")]
     Deposed,
     #[error("cannot use '{}'", path.display())]
@@ -175,13 +194,87 @@ pub(crate) enum Failure {
     Demo(#[from] DemoError),
 }
 
+/// The names that there are, for who named something that is not there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct KnownNames(pub(crate) Vec<String>);
+
+/// More names do not help.
+const LISTED: usize = 12;
+
+impl KnownNames {
+    fn hint(&self, name: &str) -> String {
+        let names: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        let listed = names.iter().take(LISTED).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+        let listed = match names.len() {
+            0 => "there is none".to_owned(),
+            count if count > LISTED => format!("there are {listed} and {} more", count - LISTED),
+            1 => format!("there is {listed}"),
+            _ => format!("there are {listed}"),
+        };
+        match windlass_manifest::fields::meant(name, &names) {
+            Some(meant) => format!("; did you mean '{meant}'? ({listed})"),
+            None => format!("; {listed}"),
+        }
+    }
+}
+
+/// The cause first, what led there below, each once.
+fn task_failed(doing: &str, task: u64, state: &str, why: &str) -> String {
+    // Each part that did not begin any more says so; that it was cancelled is one thing.
+    if state == "cancelled" || why.contains("the task was cancelled") {
+        return format!("task {task} was cancelled while {doing}");
+    }
+    let (cause, ways) = cause_first(why);
+    let mut lines: Vec<String> = if cause.is_empty() { Vec::new() } else { vec![cause] };
+    lines.extend(ways);
+    lines.push(format!("while {doing}: task {task} ended as '{state}'; 'windlass task {task} --debug' tells more"));
+    lines.join("\n")
+}
+
+/// An error of the director has its cause at its end, behind what was being done. Gives the cause, and what was done, the
+/// innermost first.
+pub(crate) fn cause_first(text: &str) -> (String, Vec<String>) {
+    let mut ways = Vec::new();
+    let mut rest = text.trim();
+    while let Some((way, cause)) = rest.split_once(": ").filter(|(way, _)| is_a_way(way)) {
+        ways.push(way.to_owned());
+        rest = cause.trim_start();
+    }
+    ways.reverse();
+    (rest.to_owned(), ways)
+}
+
+/// Whether words before a colon only tell what was being done. What is not known to be so belongs to the cause.
+fn is_a_way(words: &str) -> bool {
+    const ENDS: [&str; 2] = [" failed", " with an error"];
+    let is_class = words.starts_with("Bosh::") && !words.contains(' ');
+    let is_step = words.contains(" failed while ") || words.contains(" failed for ");
+    let is_answer = words.contains(" with an error (request ");
+    !words.contains('\n') && (is_class || is_step || is_answer || ENDS.iter().any(|end| words.ends_with(end)))
+}
+
+/// A failure for people and scripts: what is wrong first, then what was being done.
+pub(crate) fn report(failure: &Failure) -> String {
+    match failure {
+        Failure::Director { doing, source } => {
+            let (cause, ways) = cause_first(&windlass_contract::explain(source));
+            let ways: String = ways.iter().map(|way| format!("\n{way}")).collect();
+            tidy(&format!("{cause}{ways}\nwhile {doing}"))
+        }
+        other => chain(other),
+    }
+}
+
 /// How far lines may be indented.
 const DEEPEST: usize = 20;
 
 /// An error with its causes. What they quote from files and from the network shall not steer the terminal, and if it has
 /// several lines, such as a director's list of problems, all but the first are indented: none passes for a message of ours.
 pub(crate) fn chain(error: &dyn Error) -> String {
-    let text = windlass_contract::explain(error);
+    tidy(&windlass_contract::explain(error))
+}
+
+fn tidy(text: &str) -> String {
     let tidy = |line: &str| {
         // A list within a list stays one.
         let indented = line.len() - line.trim_start_matches(' ').len();
@@ -196,6 +289,42 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cause_of_a_failure_stands_first_and_once() {
+        let why = "creating the VM of db/900e failed while creating VM: create_vm failed for a VM for instance 900e: the CPI \
+            answered 'create_vm' with an error (request eab6): Bosh::Clouds::CloudError: 192.0.2.0/24 overlaps eth0: choose another";
+        let failure = Failure::Task {
+            doing: "updating deployment 'shop'".into(),
+            task: 7,
+            state: "error".into(),
+            why: why.into(),
+        };
+        let expected = "192.0.2.0/24 overlaps eth0: choose another\n  Bosh::Clouds::CloudError\n  \
+            the CPI answered 'create_vm' with an error (request eab6)\n  create_vm failed for a VM for instance 900e\n  \
+            creating the VM of db/900e failed while creating VM\n  \
+            while updating deployment 'shop': task 7 ended as 'error'; 'windlass task 7 --debug' tells more";
+        assert_eq!(report(&failure), expected);
+        let why =
+            "creating the VM of db/1 failed while naming VM: the task was cancelled\ncreating the VM of db/2 failed";
+        let failure =
+            Failure::Task { doing: "updating 'shop'".into(), task: 8, state: "error".into(), why: why.into() };
+        assert_eq!(report(&failure), "task 8 was cancelled while updating 'shop'");
+        assert_eq!(
+            cause_first("networks[0].subnets: no range: give one").1,
+            Vec::<String>::new(),
+            "all of it is the cause"
+        );
+    }
+
+    #[test]
+    fn who_misspells_a_name_is_told_what_there_is() {
+        let known = KnownNames(vec!["shop".into(), "blog".into()]);
+        let failure = Failure::NoSuchDeployment { name: "shpo".into(), known };
+        assert_eq!(chain(&failure), "no deployment 'shpo'; did you mean 'shop'? (there are 'shop', 'blog')");
+        let failure = Failure::NoSuchDeployment { name: "x".into(), known: KnownNames::default() };
+        assert_eq!(chain(&failure), "no deployment 'x'; there is none");
+    }
 
     #[test]
     fn what_a_failure_quotes_neither_passes_for_another_message_nor_steers_the_terminal() {

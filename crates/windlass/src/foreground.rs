@@ -5,10 +5,15 @@ use std::io::{self, IsTerminal, Write};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::LogFormat;
+use crate::director_log::is_watched;
 use crate::failure::Failure;
 
-/// People read it wherever it goes; a log that nobody reads any more is no reason to stop.
+/// People read it wherever it goes, unless a shell has us in the background; a log that nobody reads any more is no reason to
+/// stop.
 pub(crate) fn say(text: &str) {
+    if !is_watched(io::stdout()) {
+        return;
+    }
     let mut stdout = io::stdout().lock();
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }

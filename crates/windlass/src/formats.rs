@@ -62,6 +62,26 @@ pub(crate) fn short_ids(text: &str) -> String {
     short
 }
 
+/// A text whose digests are shortened to their beginnings: `952413de…`.
+pub(crate) fn short_digests(text: &str) -> String {
+    const SHORTEST: usize = 40;
+    const SHOWN: usize = 8;
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.chars().take_while(char::is_ascii_hexdigit).count();
+        let (shown, taken) = match digits {
+            0 => (1, rest.chars().next().map_or(1, char::len_utf8)),
+            digits if digits < SHORTEST => (digits, digits),
+            digits => (SHOWN, digits),
+        };
+        short.extend(rest[..taken].chars().take(shown));
+        short.extend((shown == SHOWN && taken >= SHORTEST).then_some('…'));
+        rest = &rest[taken..];
+    }
+    short
+}
+
 /// A text in lines of at most `width` letters, broken between words; all but the first are indented. What is longer than a
 /// line by itself stays whole.
 pub(crate) fn folded(text: &str, width: usize, indent: usize) -> String {
@@ -97,6 +117,33 @@ pub(crate) fn date_of_director(text: &str) -> String {
         Ok(time) => date(time.unix_timestamp()),
         Err(_) => text.to_owned(),
     }
+}
+
+/// The time that a text is, if it is one that [`date`] writes.
+pub(crate) fn unix_time_of(text: &str) -> Option<i64> {
+    PrimitiveDateTime::parse(text, UNIX_DATE).ok().map(|time| time.assume_utc().unix_timestamp())
+}
+
+/// `1.750 s`, from milliseconds.
+pub(crate) fn seconds(milliseconds: i64) -> String {
+    format!("{}.{:03} s", milliseconds.max(0) / 1000, milliseconds.max(0) % 1000)
+}
+
+/// The time of this machine.
+pub(crate) fn now() -> i64 {
+    OffsetDateTime::now_utc().unix_timestamp()
+}
+
+/// `12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`, `in 4 min`.
+pub(crate) fn relative(time: i64, now: i64) -> String {
+    let distance = now.abs_diff(time);
+    let words = match distance {
+        0..60 => format!("{distance} s"),
+        60..3600 => format!("{} min", distance / 60),
+        3600..172_800 => format!("{} h", distance / 3600),
+        _ => format!("{} d", distance / 86_400),
+    };
+    if time > now { format!("in {words}") } else { format!("{words} ago") }
 }
 
 /// `00:01:30`.
@@ -170,6 +217,25 @@ mod tests {
             short_ids(&format!("é vm-{id}: {id}, {}", &id[1..])),
             format!("é vm-83e68947…: 83e68947…, {}", &id[1..])
         );
+    }
+
+    #[test]
+    fn times_are_told_as_people_tell_them() {
+        let now = 1_794_770_131;
+        let told = [(0, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7200, "2 h ago"), (200_000, "2 d ago")];
+        for (ago, words) in told {
+            assert_eq!(relative(now - ago, now), words);
+        }
+        assert_eq!(relative(now + 240, now), "in 4 min");
+        assert_eq!(unix_time_of(&date(now)), Some(now));
+        assert_eq!(unix_time_of("yesterday"), None);
+    }
+
+    #[test]
+    fn only_long_digests_are_shortened() {
+        let digest = "952413de4ec67ebbf530502147f20fb3fd8d0045ce24e78d742b33d3d44c491c";
+        assert_eq!(short_digests(&format!("hello/{digest} é")), "hello/952413de… é");
+        assert_eq!(short_digests("deadbeef, façade"), "deadbeef, façade");
     }
 
     #[test]

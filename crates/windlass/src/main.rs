@@ -6,18 +6,22 @@
 //!
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
 //! - [`environment`], [`known_environments`], [`director_client`], [`session`]: which director, and the conversation with it.
-//! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as the original prints it.
+//! - [`known_names`]: what a director has, for who misspells it and for shells that complete it.
+//! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as BOSH prints it; [`terminal_table`]: tables on a terminal.
 //! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
-//! - [`foreground`]: what programs that run until they are stopped have in common.
+//! - [`foreground`]: what programs that run until they are stopped have in common. [`background_director`], [`director_log`]: a
+//!   director that runs in the background, and its log.
 //! - [`scratch_cloud`], [`scratch_director`], [`scratch_release`], [`loopback_net`], [`own_machine`], [`load`], [`figures`]: what measurements have in common.
 //! - [`demo`]: the whole system in a minute.
 
+mod background_director;
 mod cli;
 mod demo;
 mod diff_view;
 mod director_answers;
 mod director_client;
+mod director_log;
 mod environment;
 mod event_log;
 mod failure;
@@ -26,6 +30,7 @@ mod foreground;
 mod formats;
 mod interpolation;
 mod known_environments;
+mod known_names;
 mod live_tree;
 mod load;
 mod loopback_net;
@@ -40,6 +45,7 @@ mod screen;
 mod session;
 mod table;
 mod task_view;
+mod terminal_table;
 mod verbs;
 mod visit;
 
@@ -48,7 +54,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -66,11 +73,28 @@ fn main() -> ExitCode {
         [_, "vm-root", ..] => windlass_cloud_local::vm_root(&arguments[2..]),
         [_, "render-cage", ..] => windlass_render::render_cage(&arguments[2..]),
         [_, "sim-host", _] => verbs::sim_host(Path::new(&arguments[2])),
-        _ => match cli::Cli::try_parse_from(&arguments) {
+        _ => match parse(&arguments) {
             Ok(cli) => verbs::run(cli.complete()),
             Err(error) => explain_usage(&error),
         },
     }
+}
+
+fn parse(arguments: &[OsString]) -> Result<cli::Cli, clap::Error> {
+    let mut matches = cli::command().try_get_matches_from(arguments).map_err(with_few_tips)?;
+    cli::Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut cli::command()))
+}
+
+/// The shorter a name, the more it is like others: aliases of a letter or two are no help for who misspells a verb.
+fn with_few_tips(mut error: clap::Error) -> clap::Error {
+    const FEW: usize = 2;
+    const SHORT: usize = 3;
+    if let Some(ContextValue::Strings(tips)) = error.get(ContextKind::SuggestedSubcommand) {
+        // The best stands last.
+        let tips: Vec<String> = tips.iter().rev().filter(|tip| tip.len() > SHORT).take(FEW).cloned().collect();
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(tips));
+    }
+    error
 }
 
 fn called_as(arguments: &[OsString]) -> Option<&str> {

@@ -9,9 +9,10 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::failure::Failure;
+use crate::failure::{Failure, KnownNames};
 use crate::formats;
 use crate::table::Table;
+use crate::terminal_table::{in_lines, on_terminal};
 
 /// For whom is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub(crate) struct Screen {
     colours: bool,
     /// Whether a person is spared what repeats, and long ids.
     brief: bool,
+    /// Letters in a line of the terminal, which tables are fitted to; none where they are shown as BOSH shows them.
+    width: Option<usize>,
+    /// What is shown at once at the end, where the screen is drawn again and again.
+    held_back: Option<String>,
     asks: bool,
     /// Whether it ends by saying that all went well.
     confirms_success: bool,
@@ -44,8 +49,10 @@ pub(crate) struct Screen {
     tabled: bool,
     /// What is shown of tables; everything if empty.
     columns: Vec<String>,
-    /// Whether columns were asked for that no table had.
-    found_no_column: bool,
+    /// The columns of the table that had none of those that were asked for.
+    found_no_column: Option<Vec<String>>,
+    /// With what the program ends if all goes well.
+    code: u8,
     /// The first failure to print; the rest would fail, too.
     broken: Option<io::Error>,
 }
@@ -64,6 +71,7 @@ pub(crate) enum Paint {
     Bold,
     Red,
     Green,
+    Yellow,
 }
 
 impl Screen {
@@ -81,6 +89,8 @@ impl Screen {
             live: person && terminal,
             colours: person && terminal && !flags.no_color && std::env::var_os("NO_COLOR").is_none(),
             brief: person && flags.brief,
+            width: (person && terminal && !flags.wide).then(terminal_width),
+            held_back: None,
             // Whoever reads the output, somebody may answer on the standard input.
             asks: !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
             confirms_success: true,
@@ -90,14 +100,49 @@ impl Screen {
             document: Document::default(),
             tabled: false,
             columns: flags.columns.clone(),
-            found_no_column: false,
+            found_no_column: None,
+            code: 0,
             broken: None,
         }
+    }
+
+    /// The program ends with this code if all goes well.
+    pub(crate) fn end_with(&mut self, code: u8) {
+        self.code = code;
+    }
+
+    /// With what the program ends if all goes well.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     /// For verbs that print for themselves: only a failure is shown.
     pub(crate) fn for_failures_only(flags: &Global) -> Self {
         Self { confirms_success: false, ..Self::new(&Global { json: false, ..flags.clone() }) }
+    }
+
+    /// A terminal that is drawn anew each time; none if there is no terminal. What leads there is not told again and again.
+    pub(crate) fn watched(flags: &Global) -> Option<Self> {
+        let screen = Self::new(flags);
+        let quiet = Self { live: false, confirms_success: false, held_back: Some(String::new()), ..screen };
+        quiet.width.is_some().then_some(quiet)
+    }
+
+    /// What was held back, in the place of what the terminal shows.
+    pub(crate) fn redraw(&mut self, title: &str, first: bool) {
+        let text = self.held_back.take().unwrap_or_default();
+        let height = rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |window| usize::from(window.ws_row));
+        // From the first line on; each line loses what stood there before, and so does what is below.
+        let lines: Vec<String> =
+            [title, ""].into_iter().chain(text.lines()).map(|line| format!("{line}\u{1b}[K")).collect();
+        let shown = lines.iter().take(height.saturating_sub(1).max(1)).cloned().collect::<Vec<_>>().join("\r\n");
+        let clear = if first { "\u{1b}[2J" } else { "" };
+        self.print(&format!("{clear}\u{1b}[H{shown}\u{1b}[J"));
+    }
+
+    /// Whether it is drawn again and again.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.held_back.is_some()
     }
 
     /// Whether it can draw over what it printed.
@@ -119,6 +164,11 @@ impl Screen {
         self.as_bosh && self.reader == Reader::Script
     }
 
+    /// Whether it prints one JSON document.
+    pub(crate) fn is_json(&self) -> bool {
+        self.reader == Reader::Json
+    }
+
     /// Whether a person is spared what repeats, and long ids.
     pub(crate) fn is_brief(&self) -> bool {
         self.brief
@@ -126,7 +176,7 @@ impl Screen {
 
     /// A text as this screen shows it.
     pub(crate) fn shown(&self, text: &str) -> String {
-        if self.brief { formats::short_ids(text) } else { text.to_owned() }
+        if self.brief { formats::short_digests(&formats::short_ids(text)) } else { text.to_owned() }
     }
 
     /// In a colour, where there are colours.
@@ -138,6 +188,7 @@ impl Screen {
             Paint::Bold => 1,
             Paint::Red => 31,
             Paint::Green => 32,
+            Paint::Yellow => 33,
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
@@ -149,6 +200,22 @@ impl Screen {
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
         }
+    }
+
+    /// Tells everybody where things stand: for verbs of our own, whose output people pass on as it is.
+    pub(crate) fn told(&mut self, text: &str) {
+        match self.reader {
+            Reader::Person | Reader::Script => self.print(&format!("{}\n", formats::plain(text))),
+            Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// The same, set off from what stands above.
+    pub(crate) fn told_apart(&mut self, text: &str) {
+        if self.reader != Reader::Json {
+            self.set_off();
+        }
+        self.told(text);
     }
 
     /// The same in lines that have colours, where there are colours.
@@ -181,8 +248,18 @@ impl Screen {
 
     /// Tells a person what they may know already: which director, which deployment, and that all went well.
     pub(crate) fn context(&mut self, text: &str) {
-        if !self.brief {
+        if !self.brief && !self.is_watched() {
             self.line(text);
+        }
+    }
+
+    /// The same in lines that fit a terminal.
+    pub(crate) fn prose_context(&mut self, text: &str) {
+        if !self.brief && !self.is_watched() {
+            match self.width {
+                Some(_) => self.prose(text),
+                None => self.line(text),
+            }
         }
     }
 
@@ -216,6 +293,18 @@ impl Screen {
         }
     }
 
+    /// The same in lines that fit a terminal, with short ids there.
+    pub(crate) fn prose(&mut self, text: &str) {
+        let width = self.width.or(self.brief.then_some(USUAL_WIDTH));
+        match width.filter(|_| self.reader == Reader::Person) {
+            Some(width) => {
+                let text = formats::short_digests(&formats::short_ids(&formats::plain(text.trim_end_matches('\n'))));
+                self.paragraph(&in_lines(&text, width).join("\n"));
+            }
+            None => self.block(text),
+        }
+    }
+
     /// A piece of what was asked for, without line breaks of its own.
     pub(crate) fn piece(&mut self, text: &str) {
         match self.reader {
@@ -245,16 +334,21 @@ impl Screen {
     /// Prints a table.
     pub(crate) fn table(&mut self, table: &Table) {
         let chosen = (!self.columns.is_empty()).then(|| table.with_columns(&self.columns));
+        let all_columns = table.column_keys();
         if chosen.as_ref().is_some_and(|table| table.header.is_empty()) {
-            self.found_no_column = true;
+            self.found_no_column = Some(all_columns);
             return;
         }
         let table = chosen.as_ref().unwrap_or(table);
         match self.reader {
             Reader::Person => {
                 let table = table.plain();
-                let brief = self.brief.then(|| table.brief(formats::short_ids));
-                let text = brief.as_ref().unwrap_or(&table).for_people(|header| self.paint(Paint::Bold, header));
+                let brief = self.brief.then(|| table.brief(|text| formats::short_digests(&formats::short_ids(text))));
+                let table = brief.as_ref().unwrap_or(&table);
+                let text = match self.width {
+                    Some(width) => on_terminal(table, width, formats::now(), |paint, text| self.paint(paint, text)),
+                    None => table.for_people(|header| self.paint(Paint::Bold, header)),
+                };
                 self.paragraph(text.trim_end_matches('\n'));
             }
             Reader::Script => {
@@ -268,9 +362,9 @@ impl Screen {
 
     /// Fails if a table had none of the columns that were asked for.
     pub(crate) fn check_columns(&self) -> Result<(), Failure> {
-        match self.found_no_column {
-            true => Err(Failure::NoColumn(self.columns.join("', '"))),
-            false => Ok(()),
+        match &self.found_no_column {
+            Some(known) => Err(Failure::NoColumn { name: self.columns.join("', '"), known: KnownNames(known.clone()) }),
+            None => Ok(()),
         }
     }
 
@@ -295,7 +389,12 @@ impl Screen {
                 let gap = if self.begun && self.reader == Reader::Person { "\n" } else { "" };
                 let (on, off) = if colours { ("\u{1b}[31m", "\u{1b}[0m") } else { ("", "") };
                 let between = if self.reader == Reader::Person { "\n" } else { "" };
-                writeln!(stderr, "{gap}{on}{}{off}\n{between}{on}Exit code 1{off}", formats::plain(error))?;
+                let error = formats::plain(error);
+                let error = match self.width.filter(|_| stderr.is_terminal()) {
+                    Some(width) => in_lines(&error, width).join("\n"),
+                    None => error,
+                };
+                writeln!(stderr, "{gap}{on}{error}{off}\n{between}{on}Exit code 1{off}")?;
             }
         }
         match self.broken {
@@ -317,7 +416,9 @@ impl Screen {
     }
 
     fn print(&mut self, text: &str) {
-        if self.broken.is_none() && !text.is_empty() {
+        if let Some(held_back) = &mut self.held_back {
+            held_back.push_str(text);
+        } else if self.broken.is_none() && !text.is_empty() {
             let mut stdout = io::stdout().lock();
             let owed = if std::mem::take(&mut self.owes_line_break) { "\n" } else { "" };
             let text = format!("{owed}{text}");
@@ -325,6 +426,16 @@ impl Screen {
         }
         self.begun = true;
     }
+}
+
+const USUAL_WIDTH: usize = 80;
+/// A terminal that says that it is narrower does not know.
+const NARROWEST: usize = 20;
+
+/// Letters in a line of the terminal; as on most if there is none.
+pub(crate) fn terminal_width() -> usize {
+    let window = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|window| usize::from(window.ws_col));
+    window.filter(|width| *width >= NARROWEST).unwrap_or(USUAL_WIDTH)
 }
 
 /// Variables that switch something on.

@@ -6,8 +6,9 @@ use serde_json::Value;
 use crate::cli::Global;
 use crate::director_answers::Deployment;
 use crate::director_client::{ClientError, DirectorClient};
-use crate::environment;
-use crate::failure::Failure;
+use crate::environment::{self, Environment};
+use crate::failure::{Failure, KnownNames};
+use crate::known_names;
 use crate::screen::Screen;
 use crate::task_view;
 
@@ -24,14 +25,23 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Finds the director and says which it is.
     pub(crate) fn open(flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {
-        let variable = |name: &str| flags.variable(name);
-        let environment = environment::resolve(flags, variable)?;
-        let director = DirectorClient::new(&environment).while_("connecting to the director")?;
+        let environment = environment::resolve(flags, |name| flags.variable(name))?;
         let user = match &environment.client {
             Some(client) => format!("as client '{client}'"),
             None => "as anonymous user".to_owned(),
         };
         screen.context(&format!("Using environment '{}' {user}", environment.url));
+        Self::with(&environment, flags, screen)
+    }
+
+    /// The same without saying it.
+    pub(crate) fn open_quietly(flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {
+        Self::with(&environment::resolve(flags, |name| flags.variable(name))?, flags, screen)
+    }
+
+    fn with(environment: &Environment, flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {
+        let variable = |name: &str| flags.variable(name);
+        let director = DirectorClient::new(environment).while_("connecting to the director")?;
         let deployment = flags.deployment.clone().or_else(|| variable("BOSH_DEPLOYMENT"));
         Ok(Self {
             director,
@@ -63,8 +73,20 @@ impl<'a> Session<'a> {
         let Some(name) = self.named_deployment() else { return Ok(None) };
         let path = "/deployments?exclude_configs=true&exclude_releases=true&exclude_stemcells=true";
         let all: Vec<Deployment> = self.director.get(path).await.while_("listing deployments")?;
-        let exists = all.iter().any(|deployment| deployment.name == name);
-        if exists { Ok(Some(name)) } else { Err(Failure::NoSuchDeployment(name.to_owned())) }
+        if all.iter().any(|deployment| deployment.name == name) {
+            return Ok(Some(name));
+        }
+        let known = KnownNames(all.into_iter().map(|deployment| deployment.name).collect());
+        Err(Failure::NoSuchDeployment { name: name.to_owned(), known })
+    }
+
+    /// Who named something that is not there is told what is.
+    pub(crate) async fn name_what_there_is(&self, failure: Failure) -> Failure {
+        let Some((message, kind, name)) = missing(&failure) else { return failure };
+        match known_names::all(&self.director, kind, self.named_deployment()).await {
+            Ok(known) => Failure::Missing { message, name, known: KnownNames(known) },
+            Err(_) => failure,
+        }
     }
 
     /// Begins a task and follows it to its end. Fails if the task does.
@@ -83,6 +105,26 @@ impl<'a> Session<'a> {
     pub(crate) fn confirm(&mut self) -> Result<(), Failure> {
         self.screen.confirm()
     }
+}
+
+/// What the director says, if that is that something does not exist; of which kind it is, and its name.
+fn missing(failure: &Failure) -> Option<(String, known_names::Kind, String)> {
+    let message = match failure {
+        Failure::Director { source: ClientError::Refused { message, .. }, .. } => message,
+        Failure::Task { why, .. } => why,
+        _ => return None,
+    };
+    let (kind, rest) = message.split_once(" '")?;
+    let kind = match kind {
+        "Deployment" => known_names::Kind::Deployment,
+        "Instance" => known_names::Kind::Instance,
+        "Stemcell" => known_names::Kind::Stemcell,
+        "Release" | "Release version" => known_names::Kind::Release,
+        "Errand" => known_names::Kind::Errand,
+        _ => return None,
+    };
+    let (name, _) = rest.split_once("' doesn't exist")?;
+    Some((message.clone(), kind, name.to_owned()))
 }
 
 /// A call that begins a task.
@@ -122,5 +164,24 @@ pub(crate) trait While<T> {
 impl<T> While<T> for Result<T, ClientError> {
     fn while_(self, doing: impl Into<String>) -> Result<T, Failure> {
         self.map_err(|source| Failure::Director { doing: doing.into(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_director_misses_is_recognised() {
+        let refused = |message: &str| {
+            let source = ClientError::Refused { status: reqwest::StatusCode::NOT_FOUND, message: message.to_owned() };
+            missing(&Failure::Director { doing: "listing".to_owned(), source })
+        };
+        let (_, kind, name) = refused("Deployment 'shpo' doesn't exist").unwrap();
+        assert_eq!((kind, name.as_str()), (known_names::Kind::Deployment, "shpo"));
+        let (message, kind, name) = refused("Instance 'db/9' doesn't exist in deployment 'shop'").unwrap();
+        assert_eq!((kind, name.as_str()), (known_names::Kind::Instance, "db/9"));
+        assert!(message.ends_with("in deployment 'shop'"));
+        assert!(refused("the manifest has no name").is_none());
     }
 }

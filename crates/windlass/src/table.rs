@@ -14,6 +14,10 @@ pub(crate) struct Table {
     pub(crate) header: Vec<&'static str>,
     /// A cell may have several lines; an empty one is shown as `-`.
     pub(crate) rows: Vec<Vec<String>>,
+    /// What a person sees on a terminal in the place of the rows, if that differs.
+    pub(crate) shown_rows: Vec<Vec<String>>,
+    /// Of a verb that BOSH does not have: scripts get what people get, with its names.
+    pub(crate) ours: bool,
     /// Stand below it, for people and in JSON.
     pub(crate) notes: Vec<&'static str>,
     /// JSON has a list of notes even if there are none.
@@ -71,8 +75,14 @@ impl Table {
         Self {
             title: self.title.as_deref().map(formats::plain),
             rows: self.rows.iter().map(row).collect(),
+            shown_rows: self.shown_rows.iter().map(row).collect(),
             ..self.clone()
         }
+    }
+
+    /// What its columns are called in JSON.
+    pub(crate) fn column_keys(&self) -> Vec<String> {
+        self.header.iter().enumerate().map(|(index, name)| key(name, index)).collect()
     }
 
     /// The same table with only these columns, by the keys that they have in JSON or by their titles.
@@ -83,10 +93,13 @@ impl Table {
                 (0..self.header.len()).find(|index| key(self.header[*index], *index) == key(column, 0))
             })
             .collect();
-        let rows = self.rows.iter();
+        let rows = |rows: &[Vec<String>]| {
+            rows.iter().map(|row| shown.iter().map(|index| row[*index].clone()).collect()).collect()
+        };
         Self {
             header: shown.iter().map(|index| self.header[*index]).collect(),
-            rows: rows.map(|row| shown.iter().map(|index| row[*index].clone()).collect()).collect(),
+            rows: rows(&self.rows),
+            shown_rows: rows(&self.shown_rows),
             ..self.clone()
         }
     }
@@ -94,7 +107,8 @@ impl Table {
     /// The same table without a title, notes and a count, its cells as `shorten` makes them.
     pub(crate) fn brief(&self, shorten: impl Fn(&str) -> String) -> Self {
         let row = |row: &Vec<String>| row.iter().map(|cell| shorten(cell)).collect();
-        Self { content: "", title: None, notes: Vec::new(), rows: self.rows.iter().map(row).collect(), ..self.clone() }
+        let (rows, shown_rows) = (self.rows.iter().map(row).collect(), self.shown_rows.iter().map(row).collect());
+        Self { content: "", title: None, notes: Vec::new(), rows, shown_rows, ..self.clone() }
     }
 
     /// For people. The header is `heading` of each of its lines.
@@ -122,7 +136,9 @@ impl Table {
             text.push_str(&format!("\n{}\n", self.notes.join("\n")));
         }
         if !self.content.is_empty() && !self.header.is_empty() {
-            text.push_str(&format!("\n{} {}\n", self.counted.unwrap_or(self.rows.len()), self.content));
+            let count = self.counted.unwrap_or(self.rows.len());
+            let content = if self.ours && count == 1 { self.content.trim_end_matches('s') } else { self.content };
+            text.push_str(&format!("\n{count} {content}\n"));
         }
         text
     }
@@ -141,6 +157,11 @@ impl Table {
 
     /// For scripts.
     pub(crate) fn for_scripts(&self) -> String {
+        if self.ours {
+            let lines: Vec<_> =
+                self.for_people(str::to_owned).lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            return lines.concat();
+        }
         if self.transpose {
             let values: Vec<_> = self.transposed().into_iter().map(|mut line| line.split_off(1)).collect();
             return lay_out(&values, "\t");

@@ -38,11 +38,38 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
             return Err(interrupted);
         }
     };
-    view.end(session, &ended.state);
+    let why = view.end(session, &ended.state);
     if ended.state == "done" {
         return Ok(());
     }
-    Err(Failure::Task { doing: doing.to_owned(), task, state: ended.state })
+    Err(failed(doing, ended, why))
+}
+
+/// Waits for a task and shows nothing of it. Fails if the task does.
+pub(crate) async fn wait(session: &Session<'_>, task: u64, doing: &str) -> Result<(), Failure> {
+    let mut patience = Patience::new();
+    loop {
+        let now = look(session, task, doing).await?;
+        if !now.is_running() {
+            if now.state == "done" {
+                return Ok(());
+            }
+            return Err(failed(doing, now, why(session, task, doing).await?));
+        }
+        patience.wait(task).await?;
+    }
+}
+
+/// Why a task failed, as its events tell.
+async fn why(session: &Session<'_>, task: u64, doing: &str) -> Result<Option<String>, Failure> {
+    let events = Output::new(task, "event").next(session, doing).await?;
+    Ok(EventReader::default().read(&events).into_iter().find_map(|event| event.error).map(|error| error.message))
+}
+
+/// `why` is what its last event says; its result has only the beginning of that.
+fn failed(doing: &str, ended: Task, why: Option<String>) -> Failure {
+    let why = why.unwrap_or(ended.result);
+    Failure::Task { doing: doing.to_owned(), task: ended.id, state: ended.state, why }
 }
 
 /// How long a user waits: until the end, or until Ctrl-C.
@@ -85,7 +112,7 @@ pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str,
     if ended.state == "done" {
         return Ok(());
     }
-    Err(Failure::Task { doing: doing.to_owned(), task, state: ended.state })
+    Err(failed(doing, ended, why(session, task, doing).await?))
 }
 
 /// The result of a task that ended.
@@ -132,13 +159,23 @@ struct View {
     begun: bool,
     brief: bool,
     tree: Option<LiveTree>,
+    /// Why the task failed.
+    error: Option<String>,
 }
 
 impl View {
     fn new(task: u64, screen: &Screen) -> Self {
         let (live, brief) = (screen.is_live(), screen.is_brief());
         let tree = (live || brief).then(|| LiveTree::new(live));
-        Self { task, reader: EventReader::default(), lines: EventLines::new(task), begun: false, brief, tree }
+        Self {
+            task,
+            reader: EventReader::default(),
+            lines: EventLines::new(task),
+            begun: false,
+            brief,
+            tree,
+            error: None,
+        }
     }
 
     fn show(&mut self, session: &mut Session<'_>, bytes: &[u8]) {
@@ -148,7 +185,11 @@ impl View {
                 session.screen.continue_line(&title);
                 self.begun = true;
             }
+            if let Some(error) = &event.error {
+                self.error = Some(session.screen.shown(&error.message));
+            }
             event.task = session.screen.shown(&event.task);
+            event.stage = session.screen.shown(&event.stage);
             let pieces = self.lines.render(&event);
             match &mut self.tree {
                 Some(tree) => tree.show(&event),
@@ -164,15 +205,17 @@ impl View {
         }
     }
 
-    fn end(self, session: &mut Session<'_>, state: &str) {
-        let Self { task, lines, begun, brief, tree, .. } = self;
+    /// Gives why it failed.
+    fn end(self, session: &mut Session<'_>, state: &str) -> Option<String> {
+        let Self { task, lines, begun, brief, tree, error, .. } = self;
         if let Some(tree) = tree {
             tree.end();
         }
         if brief {
-            return if begun {
-                session.screen.continue_line(&format!("Task {task} {state}"))
-            };
+            if begun {
+                session.screen.continue_line(&format!("Task {task} {state}"));
+            }
+            return error;
         }
         if begun {
             session.screen.end_pieces();
@@ -189,5 +232,6 @@ impl View {
             None if state == "done" => session.screen.continue_line(". Done"),
             None => session.screen.continue_line(&format!(". {state}")),
         }
+        error
     }
 }

@@ -1,4 +1,4 @@
-//! The verbs of people who make releases, with the names, aliases and flags of the original. None needs a director.
+//! The verbs of people who make releases, with the names, aliases and flags of BOSH. None needs a director.
 
 use std::path::PathBuf;
 

@@ -11,7 +11,7 @@ pub(crate) enum BenchVerb {
     CpiCall(BenchCpiCallArgs),
     /// How much a registry serves on each database, against nginx serving a file
     Registry(BenchRegistryArgs),
-    /// How soon an agent answers, how often, and in how much memory, beside the original that WINDLASS_ORIGINAL_AGENT names
+    /// How soon an agent answers, how often, and in how much memory, beside BOSH's that WINDLASS_ORIGINAL_AGENT names
     Agent(BenchAgentArgs),
     /// Hundreds of services under one supervisor, beside monit where it is installed
     Supervise(BenchSuperviseArgs),

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::interpolation::InterpolationArgs;
 
 pub(super) const ENV_HELP: &str = "cloud_provider.cpi names the CPI: 'local' for the embedded cloud, or {exec: '/path/to/cpi -configPath \
-{config}'} for any CPI executable. The state file is the original's; an environment made by one can be updated and deleted by the \
+{config}'} for any CPI executable. The state file is BOSH's; an environment made by one can be updated and deleted by the \
 other.";
 
 /// What all runs on an environment take; all that `start-env` does.

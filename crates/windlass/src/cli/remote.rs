@@ -1,4 +1,4 @@
-//! The verbs that are a conversation with a director, with the names, aliases and flags of the original.
+//! The verbs that are a conversation with a director, with the names, aliases and flags of BOSH.
 
 use std::path::PathBuf;
 
@@ -106,11 +106,11 @@ pub(crate) enum RemoteVerb {
     /// Compare two configs, by id or by content
     DiffConfig(DiffConfigArgs),
 
-    /// Bring a deployment to what a manifest says
+    /// Make a deployment what a manifest says: create, change and remove what differs
     #[command(alias = "d")]
     Deploy(DeployArgs),
     /// Show what 'deploy' would do, and why
-    Plan(PlanArgs),
+    Plan(LookArgs),
     /// List deployments
     #[command(aliases = ["ds", "deps"])]
     Deployments,
@@ -146,7 +146,7 @@ pub(crate) enum RemoteVerb {
     /// List instances
     #[command(alias = "is")]
     Instances(InstancesArgs),
-    /// Tell why an instance is as it is: the plan that made it, its way to life, its disks
+    /// Show why an instance is as it is: its state, its disks, and the plans and steps that made it so
     Explain {
         /// GROUP/ID
         instance: Instance,
@@ -420,8 +420,8 @@ pub(crate) struct UpdateNamedConfigArgs {
 /// `cloud-config`, `runtime-config`.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Name of the config
-    #[arg(long, default_value = "")]
+    /// Name of the config [default: default]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) name: String,
 }
 
@@ -512,7 +512,17 @@ pub(crate) struct DeployArgs {
     pub(crate) skip_drain: Vec<String>,
 }
 
-/// `plan`, and what it has in common with `deploy`.
+/// `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct LookArgs {
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Exit with 2 if something would change, with 0 if nothing would, and with 1 if that cannot be told
+    #[arg(long)]
+    pub(crate) detailed_exitcode: bool,
+}
+
+/// What `plan` and `deploy` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// Manifest; '-' is the standard input
@@ -654,7 +664,8 @@ pub(crate) struct RecreateArgs {
 /// `cloud-check`.
 #[derive(Debug, Args)]
 pub(crate) struct CloudCheckArgs {
-    /// Repair everything in the usual way
+    /// Take the default resolution of every problem; for VMs that do not answer it is to leave them, as with BOSH, and
+    /// --resolution recreate_vm replaces them
     #[arg(short, long, conflicts_with_all = ["report", "resolutions"])]
     pub(crate) auto: bool,
     /// Repair in this way whatever can be, such as recreate_vm, and leave the rest; may be repeated

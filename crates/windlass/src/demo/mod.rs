@@ -1,13 +1,15 @@
 //! `windlass demo`: the whole system in a minute, on this machine: as root with containers on a machine of its own, otherwise with
 //! processes on loopback addresses.
 //!
-//! [`story`] tells it with the very verbs a user would type, each a process of its own. [`place`] is where it happens, and
-//! clears itself away again, whatever happens meanwhile.
+//! [`story`] tells it with the very verbs a user would type, each a process of its own: [`service`] with software, and [`bare`]
+//! where none can run. [`telling`] is how. [`place`] is where it happens, and clears itself away again, whatever happens meanwhile.
 
-mod local_director;
+mod bare;
 mod place;
 mod release;
+mod service;
 mod story;
+mod telling;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -51,8 +53,6 @@ pub(crate) enum DemoError {
     Director(#[source] crate::director_client::ClientError),
     #[error("cannot use the file '{}' on the disk", path.display())]
     Data { path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Release(#[from] crate::scratch_release::ScratchReleaseError),
     #[error("the demo did not show what it should: {0}")]
     Broken(String),
     #[error("the demo did not clean up everything in '{}': {problems}", state_dir.display())]
@@ -127,7 +127,7 @@ impl Stage {
     fn prepare(flags: &Global, isolation: Isolation) -> Result<Self, DemoError> {
         let place = Place::new(flags.state_dir.as_deref())?;
         let settings = place.state_dir.join("director.yml");
-        file::write(&settings, story::QUICK_RESURRECTOR.as_bytes(), file::PRIVATE)
+        file::write(&settings, telling::QUICK_RESURRECTOR.as_bytes(), file::PRIVATE)
             .map_err(|source| DemoError::Folder { path: settings, source })?;
         let net = LoopbackNet::claim().map_err(DemoError::Addresses)?;
         Ok(Self { place, isolation, net })

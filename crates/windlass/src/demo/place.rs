@@ -13,8 +13,8 @@ use windlass_cloud_local::Isolation;
 use windlass_durable::lock::FileLock;
 use windlass_durable::{file, kill_point};
 
-use super::local_director::LocalDirector;
-use super::{DemoError, story};
+use super::{DemoError, bare, service};
+use crate::background_director::{BackgroundDirector, NotStarted};
 use crate::cli::Global;
 use crate::environment::{self, Environment};
 
@@ -31,7 +31,7 @@ pub(super) struct Place {
     pub(super) state_dir: PathBuf,
     /// Where the user's files are.
     pub(super) files: PathBuf,
-    director: Option<LocalDirector>,
+    director: Option<BackgroundDirector>,
     pub(super) environment: Option<Environment>,
     /// The kernel gives it back however the demo ends.
     _running: FileLock,
@@ -56,7 +56,7 @@ impl Place {
     /// The place of a demo that has ended or was killed; none while it runs.
     pub(super) fn of_the_past(state_dir: &Path) -> Result<Option<Self>, DemoError> {
         let Some(mut place) = Self::take(state_dir)? else { return Ok(None) };
-        place.director = LocalDirector::found(&place.files);
+        place.director = BackgroundDirector::found(state_dir);
         place.environment = place.connection().ok();
         Ok(Some(place))
     }
@@ -75,11 +75,13 @@ impl Place {
 
     /// Starts the director and waits until it answers. Gives its pid.
     pub(super) async fn start_director(&mut self, isolation: Isolation) -> Result<u32, DemoError> {
-        let spawned = LocalDirector::spawn(&self.executable, &self.state_dir, &self.files, isolation);
+        let isolation = isolation.to_string();
+        let arguments = ["--listen", "127.0.0.1:0", "--name", "demo", "--isolation", &isolation];
+        let spawned = BackgroundDirector::spawn(&self.executable, &self.state_dir, &arguments);
         // Ours before we wait: an interruption then still finds it.
         let director =
             self.director.insert(spawned.map_err(|source| DemoError::Spawn { what: "the director", source })?);
-        director.ready(&self.state_dir).await?;
+        director.ready(&self.state_dir).await.map_err(|NotStarted(why)| DemoError::DirectorStart(why))?;
         let pid = director.pid();
         self.environment = Some(self.connection()?);
         Ok(pid)
@@ -109,8 +111,11 @@ impl Place {
     pub(super) async fn clear(mut self) -> Result<(), DemoError> {
         let mut problems = Vec::new();
         if let Some(mut director) = self.director.take() {
-            if self.vms().next().is_some() {
-                let mut delete = self.verb(&["delete-deployment", "-n", "--force", "-d", story::DEPLOYMENT]);
+            for deployment in [service::DEPLOYMENT, bare::DEPLOYMENT] {
+                if self.vms().next().is_none() {
+                    break;
+                }
+                let mut delete = self.verb(&["delete-deployment", "-n", "--force", "-d", deployment]);
                 // A second Ctrl-C shall not stop the cleaning.
                 delete.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
                 let _ = tokio::time::timeout(CLEAN_UP, delete.status()).await;

@@ -1,24 +1,44 @@
-//! The release of the demo, made from the sources in `examples/hello`.
+//! The release of the demo, from the sources in `examples/guestbook`.
 
 use std::path::Path;
 
 use super::DemoError;
-use crate::scratch_release;
+
+macro_rules! source {
+    ($path:literal) => {
+        ($path, include_str!(concat!("../../../../examples/guestbook/", $path)))
+    };
+}
 
 /// Its files, as an author has them.
-const SOURCES: [(&str, &str); 9] = [
-    ("config/final.yml", include_str!("../../../../examples/hello/config/final.yml")),
-    ("config/blobs.yml", include_str!("../../../../examples/hello/config/blobs.yml")),
-    ("jobs/hello/spec", include_str!("../../../../examples/hello/jobs/hello/spec")),
-    ("jobs/hello/monit", include_str!("../../../../examples/hello/jobs/hello/monit")),
-    ("jobs/hello/templates/ctl.erb", include_str!("../../../../examples/hello/jobs/hello/templates/ctl.erb")),
-    ("jobs/hello/templates/greeting.erb", include_str!("../../../../examples/hello/jobs/hello/templates/greeting.erb")),
-    ("packages/hello/spec", include_str!("../../../../examples/hello/packages/hello/spec")),
-    ("packages/hello/packaging", include_str!("../../../../examples/hello/packages/hello/packaging")),
-    ("src/hello/hello", include_str!("../../../../examples/hello/src/hello/hello")),
+const SOURCES: [(&str, &str); 15] = [
+    source!("config/final.yml"),
+    source!("config/blobs.yml"),
+    source!("jobs/store/spec"),
+    source!("jobs/store/monit"),
+    source!("jobs/store/templates/ctl.erb"),
+    source!("jobs/store/templates/drain"),
+    source!("jobs/web/spec"),
+    source!("jobs/web/monit"),
+    source!("jobs/web/templates/ctl.erb"),
+    source!("jobs/web/templates/title.erb"),
+    source!("jobs/smoke-test/spec"),
+    source!("jobs/smoke-test/monit"),
+    source!("jobs/smoke-test/templates/run.erb"),
+    source!("packages/guestbook/spec"),
+    source!("packages/guestbook/packaging"),
 ];
+const PROGRAM: (&str, &str) = source!("src/guestbook/guestbook.c");
 
-/// Lays the sources out in `folder`, and makes a tarball of them beside it.
-pub(super) fn write(folder: &Path, tarball: &Path) -> Result<(), DemoError> {
-    Ok(scratch_release::write(folder, &SOURCES, tarball)?)
+/// Lays the sources out in `folder`.
+pub(super) fn write(folder: &Path) -> Result<(), DemoError> {
+    for (name, text) in SOURCES.iter().chain([&PROGRAM]) {
+        let path = folder.join(name);
+        let failed = |source| DemoError::Data { path: path.clone(), source };
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        std::fs::write(&path, text).map_err(failed)?;
+    }
+    Ok(())
 }

@@ -45,6 +45,9 @@ pub(crate) struct InstanceInfo {
     pub(crate) vitals: Vitals,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) processes: Vec<Process>,
+    /// Whether its group is an errand, which has VMs only while it runs.
+    #[serde(skip)]
+    pub(crate) is_errand: bool,
 }
 
 /// How a VM is doing; agents write numbers as text.
@@ -125,9 +128,18 @@ impl InstanceInfo {
         if self.job_state == "running" && self.processes.is_empty() { String::new() } else { self.job_state.clone() }
     }
 
-    /// Whether everything that is to run does.
-    pub(crate) fn is_running(&self) -> bool {
-        self.process_state() == "running" && self.processes.iter().all(|process| process.state == "running")
+    /// Whether something is to run on it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let rests = self.is_errand && self.vm_cid.is_empty();
+        !rests && !matches!(self.state.as_str(), "stopped" | "detached")
+    }
+
+    /// Whether everything that is to run does. What nobody wants to run is no failure.
+    pub(crate) fn is_healthy(&self) -> bool {
+        if !self.is_wanted() {
+            return matches!(self.job_state.as_str(), "" | "stopped");
+        }
+        self.job_state == "running" && self.processes.iter().all(|process| process.state == "running")
     }
 }
 
@@ -204,6 +216,8 @@ pub(crate) struct ExplainedAction {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Moment {
     pub(crate) time: i64,
+    /// Since 1970; directors of earlier versions do not tell it.
+    pub(crate) milliseconds: Option<i64>,
     pub(crate) stage: String,
     pub(crate) what: String,
 }

@@ -14,9 +14,15 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &CleanUpArgs) -> R
     if arguments.dry_run {
         let path = format!("/cleanup/dryrun?remove_all={all}&keep_orphaned_disks={keep}");
         let plan: CleanUpPlan = session.director.get(&path).await.while_("looking for what nothing uses")?;
-        for table in tables(plan) {
-            session.screen.table(&table);
+        let mut tables = tables(plan);
+        if session.screen.is_live() {
+            // BOSH shows a table for everything that there could be.
+            tables.retain(|table| !table.rows.is_empty());
+            if tables.is_empty() {
+                session.screen.line("There is nothing to remove");
+            }
         }
+        tables.iter().for_each(|table| session.screen.table(table));
         return Ok(());
     }
     session.confirm()?;

@@ -8,7 +8,7 @@ use crate::director_answers::{CloudConfig, Diff};
 use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
-use crate::verbs::{read_yaml, releases_of_document};
+use crate::verbs::{config_warnings, read_yaml, releases_of_document};
 
 /// The configs that have verbs of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,7 @@ pub(super) async fn update(
     fix_releases: bool,
 ) -> Result<(), Failure> {
     let (mut text, parsed) = read_yaml(&document.file, &document.changes, Strictness::default())?;
+    config_warnings::show(session.screen, kind.name(), &parsed);
     let mut is_verbatim = document.changes.is_empty();
     if kind == Kind::Runtime
         && let Some(changed) = releases_of_document::upload(session, &parsed, fix_releases).await?

@@ -35,7 +35,7 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &DeployArgs) -> Re
     let planned = plan::ask(session, &manifest, &arguments.plan).await?;
     // Scripts get what BOSH's client prints, and 'windlass plan' if they want this.
     if session.screen.is_for_people() {
-        session.screen.context(planned.trim_end());
+        session.screen.prose_context(planned.text.trim_end());
     }
     if !arguments.dry_run {
         session.confirm()?;

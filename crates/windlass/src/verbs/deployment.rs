@@ -2,7 +2,7 @@
 
 use crate::director_answers::{Deployment, DeploymentConfig};
 use crate::director_client::escape;
-use crate::failure::Failure;
+use crate::failure::{Failure, KnownNames};
 use crate::session::{Session, While};
 use crate::table::Table;
 use crate::verbs::deployments::slugs;
@@ -10,8 +10,9 @@ use crate::verbs::deployments::slugs;
 pub(super) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
     let name = session.deployment()?;
     let all: Vec<Deployment> = session.director.get("/deployments").await.while_("listing deployments")?;
+    let known = KnownNames(all.iter().map(|deployment| deployment.name.clone()).collect());
     let found = all.into_iter().find(|deployment| deployment.name == name);
-    let deployment = found.ok_or_else(|| Failure::NoSuchDeployment(name.clone()))?;
+    let deployment = found.ok_or_else(|| Failure::NoSuchDeployment { name: name.clone(), known })?;
     let path = format!("/deployment_configs?deployment[]={}", escape(&name));
     let used: Vec<DeploymentConfig> = session.director.get(&path).await.while_("listing the deployment's configs")?;
     session.screen.table(&table(deployment, &used));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_director::settings::{CpiChoice, Settings};
 use windlass_render::{Ruby, RubySetup};
 
+use crate::background_director::BackgroundDirector;
 use crate::cli::Global;
 use crate::demo;
 use crate::failure::Failure;
@@ -20,8 +21,6 @@ use crate::programs;
 use crate::screen::Screen;
 use crate::table::Table;
 
-/// Where a director listens unless it is told otherwise.
-const DIRECTOR_PORT: u16 = 25555;
 /// Less than this is soon full.
 const LITTLE_SPACE: u64 = 2 << 30;
 /// `info` needs no cloud.
@@ -63,7 +62,8 @@ impl Finding {
 
 pub(crate) async fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;
-    let mut findings = vec![state(&state_dir), space(&state_dir), port(), containers(&state_dir), jobs(&state_dir)];
+    let mut findings =
+        vec![state(&state_dir), space(&state_dir), port(&state_dir), containers(&state_dir), jobs(&state_dir)];
     findings.extend(cpi(&state_dir).await);
     findings.extend([ruby(), control_groups(), loop_devices(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(program));
@@ -76,7 +76,7 @@ pub(crate) async fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failu
         _ => "A director cannot run here.",
     };
     screen.table(&if screen.is_for_people() { for_people(findings) } else { table(findings) });
-    screen.line(verdict);
+    screen.told_apart(verdict);
     if bad > 0 { Err(Failure::Unfit { problems: bad }) } else { Ok(()) }
 }
 
@@ -112,8 +112,12 @@ fn space(state_dir: &Path) -> Finding {
     }
 }
 
-fn port() -> Finding {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, DIRECTOR_PORT));
+/// Where `director.yml` says that the director listens. One that cannot be read is told elsewhere.
+fn port(state_dir: &Path) -> Finding {
+    let address = Settings::load(None, state_dir).unwrap_or_default().listen;
+    if let Some(running) = BackgroundDirector::found(state_dir) {
+        return Finding::good("director's port", format!("the director here has it (process {})", running.pid()));
+    }
     match TcpListener::bind(address) {
         Ok(_) => Finding::good("director's port", format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -285,6 +289,7 @@ fn for_people(findings: Vec<Finding>) -> Table {
     Table {
         header: vec!["Check", "Verdict", "Found, and what to do"],
         rows: findings.into_iter().map(row).collect(),
+        ours: true,
         ..Table::default()
     }
 }
@@ -297,6 +302,7 @@ fn table(findings: Vec<Finding>) -> Table {
         content: "checks",
         header: vec!["Check", "Verdict", "Found", "Remedy"],
         rows: findings.into_iter().map(row).collect(),
+        ours: true,
         ..Table::default()
     }
 }
@@ -318,6 +324,16 @@ mod tests {
     }
 
     #[test]
+    fn the_port_is_the_one_that_director_yml_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        std::fs::write(folder.path().join("director.yml"), format!("listen: {address}\n")).unwrap();
+        let finding = port(folder.path());
+        assert_eq!((finding.verdict, finding.found), (Verdict::Limited, format!("{address} is in use")));
+    }
+
+    #[test]
     fn demos_that_are_left_are_named_with_the_way_to_end_them() {
         assert_eq!(demos(&[]).verdict, Verdict::Good);
         let left = demos(&["/tmp/windlass-demo-a".into(), "/tmp/windlass-demo-b".into()]);
@@ -326,6 +342,15 @@ mod tests {
             (Verdict::Limited, "/tmp/windlass-demo-a, /tmp/windlass-demo-b")
         );
         assert!(left.remedy.contains("windlass demo --end"));
+    }
+
+    #[test]
+    fn who_pastes_it_into_a_report_pastes_its_labels() {
+        let shown = table(vec![Finding::limited("mmdebstrap", "missing", "install it")]).for_scripts();
+        assert_eq!(
+            shown,
+            "Check       Verdict  Found    Remedy\nmmdebstrap  limited  missing  install it\n\n1 check\n"
+        );
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use crate::cli::Instance;
-use crate::director_answers::{Explained, ExplainedPlan};
+use crate::director_answers::{Explained, ExplainedPlan, Moment};
 use crate::director_client::escape;
-use crate::failure::Failure;
+use crate::failure::{Failure, KnownNames};
 use crate::formats;
+use crate::known_names;
 use crate::session::{Session, While};
 use crate::table::Table;
 
@@ -15,7 +16,9 @@ pub(super) async fn run(session: &mut Session<'_>, instance: &Instance) -> Resul
     let path = format!("/windlass/deployments/{}/instances/{}", escape(&deployment), instance.path());
     let told: Explained = match session.director.get(&path).await {
         Err(error) if error.status() == Some(reqwest::StatusCode::NOT_FOUND) => {
-            return Err(Failure::NoSuchInstance { instance: instance.to_string(), deployment });
+            let known = known_names::all(&session.director, known_names::Kind::Instance, Some(&deployment)).await;
+            let known = KnownNames(known.unwrap_or_default());
+            return Err(Failure::NoSuchInstance { instance: instance.to_string(), deployment, known });
         }
         told => told.while_(format!("asking about '{instance}'"))?,
     };
@@ -31,7 +34,7 @@ pub(super) async fn run(session: &mut Session<'_>, instance: &Instance) -> Resul
 fn state(told: &Explained) -> Table {
     let mut columns = vec![
         ("Instance", told.instance.clone()),
-        ("Wanted", told.state.clone()),
+        ("Desired state", told.state.clone()),
         (
             "Converged",
             if told.converged { "yes".to_owned() } else { "no, the last change did not end well".to_owned() },
@@ -45,12 +48,12 @@ fn state(told: &Explained) -> Table {
         None => columns.push(("VM", "none".to_owned())),
         Some(vm) => columns.extend([
             ("VM CID", vm.cid.clone()),
-            ("Made", formats::date(vm.created_at)),
-            ("Made from", vm.stemcell.clone()),
-            ("By CPI", vm.cpi.clone()),
+            ("Created", formats::date(vm.created_at)),
+            ("Stemcell", vm.stemcell.clone()),
+            ("CPI", vm.cpi.clone()),
             ("IPs", vm.ips.join("\n")),
             ("Agent ID", vm.agent_id.clone()),
-            ("Agent answered", if vm.ready { "yes".to_owned() } else { "not yet".to_owned() }),
+            ("Agent has answered", if vm.ready { "yes".to_owned() } else { "not yet".to_owned() }),
             ("Cloud Properties", formats::yaml_cell(&vm.cloud_properties)),
         ]),
     }
@@ -58,7 +61,7 @@ fn state(told: &Explained) -> Table {
         columns.push(("Rendered by Ruby", told.needs_ruby.join("\n")));
     }
     let (header, row) = columns.into_iter().unzip();
-    Table { header, rows: vec![row], transpose: true, ..Table::default() }
+    Table { header, rows: vec![row], transpose: true, ours: true, ..Table::default() }
 }
 
 fn disks(told: &Explained) -> Table {
@@ -81,6 +84,7 @@ fn disks(told: &Explained) -> Table {
         title: Some("Disks".to_owned()),
         header: vec!["Disk CID", "Name", "Size", "VM CID", "Mounted", "Hint"],
         rows: rows.collect(),
+        ours: true,
         ..Table::default()
     }
 }
@@ -92,14 +96,16 @@ fn actions(plan: &ExplainedPlan) -> Table {
         title: Some(format!("Plan of task {} ({}, {when}): {}", plan.task, plan.state, plan.description)),
         header: vec!["Action", "Reason"],
         rows: plan.actions.iter().map(|action| vec![action.action.clone(), action.reason.clone()]).collect(),
+        ours: true,
         ..Table::default()
     }
 }
 
 fn timeline(plan: &ExplainedPlan) -> Table {
-    let began = plan.timeline.first().map_or(0, |first| first.time);
-    let row = |moment: &crate::director_answers::Moment| {
-        let after = formats::duration(moment.time - began);
+    let milliseconds = |moment: &Moment| moment.milliseconds.unwrap_or(moment.time * 1000);
+    let began = plan.timeline.first().map_or(0, milliseconds);
+    let row = |moment: &Moment| {
+        let after = formats::seconds(milliseconds(moment) - began);
         vec![formats::clock(moment.time), after, moment.stage.clone(), moment.what.clone()]
     };
     Table {
@@ -107,6 +113,7 @@ fn timeline(plan: &ExplainedPlan) -> Table {
         title: Some(format!("Timeline of task {}", plan.task)),
         header: vec!["Time", "After", "Stage", "What"],
         rows: plan.timeline.iter().map(row).collect(),
+        ours: true,
         ..Table::default()
     }
 }
@@ -122,16 +129,15 @@ mod tests {
             "disks":[{"cid":"disk-1","name":"","size":64,"vm_cid":"vm-1","mounted":true,"hint":{"path":"/x"}}],
             "plans":[{"task":3,"description":"create deployment","state":"done","started_at":1794770131,
                 "actions":[{"action":"create VM","reason":"it has none"}],
-                "timeline":[{"time":1794770131,"stage":"Creating missing vms","what":"started"},{"time":1794770133,"stage":"Creating missing vms","what":"finished"}]}]}"#;
+                "timeline":[{"time":1794770131,"milliseconds":1794770131250,"stage":"Creating missing vms","what":"started"},{"time":1794770133,"stage":"Creating missing vms","what":"finished"}]}]}"#;
         let mut told: Explained = serde_json::from_str(told).unwrap();
         assert!(!state(&told).for_people(str::to_owned).contains("Ruby"));
         told.needs_ruby = vec!["job 'app' needs it".to_owned()];
-        assert!(state(&told).for_people(str::to_owned).contains("Rendered by Ruby  job 'app' needs it"));
-        assert!(state(&told).for_people(str::to_owned).contains("Agent answered    yes"));
+        assert!(state(&told).for_people(str::to_owned).contains("Rendered by Ruby    job 'app' needs it"));
+        assert!(state(&told).for_people(str::to_owned).contains("Agent has answered  yes"));
         assert!(disks(&told).for_scripts().contains("{\"path\":\"/x\"}"));
-        assert_eq!(actions(&told.plans[0]).for_scripts(), "create VM\tit has none\t\n");
-        assert!(
-            timeline(&told.plans[0]).for_scripts().ends_with("19:15:33\t00:00:02\tCreating missing vms\tfinished\t\n")
-        );
+        assert!(actions(&told.plans[0]).for_scripts().contains("Action     Reason\ncreate VM  it has none\n"));
+        let moments = timeline(&told.plans[0]).for_scripts();
+        assert!(moments.contains("19:15:33  1.750 s  Creating missing vms  finished\n"), "{moments}");
     }
 }

@@ -37,6 +37,15 @@ impl Columns {
         header
     }
 
+    /// What a person sees of a row: BOSH shows no state where nothing is to run, and people want to see that all is well.
+    pub(super) fn shown(self, mut row: Vec<String>, info: &InstanceInfo) -> Vec<String> {
+        let state = self.header().iter().position(|name| *name == "Process State");
+        if let Some(cell) = state.and_then(|index| row.get_mut(index)).filter(|cell| cell.is_empty()) {
+            *cell = info.job_state.clone();
+        }
+        row
+    }
+
     pub(super) fn instance(self, deployment: &str, info: &InstanceInfo) -> Vec<String> {
         let mut row = vec![info.slug()];
         row.extend(self.processes.then(String::new));

@@ -3,7 +3,7 @@
 use reqwest::Method;
 
 use crate::cli::InstancesArgs;
-use crate::director_answers::{Deployment, InstanceInfo};
+use crate::director_answers::{Deployment, InstanceInfo, Named};
 use crate::director_client::{ClientError, escape};
 use crate::failure::Failure;
 use crate::session::{Session, While};
@@ -12,7 +12,10 @@ use crate::task_view;
 use crate::verbs::instance_table::Columns;
 
 pub(crate) async fn run(session: &mut Session<'_>, arguments: &InstancesArgs) -> Result<(), Failure> {
-    for (deployment, found) in ask_all(session, "instances").await? {
+    for (deployment, mut found) in ask_all(session, "instances").await? {
+        if arguments.failing {
+            mark_errands(session, &deployment, &mut found).await?;
+        }
         session.screen.table(&table(&deployment, found, arguments));
     }
     Ok(())
@@ -40,6 +43,23 @@ pub(super) async fn ask_all(
     Ok(found)
 }
 
+/// Marks the instances of errands: they have no VM while they do not run.
+pub(super) async fn mark_errands(
+    session: &Session<'_>,
+    deployment: &str,
+    instances: &mut [InstanceInfo],
+) -> Result<(), Failure> {
+    if !instances.iter().any(|instance| instance.is_wanted() && instance.vm_cid.is_empty()) {
+        return Ok(());
+    }
+    let path = format!("/deployments/{}/errands", escape(deployment));
+    let errands: Vec<Named> = session.director.get(&path).await.while_("listing errands")?;
+    for instance in instances {
+        instance.is_errand = errands.iter().any(|errand| errand.name == instance.job_name);
+    }
+    Ok(())
+}
+
 async fn deployments_to_list(session: &Session<'_>) -> Result<Vec<String>, Failure> {
     if let Some(name) = session.named_deployment() {
         return Ok(vec![name.to_owned()]);
@@ -51,14 +71,14 @@ async fn deployments_to_list(session: &Session<'_>) -> Result<Vec<String>, Failu
 }
 
 /// One JSON object per line.
-fn read(result: &str) -> Result<Vec<InstanceInfo>, ClientError> {
+pub(super) fn read(result: &str) -> Result<Vec<InstanceInfo>, ClientError> {
     let lines = result.lines().filter(|line| !line.trim().is_empty());
     lines.map(|line| serde_json::from_str(line).map_err(ClientError::from_json)).collect()
 }
 
 fn table(deployment: &str, mut instances: Vec<InstanceInfo>, arguments: &InstancesArgs) -> Table {
     instances.sort_by_key(InstanceInfo::slug);
-    instances.retain(|instance| !(arguments.failing && instance.is_running()));
+    instances.retain(|instance| !(arguments.failing && instance.is_healthy()));
     let columns = Columns {
         processes: arguments.ps,
         deployment: true,
@@ -66,19 +86,25 @@ fn table(deployment: &str, mut instances: Vec<InstanceInfo>, arguments: &Instanc
         vitals: arguments.vitals,
         ..Columns::default()
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut shown_rows) = (Vec::new(), Vec::new());
     for instance in &instances {
-        rows.push(columns.instance(deployment, instance));
+        let row = columns.instance(deployment, instance);
+        shown_rows.push(columns.shown(row.clone(), instance));
+        rows.push(row);
         let mut processes: Vec<_> = instance.processes.iter().filter(|_| arguments.ps).collect();
         processes.retain(|process| !(arguments.failing && process.state == "running"));
         processes.sort_by(|a, b| a.name.cmp(&b.name));
-        rows.extend(processes.into_iter().map(|process| columns.process(instance.slug(), process)));
+        let processes = processes.into_iter().map(|process| columns.process(instance.slug(), process));
+        let processes: Vec<_> = processes.collect();
+        shown_rows.extend(processes.clone());
+        rows.extend(processes);
     }
     Table {
         content: "instances",
         title: Some(format!("Deployment '{deployment}'")),
         header: columns.header(),
         rows,
+        shown_rows,
         counted: Some(instances.len()),
         ..Table::default()
     }
@@ -112,6 +138,25 @@ mod tests {
         assert!(table.for_people(str::to_owned).ends_with("\n1 instances\n"));
         assert_eq!(shown(FAILING, "pf").rows.len(), 2);
         assert_eq!(shown(FAILING, "f").rows.len(), 1);
+    }
+
+    /// Without processes BOSH shows no state, and such an instance is not failing all the same.
+    #[test]
+    fn nothing_fails_when_all_is_well() {
+        let idle = FAILING.replace("\"job_state\":\"failing\"", "\"job_state\":\"running\"");
+        let (idle, _) = idle.split_once("\"processes\"").unwrap();
+        let idle = format!("{idle}\"processes\":[]}}");
+        assert_eq!(shown(&idle, "").for_scripts(), "db/1\t-\tz1\t10.0.0.2\tshop\t\n");
+        assert!(shown(&idle, "f").rows.is_empty());
+        assert_eq!(shown(&idle.replace("\"running\"", "\"unresponsive agent\""), "f").rows.len(), 1);
+        assert!(shown(DETACHED, "f").rows.is_empty(), "it is detached because somebody wanted that");
+        assert_eq!(shown(&DETACHED.replace("detached", "started"), "f").rows.len(), 1, "it should run and has no VM");
+        let mut errand = read(&DETACHED.replace("detached", "started")).unwrap();
+        errand[0].is_errand = true;
+        assert!(errand[0].is_healthy(), "it rests until somebody runs it");
+        let stopped =
+            idle.replace("\"state\":\"started\"", "\"state\":\"stopped\"").replace("\"running\"", "\"stopped\"");
+        assert!(shown(&stopped, "f").rows.is_empty());
     }
 
     #[test]

@@ -20,9 +20,11 @@ pub(crate) mod certify;
 mod change_instances;
 mod clean_up;
 mod cloud_check;
+mod complete_names;
 mod completion;
 mod config;
 mod config_kinds;
+mod config_warnings;
 mod configs;
 mod curl;
 mod delete_deployment;
@@ -36,6 +38,7 @@ mod deployments;
 mod director;
 mod disks;
 mod doctor;
+mod down;
 mod env;
 mod env_visits;
 mod environments;
@@ -73,6 +76,7 @@ mod scp;
 mod sim;
 mod snapshots;
 mod ssh;
+mod status;
 pub(crate) mod stemcell_build;
 mod stemcell_inspect;
 mod stemcell_repack;
@@ -80,11 +84,13 @@ mod stemcells;
 mod task;
 mod tasks;
 mod test_webhook;
+mod up;
 mod update_resurrection;
 mod upload_release;
 mod upload_stemcell;
 mod variables;
 mod vms;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -95,7 +101,7 @@ use windlass_manifest::interpolate::Strictness;
 
 use crate::cli::{BenchVerb, Cli, CpiVerb, DemoArgs, Global, RemoteVerb, SimArgs, StemcellVerb, Verb};
 use crate::demo;
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, chain, report};
 use crate::interpolation::{self, InterpolationArgs};
 use crate::own_machine;
 use crate::screen::Screen;
@@ -129,6 +135,9 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             }
         }
     }
+    if let Some(seconds) = cli.global.watch {
+        return watch::run(cli.global, cli.verb, seconds);
+    }
     let mut screen = match cli.verb {
         Verb::Demo(_) | Verb::Director(_) | Verb::Registry(_) | Verb::Certify(_) => {
             Screen::for_failures_only(&cli.global)
@@ -144,9 +153,10 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     .build()
     .map_err(|error| Failure::Process("cannot start the async runtime", error))
     .and_then(|runtime| runtime.block_on(act(cli.verb, &cli.global, &mut screen)));
-    let error = outcome.err().map(|error| chain(&error));
+    let error = outcome.as_ref().err().map(report);
+    let code = screen.code();
     match (screen.finish(error.as_deref()), error) {
-        (Ok(()), None) => ExitCode::SUCCESS,
+        (Ok(()), None) => ExitCode::from(code),
         (Ok(()), Some(_)) => ExitCode::FAILURE,
         (Err(error), _) => {
             let _ = writeln!(std::io::stderr(), "cannot write the output: {error}");
@@ -173,8 +183,15 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             completion::run(screen, shell);
             Ok(())
         }
+        Verb::CompleteNames { words } => {
+            complete_names::run(screen, flags, &words).await;
+            Ok(())
+        }
         Verb::ManPages { directory } => man_pages::run(screen, &directory),
         Verb::Doctor => doctor::run(screen, flags).await,
+        Verb::Up(arguments) => up::run(screen, flags, &arguments).await,
+        Verb::Status => status::run(screen, flags).await,
+        Verb::Down(arguments) => down::run(screen, flags, &arguments).await,
         Verb::CreateEnv(arguments) => envs::create(flags, arguments).await,
         Verb::DeleteEnv(arguments) => envs::delete(flags, arguments).await,
         Verb::StopEnv(arguments) => envs::stop(flags, arguments).await,
@@ -208,7 +225,10 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             env_visits::logs(screen, &arguments).await
         }
         Verb::Remote(verb) => {
-            remote::run(&mut Session::open(flags, screen)?, flags, verb).await?;
+            let mut session = Session::open(flags, screen)?;
+            if let Err(failure) = remote::run(&mut session, flags, verb).await {
+                return Err(session.name_what_there_is(failure).await);
+            }
             screen.check_columns()
         }
         // These never come here.

@@ -1,18 +1,64 @@
 //! `windlass plan`: what a deploy would do, and why.
 
-use crate::cli::PlanArgs;
+use serde_json::Value;
+
+use crate::cli::{LookArgs, PlanArgs};
 use crate::director_answers::Plan;
-use crate::director_client::query;
+use crate::director_client::{ClientError, query};
 use crate::failure::Failure;
 use crate::interpolation::InterpolationArgs;
 use crate::session::{Session, While};
+use crate::table::Table;
 use crate::verbs::read_yaml;
 
-pub(crate) async fn run(session: &mut Session<'_>, arguments: &PlanArgs) -> Result<(), Failure> {
+pub(crate) async fn run(session: &mut Session<'_>, look: &LookArgs) -> Result<(), Failure> {
+    let arguments = &look.plan;
     let manifest = Manifest::read(session, arguments, &arguments.changes.to_look())?;
-    let text = ask(session, &manifest, arguments).await?;
-    session.screen.block(&text);
+    let answer = ask(session, &manifest, arguments).await?;
+    if session.screen.is_json() {
+        let plan = read(answer.plan.as_ref())?;
+        plan.warnings.iter().for_each(|warning| session.screen.line(warning));
+        session.screen.table(&actions(&plan));
+    } else {
+        session.screen.prose(&answer.text);
+    }
+    if look.detailed_exitcode && !read(answer.plan.as_ref())?.is_empty() {
+        session.screen.end_with(CHANGES);
+    }
     Ok(())
+}
+
+/// The exit code of a plan that changes something, for who asks for it.
+const CHANGES: u8 = 2;
+
+fn read(plan: Option<&Value>) -> Result<windlass_planning::plan::Plan, Failure> {
+    let plan = plan.cloned().unwrap_or_default();
+    serde_json::from_value(plan).map_err(ClientError::from_json).while_("reading the plan")
+}
+
+/// What a plan does, as data: one row per action.
+fn actions(plan: &windlass_planning::plan::Plan) -> Table {
+    let packages = plan.compilation.iter().flat_map(|compilation| &compilation.packages);
+    let compiled = packages.map(|package| {
+        let what = format!("compile {}", package.label());
+        [String::new(), String::new(), what, "compile_package".to_owned(), package.reason()].to_vec()
+    });
+    let instances = plan.removed.iter().chain(plan.groups.iter().flat_map(|group| &group.instances));
+    let done = instances.flat_map(|instance| {
+        instance.actions.iter().map(move |action| {
+            let kind = serde_json::to_value(&action.what).unwrap_or_default();
+            let kind = kind["what"].as_str().unwrap_or_default().to_owned();
+            let slug = format!("{}/{}", instance.group, instance.id);
+            vec![slug, instance.index.to_string(), action.what.describe(), kind, action.reason.clone()]
+        })
+    });
+    Table {
+        content: "actions",
+        header: vec!["Instance", "Index", "Action", "Kind", "Reason"],
+        rows: compiled.chain(done).collect(),
+        ours: true,
+        ..Table::default()
+    }
 }
 
 /// A manifest and the deployment that it is for.
@@ -45,12 +91,12 @@ impl Manifest {
     }
 }
 
-/// The plan in words.
-pub(super) async fn ask(session: &Session<'_>, manifest: &Manifest, arguments: &PlanArgs) -> Result<String, Failure> {
+/// The plan, in words and as data.
+pub(super) async fn ask(session: &Session<'_>, manifest: &Manifest, arguments: &PlanArgs) -> Result<Plan, Failure> {
     let name = &manifest.deployment;
     let mut asked = vec![("deployment", name.clone())];
     asked.extend(arguments.query());
     let path = format!("/windlass/plan{}", query(asked));
     let answer = session.director.post_yaml::<Plan>(&path, &manifest.text).await;
-    Ok(answer.while_(format!("planning deployment '{name}'"))?.text)
+    answer.while_(format!("planning deployment '{name}'"))
 }

@@ -25,6 +25,12 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &TasksArgs) -> Res
 fn table(mut tasks: Vec<Task>) -> Table {
     tasks.sort_by_key(|task| std::cmp::Reverse(task.id));
     let date = |time: Option<i64>| time.map(formats::date).unwrap_or_default();
+    // That a task was cancelled is one thing, however many instances say so.
+    let shown = |task: &Task| match task.state.as_str() {
+        "cancelled" => task.result.lines().next().unwrap_or_default().to_owned(),
+        _ => task.result.clone(),
+    };
+    let results: Vec<String> = tasks.iter().map(shown).collect();
     let row = |task: Task| {
         vec![
             task.id.to_string(),
@@ -37,10 +43,18 @@ fn table(mut tasks: Vec<Task>) -> Table {
             task.result,
         ]
     };
+    let rows: Vec<Vec<String>> = tasks.into_iter().map(row).collect();
+    let shown_rows = rows.iter().zip(results).map(|(row, result)| {
+        let mut row = row.clone();
+        row.pop();
+        row.push(result);
+        row
+    });
     Table {
         content: "tasks",
         header: vec!["ID", "State", "Started At", "Finished At", "User", "Deployment", "Description", "Result"],
-        rows: tasks.into_iter().map(row).collect(),
+        shown_rows: shown_rows.collect(),
+        rows,
         ..Table::default()
     }
 }

@@ -23,11 +23,13 @@ fn table(deployment: &str, mut vms: Vec<InstanceInfo>, arguments: &VmsArgs) -> T
         vitals: arguments.vitals,
         ..Columns::default()
     };
+    let rows: Vec<_> = vms.iter().map(|vm| columns.instance(deployment, vm)).collect();
     Table {
         content: "vms",
         title: Some(format!("Deployment '{deployment}'")),
         header: columns.header(),
-        rows: vms.iter().map(|vm| columns.instance(deployment, vm)).collect(),
+        shown_rows: rows.iter().zip(&vms).map(|(row, vm)| columns.shown(row.clone(), vm)).collect(),
+        rows,
         ..Table::default()
     }
 }

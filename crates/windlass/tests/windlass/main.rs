@@ -13,6 +13,7 @@
 //! - `refusals`: what cannot succeed is refused before anything stops.
 //! - `software`: a release becomes processes that run; `scenarios`: what BOSH's own tests promise.
 //! - `earlier_states`: what earlier versions stored is still opened.
+//! - `up_and_down`: a director in the background, how screens look, and that nothing is left.
 //! - `site`: a director with a state directory of its own, for all of them.
 
 #![allow(
@@ -51,4 +52,5 @@ mod site;
 mod slice;
 mod software;
 mod stemcell;
+mod up_and_down;
 mod visits;

@@ -63,14 +63,20 @@ fn the_guide_to_the_simulated_cloud_works() {
     works("docs::the_guide_to_the_simulated_cloud_works", "crates/cloud-sim/README.md", &[script::User::Nobody]);
 }
 
+#[test]
+fn the_tutorial_works_for_everybody() {
+    works("docs::the_tutorial_works_for_everybody", "docs/tutorial.md", &[script::User::Root, script::User::Nobody]);
+}
+
 /// The pages above, and those whose commands all stand in `NOT_RUN`.
-const RUN: [&str; 9] = [
+const RUN: [&str; 10] = [
     "CONTRIBUTING.md",
     "README.md",
     "docs/operating.md",
     "docs/writing-a-cpi.md",
     "docs/create-env.md",
     "docs/registry.md",
+    "docs/tutorial.md",
     "docs/version-table.md",
     "crates/certify/README.md",
     "crates/cloud-sim/README.md",

@@ -35,7 +35,7 @@ const PRELUDE: &str = r#"
 set -eEuo pipefail
 trap 'echo "failed at $where" >&2' ERR
 # Control groups outlive namespaces: containers are deleted by whoever made them.
-trap 'windlass -n -d example delete-deployment --force > /dev/null 2>&1 || true' EXIT
+trap '(windlass -n -d example delete-deployment --force; windlass -n down --all) > /dev/null 2>&1 || true' EXIT
 unit=/etc/systemd/system/windlass-director.service
 systemctl() {
     case "$*" in

@@ -1,0 +1,201 @@
+//! `up`, `status` and `down`: what a newcomer types first, and what must leave nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use windlass_rigs::ordinary_user::is_ordinary_user;
+use windlass_rigs::own_machine::is_own_machine;
+
+const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
+
+/// A state directory, which is taken down with the test.
+struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(WINDLASS);
+        command.env("WINDLASS_STATE_DIR", self.state_dir()).env("HOME", self.folder.path());
+        command.env_remove("BOSH_ENVIRONMENT").current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.command().args(line.split(' ')).output().unwrap()
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{line}: {said}{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a line of a shell shows on a terminal of 80 columns.
+    fn on_terminal(&self, line: &str) -> String {
+        let shell = format!("stty cols 80 rows 24; {}", line.replace("windlass", WINDLASS));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &shell, "/dev/null"]).stdin(Stdio::null());
+        command.env("WINDLASS_STATE_DIR", self.state_dir()).env("SHELL", "/bin/bash").env("TERM", "xterm");
+        let output = command.env_remove("BOSH_ENVIRONMENT").current_dir(self.folder.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().replace('\r', "")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if self.state_dir().exists() {
+            let _ = self.run("-n down --all");
+        }
+    }
+}
+
+/// Processes that name `path`.
+fn processes_about(path: &Path) -> Vec<String> {
+    let path = path.display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let lines = processes.filter_map(|process| fs::read(process.join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(&path)).collect()
+}
+
+fn bridges() -> Vec<String> {
+    let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    links.map(|link| link.file_name().to_string_lossy().into_owned()).filter(|name| name.starts_with("wl-")).collect()
+}
+
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
+}
+
+fn lives(home: &Home, what_vms_are: &str) {
+    let state_dir = home.state_dir();
+    let refused = home.run("status");
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("windlass up"));
+    assert!(!home.run("-n down --all").status.success(), "there is nothing to take down");
+    assert!(!state_dir.exists(), "looking makes nothing");
+
+    let said = home.ok("up --listen 127.0.0.1:0");
+    assert!(said.contains("Stemcell      windlass-minimal/1") && said.contains(what_vms_are), "{said}");
+    assert!(state_dir.join("director.log").exists() && said.contains("director.log"), "{said}");
+    let again = home.ok("up");
+    assert!(again.contains("runs here already") && again.contains("it is there already, and stays"), "{again}");
+
+    home.ok(&format!("-n deploy {}", example("deployment.yml")));
+    let status = home.ok("status");
+    assert!(status.contains("Director      running at https://127.0.0.1:"), "labels are there in a pipe: {status}");
+    assert!(status.contains("example     running  1 of 1"), "{status}");
+    let json: Value = serde_json::from_str(&home.ok("status --json")).unwrap();
+    assert_eq!(json["Tables"][1]["Rows"][0]["health"], "running");
+    assert_eq!(home.ok("-d example instances --failing").trim(), "", "nothing fails when all is well");
+
+    looks_well_on_a_terminal(home);
+
+    let said = home.ok("down");
+    assert!(said.contains("1 VM keeps running"), "{said}");
+    assert!(!home.run("status").status.success());
+    assert!(!processes_about(&state_dir).is_empty(), "the VM lives on");
+    home.ok("up --listen 127.0.0.1:0");
+    assert!(home.ok("status").contains("example     running  1 of 1"), "the VM is cared for again");
+
+    let said = home.ok("-n down --all");
+    assert!(said.ends_with("Nothing is left.\n"), "{said}");
+    assert_eq!(processes_about(&state_dir), Vec::<String>::new());
+    assert_eq!(bridges(), Vec::<String>::new());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(state_dir.to_str().unwrap()), "{mounts}");
+    assert!(!state_dir.exists());
+}
+
+fn looks_well_on_a_terminal(home: &Home) {
+    let example = example("deployment.yml");
+    for line in ["vms", "instances --details", "disks", "tasks --recent", "events", "explain db/0", "snapshots"] {
+        let shown = home.on_terminal(&format!("windlass -d example {line} --no-color"));
+        for line in shown.lines() {
+            assert!(line.chars().count() <= 80, "wider than the terminal: {line}\n{shown}");
+        }
+        assert!(!shown.contains("Exit code"), "{line}: {shown}");
+    }
+    let vms = home.on_terminal("windlass -d example vms");
+    assert!(vms.contains("\u{1b}[32m● running\u{1b}[0m") && vms.contains("1 vm\n"), "{vms}");
+    assert!(home.ok("-d example vms").contains("\t-"), "scripts get what BOSH prints");
+    let wide = home.on_terminal("windlass -d example vms --wide");
+    assert!(wide.contains("Stemcell") && wide.contains("1 vms"), "{wide}");
+    assert!(home.on_terminal("windlass -d example tasks --recent").contains(" ago"));
+    let watched = home.on_terminal("timeout --signal INT 3 windlass -d example instances --watch=1");
+    assert!(watched.matches("every 1 s").count() >= 2 && watched.contains("● running"), "{watched}");
+    assert!(!home.run("instances --watch").status.success(), "there is no terminal to draw on");
+
+    let misspelt = home.run("-d exmple vms");
+    let said = String::from_utf8_lossy(&misspelt.stderr).into_owned();
+    assert!(said.starts_with("Deployment 'exmple' doesn't exist; did you mean 'example'?"), "{said}");
+    let plan: Value = serde_json::from_str(&home.ok(&format!("plan --json --recreate {example}"))).unwrap();
+    let kinds: Vec<&str> =
+        plan["Tables"][0]["Rows"].as_array().unwrap().iter().filter_map(|row| row["kind"].as_str()).collect();
+    assert!(kinds.contains(&"create_vm"), "{plan:#}");
+    assert_eq!(home.run(&format!("plan --detailed-exitcode --recreate {example}")).status.code(), Some(2));
+    assert_eq!(home.run(&format!("plan --detailed-exitcode {example}")).status.code(), Some(0));
+    let names = home.ok("complete-names -- -d ex");
+    assert_eq!(names, "example\n");
+    assert!(home.ok("complete-names -- -d example recreate ").starts_with("db/"));
+    let told = home.ok("-d example explain db/0");
+    assert!(told.contains("Desired state") && told.contains("After"), "{told}");
+    let misspelt = home.state_dir().join("misspelt.yml");
+    fs::write(&misspelt, "azs: [{name: z1}]\nvm_typs: []\n").unwrap();
+    let warned = home.run(&format!("-n update-cloud-config --name other {}", misspelt.display()));
+    fs::remove_file(&misspelt).unwrap();
+    assert!(String::from_utf8_lossy(&warned.stderr).contains("did you mean 'vm_types'?"), "{warned:?}");
+    home.ok("-n delete-config --type cloud --name other");
+}
+
+/// As root VMs are containers.
+#[test]
+fn a_director_comes_up_shows_how_it_is_and_leaves_nothing() {
+    if is_own_machine("up_and_down::a_director_comes_up_shows_how_it_is_and_leaves_nothing") {
+        lives(&Home::new(), "VMs are containers, with addresses in 10.84.0.0/24");
+    }
+}
+
+#[test]
+fn a_director_comes_up_without_privileges_and_leaves_nothing() {
+    if is_ordinary_user("up_and_down::a_director_comes_up_without_privileges_and_leaves_nothing") {
+        lives(&Home::new(), "VMs are processes of this machine, with addresses in 127.84.");
+    }
+}
+
+/// Its lines would stand in the middle of what the next command shows.
+#[test]
+fn a_director_in_the_background_of_a_shell_writes_its_log_elsewhere() {
+    let home = Home::new();
+    let line =
+        "set -m; windlass director --listen 127.0.0.1:0 & until windlass env; do sleep 0.1; done; kill %1; wait %1";
+    let shown = home.on_terminal(line);
+    assert!(!shown.contains("INFO") && !shown.contains("listens on"), "{shown}");
+    assert!(shown.contains("Succeeded"), "{shown}");
+    let log = fs::read_to_string(home.state_dir().join("director.log")).unwrap();
+    assert!(log.contains("INFO"), "{log}");
+    let line = "timeout --foreground --signal INT 2 windlass director --listen 127.0.0.1:0; true";
+    let shown = home.on_terminal(line);
+    assert!(shown.contains("The director listens on"), "in the foreground it says so: {shown}");
+}
+
+/// A port that is taken is told by the command that starts the director, not only in a log.
+#[test]
+fn a_director_that_cannot_start_in_the_background_says_why() {
+    let home = Home::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let failed = home.run(&format!("up --listen {}", taken.local_addr().unwrap()));
+    let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && said.contains("the director did not start"), "{said}");
+    assert!(said.contains(&taken.local_addr().unwrap().to_string()) && said.contains("director.log"), "{said}");
+}
