@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use rustix::fs::{MemfdFlags, memfd_create};
+use serde_json::{Value, json};
 use windlass_contract::Object;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::VmRecord;
+use windlass_planning::software::Software;
+use windlass_planning::template_spec;
 
 /// Where the software of an instance comes from. A director renders its jobs for each VM.
 #[async_trait]
@@ -66,6 +69,53 @@ impl JobsFile {
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.memory.as_raw_fd()))
     }
+}
+
+/// The archive of a job as its release has it, and which logs people ask for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobTemplates {
+    pub sha1: String,
+    pub blob: String,
+    pub logs: Option<Value>,
+}
+
+/// What the templates of an instance's jobs gave.
+#[derive(Debug)]
+pub struct RenderedJobs {
+    /// One for each job, in their order.
+    pub templates: Vec<JobTemplates>,
+    /// Of each job's files, by the job's name.
+    pub hashes: Object,
+    /// The archive of all files, and its digest.
+    pub blob: String,
+    pub digest: String,
+    /// Of all files.
+    pub configuration_hash: String,
+}
+
+/// What an agent is told of the jobs and packages of its instance.
+pub fn software_spec(software: &Software, group: &str, packages: &[PackageFile], rendered: RenderedJobs) -> Object {
+    let mut job = template_spec::jobs(software, group);
+    let template = |(job, templates): (&windlass_planning::software::JobOfGroup, JobTemplates)| {
+        json!({
+            "name": job.name, "version": job.version, "sha1": templates.sha1, "blobstore_id": templates.blob,
+            "logs": templates.logs.unwrap_or_else(|| json!([])),
+        })
+    };
+    job["templates"] = software.jobs.iter().zip(rendered.templates).map(template).collect();
+    let package = |package: &PackageFile| {
+        let PackageFile { name, version, digest, blob } = package;
+        (name.clone(), json!({"name": name, "version": version, "sha1": digest, "blobstore_id": blob}))
+    };
+    let entries = [
+        ("job", job),
+        ("packages", Value::Object(packages.iter().map(package).collect())),
+        ("dns_domain_name", template_spec::DOMAIN.into()),
+        ("template_hashes", Value::Object(rendered.hashes)),
+        ("rendered_templates_archive", json!({"blobstore_id": rendered.blob, "sha1": rendered.digest})),
+        ("configuration_hash", rendered.configuration_hash.into()),
+    ];
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

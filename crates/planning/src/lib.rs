@@ -8,6 +8,7 @@
 //! - [`links`]: what jobs provide to each other.
 //! - [`desired`]: what should be: the manifest and the configs, read and checked. All mistakes at once.
 //! - [`plan`]: the actions that lead from the one to the other.
+//! - [`template_spec`]: what templates of a job see of one instance.
 //! - [`problems`]: what cloud-check finds, and what can be done about it.
 //! - [`diff`]: what changes between two documents, for people.
 
@@ -19,6 +20,7 @@ pub mod problems;
 pub mod records;
 pub mod software;
 pub mod spec;
+pub mod template_spec;
 
 #[cfg(test)]
 mod rooms_tests;

@@ -3,18 +3,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha1::{Digest, Sha1};
 use windlass_blobs::Blobstore;
 use windlass_contract::Object;
-use windlass_operations::software::{Delivery, JobsFile, PackageFile, PackageOnDisk, SoftwareSource};
+use windlass_operations::software::{
+    Delivery, JobTemplates, JobsFile, PackageFile, PackageOnDisk, RenderedJobs, SoftwareSource, software_spec,
+};
 use windlass_planning::plan::{InstancePlan, InstanceSpec};
 use windlass_planning::records::{CompiledPackage, VmRecord};
 use windlass_planning::software::{Software, TemplateInstance, VariableSet};
 use windlass_render::Backends;
 use windlass_variables::Scope;
 
-use super::{NotRendered, RenderedInstance, SoftwareError, archive, template_spec};
+use super::{NotRendered, RenderedInstance, SoftwareError, archive};
 use crate::software::Library;
 use crate::store::Store;
 use crate::variables::{KnownValues, LoadedSets, Variables};
@@ -86,15 +88,16 @@ impl JobsOfInstance {
         let rendered = rendered.map_err(NotRendered::of_vm)?;
         let (jobs, digest) = pack(&rendered)?;
         let packages = self.packages(&software, vm).await?;
-        let spec = self.spec(&software, &rendered, &packages, (&jobs.blob, &digest)).await?;
-        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(rendered.configuration_hash());
         let file = |package: CompiledPackage| PackageFile {
             name: package.key.package.clone(),
             version: package.version(),
             digest: package.sha1,
             blob: package.blob,
         };
-        Ok(Delivery { spec, packages: packages.into_iter().map(file).collect(), jobs })
+        let packages: Vec<PackageFile> = packages.into_iter().map(file).collect();
+        let spec = self.spec(&software, &rendered, &packages, (&jobs.blob, &digest)).await?;
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(rendered.configuration_hash());
+        Ok(Delivery { spec, packages, jobs })
     }
 
     /// The versions that the instance was deployed with.
@@ -128,38 +131,25 @@ impl JobsOfInstance {
         &self,
         software: &Software,
         rendered: &RenderedInstance,
-        packages: &[CompiledPackage],
+        packages: &[PackageFile],
         (blob, digest): (&str, &str),
     ) -> Result<Object, SoftwareError> {
-        let mut job = template_spec::jobs(software, &self.plan.group);
         let mut templates = Vec::new();
         for job in &software.jobs {
             let gone = || SoftwareError::Gone { what: format!("job '{}'", job.name), release: job.release.clone() };
             let record = self.store.job_of_release(&job.release, &job.name, &job.version).await?.ok_or_else(gone)?;
             let logs = record.spec.get("logs").filter(|logs| !logs.is_null()).cloned();
-            templates.push(json!({
-                "name": job.name, "version": job.version, "sha1": record.sha1, "blobstore_id": record.blob,
-                "logs": logs.unwrap_or_else(|| json!([])),
-            }));
+            templates.push(JobTemplates { sha1: record.sha1, blob: record.blob, logs });
         }
-        job["templates"] = templates.into();
-        let package = |package: &CompiledPackage| {
-            let name = package.key.package.clone();
-            let entry = json!({
-                "name": name, "version": package.version(), "sha1": package.sha1, "blobstore_id": package.blob,
-            });
-            (name, entry)
-        };
         let hashes = rendered.jobs().into_iter().map(|(name, job)| (name.to_owned(), Value::from(job.template_hash())));
-        let entries = [
-            ("job", job),
-            ("packages", Value::Object(packages.iter().map(package).collect())),
-            ("dns_domain_name", template_spec::DOMAIN.into()),
-            ("template_hashes", Value::Object(hashes.collect())),
-            ("rendered_templates_archive", json!({"blobstore_id": blob, "sha1": digest})),
-            ("configuration_hash", rendered.configuration_hash().into()),
-        ];
-        Ok(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        let rendered = RenderedJobs {
+            templates,
+            hashes: hashes.collect(),
+            blob: blob.to_owned(),
+            digest: digest.to_owned(),
+            configuration_hash: rendered.configuration_hash(),
+        };
+        Ok(software_spec(software, &self.plan.group, packages, rendered))
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! - [`Library`]: the jobs of releases, read once.
 //! - [`Rendering`]: templates become files; a plan compares their hash with what an instance has.
-//! - [`template_spec`]: what templates see of an instance.
 //! - [`delivery`]: the files on their way to a VM. [`changed_files`]: what people may see of a change in them.
 //! - [`exported`]: a release with its compiled packages, as a tarball.
 //! - [`template_time`]: how long the templates of a plan may take.
@@ -13,7 +12,6 @@ pub(crate) mod delivery;
 pub(crate) mod exported;
 mod known_hashes;
 mod known_jobs;
-mod template_spec;
 mod template_time;
 
 use std::collections::{BTreeSet, HashMap};
@@ -27,6 +25,7 @@ use windlass_planning::records::JobRecord;
 use windlass_planning::software::{
     JobOfGroup, ProvidedLink, RenderedAtDeploy, Software, TemplateInstance, Templates, VariableSet,
 };
+use windlass_planning::template_spec;
 use windlass_release::Job;
 use windlass_render::{Backends, Cage, RenderError, RenderedJob, Renderer, Ruby, RubySetup, configuration_hash};
 use windlass_variables::FillError;

@@ -75,6 +75,7 @@ impl Execution {
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
             mounted_now: Default::default(),
             next: Some(plan.next_states()),
+            keeps_spec: false,
             prepared: None,
         };
         Self { work, jobs, becomes: None }

@@ -30,6 +30,8 @@ pub struct StartInstance {
     pub spec: InstanceSpec,
     /// What its agent prepared just now, so that it has the files for that already.
     pub prepared: Option<Object>,
+    /// Whether the agent keeps what it was told before: the instance only starts again.
+    pub keeps_spec: bool,
     /// The disk that jobs write to, unless it was mounted just now.
     pub disk: Option<DiskRecord>,
     /// From when on it is looked at, and until when it must run; none for not waiting for that.
@@ -39,7 +41,7 @@ pub struct StartInstance {
 steps! { StartInstance:
     // Jobs that start without their disk would write beside it.
     CheckDisk => ensure_mounted, unless |op| op.disk.is_none();
-    ConfigureJobs => apply;
+    ConfigureJobs => apply, unless |op| op.keeps_spec;
     PreStart => pre_start;
     StartJobs => start;
     PostStart => post_start, unless |op| op.watch.is_none();

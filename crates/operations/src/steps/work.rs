@@ -33,6 +33,8 @@ pub struct InstanceWork {
     pub mounted_now: BTreeSet<DiskCid>,
     /// What becomes of it when it is stopped; none where its scripts are not told.
     pub next: Option<NextStates>,
+    /// Whether a start leaves the agent's spec as it is.
+    pub keeps_spec: bool,
     /// The spec that its agent prepared, and the VM of that agent.
     pub prepared: Option<(VmCid, Object)>,
 }
@@ -130,7 +132,8 @@ impl InstanceWork {
             ActionKind::Start => {
                 let (vm, spec, disk) = (self.vm()?, self.spec()?.clone(), self.disk_to_check()?);
                 let prepared = self.prepared.clone().filter(|(on, _)| *on == vm.cid).map(|(_, spec)| spec);
-                run(&mut StartInstance { context, vm, spec, prepared, disk, watch: self.watch }).await?;
+                let keeps_spec = self.keeps_spec;
+                run(&mut StartInstance { context, vm, spec, prepared, keeps_spec, disk, watch: self.watch }).await?;
             }
             ActionKind::RemoveInstance => {
                 let fact = Fact::InstanceRemoved { instance: self.context.instance.id.clone() };

@@ -208,7 +208,7 @@ fn continues(version: &str, prefix: &str) -> bool {
 }
 
 /// The packages of a job and all that they need, each after what it needs itself.
-pub(super) fn add_packages(
+pub fn add_packages(
     software: &mut Software,
     group: &str,
     release: &ReleaseRecord,
@@ -283,7 +283,7 @@ fn as_listed(record: &PackageRecord) -> Package {
 }
 
 /// Objects are merged, everything else is replaced.
-fn merge(into: &mut Object, from: &Object) {
+pub fn merge(into: &mut Object, from: &Object) {
     for (key, value) in from {
         match (into.get_mut(key), value) {
             (Some(Value::Object(known)), Value::Object(value)) => merge(known, value),

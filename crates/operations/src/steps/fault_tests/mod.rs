@@ -187,6 +187,7 @@ impl<'s> Run<'s> {
             disks: model.disks,
             mounted_now: BTreeSet::new(),
             next: Some(Default::default()),
+            keeps_spec: false,
             prepared: None,
         }
     }

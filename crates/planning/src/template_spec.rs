@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 use windlass_contract::network::NetworkKind;
 use windlass_contract::{Network, Networks};
-use windlass_planning::desired::canonical;
-use windlass_planning::software::{JobOfGroup, Software, TemplateInstance};
+
+use crate::desired::canonical;
+use crate::software::{JobOfGroup, Software, TemplateInstance};
 
 /// The root of all names of instances.
-pub(super) const DOMAIN: &str = "bosh";
+pub const DOMAIN: &str = "bosh";
 /// What a dynamic network shows before its VM is there.
 const UNKNOWN: &str = "127.0.0.1";
 
 /// What the templates of one job see on an instance.
-pub(super) fn of(software: &Software, job: &JobOfGroup, instance: &TemplateInstance<'_>) -> Value {
+pub fn of(software: &Software, job: &JobOfGroup, instance: &TemplateInstance<'_>) -> Value {
     let ip = address(instance.networks);
     json!({
         "deployment": instance.deployment,
@@ -34,7 +35,7 @@ pub(super) fn of(software: &Software, job: &JobOfGroup, instance: &TemplateInsta
 }
 
 /// The group's jobs, as agents and templates know them.
-pub(super) fn jobs(software: &Software, group: &str) -> Value {
+pub fn jobs(software: &Software, group: &str) -> Value {
     let templates: Vec<_> = software.jobs.iter().map(|job| json!({"name": job.name, "version": job.version})).collect();
     let first = software.jobs.first();
     json!({
