@@ -8,6 +8,7 @@
 
 mod attempt;
 mod error;
+mod kept;
 mod progress;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use windlass_durable::kill_point;
 
 use crate::attempt::{Attempt, Ended};
 pub use crate::error::DownloadError;
+pub use crate::kept::{KeptError, kept_path};
 
 /// BOSH's director follows as many.
 const REDIRECTS: usize = 9;

@@ -6,7 +6,7 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use windlass_download::{Download, DownloadError, Patience};
+use windlass_download::{Download, DownloadError, KeptError, Patience};
 
 use self::server::{Answer, Server};
 
@@ -182,4 +182,24 @@ async fn child_that_fetches() {
     {
         println!("{}", std::fs::read_to_string(&into).unwrap());
     }
+}
+
+#[tokio::test]
+async fn a_download_is_kept_and_checked_each_time() {
+    let server = Server::start(vec![Answer::whole(b"a release"), Answer::whole(b"something else")]);
+    let folder = tempfile::tempdir().unwrap();
+    let digest = windlass_archive::digest::sha1(&mut &b"a release"[..]).unwrap();
+    let download = Download::of("release").with_patience(PATIENCE);
+    let kept = download.fetch_once(&server.url("/file"), &digest, folder.path()).await.unwrap();
+    assert_eq!(std::fs::read(&kept).unwrap(), b"a release");
+    assert_eq!(download.fetch_once(&server.url("/file"), &digest, folder.path()).await.unwrap(), kept);
+    assert_eq!(server.ranges().len(), 1, "what is kept is not fetched again");
+    // Damaged, it is fetched again; and what comes then is another file.
+    std::fs::write(&kept, "a damaged one").unwrap();
+    let error = download.fetch_once(&server.url("/file"), &digest, folder.path()).await.unwrap_err();
+    assert!(matches!(error, KeptError::Differs { .. }), "{error}");
+    assert!(error.to_string().contains("look at url and sha1"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half-fetched stays");
+    let unusable = download.fetch_once(&server.url("/file"), "", folder.path()).await.unwrap_err();
+    assert!(matches!(unusable, KeptError::NoDigest { .. }), "{unusable}");
 }
