@@ -1,7 +1,7 @@
 //! `cloud_provider`: which CPI makes the VM, and where its agent is reached.
 //!
-//! Our form names an executable (`cpi: local`, or `cpi: {exec: …, config: …}`) and needs no release; the original's
-//! `template` may stand beside it, and each command line ignores the other's.
+//! BOSH's form names jobs of releases (`template`, or several as `templates`), one of which is the CPI. Ours names an executable
+//! (`cpi: local`, or `cpi: {exec: …, config: …}`) and needs no release. Where both are there, BOSH goes by its own and we by ours.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use windlass_contract::{Object, Secret};
+use windlass_installation::JobReference;
 use windlass_manifest::{At, Content, Document, Fields, Findings};
 
 /// What a manifest says about the cloud.
@@ -34,6 +35,8 @@ pub struct CloudProvider {
 pub enum CpiForm {
     /// The embedded cloud.
     Local,
+    /// Jobs of releases, one of which is the CPI.
+    Release(Vec<JobReference>),
     /// An executable with its arguments, in which `{config}` is the path of its configuration.
     Exec {
         /// The command line.
@@ -108,15 +111,32 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<CloudProvide
         .map_or(Some(RegistryPlace { host: None, port: REGISTRY_PORT }), |at| read_registry(&at, fields.findings()));
     let cpi = match fields.optional("cpi") {
         Some(at) => read_cpi(&at, fields.findings()),
-        None => {
-            fields.push(
-                "has no 'cpi'. CPI releases ('template') cannot be installed yet; add 'cpi: local' for the embedded cloud, or \
-                 'cpi: {exec: \"/path/to/cpi -configPath {config}\"}' for any CPI executable. The original command line ignores it",
-            );
-            None
-        }
+        None => read_templates(&mut fields),
     };
     Some(CloudProvider { cpi: cpi?, mbus, ca, properties, ssh_tunnel, registry: registry? })
+}
+
+fn read_templates(fields: &mut Fields<'_, '_>) -> Option<CpiForm> {
+    let (one, several) = (fields.optional("template"), fields.list("templates"));
+    if one.is_some() && !several.is_empty() {
+        fields.push("has both 'template' and 'templates'; keep one of them");
+        return None;
+    }
+    let templates: Vec<At<'_>> = one.into_iter().chain(several).collect();
+    if templates.is_empty() {
+        fields.push(
+            "names no CPI; add 'template: {name: JOB, release: RELEASE}' for a CPI release, 'cpi: local' for the embedded cloud, or \
+             'cpi: {exec: \"/path/to/cpi -configPath {config}\"}' for any CPI executable",
+        );
+        return None;
+    }
+    let mut jobs = Vec::new();
+    for at in &templates {
+        let mut template = Fields::of(at, &["name", "release"], fields.findings())?;
+        let (name, release) = (template.text("name"), template.text("release"));
+        jobs.push(JobReference { job: name?.value, release: release?.value });
+    }
+    Some(CpiForm::Release(jobs))
 }
 
 fn read_cpi(at: &At<'_>, findings: &mut Findings) -> Option<CpiForm> {
@@ -195,12 +215,21 @@ impl Mbus {
 }
 
 impl CloudProvider {
+    /// The releases that the CPI is from.
+    pub fn releases(&self) -> Vec<&str> {
+        let CpiForm::Release(jobs) = &self.cpi else { return Vec::new() };
+        let mut names: Vec<&str> = jobs.iter().map(|job| job.release.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// The configuration of the CPI, in the usual form, with the registry if there is one. `cloud` is where the embedded cloud
     /// has its state unless the manifest says otherwise.
     pub fn config(&self, cloud: &Path, registry: Option<&Object>) -> Value {
         let mut config = match &self.cpi {
             CpiForm::Exec { config: Some(config), .. } => config.clone(),
-            CpiForm::Exec { .. } => json!({"cloud": {"properties": self.properties}}),
+            CpiForm::Exec { .. } | CpiForm::Release(_) => json!({"cloud": {"properties": self.properties}}),
             CpiForm::Local => {
                 let mut properties = self.properties.clone();
                 let local = properties.entry("local").or_insert_with(|| json!({}));
@@ -216,7 +245,8 @@ impl CloudProvider {
         config
     }
 
-    /// The executable and its arguments. `own` is how our own CPI is started.
+    /// The executable and its arguments. `own` is how our own CPI is started; `config` is its configuration, or what starts a CPI
+    /// of a release, which knows where everything else is.
     pub fn command(&self, own: &OwnCpi, config: &Path) -> (PathBuf, Vec<OsString>) {
         match &self.cpi {
             CpiForm::Local => {
@@ -224,6 +254,7 @@ impl CloudProvider {
                 arguments.extend(["local".into(), "--config".into(), config.into()]);
                 (own.executable.clone(), arguments)
             }
+            CpiForm::Release(_) => (config.to_owned(), Vec::new()),
             CpiForm::Exec { command, .. } => {
                 let mut words = command.iter().map(|word| word.replace(CONFIG, &config.display().to_string()));
                 (words.next().unwrap_or_default().into(), words.map(Into::into).collect())
@@ -282,7 +313,12 @@ mod tests {
     fn what_cannot_be_used_is_refused_with_the_remedy() {
         for (yaml, words) in [
             ("name: x", "cloud_provider"),
-            ("cloud_provider: {template: {name: a, release: b}}", "add 'cpi: local'"),
+            ("cloud_provider: {mbus: 'https://a:b@10.0.0.9:1'}", "add 'template: {name: JOB, release: RELEASE}'"),
+            ("cloud_provider: {template: {name: a}}", "release"),
+            (
+                "cloud_provider: {template: {name: a, release: b}, templates: [{name: a, release: b}]}",
+                "keep one of them",
+            ),
             ("cloud_provider: {cpi: remote}", "expected 'local'"),
             ("cloud_provider: {cpi: {exec: /cpi, config: {}}}", "put {config} into it"),
             ("cloud_provider: {cpi: local, mbus: 'nats://x'}", "https://USER:PASSWORD@"),

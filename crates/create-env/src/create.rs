@@ -7,28 +7,34 @@ use windlass_contract::{ApiVersion, DiskCid};
 use windlass_operations::agents::Agents;
 use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::settle;
+use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::InstanceWork;
 use windlass_planning::plan::{Action, ActionKind};
 
-use crate::cloud_provider::{self, CloudProvider};
+use crate::cloud_provider::{self, CloudProvider, CpiForm};
+use crate::cpi_release::{self, CpiSoftware};
 use crate::ledger::EnvLedger;
 use crate::manifest::{self, Wanted};
 use crate::plan::{self, Found, Wishes};
-use crate::releases;
+use crate::releases::{self, ReadReleases};
 use crate::report::{End, Report};
 use crate::run::{
     Cloud, EnvError, Identity, PING_PATIENCE, Seen, Setting, agents, disks_on_record, instance_spec, vm_on_record,
 };
-use crate::state::{StateFile, StemcellEntry};
+use crate::software::EnvSoftware;
+use crate::state::{ReleaseEntry, StateFile, StemcellEntry};
 use crate::stemcell::{self, Stemcell};
 
 /// Brings the VM and its disk to what the manifest says. A run that was interrupted is continued.
 pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
     let report = setting.report();
     let ledger = EnvLedger::new(StateFile::open(&setting.state_path)?);
-    let (wanted, provider, stemcell) = report.stage("validating", validate(setting, &report)).await?;
+    let installation = installation_id(&ledger);
+    let validating = validate(setting, &report, &installation);
+    let Validated { wanted, provider, releases, software, stemcell } = report.stage("validating", validating).await?;
     let sha: String = Sha512::digest(setting.manifest.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let change = change(&ledger, &stemcell, &sha);
+    let entries = releases::entries(&wanted.releases, &releases.releases, setting.folder(), &setting.downloads);
+    let change = change(&ledger, &stemcell, &entries, &sha);
     let agents = agents(&provider, &wanted.env, &ledger).await?;
     if change.is_none()
         && wishes == (Wishes { skip_drain: wishes.skip_drain, ..Wishes::default() })
@@ -38,18 +44,30 @@ pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
         report.line("No deployment, stemcell or release changes. Skipping deploy.");
         return Ok(());
     }
-    identify(&ledger)?;
+    identify(&ledger, &installation)?;
+    let cpi = install_cpi(setting, &report, &installation, &wanted.name, &releases, &provider).await?;
     let mut versions = vec![stemcell.manifest.api_version.unwrap_or_default()];
     versions.extend(ledger.look().current_stemcell().map(|known| known.api_version.unwrap_or_default()));
-    let cloud = Cloud::open(setting, &ledger, &provider, &wanted.networks, &versions).await?;
+    let cloud = Cloud::open(setting, &ledger, &provider, cpi.as_ref(), &wanted.networks, &versions).await?;
     say_what_runs(&report, &cloud, &provider);
-    let run = Run { setting, report: &report, ledger: &ledger, cloud: &cloud, wanted: &wanted, provider: &provider };
+    let (report, ledger, wanted, provider) = (&report, &ledger, &wanted, &provider);
+    let run = Run { report, ledger, cloud: &cloud, wanted, provider, releases: entries, software };
     let done = run.go(stemcell, wishes, change, agents, &sha).await;
     cloud.close().await;
     done
 }
 
-async fn validate(setting: &Setting, report: &Report) -> Result<(Wanted, CloudProvider, Stemcell), EnvError> {
+/// What a manifest wants, with everything that it names at hand.
+struct Validated {
+    wanted: Wanted,
+    provider: CloudProvider,
+    releases: Arc<ReadReleases>,
+    software: Option<Arc<EnvSoftware>>,
+    stemcell: Stemcell,
+}
+
+/// Finds all mistakes that can be found before anything changes, in templates as well.
+async fn validate(setting: &Setting, report: &Report, installation: &str) -> Result<Validated, EnvError> {
     let (wanted, provider) = report
         .step("Validating deployment manifest", async {
             setting.read(|document, findings| {
@@ -59,16 +77,50 @@ async fn validate(setting: &Setting, report: &Report) -> Result<(Wanted, CloudPr
             })
         })
         .await?;
+    let mut needed: Vec<&str> = provider.releases();
+    for job in &wanted.jobs {
+        if !needed.contains(&job.release.as_str()) {
+            needed.push(&job.release);
+        }
+    }
+    let releases = releases::read(setting, report, &wanted.releases, &needed).await?;
+    if let CpiForm::Release(jobs) = &provider.cpi {
+        report.step("Validating cpi release", async { cpi_release::validate(setting, &releases, jobs) }).await?;
+    }
+    let compiled = cpi_release::folder(setting, installation).join("compiled");
+    let software = EnvSoftware::new(&wanted, &releases, &setting.renderer, compiled)?.map(Arc::new);
+    if let Some(software) = software.clone() {
+        let networks = wanted.networks.clone();
+        let rendering = async move {
+            let rendered = tokio::task::spawn_blocking(move || software.render(&networks).map(drop)).await;
+            Ok::<_, EnvError>(rendered.map_err(|error| EnvError::Access(error.to_string()))??)
+        };
+        report.step("Rendering job templates", rendering).await?;
+    }
     let tarball = match stemcell::local_path(&wanted.stemcell.url, setting.folder()) {
         Some(path) => path,
         None => report.step("Downloading stemcell", stemcell::fetch(&wanted.stemcell, &setting.downloads)).await?,
     };
     let stemcell = report.step("Validating stemcell", async { stemcell::read(tarball) }).await?;
-    Ok((wanted, provider, stemcell))
+    Ok(Validated { wanted, provider, releases, software, stemcell })
+}
+
+/// The stage in which a CPI of releases is installed; nothing for one that is here already.
+pub(crate) async fn install_cpi(
+    setting: &Setting,
+    report: &Report,
+    installation: &str,
+    deployment: &str,
+    releases: &Arc<ReadReleases>,
+    provider: &CloudProvider,
+) -> Result<Option<CpiSoftware>, EnvError> {
+    let CpiForm::Release(jobs) = &provider.cpi else { return Ok(None) };
+    let installing = CpiSoftware::install(setting, report, installation, deployment, releases, jobs);
+    report.stage("installing CPI", installing).await.map(Some)
 }
 
 /// What differs from the run before, in words; none if nothing does.
-fn change(ledger: &EnvLedger, stemcell: &Stemcell, sha: &str) -> Option<&'static str> {
+fn change(ledger: &EnvLedger, stemcell: &Stemcell, releases: &[ReleaseEntry], sha: &str) -> Option<&'static str> {
     let file = ledger.look();
     let is_same = |known: &StemcellEntry| is_of(known, stemcell);
     if file.state.current_vm_cid.is_empty() {
@@ -80,6 +132,13 @@ fn change(ledger: &EnvLedger, stemcell: &Stemcell, sha: &str) -> Option<&'static
     if !file.current_stemcell().is_some_and(is_same) {
         return Some("the stemcell changed");
     }
+    let is_known = |release: &ReleaseEntry| {
+        let is_same = |known: &ReleaseEntry| known.name == release.name && known.version == release.version;
+        file.state.releases.iter().any(is_same)
+    };
+    if file.state.releases.len() != releases.len() || !releases.iter().all(is_known) {
+        return Some("the releases changed");
+    }
     (file.state.current_manifest_sha != sha).then_some("the manifest changed")
 }
 
@@ -87,13 +146,18 @@ fn is_of(known: &StemcellEntry, stemcell: &Stemcell) -> bool {
     known.name == stemcell.manifest.name && known.version == stemcell.manifest.version
 }
 
+/// What the environment's folder of packages is called; a new name if it has none yet.
+pub(crate) fn installation_id(ledger: &EnvLedger) -> String {
+    let known = ledger.look().state.installation_id.clone();
+    if known.is_empty() { uuid::Uuid::new_v4().to_string() } else { known }
+}
+
 /// Gives a new state its ids, before anything is made under them.
-pub(crate) fn identify(ledger: &EnvLedger) -> Result<(), EnvError> {
+pub(crate) fn identify(ledger: &EnvLedger, installation: &str) -> Result<(), EnvError> {
     Ok(ledger.change(|file| {
-        for id in [&mut file.state.director_id, &mut file.state.installation_id] {
-            if id.is_empty() {
-                *id = uuid::Uuid::new_v4().to_string();
-            }
+        file.state.installation_id = installation.to_owned();
+        if file.state.director_id.is_empty() {
+            file.state.director_id = uuid::Uuid::new_v4().to_string();
         }
     })?)
 }
@@ -121,12 +185,13 @@ pub(crate) async fn settle(report: &Report, cloud: &Cloud, ledger: &EnvLedger) -
 
 /// What a run works with once everything was found to be in order.
 struct Run<'a> {
-    setting: &'a Setting,
     report: &'a Report,
     ledger: &'a EnvLedger,
     cloud: &'a Cloud,
     wanted: &'a Wanted,
     provider: &'a CloudProvider,
+    releases: Vec<ReleaseEntry>,
+    software: Option<Arc<EnvSoftware>>,
 }
 
 impl Run<'_> {
@@ -193,8 +258,9 @@ impl Run<'_> {
         self.show(&actions);
 
         let report = self.report.of(self.ledger, &self.wanted.group, self.cloud.vms.clone());
-        let spec = instance_spec(self.wanted, self.provider, &stemcell);
-        let context = self.cloud.context(agents, &report, &Identity::of(self.wanted));
+        let spec = instance_spec(self.wanted, self.provider, &stemcell, self.software.as_deref());
+        let mut context = self.cloud.context(agents, &report, &Identity::of(self.wanted));
+        context.software = self.software.clone().map(|software| software as Arc<dyn SoftwareSource>);
         let mut work = InstanceWork {
             context,
             spec: Some(spec),
@@ -204,6 +270,7 @@ impl Run<'_> {
             disks,
             mounted_now: Default::default(),
             next: None,
+            keeps_spec: false,
             prepared: None,
         };
         for action in &actions {
@@ -211,11 +278,14 @@ impl Run<'_> {
                 return Err(EnvError::Stopped);
             }
             work.context.progress = Arc::new(report.about(disk_of(&action.what)));
+            if let (ActionKind::Start, Some(software), Some(vm)) = (&action.what, &self.software, &work.vm) {
+                software.compile(&work.context, vm, &report).await?;
+            }
             work.act(&action.what).await?;
         }
         self.report.end_step(&End::Finished);
         self.delete_unused_disks().await?;
-        let releases = releases::entries(&self.wanted.releases, self.setting.folder(), &self.setting.downloads);
+        let releases = self.releases.clone();
         Ok(self.ledger.change(|file| {
             file.state.current_manifest_sha = sha.to_owned();
             file.state.current_release_ids = releases.iter().map(|release| release.id.clone()).collect();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_contract::Networks;
+use windlass_durable::file;
 use windlass_manifest::Findings;
 use windlass_operations::agents::Agents;
 use windlass_operations::ledger::Change;
@@ -11,11 +12,12 @@ use windlass_operations::steps::InstanceWork;
 use windlass_planning::plan::ActionKind;
 use windlass_planning::records::VmRecord;
 
-use crate::create::{delete_stemcell, settle};
+use crate::cloud_provider::CpiForm;
+use crate::create::{delete_stemcell, identify, install_cpi, installation_id, settle};
 use crate::ledger::EnvLedger;
 use crate::report::{End, Report};
 use crate::run::{Cloud, EnvError, Identity, Setting, agents, disks_on_record, vm_on_record};
-use crate::{cloud_provider, manifest};
+use crate::{cloud_provider, cpi_release, manifest, releases};
 
 /// Removes everything that the state knows of.
 pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
@@ -28,17 +30,29 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
                     let provider = cloud_provider::read(document, findings)?;
                     // What shall exist may be gone or wrong by now; only the networks are of use, if there are any.
                     let wanted = manifest::read(document, &mut Findings::new());
-                    Some((provider, wanted))
+                    Some((provider, wanted, manifest::read_releases(document)))
                 })
             })
             .await
     };
-    let (provider, wanted) = report.stage("validating", validating).await?;
+    let validating = async {
+        let (provider, wanted, listed) = validating.await?;
+        let releases = releases::read(setting, &report, &listed, &provider.releases()).await?;
+        if let CpiForm::Release(jobs) = &provider.cpi {
+            report.step("Validating cpi release", async { cpi_release::validate(setting, &releases, jobs) }).await?;
+        }
+        Ok::<_, EnvError>((provider, wanted, releases))
+    };
+    let (provider, wanted, releases) = report.stage("validating", validating).await?;
+    let installation = installation_id(&ledger);
+    identify(&ledger, &installation)?;
+    let deployment = wanted.as_ref().map_or("unknown", |wanted| wanted.name.as_str()).to_owned();
     let (networks, env) = wanted.map(|wanted| (wanted.networks, wanted.env)).unwrap_or_default();
     let agents = agents(&provider, &env, &ledger).await?;
     let versions: Vec<_> =
         ledger.look().state.stemcells.iter().map(|known| known.api_version.unwrap_or_default()).collect();
-    let cloud = Cloud::open(setting, &ledger, &provider, &networks, &versions).await?;
+    let cpi = install_cpi(setting, &report, &installation, &deployment, &releases, &provider).await?;
+    let cloud = Cloud::open(setting, &ledger, &provider, cpi.as_ref(), &networks, &versions).await?;
     let deleting = delete_all(&report, &ledger, &cloud, agents, &networks, skip_drain);
     let deleted = report.stage("deleting deployment", deleting).await;
     let vms = cloud.vms.clone();
@@ -49,9 +63,24 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
             if let Some(cloud) = vms.as_deref().and_then(Path::parent) {
                 remove_empty_cloud(cloud, &ledger)?;
             }
+            remove_installation(setting, &installation)?;
             Ok::<_, EnvError>(ledger.look().remove()?)
         })
         .await
+}
+
+/// Compiled packages are of no use any more, neither ours nor those of BOSH's command line.
+fn remove_installation(setting: &Setting, installation: &str) -> Result<(), EnvError> {
+    // A state file that somebody edited must not lead elsewhere.
+    if installation.parse::<uuid::Uuid>().is_err() {
+        return Ok(());
+    }
+    let path = setting.installations.join(installation);
+    file::remove_tree(&path).or_else(|source| match path.exists() {
+        true => Err(EnvError::File { path, source }),
+        // Nothing was ever installed, nor is there a place for it.
+        false => Ok(()),
+    })
 }
 
 async fn delete_all(
@@ -115,6 +144,7 @@ async fn delete_vm(
         disks,
         mounted_now: Default::default(),
         next: None,
+        keeps_spec: false,
         prepared: None,
     };
     for what in &actions {

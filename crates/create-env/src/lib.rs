@@ -6,10 +6,12 @@
 //! - [`manifest`], [`cloud_provider`]: what is wanted, and which CPI makes it.
 //! - [`plan`]: what a run will do, with reasons.
 //! - [`create()`], [`delete()`], [`stop()`], [`start()`]: the runs. [`run`]: what they have in common.
-//! - [`stemcell`]: fetched and checked. [`releases`]: only named in the state file. [`registry`]: for CPIs and stemcells that cannot do without one.
+//! - [`stemcell`], [`releases`]: fetched and checked. [`cpi_release`]: the CPI's, compiled and rendered here. [`software`]: what runs
+//!   on the VM. [`registry`]: for CPIs and stemcells that cannot do without one.
 //! - [`report`]: what people see.
 
 pub mod cloud_provider;
+mod cpi_release;
 mod create;
 mod delete;
 pub mod ledger;
@@ -19,6 +21,7 @@ pub mod registry;
 pub mod releases;
 pub mod report;
 pub mod run;
+pub mod software;
 pub mod state;
 pub mod stemcell;
 mod stop_start;

@@ -7,7 +7,7 @@ use serde_json::json;
 use windlass_contract::network::{Network, NetworkKind};
 use windlass_contract::{Networks, Object};
 use windlass_manifest::{At, Document, Fields, Findings, Placed};
-use windlass_planning::desired::WatchTime;
+use windlass_planning::desired::{WatchTime, merge_properties};
 use windlass_planning::plan::DiskSpec;
 
 use crate::releases::ReleasePlace;
@@ -24,8 +24,10 @@ pub struct Wanted {
     pub group: String,
     /// What its VM is made from.
     pub stemcell: StemcellPlace,
-    /// On record only.
+    /// All of them are on record; those that jobs are from are installed.
     pub releases: Vec<ReleasePlace>,
+    /// What runs on the VM.
+    pub jobs: Vec<WantedJob>,
     /// For the cloud.
     pub cloud_properties: Object,
     /// For the agent.
@@ -38,6 +40,14 @@ pub struct Wanted {
     pub tags: Object,
     /// How long its start is watched.
     pub watch: WatchTime,
+}
+
+/// A job with what the manifest says for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WantedJob {
+    pub name: String,
+    pub release: String,
+    pub properties: Object,
 }
 
 /// Where a stemcell is.
@@ -69,6 +79,7 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
     let mut top = Fields::of(&document.root(), TOP, findings)?;
     let name = top.name();
     let tags = top.object("tags");
+    let mut properties = top.object("properties");
     let watch = watch(&mut top);
     let releases = top.list("releases");
     let releases = releases.iter().filter_map(|at| top.check(ReleasePlace::read(at))).collect();
@@ -78,7 +89,8 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
     let group = the_group(&mut top)?;
     let mut group = Fields::of(&group, GROUP, top.findings())?;
     let group_name = group.name();
-    no_jobs(&mut group);
+    merge_properties(&mut properties, &group.object("properties"));
+    let jobs = read_jobs(&mut group, &properties);
     if let Some(count) = group.optional("instances")
         && group.check(count.unsigned()).is_some_and(|count| count != 1)
     {
@@ -105,6 +117,7 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
         group: group_name?.value,
         stemcell: stemcell?,
         releases,
+        jobs,
         cloud_properties,
         env,
         networks,
@@ -112,6 +125,12 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
         tags,
         watch,
     })
+}
+
+/// The releases alone, as far as they can be read.
+pub(crate) fn read_releases(document: &Document) -> Vec<ReleasePlace> {
+    let listed = document.root().optional_list("releases").unwrap_or_default();
+    listed.iter().filter_map(|at| ReleasePlace::read(at).ok()).collect()
 }
 
 const GROUP: &[&str] = &[
@@ -172,16 +191,27 @@ fn the_group<'a>(top: &mut Fields<'a, '_>) -> Option<At<'a>> {
     }
 }
 
-fn no_jobs(group: &mut Fields<'_, '_>) {
-    for list in ["jobs", "templates"] {
-        if let Some(first) = group.list(list).first() {
-            let problem = first.problem(
-                "jobs of releases cannot be installed yet; leave the list empty, or use the original command line for this \
-                 manifest",
-            );
-            group.findings().push(problem);
-        }
+/// The jobs under either of their names. Properties of a job replace those of group and deployment.
+fn read_jobs(group: &mut Fields<'_, '_>, shared: &Object) -> Vec<WantedJob> {
+    let (jobs, templates) = (group.list("jobs"), group.list("templates"));
+    if !jobs.is_empty() && !templates.is_empty() {
+        group.push("has both 'jobs' and 'templates', its older name; keep one of them");
     }
+    let mut read: Vec<WantedJob> = Vec::new();
+    for at in jobs.iter().chain(&templates) {
+        const KNOWN: &[&str] = &["name", "release", "properties", "consumes", "provides"];
+        let Some(mut job) = Fields::of(at, KNOWN, group.findings()) else { continue };
+        let own = job.optional("properties").and_then(|at| job.check(at.object()));
+        let (Some(name), Some(release)) = (job.text("name"), job.text("release")) else { continue };
+        if read.iter().any(|known| known.name == name.value) {
+            let problem = name.problem(format!("the job '{}' is there already", name.value));
+            job.findings().push(problem);
+            continue;
+        }
+        let properties = own.unwrap_or_else(|| shared.clone());
+        read.push(WantedJob { name: name.value, release: release.value, properties });
+    }
+    read
 }
 
 fn watch(top: &mut Fields<'_, '_>) -> WatchTime {
@@ -373,7 +403,7 @@ instance_groups:
         for words in [
             "resource_pools[0].stemcell.url: expected a URL that begins with file://",
             "instance_groups[0].instances: an environment has exactly one instance",
-            "instance_groups[0].jobs[0]: jobs of releases cannot be installed yet",
+            "instance_groups[0].jobs[0].release: is required",
             "instance_groups[0].persistent_disk_pool: no disk pool is named 'd'; there is none",
             "networks[0].subnets[0].gateway: '10.9.0.1' is not an address in 10.0.0.0/24",
             "instance_groups[0].networks[0]: needs a static IP",

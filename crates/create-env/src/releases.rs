@@ -1,16 +1,98 @@
-//! The releases that a manifest names, for the state file. Nothing of them is installed, but BOSH's client takes an environment
-//! for changed whose releases are not on record.
+//! The releases that a manifest names: those that are used are fetched, checked and read; all of them are on record in the state
+//! file, because BOSH's client takes an environment for changed whose releases are not.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_archive::{Tarball, decompressed, first_bytes, inside};
+use windlass_download::{Download, KeptError, kept_path};
+use windlass_installation::SecretFolder;
 use windlass_manifest::{At, Document, Problem, fields};
+use windlass_release::{Release, ReleaseError};
 
+use crate::report::Report;
+use crate::run::{EnvError, Setting};
 use crate::state::ReleaseEntry;
-use crate::stemcell::{download_path, local_path};
+use crate::stemcell::local_path;
+
+/// why a release cannot be used
+#[derive(Debug, thiserror::Error)]
+pub enum EnvReleaseError {
+    /// nobody says where it is
+    #[error("the release '{0}' is needed and is not in 'releases'; add it there with its url")]
+    Unlisted(String),
+    /// its place is no URL
+    #[error("the release '{name}' has the url '{url}'; expected one that begins with file://, http:// or https://")]
+    Url { name: String, url: String },
+    /// it is downloaded, and nobody can say whether it is the right one
+    #[error(
+        "the release '{0}' is downloaded, so it needs a 'sha1'; add it, so that it is known to be the one that is meant"
+    )]
+    NoDigest(String),
+    /// it cannot be fetched, or is another one
+    #[error("the release '{name}' is not to be had")]
+    Fetch {
+        name: String,
+        #[source]
+        source: KeptError,
+    },
+    /// its tarball cannot be used
+    #[error("'{}' cannot be used as the release '{name}'", path.display())]
+    Read {
+        name: String,
+        path: PathBuf,
+        #[source]
+        source: Box<ReleaseError>,
+    },
+    /// it is another release
+    #[error("'{}' is the release '{found}', and the manifest calls it '{name}'; correct the name or the url", path.display())]
+    Name { name: String, found: String, path: PathBuf },
+}
+
+/// Releases on this machine, with their archives, for as long as a run needs them.
+#[derive(Debug)]
+pub(crate) struct ReadReleases {
+    pub(crate) releases: Vec<Release>,
+    _folder: SecretFolder,
+}
+
+/// Fetches and reads the releases of these names. Their archives go with the run.
+pub(crate) async fn read(
+    setting: &Setting,
+    report: &Report,
+    listed: &[ReleasePlace],
+    needed: &[&str],
+) -> Result<Arc<ReadReleases>, EnvError> {
+    let path = std::env::temp_dir().join(format!("windlass-releases-{}", Uuid::new_v4().simple()));
+    let folder = SecretFolder::new(&path).map_err(|source| EnvError::File { path, source })?;
+    let mut releases = Vec::new();
+    for (number, name) in needed.iter().enumerate() {
+        let place = listed.iter().find(|place| place.name == *name);
+        let place = place.ok_or_else(|| EnvReleaseError::Unlisted((*name).to_owned()))?;
+        let tarball = place.fetch(setting, report).await?;
+        let into = folder.path().join(number.to_string());
+        let reading = async {
+            let (name, path) = (place.name.clone(), tarball.clone());
+            std::fs::create_dir(&into).map_err(|source| EnvError::File { path: into.clone(), source })?;
+            let read = tokio::task::spawn_blocking(move || windlass_release::read(&tarball, &into)).await;
+            let read = read.map_err(|error| EnvError::Access(error.to_string()))?;
+            let release = read.map_err(|error| EnvReleaseError::Read {
+                name: name.clone(),
+                path: path.clone(),
+                source: Box::new(error),
+            })?;
+            match release.manifest.name == name {
+                true => Ok(release),
+                false => Err(EnvError::from(EnvReleaseError::Name { name, found: release.manifest.name, path })),
+            }
+        };
+        releases.push(report.step(&format!("Validating release '{name}'"), reading).await?);
+    }
+    Ok(Arc::new(ReadReleases { releases, _folder: folder }))
+}
 
 /// More is no manifest of a release.
 const LARGEST_MANIFEST: u64 = 4 << 20;
@@ -39,10 +121,26 @@ impl ReleasePlace {
         })
     }
 
+    /// Its tarball, on this machine.
+    async fn fetch(&self, setting: &Setting, report: &Report) -> Result<PathBuf, EnvReleaseError> {
+        let (name, url) = (self.name.clone(), self.url.as_deref().unwrap_or_default());
+        if let Some(path) = local_path(url, setting.folder()) {
+            return Ok(path);
+        }
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(EnvReleaseError::Url { name, url: windlass_download::shown(url) });
+        }
+        let digest = self.sha1.as_deref().ok_or_else(|| EnvReleaseError::NoDigest(name.clone()))?;
+        let title = format!("Downloading release '{name}'");
+        let download = Download::of("release").through_bosh_proxy();
+        let fetching = async { download.fetch_once(url, digest, &setting.downloads).await };
+        report.step(&title, fetching).await.map_err(|source| EnvReleaseError::Fetch { name, source })
+    }
+
     /// The version of the tarball, where it is on this machine, and otherwise what the manifest says.
     fn version(&self, manifest_folder: &Path, downloads: &Path) -> Option<String> {
         let tarball = self.url.as_deref().map(|url| {
-            let fetched = || download_path(url, self.sha1.as_deref().unwrap_or_default(), downloads);
+            let fetched = || kept_path(url, self.sha1.as_deref().unwrap_or_default(), downloads);
             local_path(url, manifest_folder).unwrap_or_else(fetched)
         });
         tarball.and_then(|tarball| version_in(&tarball)).or_else(|| self.version.clone())
@@ -50,9 +148,16 @@ impl ReleasePlace {
 }
 
 /// What the state file says about releases; nothing about one whose version nobody can tell.
-pub(crate) fn entries(releases: &[ReleasePlace], manifest_folder: &Path, downloads: &Path) -> Vec<ReleaseEntry> {
+pub(crate) fn entries(
+    releases: &[ReleasePlace],
+    read: &[Release],
+    manifest_folder: &Path,
+    downloads: &Path,
+) -> Vec<ReleaseEntry> {
     let entry = |release: &ReleasePlace| {
-        let version = release.version(manifest_folder, downloads)?;
+        let known = read.iter().find(|known| known.manifest.name == release.name);
+        let known = known.map(|known| known.manifest.version.clone());
+        let version = known.or_else(|| release.version(manifest_folder, downloads))?;
         Some(ReleaseEntry { id: Uuid::new_v4().to_string(), name: release.name.clone(), version })
     };
     releases.iter().filter_map(entry).collect()
@@ -105,7 +210,7 @@ mod tests {
         let (folder, downloads) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         tarball(&folder.path().join("local.tgz"), "name: local\nversion: '1.10'\n");
         let url = "https://releases.example/fetched.tgz";
-        tarball(&download_path(url, "abc", downloads.path()), "name: fetched\nversion: 2+dev.1\n");
+        tarball(&kept_path(url, "abc", downloads.path()), "name: fetched\nversion: 2+dev.1\n");
         let text = format!(
             "releases:\n- {{name: local, url: 'file://local.tgz', version: 1.9}}\n- {{name: fetched, url: '{url}', sha1: abc}}\n\
              - {{name: elsewhere, url: 'https://releases.example/x.tgz', version: 12}}\n- {{name: unknown, url: 'file://no.tgz'}}\n"
@@ -113,7 +218,7 @@ mod tests {
         let document = Document::parse(&text).unwrap();
         let list = document.root().optional_list("releases").unwrap();
         let places: Vec<_> = list.iter().map(|at| ReleasePlace::read(at).unwrap()).collect();
-        let found = entries(&places, folder.path(), downloads.path());
+        let found = entries(&places, &[], folder.path(), downloads.path());
         let told: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.version.as_str())).collect();
         assert_eq!(told, [("local", "1.10"), ("fetched", "2+dev.1"), ("elsewhere", "12")]);
         assert!(found.iter().all(|it| it.id.parse::<Uuid>().is_ok()));

@@ -108,7 +108,7 @@ impl Report {
     }
 
     /// A step begins, and the one before it has ended well.
-    fn begin_step(&self, name: &str) {
+    pub(crate) fn begin_step(&self, name: &str) {
         self.end_step(&End::Finished);
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.screen.begin_step(name);

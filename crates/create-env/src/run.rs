@@ -11,6 +11,7 @@ use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, ApiVersion, Networks, Object, Secret};
 use windlass_cpi_client::{CallError, Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_durable::file;
+use windlass_installation::{InstallError, SecretFolder};
 use windlass_manifest::{Document, Findings, ParseError};
 use windlass_operations::agents::{Agents, GivenAgent};
 use windlass_operations::clouds::{ChangeError, Clouds, OnBehalfOf};
@@ -20,11 +21,16 @@ use windlass_pki::{Authority, PkiError};
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, StemcellOfVm, VmRecord};
 
+use windlass_render::Backends;
+
 use crate::cloud_provider::{CloudProvider, CpiForm, Mbus, OwnCpi};
+use crate::cpi_release::{self, CpiSoftware};
 use crate::ledger::EnvLedger;
 use crate::manifest::Wanted;
 use crate::registry::{EnvRegistry, RegistryError};
+use crate::releases::EnvReleaseError;
 use crate::report::{Report, Screen};
+use crate::software::{EnvSoftware, JobsError};
 use crate::state::{CA, REGISTRY, StateError, StateFile, StemcellEntry};
 use crate::stemcell::StemcellError;
 
@@ -44,6 +50,12 @@ pub struct Setting {
     pub state_path: PathBuf,
     /// Where downloads are kept.
     pub downloads: PathBuf,
+    /// Where CPIs of releases are installed, each environment's in a folder of its own.
+    pub installations: PathBuf,
+    /// Where packages of CPIs are installed instead.
+    pub package_dir: Option<PathBuf>,
+    /// Renders the templates of jobs.
+    pub renderer: Arc<Backends>,
     /// How our own CPI is started.
     pub own_cpi: OwnCpi,
     /// Shows what happens.
@@ -92,6 +104,15 @@ pub enum EnvError {
     /// the stemcell cannot be had
     #[error(transparent)]
     Stemcell(#[from] StemcellError),
+    /// a release cannot be used
+    #[error(transparent)]
+    Release(#[from] EnvReleaseError),
+    /// the CPI cannot be installed
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// the jobs cannot be used
+    #[error(transparent)]
+    Jobs(#[from] JobsError),
     /// the CPI cannot be asked
     #[error("the CPI cannot be used")]
     Cpi(#[from] CallError),
@@ -180,25 +201,30 @@ pub(crate) struct Cloud {
     /// Where VMs have their folders, if it is the embedded cloud.
     pub(crate) vms: Option<PathBuf>,
     /// Holds the CPI's configuration, which has secrets in it.
-    _folder: tempfile::TempDir,
+    _folder: SecretFolder,
 }
 
 impl Cloud {
-    /// Prepares the CPI. `stemcells` are the versions of those that VMs of this run are made from.
+    /// Prepares the CPI, which is `software` where it comes from releases. `stemcells` are the versions of those that VMs of this
+    /// run are made from.
     pub(crate) async fn open(
         setting: &Setting,
         ledger: &EnvLedger,
         provider: &CloudProvider,
+        software: Option<&CpiSoftware>,
         networks: &Networks,
         stemcells: &[ApiVersion],
     ) -> Result<Self, EnvError> {
-        let temporary = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|source| EnvError::File { path: temporary, source })?;
-        let (cloud_folder, director_uuid) = {
+        let (cloud_folder, director_uuid, installation) = {
             let file = ledger.look();
-            (file.beside(".cloud"), file.state.director_id.clone())
+            (file.beside(".cloud"), file.state.director_id.clone(), file.state.installation_id.clone())
         };
-        let config = folder.path().join("cpi.json");
+        let path = match software {
+            Some(_) => cpi_release::folder(setting, &installation).join("run"),
+            None => std::env::temp_dir().join(format!("windlass-cpi-{}", uuid::Uuid::new_v4().simple())),
+        };
+        let folder = SecretFolder::new(&path).map_err(|source| EnvError::File { path, source })?;
+        let config = folder.path().join(if software.is_some() { "cpi" } else { "cpi.json" });
         let (executable, arguments) = provider.command(&setting.own_cpi, &config);
         let command = CpiCommand { executable, arguments, environment: Environment::CommandLine };
         let options = CpiOptions {
@@ -207,9 +233,13 @@ impl Cloud {
             preferred_version: ApiVersion::HIGHEST,
             deadline: CPI_DEADLINE,
         };
-        let write = |content: &serde_json::Value| {
-            file::write_json(&config, content, file::PRIVATE)
-                .map_err(|source| EnvError::File { path: config.clone(), source })
+        let write = |content: &serde_json::Value| match software {
+            Some(software) => {
+                let properties = content["cloud"]["properties"].as_object().cloned().unwrap_or_default();
+                software.render(setting, &properties, folder.path()).map(drop)
+            }
+            None => file::write_json(&config, content, file::PRIVATE)
+                .map_err(|source| EnvError::File { path: config.clone(), source }),
         };
         let content = provider.config(&cloud_folder, None);
         write(&content)?;
@@ -315,7 +345,12 @@ pub(crate) fn context(
 }
 
 /// What the instance shall be, on a VM from this stemcell.
-pub(crate) fn instance_spec(wanted: &Wanted, provider: &CloudProvider, stemcell: &StemcellEntry) -> InstanceSpec {
+pub(crate) fn instance_spec(
+    wanted: &Wanted,
+    provider: &CloudProvider,
+    stemcell: &StemcellEntry,
+    software: Option<&EnvSoftware>,
+) -> InstanceSpec {
     let listen = provider.mbus.as_ref().map(Mbus::listen_url);
     InstanceSpec {
         cpi: String::new(),
@@ -333,7 +368,7 @@ pub(crate) fn instance_spec(wanted: &Wanted, provider: &CloudProvider, stemcell:
         env_values: None,
         tags: wanted.tags.clone(),
         variables: None,
-        software: None,
+        software: software.map(EnvSoftware::of_instance),
     }
 }
 

@@ -34,7 +34,7 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
         vm_on_record(&ledger, &wanted.networks).ok_or_else(|| EnvError::NoVm { path: setting.state_path.clone() })?;
     let agents = agents(&provider, &wanted.env, &ledger).await?;
     let stemcell = ledger.look().current_stemcell().cloned();
-    let spec = stemcell.map(|stemcell| instance_spec(&wanted, &provider, &stemcell));
+    let spec = stemcell.map(|stemcell| instance_spec(&wanted, &provider, &stemcell, None));
     let acting = async {
         let agent = agents.of(&vm);
         let waiting = agent.wait_until_ready(PING_PATIENCE);
@@ -54,6 +54,8 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
             disks,
             mounted_now: Default::default(),
             next: None,
+            // The agent knows what it runs; the releases need not be there.
+            keeps_spec: true,
             prepared: None,
         };
         work.act(&what).await?;

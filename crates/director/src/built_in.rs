@@ -22,6 +22,14 @@ pub enum BuiltInError {
         #[source]
         source: io::Error,
     },
+    /// no release was installed
+    #[error(
+        "no CPI '{name}' is installed for this director; 'windlass cpi list' shows those that are, 'windlass cpi install' adds one"
+    )]
+    NotInstalled {
+        /// As the settings call it.
+        name: String,
+    },
     /// another director could not take over
     #[error(
         "the embedded cloud is on one machine, so it cannot be used with shared_dir, where another director may take over"
@@ -48,6 +56,11 @@ pub(crate) fn command(
         CpiChoice::Executable { exec, arguments } => {
             let arguments = arguments.iter().map(Into::into).collect();
             return Ok(CpiCommand { executable: exec.clone(), arguments, environment: Environment::Director });
+        }
+        CpiChoice::Installed { name } => {
+            let launcher = folders.installed_cpis().launcher(name);
+            let executable = launcher.ok_or_else(|| BuiltInError::NotInstalled { name: name.clone() })?;
+            return Ok(CpiCommand { executable, arguments: Vec::new(), environment: Environment::Director });
         }
         CpiChoice::Local { config } => {
             ("local", config, json!({"state_dir": folders.cloud(), "isolation": isolation.as_str()}))

@@ -69,10 +69,21 @@ impl Drivers {
             | (None, "incus", own @ CpiChoice::Incus { .. })
             | (None, "sim", own @ CpiChoice::Sim { .. }) => own.clone(),
             (None, built_in @ ("local" | "incus" | "sim"), _) => path(built_in),
-            (None, kind, _) => path(&installed(kind)),
+            (None, kind, _) => self.of_type(kind),
         };
         let names = std::iter::once(&entry.name).chain(&entry.migrated_from).cloned().collect();
         self.driven(names, &choice, entry.properties.clone())
+    }
+
+    /// The CPI of a type: installed under that name, or under the name that BOSH's releases give to its job, or where BOSH
+    /// installs it.
+    fn of_type(&self, kind: &str) -> CpiChoice {
+        let cpis = self.folders.installed_cpis();
+        let names = [kind.to_owned(), format!("{kind}_cpi")];
+        match names.into_iter().find(|name| cpis.launcher(name).is_some()) {
+            Some(name) => CpiChoice::Installed { name },
+            None => CpiChoice::named(&installed(kind), None, Vec::new()),
+        }
     }
 
     fn driven(&self, names: Vec<String>, choice: &CpiChoice, properties: Object) -> Result<DrivenCpi, BuiltInError> {
@@ -133,6 +144,24 @@ mod tests {
         config.read(&Document::parse(yaml).unwrap(), &mut findings);
         assert!(findings.is_clean(), "{findings}");
         config
+    }
+
+    #[test]
+    fn a_cpi_is_found_by_the_name_that_it_is_installed_under() {
+        let folder = tempfile::tempdir().unwrap();
+        let drivers = drivers(&folder, Settings::default());
+        let aws = CpiChoice::Installed { name: "aws".into() };
+        let error = drivers.driven(vec![String::new()], &aws, Object::new()).unwrap_err().to_string();
+        assert!(error.contains("'windlass cpi install'"), "{error}");
+        assert!(matches!(drivers.of_type("aws"), CpiChoice::Executable { .. }));
+        let launcher = folder.path().join("state/cpis/aws_cpi/cpi");
+        std::fs::create_dir_all(launcher.parent().unwrap()).unwrap();
+        std::fs::write(&launcher, "").unwrap();
+        assert_eq!(drivers.of_type("aws"), CpiChoice::Installed { name: "aws_cpi".into() });
+        std::fs::rename(folder.path().join("state/cpis/aws_cpi"), folder.path().join("state/cpis/aws")).unwrap();
+        assert_eq!(drivers.of_type("aws"), aws);
+        let command = built_in::command(&aws, &drivers.own_cpi, Default::default(), &drivers.folders).unwrap();
+        assert!(command.executable.ends_with("cpis/aws/cpi") && command.environment == Environment::Director);
     }
 
     /// Clouds of others that say they resized a disk may have done nothing.

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_durable::file;
+use windlass_installation::InstalledCpis;
 
 /// The folders and files of a director. The directory is private to its owner.
 #[derive(Debug, Clone)]
@@ -45,6 +46,11 @@ impl StateDir {
             file::create_private_dir(&folder)?;
         }
         Ok(())
+    }
+
+    /// CPIs of releases.
+    pub(crate) fn installed_cpis(&self) -> InstalledCpis {
+        InstalledCpis::in_state_dir(&self.root)
     }
 
     /// The uuid of the director that a shared folder belongs to.

@@ -62,10 +62,10 @@ pub enum InstallError {
     Unpack { package: String, said: String },
     /// a packaging script failed
     #[error(
-        "the package '{package}' cannot be compiled: its packaging script {ended}{missing}. The whole log is in '{}', and ends \
+        "the package '{package}' cannot be compiled: its packaging script {ended}. The whole log is in '{}', and ends \
          with:\n{end}", log.display()
     )]
-    Compile { package: String, ended: String, missing: String, log: PathBuf, end: String },
+    Compile { package: String, ended: String, log: PathBuf, end: String },
     /// another run is at it
     #[error(
         "another run works in '{}', or a packaging script that a killed run left there; wait for its end", folder.display()

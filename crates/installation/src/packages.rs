@@ -162,13 +162,11 @@ impl PackageFolder {
         match ended {
             None => Err(InstallError::Stopped),
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(InstallError::Compile {
-                package: package.name.clone(),
-                ended: status.code().map_or_else(|| status.to_string(), |code| format!("exited with {code}")),
-                missing: tools::missing_for(source),
-                end: end_of(&path),
-                log: path,
-            }),
+            Some(status) => {
+                let code = status.code().map_or_else(|| status.to_string(), |code| format!("exited with {code}"));
+                let (ended, end) = (code + &tools::missing_for(source), end_of(&path));
+                Err(InstallError::Compile { package: package.name.clone(), ended, log: path, end })
+            }
         }
     }
 }

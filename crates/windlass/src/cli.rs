@@ -223,7 +223,7 @@ pub(crate) enum Verb {
     /// Certify a CPI, in whatever language it is written
     #[command(after_help = CERTIFY_HELP)]
     Certify(CertifyArgs),
-    /// Serve one CPI call: the request on stdin, the answer on stdout
+    /// Install CPI releases, or serve one call of a built-in CPI: the request on stdin, the answer on stdout
     #[command(subcommand)]
     Cpi(CpiVerb),
     /// Look into the embedded cloud, and tidy it up
@@ -518,6 +518,64 @@ pub(crate) enum CpiVerb {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Compile and render the CPI of a release on this machine, for the director here and for certify
+    #[command(after_help = INSTALL_HELP)]
+    Install(CpiInstallArgs),
+    /// Put another release, or other properties, in the place of an installed CPI
+    Upgrade(CpiUpgradeArgs),
+    /// List installed CPIs
+    List,
+    /// Show an installed CPI, and what it answers to info
+    Show {
+        /// Name
+        name: String,
+    },
+    /// Remove an installed CPI with its packages, rendered files and properties
+    Remove {
+        /// Name
+        name: String,
+    },
+}
+
+const INSTALL_HELP: &str = "Name it in director.yml ('cpi: {installed: NAME}'), as the type of an entry in a cpi config, or in \
+'windlass certify --cpi NAME'. Packages are compiled here as create-env compiles them: with bash, tar, and what their packaging scripts \
+start. Rendered files hold credentials, and only their owner can read them.";
+
+/// `cpi install`.
+#[derive(Debug, Args)]
+pub(crate) struct CpiInstallArgs {
+    /// Release tarball, of sources or compiled; or its URL with --sha1
+    pub(crate) release: String,
+    /// Job of the release that is the CPI
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: String,
+    /// Properties of the job, as YAML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) properties: Option<PathBuf>,
+    /// Name to install it under [default: the job's]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Digest of a release that is downloaded
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) sha1: Option<String>,
+}
+
+/// `cpi upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct CpiUpgradeArgs {
+    /// Name of the installed CPI
+    pub(crate) name: String,
+    /// Release tarball, of sources or compiled; or its URL with --sha1
+    pub(crate) release: String,
+    /// Job of the release that is the CPI [default: the same as before]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Properties of the job, as YAML [default: the same as before]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) properties: Option<PathBuf>,
+    /// Digest of a release that is downloaded
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) sha1: Option<String>,
 }
 
 const LOCAL_HELP: &str = "The cloud is that of the director on this machine (see --state-dir), or the one that --config \
@@ -638,7 +696,7 @@ is removed again. Exit status 0 means that all required checks passed and nothin
 /// `certify`.
 #[derive(Debug, Args)]
 pub(crate) struct CertifyArgs {
-    /// Command line of the CPI, for example 'windlass cpi sim'
+    /// Command line of the CPI, for example 'windlass cpi sim', or the name of an installed one ('windlass cpi list')
     #[arg(long, value_name = "COMMAND", required_unless_present = "list_checks")]
     pub(crate) cpi: Option<String>,
     /// Networks, cloud properties and sizes, as YAML; the defaults fit the simulated and the embedded cloud
@@ -666,17 +724,20 @@ pub(crate) struct CertifyArgs {
     #[arg(long)]
     pub(crate) list_checks: bool,
     /// Instead of the checks, try the table of versions: director, CPI and stemcell in version 1 and 2
-    #[arg(long)]
+    #[arg(long, group = "table")]
     pub(crate) matrix: bool,
+    /// Run the checks, then try the table of versions; one report of both
+    #[arg(long, group = "table")]
+    pub(crate) pipeline: bool,
     /// With --matrix: command line of the CPI when it speaks version 1; otherwise the profile's 'lower_version' makes it
-    #[arg(long, value_name = "COMMAND", requires = "matrix")]
+    #[arg(long, value_name = "COMMAND", requires = "table")]
     pub(crate) cpi_v1: Option<String>,
     /// With --matrix: stemcell whose agent needs a registry; a minimal one is built if absent
-    #[arg(long, value_name = "FILE", requires = "matrix")]
+    #[arg(long, value_name = "FILE", requires = "table")]
     pub(crate) stemcell_v1: Option<PathBuf>,
     /// With --matrix: the registry that the CPI is configured for, http://USER:PASSWORD@ADDRESS:PORT, which is run there;
     /// otherwise each call's context names one
-    #[arg(long, value_name = "URL", value_parser = secret, requires = "matrix")]
+    #[arg(long, value_name = "URL", value_parser = secret, requires = "table")]
     pub(crate) registry: Option<Secret>,
     /// With --registry: listen here, if VMs reach it by another address
     #[arg(long, value_name = "ADDR:PORT", requires = "registry")]

@@ -188,6 +188,17 @@ pub(crate) enum Failure {
     Unfit { problems: usize },
     #[error(transparent)]
     Env(Box<windlass_create_env::EnvError>),
+    #[error(transparent)]
+    Install(Box<windlass_installation::InstallError>),
+    #[error("the release is not to be had")]
+    FetchRelease(#[source] Box<windlass_download::KeptError>),
+    #[error("a release that is downloaded needs --sha1, so that it is known to be the one that is meant")]
+    ReleaseWithoutDigest,
+    #[error(
+        "the CPI was compiled and rendered but does not answer 'info', so it was not put in use; look at its properties and at what \
+         it says"
+    )]
+    CpiDoesNotAnswer(#[source] Box<windlass_cpi_client::CallError>),
     #[error("interrupted; what a CPI is still doing will be settled by the next run")]
     EnvInterrupted,
     #[error(transparent)]

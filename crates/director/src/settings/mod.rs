@@ -132,6 +132,8 @@ pub enum CpiChoice {
         /// Its `cpi.json`; what it leaves out is filled in.
         config: Option<PathBuf>,
     },
+    /// A CPI of a release, installed on this machine.
+    Installed { name: String },
     /// Any CPI.
     Executable {
         /// The file.
@@ -168,7 +170,7 @@ impl CpiChoice {
 
     /// Whether it is one of ours.
     pub fn is_built_in(&self) -> bool {
-        !matches!(self, Self::Executable { .. })
+        !matches!(self, Self::Executable { .. } | Self::Installed { .. })
     }
 }
 

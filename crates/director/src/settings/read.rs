@@ -216,7 +216,13 @@ fn cpi(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<CpiChoice>
     if let Content::String(name) = &at.node().content {
         return Some(CpiChoice::named(&place(name), None, Vec::new()));
     }
-    let mut fields = Fields::strictly(at, &["exec", "config", "arguments"], findings)?;
+    let mut fields = Fields::strictly(at, &["exec", "config", "arguments", "installed"], findings)?;
+    if let Some(installed) = fields.optional_text("installed") {
+        if let Some(other) = ["exec", "config", "arguments"].iter().find(|key| fields.optional(key).is_some()) {
+            fields.push(format!("has '{other}' beside 'installed', which has all of its own; keep one of them"));
+        }
+        return Some(CpiChoice::Installed { name: installed.value });
+    }
     let config = fields.optional_text("config").map(|path| folder.join(path.value));
     let arguments = fields.texts("arguments").into_iter().map(|argument| argument.value).collect();
     let exec = fields.text("exec")?;
@@ -532,6 +538,8 @@ mod tests {
 
     #[test]
     fn the_other_ways_to_name_a_cpi() {
+        assert_eq!(read("cpi: {installed: aws}").unwrap().cpi, CpiChoice::Installed { name: "aws".into() });
+        assert!(read("cpi: {installed: aws, exec: x}").unwrap_err().to_string().contains("keep one of them"));
         assert_eq!(read("cpi: sim").unwrap().cpi, CpiChoice::Sim { config: None });
         assert_eq!(read("cpi: incus").unwrap().cpi, CpiChoice::Incus { config: None });
         let config = Some("/etc/windlass/sim.json".into());

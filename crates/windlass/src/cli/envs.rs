@@ -6,9 +6,9 @@ use clap::Args;
 
 use crate::interpolation::InterpolationArgs;
 
-pub(super) const ENV_HELP: &str = "cloud_provider.cpi names the CPI: 'local' for the embedded cloud, or {exec: '/path/to/cpi -configPath \
-{config}'} for any CPI executable. The state file is BOSH's; an environment made by one can be updated and deleted by the \
-other.";
+pub(super) const ENV_HELP: &str = "cloud_provider.template names the CPI's job and release, as for BOSH's client; cloud_provider.cpi \
+names one without a release: 'local' for the embedded cloud, or {exec: '/path/to/cpi -configPath {config}'} for any CPI executable. \
+The state file is BOSH's; an environment made by one client can be updated and deleted by the other.";
 
 /// What all runs on an environment take; all that `start-env` does.
 #[derive(Debug, Args)]
@@ -30,8 +30,8 @@ pub(crate) struct StopEnvArgs {
     /// Stop without draining
     #[arg(long)]
     pub(crate) skip_drain: bool,
-    /// Where BOSH's client keeps compiled packages; none are kept here
-    #[arg(long, value_name = "DIR", hide = true)]
+    /// Where packages of the CPI are installed [default: a folder of the environment below ~/.bosh/installations]
+    #[arg(long, value_name = "DIR")]
     pub(crate) package_dir: Option<PathBuf>,
 }
 

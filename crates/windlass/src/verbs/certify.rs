@@ -8,15 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use windlass_certify::matrix::{MatrixPlan, MatrixProgress, RegistryPlace};
-use windlass_certify::{CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, ProfileError, Progress};
+use windlass_certify::matrix::{MatrixPlan, MatrixProgress, MatrixReport, RegistryPlace};
+use windlass_certify::{
+    CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, ProfileError, Progress, Report,
+};
 use windlass_contract::Secret;
 use windlass_registry::Credentials;
 
 use crate::cli::{CertifyArgs, CertifyFormat, Global};
 use crate::failure::Failure;
 use crate::formats;
+use crate::verbs::cpi::installed_cpis;
 use crate::verbs::read_file;
 use crate::verbs::stemcell_build::default_agent;
 
@@ -33,8 +37,6 @@ pub(crate) enum CertifyFailure {
     NotCertified,
     #[error("the version table does not hold; the report above says where")]
     TableDoesNotHold,
-    #[error("the version table is reported as table or json, not as junit")]
-    MatrixFormat,
     #[error("--registry must look like http://USER:PASSWORD@ADDRESS:PORT")]
     RegistryUrl,
     #[error("interrupted: not all checks ran")]
@@ -45,19 +47,14 @@ pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Fa
     if arguments.list_checks {
         return list_checks();
     }
-    if arguments.matrix {
-        return matrix(flags, &arguments).await;
-    }
-    let plan = plan(&arguments)?;
     let format = if flags.json { CertifyFormat::Json } else { arguments.format };
-    let report = until_stopped(move |stop| {
-        let mut view = View::new(format);
-        let report = windlass_certify::certify(&plan, stop, |progress| view.show(progress));
-        view.end();
-        report
-    })
-    .await?;
-    let report = report.map_err(CertifyFailure::from)?;
+    if arguments.pipeline {
+        return pipeline(flags, &arguments, format).await;
+    }
+    if arguments.matrix {
+        return matrix(flags, &arguments, format).await;
+    }
+    let report = checked(plan(flags, &arguments)?, format).await?;
     let text = match format {
         CertifyFormat::Table if io::stdout().is_terminal() => formats::plain(&report.to_table()),
         // The rows were printed as they came.
@@ -73,24 +70,60 @@ pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Fa
     }
 }
 
-/// The version table instead of the checks.
-async fn matrix(flags: &Global, arguments: &CertifyArgs) -> Result<(), Failure> {
-    let plan = matrix_plan(arguments)?;
-    let format = if flags.json { CertifyFormat::Json } else { arguments.format };
-    if format == CertifyFormat::Junit {
-        return Err(CertifyFailure::MatrixFormat.into());
-    }
+/// What the checks find.
+async fn checked(plan: Plan, format: CertifyFormat) -> Result<Report, Failure> {
+    let report = until_stopped(move |stop| {
+        let mut view = View::new(format);
+        let report = windlass_certify::certify(&plan, stop, |progress| view.show(progress));
+        view.end();
+        report
+    });
+    Ok(report.await?.map_err(CertifyFailure::from)?)
+}
+
+/// What is seen in the version table.
+async fn lived(plan: MatrixPlan, format: CertifyFormat) -> Result<MatrixReport, Failure> {
     let report = until_stopped(move |stop| {
         let view = View::new(format);
         let report = windlass_certify::matrix::matrix(&plan, stop, |progress| view.show_case(&progress));
         view.end();
         report
-    })
-    .await?;
-    let report = report.map_err(CertifyFailure::from)?;
+    });
+    Ok(report.await?.map_err(CertifyFailure::from)?)
+}
+
+/// The checks, then the version table, also where a check did not pass: whoever mends the CPI wants to know all.
+async fn pipeline(flags: &Global, arguments: &CertifyArgs, format: CertifyFormat) -> Result<(), Failure> {
+    let (plan, table) = (plan(flags, arguments)?, matrix_plan(flags, arguments)?);
+    let checks = checked(plan, format).await?;
+    if checks.interrupted {
+        return Err(CertifyFailure::Interrupted.into());
+    }
+    let table = lived(table, format).await?;
+    print(&match format {
+        CertifyFormat::Table => formats::plain(&format!("{}\n{}", checks.to_table(), table.to_table())),
+        CertifyFormat::Json => format!("{:#}\n", json!({"checks": checks.to_json(), "matrix": table.to_json()})),
+        CertifyFormat::Junit => format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n{}{}</testsuites>\n",
+            checks.to_suite(),
+            table.to_junit()
+        ),
+    })?;
+    match (checks.is_certified(), table.is_right(), table.interrupted) {
+        (true, true, _) => Ok(()),
+        (_, _, true) => Err(CertifyFailure::Interrupted.into()),
+        (false, ..) => Err(CertifyFailure::NotCertified.into()),
+        (true, false, false) => Err(CertifyFailure::TableDoesNotHold.into()),
+    }
+}
+
+/// The version table instead of the checks.
+async fn matrix(flags: &Global, arguments: &CertifyArgs, format: CertifyFormat) -> Result<(), Failure> {
+    let report = lived(matrix_plan(flags, arguments)?, format).await?;
     print(&match format {
         CertifyFormat::Json => format!("{:#}\n", report.to_json()),
-        _ => formats::plain(&report.to_table()),
+        CertifyFormat::Junit => format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", report.to_junit()),
+        CertifyFormat::Table => formats::plain(&report.to_table()),
     })?;
     match (report.is_right(), report.interrupted) {
         (true, _) => Ok(()),
@@ -99,15 +132,15 @@ async fn matrix(flags: &Global, arguments: &CertifyArgs) -> Result<(), Failure> 
     }
 }
 
-fn matrix_plan(arguments: &CertifyArgs) -> Result<MatrixPlan, Failure> {
-    let plan = plan(arguments)?;
+fn matrix_plan(flags: &Global, arguments: &CertifyArgs) -> Result<MatrixPlan, Failure> {
+    let plan = plan(flags, arguments)?;
     let registry = match &arguments.registry {
         Some(url) => registry_place(url, arguments.registry_listen).ok_or(CertifyFailure::RegistryUrl)?,
         None => RegistryPlace::default(),
     };
     Ok(MatrixPlan {
         cpi: plan.cpi,
-        cpi_v1: command("cpi-v1", &arguments.cpi_v1)?,
+        cpi_v1: cpi(flags, "cpi-v1", &arguments.cpi_v1)?,
         profile: plan.profile,
         stemcells: [arguments.stemcell_v1.clone(), plan.stemcell],
         agent: plan.agent,
@@ -155,7 +188,16 @@ fn command(flag: &'static str, text: &Option<String>) -> Result<Option<CommandLi
     parsed.map_err(|source| CertifyFailure::Command { flag, source })
 }
 
-fn plan(arguments: &CertifyArgs) -> Result<Plan, Failure> {
+/// A CPI by its command line, or by the name that it is installed under.
+fn cpi(flags: &Global, flag: &'static str, text: &Option<String>) -> Result<Option<CommandLine>, Failure> {
+    let installed = text.as_deref().and_then(|name| installed_cpis(flags).ok()?.launcher(name));
+    Ok(match installed {
+        Some(executable) => Some(CommandLine { executable, arguments: Vec::new() }),
+        None => command(flag, text)?,
+    })
+}
+
+fn plan(flags: &Global, arguments: &CertifyArgs) -> Result<Plan, Failure> {
     let profile = match &arguments.profile {
         Some(path) => Profile::from_yaml(&read_file(path)?)
             .map_err(|source| CertifyFailure::Profile { path: path.display().to_string(), source })?,
@@ -166,7 +208,7 @@ fn plan(arguments: &CertifyArgs) -> Result<Plan, Failure> {
         list: command("list", &arguments.list)?,
         disk_size: command("disk-size", &arguments.disk_size)?,
     };
-    let cpi = command("cpi", &arguments.cpi)?;
+    let cpi = cpi(flags, "cpi", &arguments.cpi)?;
     Ok(Plan {
         cpi: cpi.ok_or(CertifyFailure::Command { flag: "cpi", source: CommandLineError::Empty })?,
         profile,

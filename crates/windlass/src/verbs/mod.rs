@@ -26,6 +26,7 @@ mod config;
 mod config_kinds;
 mod config_warnings;
 mod configs;
+pub(crate) mod cpi;
 mod curl;
 mod delete_deployment;
 mod delete_disk;
@@ -231,6 +232,11 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             }
             screen.check_columns()
         }
+        Verb::Cpi(CpiVerb::Install(arguments)) => cpi::install(screen, flags, arguments).await,
+        Verb::Cpi(CpiVerb::Upgrade(arguments)) => cpi::upgrade(screen, flags, arguments).await,
+        Verb::Cpi(CpiVerb::List) => cpi::list(screen, flags),
+        Verb::Cpi(CpiVerb::Show { name }) => cpi::show(screen, flags, &name).await,
+        Verb::Cpi(CpiVerb::Remove { name }) => cpi::remove(screen, flags, &name),
         // These never come here.
         Verb::Cpi(_) | Verb::Sim(_) | Verb::Agent { .. } => Ok(()),
     }

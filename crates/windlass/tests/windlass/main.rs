@@ -5,7 +5,8 @@
 //! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
 //! - `incus`: a director on a real LXD daemon.
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
-//! - `envs`: `create-env`; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
+//! - `envs`, `env_releases`: `create-env`; `cpi_releases`: CPI releases under names; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
+//! - `own_release`: Windlass deployed by Windlass.
 //! - `author`: release directories, and uploads of them.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
 //! - `visits`: the verbs that go to instances; `recovery`: repairs that were decided before.
@@ -28,11 +29,13 @@ mod attacks;
 mod author;
 mod certify;
 mod command_line;
+mod cpi_releases;
 mod data_survives;
 mod demo;
 mod dependencies;
 mod docs;
 mod earlier_states;
+mod env_releases;
 mod envs;
 mod incus;
 mod interpolate;
@@ -40,6 +43,7 @@ mod jobs;
 mod keeping;
 mod local;
 mod matrix;
+mod own_release;
 mod recovery;
 mod refusals;
 mod registry;

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::foreground::Stop;
 use crate::interpolation::{Interpolation, printed};
 use crate::own_cpi;
+use crate::verbs::cpi::renderer;
 use crate::verbs::read_document;
 use lines::Lines;
 
@@ -24,27 +25,27 @@ pub(crate) async fn create(flags: &Global, arguments: CreateEnvArgs) -> Result<(
         recreate_persistent_disks: arguments.recreate_persistent_disks,
         skip_drain: arguments.stop.skip_drain,
     };
-    let setting = setting(flags, &arguments.stop.env)?;
+    let setting = setting(flags, &arguments.stop.env, arguments.stop.package_dir)?;
     until_stopped(&setting, windlass_create_env::create(&setting, wishes)).await
 }
 
 pub(crate) async fn delete(flags: &Global, arguments: StopEnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments.env)?;
+    let setting = setting(flags, &arguments.env, arguments.package_dir)?;
     until_stopped(&setting, windlass_create_env::delete(&setting, arguments.skip_drain)).await
 }
 
 pub(crate) async fn stop(flags: &Global, arguments: StopEnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments.env)?;
+    let setting = setting(flags, &arguments.env, None)?;
     until_stopped(&setting, windlass_create_env::stop(&setting, arguments.skip_drain)).await
 }
 
 pub(crate) async fn start(flags: &Global, arguments: EnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments)?;
+    let setting = setting(flags, &arguments, None)?;
     until_stopped(&setting, windlass_create_env::start(&setting)).await
 }
 
 /// Reads the manifest with all its variables filled in.
-fn setting(flags: &Global, arguments: &EnvArgs) -> Result<Setting, Failure> {
+fn setting(flags: &Global, arguments: &EnvArgs, package_dir: Option<PathBuf>) -> Result<Setting, Failure> {
     let text = read_document(&arguments.manifest)?;
     let strictness = Strictness { missing: true, unused: false };
     let document = Interpolation::read(&arguments.changes)?.apply(&text, strictness)?;
@@ -56,6 +57,9 @@ fn setting(flags: &Global, arguments: &EnvArgs) -> Result<Setting, Failure> {
         state_path: arguments.state.clone().unwrap_or_else(|| default_state(&arguments.manifest)),
         manifest_path: arguments.manifest.clone(),
         downloads: home.join(".bosh/downloads"),
+        installations: home.join(".bosh/installations"),
+        package_dir,
+        renderer: Arc::new(renderer()?),
         own_cpi: OwnCpi { executable, arguments: before },
         screen: Arc::new(Lines::new(flags)),
         stop: Arc::new(AtomicBool::new(false)),
