@@ -157,7 +157,7 @@ fn what_cannot_be_installed_is_refused_and_changes_nothing() {
     assert!(url.contains("needs --sha1"), "{url}");
     write_cpi_release(&machine.path("toy-1.tgz"), "1", true);
     let failed = machine.refused(&machine.install());
-    assert!(failed.contains("exited with 3") && failed.contains("cpis/toy/logs/toy_cpi.log"), "{failed}");
+    assert!(failed.contains("exited with 127") && failed.contains("cpis/toy/logs/toy_cpi.log"), "{failed}");
     assert!(machine.with("secret").is_empty() && machine.ok(&["cpi", "list"]).is_empty());
 
     // One that works until it is asked: it is not put in use, and what was in use stays.

@@ -307,7 +307,7 @@ fn what_is_wrong_with_releases_is_told_before_anything_changes() {
     let failed = env.refused("create-env");
     for words in [
         "the package 'toy_cpi' cannot be compiled",
-        "exited with 3",
+        "exited with 127",
         "no-such-compiler: command not found",
         "toy_cpi.log",
     ] {
