@@ -210,9 +210,14 @@ impl Report {
 
     /// For CI servers. What is not supported or not observed is skipped; what is required and was not observed failed.
     pub fn to_junit(&self) -> String {
+        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", self.to_suite())
+    }
+
+    /// The same as one of several suites.
+    pub fn to_suite(&self) -> String {
         let failures = self.rows.iter().filter(|row| !row.is_satisfied()).count();
         let skipped = self.rows.iter().filter(|row| row.is_satisfied() && is_skipped(row.outcome)).count();
-        let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        let mut text = String::new();
         let _ = writeln!(
             text,
             "<testsuite name=\"windlass certify\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" time=\"{:.3}\">",
@@ -251,7 +256,7 @@ fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }
 
-fn xml(text: &str) -> String {
+pub(crate) fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -9,6 +9,7 @@ use super::life::{KEPT, Observed};
 use super::table::Case;
 use crate::check::NotPassed;
 use crate::clean_up::Leftover;
+use crate::report::xml;
 
 /// One case, lived through.
 #[derive(Debug)]
@@ -124,6 +125,45 @@ impl MatrixReport {
     /// Whether every case was lived through and was as the table says.
     pub fn is_right(&self) -> bool {
         !self.interrupted && self.lived.iter().all(Lived::is_right)
+    }
+
+    /// For CI servers.
+    pub fn to_junit(&self) -> String {
+        let failures = self.lived.iter().filter(|one| one.unseen.is_none() && !one.is_right()).count();
+        let skipped = self.lived.iter().filter(|one| one.unseen.is_some()).count();
+        let mut text = format!(
+            "<testsuite name=\"windlass certify --matrix\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" time=\"{:.3}\">\n",
+            self.lived.len(),
+            self.took.as_secs_f64()
+        );
+        for one in &self.lived {
+            let row = one.case.row;
+            let _ = write!(
+                text,
+                "  <testcase classname=\"matrix.row-{}\" name=\"director {}, CPI {}, stemcell {}, asked by {}\">",
+                one.case.number,
+                row.director,
+                row.cpi,
+                row.stemcell,
+                xml(one.case.client.as_str())
+            );
+            match (&one.unseen, one.differences.as_slice()) {
+                (Some(why), _) => {
+                    let _ = write!(text, "<skipped message=\"{}\"/>", xml(why));
+                }
+                (None, []) => {}
+                (None, differences) => {
+                    let _ = write!(text, "<failure message=\"{}\"/>", xml(&differences.join("; ")));
+                }
+            }
+            text.push_str("</testcase>\n");
+        }
+        for leftover in &self.leftovers {
+            let what = xml(&format!("could not remove {}: {}", leftover.what, leftover.why));
+            let _ = writeln!(text, "  <system-err>{what}</system-err>");
+        }
+        text.push_str("</testsuite>\n");
+        text
     }
 
     /// One line.

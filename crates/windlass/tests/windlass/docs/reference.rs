@@ -29,13 +29,15 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 19] = [
+const INTERNAL: [&str; 21] = [
     "BOSH_COMPILE_TARGET",
     "BOSH_DEPLOYMENT_NEXT_STATE",
     "BOSH_INSTALL_TARGET",
     "BOSH_INSTANCE_NEXT_STATE",
+    "BOSH_JOBS_DIR",
     "BOSH_JOB_NEXT_STATE",
     "BOSH_JOB_STATE",
+    "BOSH_PACKAGES_DIR",
     "BOSH_PACKAGE_NAME",
     "BOSH_PACKAGE_VERSION",
     "BOSH_VM_NEXT_STATE",

@@ -54,13 +54,18 @@ impl Site {
 
     /// `windlass certify --matrix` on this cloud.
     fn matrix(&self, more: &[&str]) -> Output {
+        self.certify("--matrix", more)
+    }
+
+    /// The version table, alone or after the checks.
+    fn certify(&self, which: &str, more: &[&str]) -> Output {
         // Not whatever agent may lie beside it. Jobs need programs.
         let userland: &[&str] = if self.plugin == "local" { &["--userland", "host"] } else { &[] };
-        self.matrix_with([&[&["--agent", WINDLASS], userland].concat(); 2], more)
+        self.certify_with(which, [&[&["--agent", WINDLASS], userland].concat(); 2], more)
     }
 
     /// The same on stemcells of versions 1 and 2 that are built from this.
-    fn matrix_with(&self, what: [&[&str]; 2], more: &[&str]) -> Output {
+    fn certify_with(&self, which: &str, what: [&[&str]; 2], more: &[&str]) -> Output {
         let settings = self.path("state").join("vms/{vm_cid}/settings.json").display().to_string();
         let show = match self.plugin {
             "sim" => format!("{WINDLASS} sim settings {{vm_cid}} --config {}", self.path("cpi.json").display()),
@@ -75,7 +80,7 @@ impl Site {
             tarball
         });
         Command::new(WINDLASS)
-            .args(["certify", "--matrix", "--cpi", &self.cpi("cpi.json"), "--cpi-v1", &self.cpi("cpi-v1.json")])
+            .args(["certify", which, "--cpi", &self.cpi("cpi.json"), "--cpi-v1", &self.cpi("cpi-v1.json")])
             .arg("--stemcell-v1")
             .arg(&stemcells[0])
             .arg("--stemcell")
@@ -145,7 +150,7 @@ fn the_version_table_holds_with_the_originals_agents_of_the_time() {
         let site = Site::with_registry("local", json!({"isolation": "container"}), registry);
         let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../certify/profiles/local-container.yml");
         let what = [first, second].map(|agent| ["--rootfs", &system, "--agent", agent, "--os", "windlass-minimal"]);
-        let output = site.matrix_with([&what[0], &what[1]], &["--json", "--profile", profile]);
+        let output = site.certify_with("--matrix", [&what[0], &what[1]], &["--json", "--profile", profile]);
         assert_holds(&output);
         assert_jobs_keep_their_data(&output);
     }
@@ -188,4 +193,20 @@ fn a_cpi_that_cannot_speak_version_1_is_said_to_be_unseen_there() {
         let unseen = case["unseen"].as_str().is_some_and(|why| why.contains("--cpi-v1"));
         assert_eq!(unseen, case["cpi"] == 1, "{case:#}");
     }
+}
+
+#[test]
+fn the_pipeline_reports_checks_and_versions_in_one_document_for_ci_systems() {
+    let site = Site::new("sim", json!({}));
+    let output = site.certify("--pipeline", &["--format", "junit", "--only", "info"]);
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(report.starts_with("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"), "{report}");
+    assert_eq!(report.matches("<testsuite ").count(), 2, "{report}");
+    assert!(report.contains("<testcase classname=\"certify.info\""), "{report}");
+    assert_eq!(report.matches("<testcase classname=\"matrix.row-").count(), 20, "{report}");
+    assert!(
+        report.contains("name=\"windlass certify --matrix\" tests=\"20\" failures=\"0\" skipped=\"0\""),
+        "{report}"
+    );
 }
