@@ -340,5 +340,8 @@ fn who_misspells_a_name_of_the_cloud_config_is_told_which_one_was_meant() {
     let manifest = MANIFEST.replace("vm_type: small", "vm_type: smal");
     let (_, findings) = together(&manifest, &[config("cloud", CLOUD)], &stemcells(""));
     let problems = findings.to_string();
-    assert!(problems.contains("the vm_type 'smal' is not in the cloud config (did you mean 'small'?) (line 10)"), "{problems}");
+    assert!(
+        problems.contains("the vm_type 'smal' is not in the cloud config (did you mean 'small'?) (line 10)"),
+        "{problems}"
+    );
 }
