@@ -24,6 +24,7 @@ mod blobs;
 mod built_in;
 mod certificates;
 mod driven_cpis;
+mod fencing;
 mod guesses;
 mod known_answers;
 mod leadership;

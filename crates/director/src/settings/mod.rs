@@ -20,6 +20,7 @@
 //! max_threads: 32
 //! resurrector: {enabled: true, interval: 30s, agent_timeout: 60s, stateful: true,
 //!               meltdown: {instances: 5, percent: 20, within: 10m}}
+//! fencing: {command: [/usr/local/bin/fence], timeout: 1m}   # says whether a VM is dead that its cloud cannot reach
 //! schedules: {delete_orphan_disks_after: 5d, delete_orphaned_vms_every: 5m, snapshot_every: 24h, keep_tasks: 2000}
 //! certificates: {lifetime: 730d, ca_lifetime: 3650d}
 //! blobstore: {provider: s3, options: {bucket_name: blobs, region: eu-central-1, credentials_source: env_or_profile}}  # or gcs, local
@@ -45,6 +46,7 @@ use windlass_contract::{ApiVersion, Object, Secret};
 pub use windlass_pki::Lifetimes;
 pub use windlass_variables::{ExternalSettings, KeySource};
 
+pub use crate::fencing::FencingSettings;
 use crate::users::Account;
 pub use crate::webhook::{NoticeKind, WebhookSettings};
 
@@ -85,6 +87,8 @@ pub struct Settings {
     pub max_threads: usize,
     /// Who looks after VMs that are lost.
     pub resurrector: ResurrectorSettings,
+    /// What makes sure that a VM is dead which its cloud cannot reach.
+    pub fencing: Option<FencingSettings>,
     /// What is done from time to time.
     pub schedules: Schedules,
     /// How long certificates live; they are made anew when a third of it is left.
@@ -313,6 +317,7 @@ impl Default for Settings {
             schedules: Schedules::default(),
             certificates: Lifetimes::default(),
             ruby: RubyUse::default(),
+            fencing: None,
             webhook: None,
             template_time: Duration::from_secs(5 * MINUTE),
             blobstore: BlobstoreChoice::Local(None),

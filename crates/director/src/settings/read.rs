@@ -13,12 +13,12 @@ use windlass_planning::desired::Findings;
 use windlass_variables::{Authorization, ExternalSettings};
 
 use super::{
-    CpiChoice, Isolation, KeySource, Lifetimes, Meltdown, NoticeKind, ResurrectorSettings, RubyUse, Schedules,
-    Settings, VariableSettings, WebhookSettings,
+    CpiChoice, FencingSettings, Isolation, KeySource, Lifetimes, Meltdown, NoticeKind, ResurrectorSettings, RubyUse,
+    Schedules, Settings, VariableSettings, WebhookSettings,
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 28] = [
     "name",
     "listen",
     "advertise",
@@ -39,6 +39,7 @@ const KEYS: [&str; 27] = [
     "workers",
     "max_threads",
     "resurrector",
+    "fencing",
     "schedules",
     "certificates",
     "ruby",
@@ -109,6 +110,9 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     set_count(&mut fields, "max_threads", 1000, &mut settings.max_threads);
     if let Some(at) = fields.optional("resurrector") {
         resurrector(&at, fields.findings(), &mut settings.resurrector);
+    }
+    if let Some(at) = fields.optional("fencing") {
+        settings.fencing = fencing(&at, fields.findings());
     }
     if let Some(at) = fields.optional("schedules") {
         schedules(&at, fields.findings(), &mut settings.schedules);
@@ -375,6 +379,24 @@ fn resurrector(at: &At<'_>, findings: &mut Findings, settings: &mut ResurrectorS
     }
 }
 
+/// A program with its arguments, by an absolute path: directors have different folders and variables.
+fn fencing(at: &At<'_>, findings: &mut Findings) -> Option<FencingSettings> {
+    let mut fields = Fields::strictly(at, &["command", "timeout"], findings)?;
+    let words = fields.texts("command");
+    match words.first() {
+        None => fields.push("is without a command: say command: [/path/of/a/program, ARGUMENT]"),
+        Some(program) if !Path::new(&program.value).is_absolute() => {
+            let problem = format!("expected an absolute path, found '{}'", program.value);
+            fields.findings().push(program.problem(problem));
+        }
+        Some(_) => {}
+    }
+    let mut timeout = crate::fencing::TIMEOUT;
+    set_duration(&mut fields, "timeout", &mut timeout);
+    let command: Vec<String> = words.into_iter().map(|word| word.value).collect();
+    (!command.is_empty()).then_some(FencingSettings { command, timeout })
+}
+
 fn meltdown(at: &At<'_>, findings: &mut Findings, settings: &mut Meltdown) {
     let Some(mut fields) = Fields::strictly(at, &["instances", "percent", "within"], findings) else { return };
     set_count(&mut fields, "instances", 1_000_000, &mut settings.instances);
@@ -554,6 +576,19 @@ mod tests {
     /// An operator whose setting was silently ignored believes that it is in force.
     #[test]
     fn every_mistake_is_told_at_once_with_path_and_line() {
+        let fencing =
+            settings("fencing: {command: [/opt/fence, now], timeout: 5s}\n", Path::new("/")).unwrap().fencing.unwrap();
+        assert_eq!(
+            (fencing.command, fencing.timeout),
+            (vec!["/opt/fence".to_owned(), "now".to_owned()], Duration::from_secs(5))
+        );
+        for (text, words) in [
+            ("fencing: {}\n", "fencing: is without a command"),
+            ("fencing: {command: [fence]}\n", "expected an absolute path, found 'fence'"),
+        ] {
+            let error = settings(text, Path::new("/")).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
         let text = "listne: 1\nlisten: nowhere\nworkers: 0\nresurrector:\n  interval: soon\n  meltdown: {percent: 200}\n\
             users:\n- {name: a, password: x}\n- {name: a, password: y, role: king}\n- name: 'b:c'\n  password: z\n\
             - {name: d, password: x, scopes: []}\n- {name: e, password: x, scopes: [team.a.admin]}\n\

@@ -191,6 +191,12 @@ impl Scene<'_> {
                 let vm = vm_of(instance)?.cid.clone();
                 self.act(part, instance, ActionKind::DeleteVm { vm }).await
             }
+            Resolution::DeclareVmDead => {
+                self.give_up_vm(instance).await?;
+                let current = reload(self.director, self.deployment).await?;
+                let now = current.instances.iter().find(|other| other.record.id == instance.record.id);
+                self.recreate(part, now.unwrap_or(instance), true).await
+            }
             Resolution::DeleteVmReference => self.forget_vm(problem, instance).await,
             Resolution::DeleteDiskReference => {
                 let disk = disk_of(problem, instance)?;
@@ -328,6 +334,16 @@ impl Scene<'_> {
             self.director.store.finish_state(&record.id).await?;
         }
         Ok(())
+    }
+
+    /// The VM is dead, and the cloud cannot delete it yet: it is an orphan from now on, and is deleted once the cloud can.
+    async fn give_up_vm(&self, instance: &CurrentInstance) -> Result<(), TaskError> {
+        let vm = vm_of(instance)?;
+        let ledger: &dyn Ledger = &self.director.store;
+        for disk in instance.disks.iter().filter(|disk| disk.vm.as_ref() == Some(&vm.cid)) {
+            ledger.record(&Fact::DiskDetached { disk: disk.cid.clone() }).await?;
+        }
+        Ok(ledger.record(&Fact::VmOrphaned { cid: vm.cid.clone() }).await?)
     }
 
     /// The VM may be there all the same, so it stays on record as a possible leak, unless the cloud said that it is not.

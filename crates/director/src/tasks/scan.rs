@@ -1,8 +1,9 @@
 //! cloud-check: compares what agents and clouds say with the records.
 //!
 //! Agents are asked first; a cloud is asked for a VM only when its agent does not answer, and for every disk. Where the cloud
-//! can say which disks a VM has (`get_disks`), it is asked as well: an agent may still have mounted what the cloud took away.
-//! An agent that answers also says whether its jobs run.
+//! can say which disks a VM has (`get_disks`), it is asked as well: an agent may still have mounted what the cloud took away. One that
+//! cannot say it of a VM that it has cannot reach that VM: it is not gone, and may run on. An agent that answers also says whether
+//! its jobs run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use windlass_agent_client::Deadlines;
-use windlass_contract::cpi::Method;
 use windlass_contract::cpi::methods::{GetDisks, HasDisk, HasVm};
+use windlass_contract::cpi::{ErrorType, Method};
 use windlass_contract::{DiskCid, VmCid, explain};
 use windlass_manifest::Document;
 use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
@@ -152,7 +153,7 @@ impl<'a> Scan<'a> {
                 self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));
                 let exists = self.ask(&vm.cpi, Some(vm), &HasVm { vm_cid: vm.cid.clone() }).await != Some(false);
                 let problem = match exists {
-                    true => Problem::UnresponsiveAgent { instance: id },
+                    true => Problem::UnresponsiveAgent { instance: id, unreachable: self.unreachable(vm).await },
                     false => Problem::MissingVm { instance: id },
                 };
                 // One problem is enough: whether its disks are mounted can only be seen once its agent answers.
@@ -161,6 +162,16 @@ impl<'a> Scan<'a> {
                 Seen { problem: Some(problem), vm: Some(vm.cid.clone()), mounted, attached: None }
             }
         }
+    }
+
+    /// Why a cloud of ours cannot reach a VM that it has. Of other clouds nobody knows what a failure means.
+    async fn unreachable(&self, vm: &VmRecord) -> Option<String> {
+        let cpi = self.director.clouds.cpi(&vm.cpi).ok()?;
+        cpi.info().await.ok()?.windlass?;
+        let cpi_log = |line: &str| self.log.write(OutputKind::Cpi, &format!("{line}\n"));
+        let question = GetDisks { vm_cid: vm.cid.clone() };
+        let error = cpi.call_logged(&question, vm.stemcell.api_version, &cpi_log).await.err()?;
+        error.cpi_error().filter(|error| error.kind == ErrorType::CloudError).map(|error| error.message.clone())
     }
 
     /// Looks at the disks of all instances.

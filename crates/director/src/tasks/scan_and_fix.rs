@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_planning::plan::CurrentInstance;
-use windlass_planning::problems::Resolution;
+use windlass_planning::plan::{Current, CurrentInstance};
+use windlass_planning::problems::{Problem, Resolution};
 
 use super::apply_resolutions::apply;
 use super::scan::Scan;
 use super::{TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
+use crate::fencing::{self, Stranded};
 
 /// Instances by group, as clients send them.
 pub(crate) type Suspects = BTreeMap<String, Vec<String>>;
@@ -32,9 +33,41 @@ pub(super) async fn run(
         scan.current.instances.iter().filter(|it| is_suspect(it)).map(|it| it.record.id.clone()).collect();
     let (problems, _) = scan.vms(is_suspect).await;
     let open = director.store.replace_problems(deployment, Some(&looked_at), &problems).await?;
+    let mut chosen = Vec::new();
     // An agent that answers again is well, and a new VM would not mend its jobs.
-    let lost = open.into_iter().filter(|problem| problem.problem.is_lost_vm());
-    let chosen = lost.map(|problem| (problem, Resolution::RecreateVm)).collect();
+    for problem in open.into_iter().filter(|problem| problem.problem.is_lost_vm()) {
+        let resolution = resolution(director, log, deployment, &problem.problem, &scan.current).await;
+        chosen.push((problem, resolution));
+    }
     apply(director, log, deployment, chosen, &BTreeMap::new()).await?;
     Ok("scan and fix complete".to_owned())
+}
+
+/// A VM that its cloud cannot reach may run on, and is replaced only if the operator's fencing command says that it is dead. Without
+/// such a command the cloud is asked to delete it, which it refuses while it cannot.
+async fn resolution(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &str,
+    problem: &Problem,
+    current: &Current,
+) -> Resolution {
+    let Problem::UnresponsiveAgent { unreachable: Some(why), .. } = problem else { return Resolution::RecreateVm };
+    let Some(settings) = &director.settings.fencing else { return Resolution::RecreateVm };
+    let Some((instance, vm)) = problem.instance(current).and_then(|it| Some((it, it.vm.as_ref()?))) else {
+        return Resolution::Ignore;
+    };
+    let name = instance.record.name();
+    let stranded = Stranded { deployment, instance: &name, cpi: &vm.cpi, vm: &vm.cid, why };
+    match fencing::fence(settings, &stranded).await {
+        Ok(()) => {
+            log.debug(&format!("{name}: the fencing command says that VM {} is dead", vm.cid));
+            Resolution::DeclareVmDead
+        }
+        Err(error) => {
+            let error = windlass_contract::explain(&error);
+            log.warning(&format!("VM {} of {name} cannot be reached, and is not replaced: {error}", vm.cid));
+            Resolution::Ignore
+        }
+    }
 }

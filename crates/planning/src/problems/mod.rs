@@ -21,6 +21,9 @@ pub enum Problem {
     UnresponsiveAgent {
         /// The instance.
         instance: String,
+        /// What the cloud says when it cannot reach the VM either: it may run on, and only somebody else knows whether it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unreachable: Option<String>,
     },
     /// The agent answers, and says that jobs which should run do not. BOSH leaves this to its health monitor.
     FailingJobs {
@@ -79,6 +82,9 @@ pub enum Resolution {
     RestartJobs,
     /// Remove the VM.
     DeleteVm,
+    /// Somebody knows that the VM is dead, though the cloud cannot say so: a new VM with the instance's disks. The old one is
+    /// deleted as soon as the cloud can.
+    DeclareVmDead,
     /// Forget the VM.
     DeleteVmReference,
     /// Forget the disk.
@@ -127,6 +133,16 @@ const UNRESPONSIVE_AGENT: Resolutions = &[
 ];
 /// Without those of a VM: who has all lost VMs recreated by a script does not mean VMs that answer.
 const FAILING_JOBS: Resolutions = &[SKIP, (Resolution::RestartJobs, "Restart jobs")];
+/// As above, of a VM that the cloud cannot reach.
+const UNREACHABLE_VM: Resolutions = &[
+    SKIP,
+    (Resolution::RebootVm, "Reboot VM"),
+    RECREATE_WITHOUT_WAIT,
+    RECREATE,
+    (Resolution::DeleteVm, "Delete VM"),
+    (Resolution::DeclareVmDead, "The old VM is dead: recreate VM (DANGEROUS if it still runs!)"),
+    (Resolution::DeleteVmReference, FORGET_UNRESPONSIVE),
+];
 const MISSING_DISK: Resolutions = &[SKIP, (Resolution::DeleteDiskReference, "Delete disk reference (DANGEROUS!)")];
 const INACTIVE_DISK: Resolutions =
     &[SKIP, (Resolution::DeleteDisk, "Delete disk"), (Resolution::ActivateDisk, "Activate disk")];
@@ -154,7 +170,7 @@ impl Problem {
     pub fn resource(&self) -> &str {
         match self {
             Self::MissingVm { instance }
-            | Self::UnresponsiveAgent { instance }
+            | Self::UnresponsiveAgent { instance, .. }
             | Self::FailingJobs { instance, .. } => instance,
             Self::MissingDisk { disk } | Self::InactiveDisk { disk } | Self::MountInfoMismatch { disk, .. } => {
                 disk.as_str()
@@ -166,6 +182,7 @@ impl Problem {
     pub fn resolutions(&self) -> Resolutions {
         match self {
             Self::MissingVm { .. } => MISSING_VM,
+            Self::UnresponsiveAgent { unreachable: Some(_), .. } => UNREACHABLE_VM,
             Self::UnresponsiveAgent { .. } => UNRESPONSIVE_AGENT,
             Self::FailingJobs { .. } => FAILING_JOBS,
             Self::MissingDisk { .. } => MISSING_DISK,
@@ -186,7 +203,7 @@ impl Problem {
     pub fn instance<'a>(&self, current: &'a Current) -> Option<&'a CurrentInstance> {
         match self {
             Self::MissingVm { instance }
-            | Self::UnresponsiveAgent { instance }
+            | Self::UnresponsiveAgent { instance, .. }
             | Self::FailingJobs { instance, .. } => current.instances.iter().find(|found| found.record.id == *instance),
             Self::MissingDisk { disk } | Self::InactiveDisk { disk } | Self::MountInfoMismatch { disk, .. } => {
                 current.instances.iter().find(|found| found.disks.iter().any(|other| other.cid == *disk))
@@ -216,8 +233,9 @@ impl Problem {
         Some(match (self, &instance.vm) {
             (Self::MissingVm { .. }, Some(vm)) => format!("VM for '{name}' with cloud ID '{}' missing.", vm.cid),
             (Self::MissingVm { .. }, None) => format!("VM for '{name}' missing."),
-            (Self::UnresponsiveAgent { .. }, Some(vm)) => {
-                format!("VM for '{name}' with cloud ID '{}' is not responding.", vm.cid)
+            (Self::UnresponsiveAgent { unreachable, .. }, Some(vm)) => {
+                let why = unreachable.as_ref().map(|why| format!(" The cloud cannot reach it: {why}"));
+                format!("VM for '{name}' with cloud ID '{}' is not responding.{}", vm.cid, why.unwrap_or_default())
             }
             (Self::UnresponsiveAgent { .. } | Self::FailingJobs { .. }, None) => return None,
             (Self::FailingJobs { processes, .. }, Some(_)) if processes.is_empty() => {

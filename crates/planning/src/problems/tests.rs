@@ -68,9 +68,16 @@ fn problems_are_shown_in_the_words_of_the_original() {
     );
     let missing = shown(Problem::MissingVm { instance: "u-1".into() }, None);
     assert_eq!(missing["description"], "VM for 'web/u-1 (0)' missing.");
-    let silent = shown(Problem::UnresponsiveAgent { instance: "u-1".into() }, Some("29988"));
+    let silent = shown(Problem::UnresponsiveAgent { instance: "u-1".into(), unreachable: None }, Some("29988"));
     assert_eq!(silent["description"], "VM for 'web/u-1 (0)' with cloud ID '29988' is not responding.");
     assert_eq!(silent["resolutions"].as_array().unwrap().len(), 6);
+    // Only of one that the cloud cannot reach can somebody say that it is dead.
+    let unreachable = Some("the member 'n2' does not answer".to_owned());
+    let stranded = shown(Problem::UnresponsiveAgent { instance: "u-1".into(), unreachable }, Some("29988"));
+    let description = "VM for 'web/u-1 (0)' with cloud ID '29988' is not responding. The cloud cannot reach it: the member \
+         'n2' does not answer";
+    assert_eq!(stranded["description"], description);
+    assert_eq!(stranded["resolutions"][5]["name"], "declare_vm_dead");
     let disk = DiskCid::new("disk-1").unwrap();
     let mismatch = Problem::MountInfoMismatch { disk, owner_vms: vec![], is_detached: false };
     let shown = shown(mismatch, Some("29988"));
@@ -118,7 +125,8 @@ fn only_what_is_offered_can_be_chosen_and_nothing_harmful_is_automatic() {
     assert!(missing_vm.chosen(Some("delete_disk")).unwrap_err().contains("only ignore, recreate_vm_without_wait"));
     assert!(missing_vm.chosen(Some("nonsense")).is_err());
     for other in [
-        Problem::UnresponsiveAgent { instance: "u-1".into() },
+        Problem::UnresponsiveAgent { instance: "u-1".into(), unreachable: None },
+        Problem::UnresponsiveAgent { instance: "u-1".into(), unreachable: Some("it is far".into()) },
         Problem::FailingJobs { instance: "u-1".into(), processes: vec!["worker".into()] },
         Problem::MissingDisk { disk: disk.clone() },
         Problem::InactiveDisk { disk: disk.clone() },

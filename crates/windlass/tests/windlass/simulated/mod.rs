@@ -10,6 +10,7 @@ mod resumed;
 mod silent_agents;
 pub(crate) mod site;
 mod standby;
+mod stranded;
 mod versions;
 
 use std::collections::BTreeSet;
