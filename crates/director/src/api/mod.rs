@@ -239,6 +239,7 @@ fn for_admins() -> Routes {
         .route("/cleanup", post(clean_up::run))
         .route("/windlass/changed_files", post(deployments::changed_files))
         .route("/windlass/locks/{name}", delete(resources::unlock))
+        .route("/windlass/leaks/deletions", post(resources::delete_leak))
         .route("/windlass/webhook/test", post(watching::test_webhook))
         .route("/events", post(events::create))
         .route("/tasks/cancel", post(tasks::cancel_many))

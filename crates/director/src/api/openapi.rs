@@ -136,6 +136,7 @@ const ROUTES: &[Route] = &[
     Route("get", "/windlass/deployments/{deployment}/instances/{group}/{instance}", Nothing, AnyJson, "Why an instance is as it is"),
     Route("get", "/windlass/disks", Nothing, AnyJson, "Disks of instances, with where their VMs find them"),
     Route("get", "/windlass/leaks", Nothing, AnyJson, "Changes in clouds of which nobody knows whether they happened"),
+    Route("post", "/windlass/leaks/deletions", JsonBody, Task, "Delete what a cloud has and nobody owns"),
     Route("get", "/windlass/known", Nothing, AnyJson, "Everything in the clouds that is on record"),
 ];
 

@@ -12,11 +12,12 @@ use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_operations::ledger::Ledger;
 
+use super::input::JsonBody;
 use super::permissions::Access;
 use super::{ApiError, Shared, User, queue};
 use crate::blobs::MADE;
 use crate::store::{Known, OrphanedVm, TaskState};
-use crate::tasks::Job;
+use crate::tasks::{Job, LeakRequest};
 
 /// Strings where one would expect numbers: clients insist.
 pub(super) async fn locks(State(director): Shared) -> Result<Json<Value>, ApiError> {
@@ -121,6 +122,15 @@ pub(super) async fn disks(State(director): Shared, Extension(user): Extension<Us
 /// Everything in the clouds that is on record: what a cloud has beside it, nobody owns.
 pub(super) async fn known(State(director): Shared) -> Result<Json<Known>, ApiError> {
     Ok(Json(director.store.known().await?))
+}
+
+/// Deletes what a cloud has and nobody owns.
+pub(super) async fn delete_leak(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    JsonBody(leak): JsonBody<LeakRequest>,
+) -> Result<Response, ApiError> {
+    queue(&director, user, Job::DeleteLeak(leak)).await
 }
 
 /// Changes of which nobody knows whether they happened.

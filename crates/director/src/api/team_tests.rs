@@ -128,6 +128,7 @@ const RIGHTS: &[(&str, &[&str])] = &[
             "POST /cleanup",
             "POST /windlass/changed_files",
             "DELETE /windlass/locks/{name}",
+            "POST /windlass/leaks/deletions",
             "POST /windlass/webhook/test",
             "POST /events",
             "POST /tasks/cancel",

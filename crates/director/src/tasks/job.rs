@@ -8,7 +8,7 @@ use windlass_contract::{DiskCid, SnapshotCid, VmCid};
 use windlass_planning::desired::Count;
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, WhatWasThere, Wish};
 
-use super::{Choices, CleanUp, ErrandRequest, ExportRequest, SshRequest, Suspects};
+use super::{Choices, CleanUp, ErrandRequest, ExportRequest, LeakRequest, SshRequest, Suspects};
 use crate::store::{LOOK_UP, StoredJob};
 
 /// What a task does. Stored with it, so that any director on the same database can carry it out.
@@ -179,6 +179,8 @@ pub(crate) enum Job {
         /// The VM.
         vm: VmCid,
     },
+    /// Delete what a cloud has and nobody owns.
+    DeleteLeak(LeakRequest),
     /// Fetch logs from agents.
     FetchLogs {
         /// The deployment.
@@ -288,6 +290,7 @@ impl StoredJob for Job {
             Self::DeleteSnapshots { .. } => "delete_snapshot",
             Self::CleanUp(_) => "cleanup_artifacts",
             Self::DeleteVm { .. } => "delete_vm",
+            Self::DeleteLeak(_) => "delete_leak",
             Self::FetchLogs { .. } => "fetch_logs",
             Self::Ssh { .. } => "ssh",
         }
@@ -330,6 +333,7 @@ impl StoredJob for Job {
             Self::CleanUp(CleanUp { remove_all: true, .. }) => "clean up all".to_owned(),
             Self::CleanUp(_) => "clean up".to_owned(),
             Self::DeleteVm { vm } => format!("delete vm {vm}"),
+            Self::DeleteLeak(leak) => format!("delete {}, which nobody owns", leak.subject()),
             Self::FetchLogs { .. } => "fetch logs".to_owned(),
             Self::Ssh { request, .. } => format!("ssh: {}: {}", request.command, request.target.describe()),
         }
@@ -348,6 +352,7 @@ impl StoredJob for Job {
             | Self::DeleteOrphanDisks { .. }
             | Self::CleanUp(_)
             | Self::DeleteVm { .. }
+            | Self::DeleteLeak(_)
             | Self::DeleteOrphanedVms => None,
             Self::UpdateDeployment { deployment, .. }
             | Self::UpdateInstance { deployment, .. }

@@ -357,6 +357,7 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
         }
         Job::CleanUp(how) => super::clean_up::run(director, log, *how).await,
         Job::DeleteVm { vm } => super::delete_vm::run(director, log, vm).await,
+        Job::DeleteLeak(leak) => super::delete_leak::run(director, log, leak).await,
         Job::FetchLogs { deployment, instances, kind, filters } => {
             super::fetch_logs::run(director, log, deployment, instances, (kind, filters)).await
         }
