@@ -61,6 +61,34 @@ pub(crate) async fn run(
             tracing::error!(error = explain(&error), "certificates cannot be renewed");
         }
         tell_endings(&director, &keychain, OffsetDateTime::now_utc(), &mut told).await;
+        tell_end_for_cluster(&director, OffsetDateTime::now_utc(), &mut told).await;
+    }
+}
+
+/// The file with the certificate for a cluster of Incus or LXD, and when that certificate ends, if there is one.
+pub(crate) fn end_for_cluster(director: &Director) -> Option<(PathBuf, OffsetDateTime)> {
+    let path = director.folders.cpi_config("incus");
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+    let certificate = config.pointer("/cloud/properties/incus/certificate")?.as_str()?;
+    Some((path, windlass_pki::expiry(certificate).ok()?))
+}
+
+/// Nobody renews that one but the operator.
+async fn tell_end_for_cluster(
+    director: &Director,
+    now: OffsetDateTime,
+    told: &mut BTreeSet<(PathBuf, OffsetDateTime)>,
+) {
+    let Some((path, end)) = end_for_cluster(director).filter(|(_, end)| *end - now <= LATEST) else { return };
+    if told.insert((path, end)) {
+        let message = format!(
+            "the client certificate for the cluster ends at {}; make a new one with 'windlass cpi incus trust', and restart the \
+             director with it",
+            clock::rfc3339(end.unix_timestamp())
+        );
+        tracing::error!("{message}");
+        let kind = NoticeKind::CertificateExpires;
+        director.notify(Notice { kind, deployment: None, instance: None, task: None, message: &message }).await;
     }
 }
 
@@ -157,12 +185,23 @@ mod tests {
         for _ in 0..2 {
             tell_endings(director, &keychain, end - Duration::from_secs(29 * 24 * 60 * 60), &mut told).await;
         }
+        // That of a cluster is the operator's to renew.
+        let path = director.folders.cpi_config("incus");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let certificate = std::fs::read_to_string(director.folders.pki().join("server.pem")).unwrap();
+        let config = serde_json::json!({"cloud": {"properties": {"incus": {"certificate": certificate}}}});
+        std::fs::write(&path, config.to_string()).unwrap();
+        tell_end_for_cluster(director, end - Duration::from_secs(31 * 24 * 60 * 60), &mut told).await;
+        for _ in 0..2 {
+            tell_end_for_cluster(director, end - Duration::from_secs(29 * 24 * 60 * 60), &mut told).await;
+        }
         let mut messages = Vec::new();
         while let Some((notice, _)) = director.store.next_notice().await.unwrap() {
             director.store.delivered(notice.id, 0).await.unwrap();
             messages.push(notice.body);
         }
-        assert_eq!(messages.len(), 2, "the server's and the client's: {messages:?}");
+        assert_eq!(messages.len(), 3, "the server's, the client's and the cluster's: {messages:?}");
+        assert!(messages.iter().any(|body| body.contains("windlass cpi incus trust")), "{messages:?}");
         assert!(
             messages.iter().any(|body| body.contains("the certificate server.pem of the director ends at ")),
             "{messages:?}"

@@ -35,7 +35,8 @@ pub(super) async fn info(State(director): Shared, guest: Option<Extension<Guest>
 /// When the director's own certificates end.
 pub(super) async fn certificate_expiry(State(director): Shared) -> Result<Json<Value>, ApiError> {
     let keychain = Keychain::new(&director.folders.pki(), Vec::new(), director.settings.certificates);
-    let expiries = keychain.expiries().map_err(|error| ApiError::internal(&error))?;
+    let mut expiries = keychain.expiries().map_err(|error| ApiError::internal(&error))?;
+    expiries.extend(crate::certificates::end_for_cluster(&director));
     let now = OffsetDateTime::now_utc();
     Ok(Json(
         expiries
