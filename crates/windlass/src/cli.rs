@@ -501,10 +501,13 @@ pub(crate) struct StemcellRepackArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CpiVerb {
     /// An Incus or LXD server, or a cluster of them: VMs are containers there
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Incus {
         /// Configuration, in the form of a cpi.json
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[arg(long, value_name = "FILE", required = true)]
+        config: Option<PathBuf>,
+        #[command(subcommand)]
+        verb: Option<IncusVerb>,
     },
     /// The embedded cloud: VMs on this machine
     Local {
@@ -576,6 +579,41 @@ pub(crate) struct CpiUpgradeArgs {
     /// Digest of a release that is downloaded
     #[arg(long, value_name = "DIGEST")]
     pub(crate) sha1: Option<String>,
+}
+
+/// `cpi incus …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum IncusVerb {
+    /// Have a server or cluster trust a director: a project and a certificate of its own, from one token
+    Trust(IncusTrustArgs),
+    /// List everything in the project, also on members that are down
+    List {
+        /// Configuration, in the form of a cpi.json
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+/// `cpi incus trust`.
+#[derive(Debug, Args)]
+pub(crate) struct IncusTrustArgs {
+    /// What 'incus config trust add NAME' or 'lxc config trust add --name NAME' prints; - reads it from stdin
+    pub(crate) token: String,
+    /// The director's project; it is made if it is not there
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: String,
+    /// How the server's operator knows the certificate [default: the project's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The storage pool of VMs and disks that name none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+    /// The managed network of subnets that name none; a project that is made sees no other
+    #[arg(long, value_name = "NAME")]
+    pub(crate) network: Option<String>,
+    /// Where the CPI's configuration is written, with the key: for its owner alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
 }
 
 const LOCAL_HELP: &str = "The cloud is that of the director on this machine (see --state-dir), or the one that --config \

@@ -54,6 +54,10 @@ pub(crate) enum Failure {
     NoColumn { name: String, known: KnownNames },
     #[error("--no-converge touches one instance, so name it: GROUP/ID")]
     NoConvergeNeedsInstance,
+    #[error("'{0}' is not among what a cloud has and the director does not know; 'windlass leaks' lists that")]
+    NoLeak(String),
+    #[error(transparent)]
+    Trust(#[from] windlass_cloud_incus::trust::TrustError),
     #[error("{0} problem(s) found")]
     Problems(usize),
     #[error("that is none of the choices; nothing was changed")]

@@ -54,7 +54,7 @@ impl ScratchCloud {
         let client = authority.new_client().map_err(io::Error::other)?;
         let agents = AgentClient::new(ClientTls::new(&authority, &client)).map_err(io::Error::other)?;
         let mut cloud = Self { folder, isolation, command, authority, agents, stemcell: String::new() };
-        cloud.build_image()?;
+        build_image(cloud.folder.path())?;
         let stemcell = cloud.ok("create_stemcell", json!([cloud.image(), {"name": "windlass-minimal"}])).await?;
         cloud.stemcell = text(&stemcell)?;
         Ok(cloud)
@@ -63,17 +63,6 @@ impl ScratchCloud {
     /// The image of our minimal stemcell.
     pub(crate) fn image(&self) -> PathBuf {
         self.folder.path().join("stemcell/image")
-    }
-
-    fn build_image(&self) -> io::Result<()> {
-        let tarball = self.folder.path().join("stemcell.tgz");
-        let mut options = BuildOptions::new(default_agent().map_err(io::Error::other)?, &tarball);
-        options.base = Base::Minimal { busybox: find_busybox() };
-        windlass_stemcell::build(&options, |_, _| {}).map_err(io::Error::other)?;
-        let unpacked = self.folder.path().join("stemcell");
-        fs::create_dir(&unpacked)?;
-        windlass_stemcell::unpack(&tarball, &unpacked).map_err(io::Error::other)?;
-        fs::remove_file(&tarball)
     }
 
     /// The folder that everything is in.
@@ -106,27 +95,7 @@ impl ScratchCloud {
 
     /// The whole answer; none if the CPI was killed at the point `kill_at` of its way.
     pub(crate) async fn send(&self, request: &Value, kill_at: Option<u64>) -> io::Result<Option<Value>> {
-        let (program, arguments) = self.command.split_first().ok_or_else(|| io::Error::other("no CPI"))?;
-        let mut command = tokio::process::Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        if let Some(point) = kill_at {
-            command.env(windlass_durable::kill_point::KILL_AT, point.to_string());
-        }
-        let mut child = command.spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A CPI that is killed reads nothing: only its answer counts.
-            let _ = stdin.write_all(request.to_string().as_bytes()).await;
-        }
-        let output = tokio::time::timeout(PATIENCE, child.wait_with_output())
-            .await
-            .map_err(|_| io::Error::other(format!("the CPI does not answer {request}")))??;
-        if kill_at.is_some() && output.status.signal() == Some(9) {
-            return Ok(None);
-        }
-        serde_json::from_slice(&output.stdout).map(Some).map_err(|error| {
-            let said = String::from_utf8_lossy(&output.stderr);
-            io::Error::other(format!("the CPI's answer to {request} is no JSON ({error}); it said: {said}"))
-        })
+        call_cpi(&self.command, request, kill_at).await
     }
 
     /// The arguments of `create_vm` for a VM with a dynamic address, and the access to its agent.
@@ -176,6 +145,43 @@ impl ScratchCloud {
     pub(crate) fn isolation(&self) -> Isolation {
         self.isolation
     }
+}
+
+/// Makes our minimal stemcell; its image is `stemcell/image` in the folder.
+pub(crate) fn build_image(folder: &Path) -> io::Result<()> {
+    let tarball = folder.join("stemcell.tgz");
+    let mut options = BuildOptions::new(default_agent().map_err(io::Error::other)?, &tarball);
+    options.base = Base::Minimal { busybox: find_busybox() };
+    windlass_stemcell::build(&options, |_, _| {}).map_err(io::Error::other)?;
+    let unpacked = folder.join("stemcell");
+    fs::create_dir(&unpacked)?;
+    windlass_stemcell::unpack(&tarball, &unpacked).map_err(io::Error::other)?;
+    fs::remove_file(&tarball)
+}
+
+/// One call in a process of its own; none if it was killed at the point `kill_at` of its way.
+pub(crate) async fn call_cpi(command: &[OsString], request: &Value, kill_at: Option<u64>) -> io::Result<Option<Value>> {
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no CPI"))?;
+    let mut command = tokio::process::Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    if let Some(point) = kill_at {
+        command.env(windlass_durable::kill_point::KILL_AT, point.to_string());
+    }
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A CPI that is killed reads nothing: only its answer counts.
+        let _ = stdin.write_all(request.to_string().as_bytes()).await;
+    }
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output())
+        .await
+        .map_err(|_| io::Error::other(format!("the CPI does not answer {request}")))??;
+    if kill_at.is_some() && output.status.signal() == Some(9) {
+        return Ok(None);
+    }
+    serde_json::from_slice(&output.stdout).map(Some).map_err(|error| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        io::Error::other(format!("the CPI's answer to {request} is no JSON ({error}); it said: {said}"))
+    })
 }
 
 /// As directors write it, with an id of its own.

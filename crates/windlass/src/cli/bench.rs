@@ -17,6 +17,8 @@ pub(crate) enum BenchVerb {
     Supervise(BenchSuperviseArgs),
     /// What VMs, disks and snapshots of the embedded cloud cost; as root, on a machine of its own and beside runc and crun
     Local(BenchLocalArgs),
+    /// What VMs on an Incus or LXD server cost, beside the bare calls for the same image
+    Incus(BenchIncusArgs),
     /// Kill the embedded cloud's CPI at each of its steps and see that nothing is lost or left over
     Kills(BenchKillsArgs),
     /// How much the API answers over TLS, against a bare server
@@ -140,6 +142,20 @@ pub(crate) struct BenchLocalArgs {
     /// How many at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     pub(crate) width: usize,
+}
+
+/// `bench incus`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchIncusArgs {
+    /// The CPI's configuration; its project must be empty, its network reachable from here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// How often a VM is made and deleted, each way in turn
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub(crate) runs: usize,
+    /// How many are made at once
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    pub(crate) at_once: usize,
 }
 
 /// `bench kills`.

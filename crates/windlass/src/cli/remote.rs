@@ -322,10 +322,21 @@ pub(crate) enum RemoteVerb {
     TestWebhook,
     /// Remove what nothing uses
     CleanUp(CleanUpArgs),
-    /// List what the clouds may hold that nothing owns
-    Leaks,
+    /// List what the clouds may hold that nothing owns, or delete it
+    Leaks(LeaksArgs),
     /// Send a request to the director
     Curl(CurlArgs),
+}
+
+/// `leaks`.
+#[derive(Debug, Args)]
+pub(crate) struct LeaksArgs {
+    /// Delete this VM, disk, snapshot or stemcell, which a cloud has and the director does not know; may be repeated
+    #[arg(long, value_name = "CID")]
+    pub(crate) delete: Vec<String>,
+    /// The CPI of what is deleted, where a cpi config names several
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, requires = "delete")]
+    pub(crate) cpi: String,
 }
 
 fn on_or_off(text: &str) -> Result<bool, &'static str> {

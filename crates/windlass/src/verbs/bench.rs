@@ -5,8 +5,8 @@ use clap::Parser;
 use windlass_durable::HAS_KILL_POINTS;
 
 use super::{
-    bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_health, bench_kills, bench_local, bench_registry,
-    bench_release, bench_render, bench_supervise,
+    bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_health, bench_incus, bench_kills, bench_local,
+    bench_registry, bench_release, bench_render, bench_supervise,
 };
 use crate::cli::{BenchAllArgs, BenchVerb, Cli, Verb};
 use crate::failure::{Failure, chain};
@@ -31,6 +31,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::CpiCall(arguments) => bench_cpi_call::measure(&arguments),
         BenchVerb::Deploy(arguments) => bench_deploy::measure(&arguments).await,
         BenchVerb::Health(arguments) => bench_health::measure(&arguments).await,
+        BenchVerb::Incus(arguments) => bench_incus::measure(&arguments).await,
         BenchVerb::Kills(arguments) => bench_kills::measure(screen, &arguments).await,
         BenchVerb::Local(arguments) => bench_local::measure(screen, &arguments).await,
         BenchVerb::Render(arguments) => bench_render::measure(&arguments),

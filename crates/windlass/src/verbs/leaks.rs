@@ -1,28 +1,42 @@
 //! `windlass leaks`: what the clouds may hold that nothing owns: changes of which nobody knows whether they happened, and, where
-//! a built-in cloud is on this machine, what it has and the director does not know.
+//! the director of a built-in cloud is on this machine, what that cloud has and the director does not know.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use reqwest::Method;
+use serde_json::json;
 use windlass_cloud_local::LocalCloud;
 
-use crate::cli::Global;
+use crate::cli::{Global, LeaksArgs};
 use crate::director_answers::{Known, Leak};
 use crate::failure::Failure;
-use crate::session::{Session, While};
+use crate::session::{Call, Session, While};
 use crate::table::Table;
 
-pub(crate) async fn run(session: &mut Session<'_>, flags: &Global) -> Result<(), Failure> {
+/// Something in a cloud.
+struct Held {
+    cloud: &'static str,
+    kind: String,
+    cid: String,
+    /// What directors named it with.
+    metadata: BTreeMap<String, String>,
+}
+
+pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &LeaksArgs) -> Result<(), Failure> {
     let leaks: Vec<Leak> = session.director.get("/windlass/leaks").await.while_("listing leaks")?;
     // What the clouds have is looked at before the records, so that nothing that is being made looks like a leak.
-    let held = held(flags)?;
+    let mut held = held(flags).await?;
     let known: Known = session.director.get("/windlass/known").await.while_("listing what is known")?;
+    held.retain(|held| !known.has(&held.kind, &held.cid));
+    if !arguments.delete.is_empty() {
+        return delete(session, arguments, &held).await;
+    }
     let mut rows: Vec<Vec<String>> =
         leaks.into_iter().map(|leak| vec![leak.request_id, leak.cpi, leak.method, leak.subject, leak.why]).collect();
-    for (cloud, kind, cid) in held {
-        if !known.has(&kind, &cid) {
-            let (subject, why) = (format!("{kind} {cid}"), "the cloud has it, and the director does not know it");
-            rows.push(vec![String::new(), cloud.to_owned(), String::new(), subject, why.to_owned()]);
-        }
+    for held in held {
+        let (subject, why) = (format!("{} {}", held.kind, held.cid), why(&held));
+        rows.push(vec![String::new(), held.cloud.to_owned(), String::new(), subject, why]);
     }
     session.screen.table(&Table {
         content: "possible leaks",
@@ -33,21 +47,69 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global) -> Result<(),
     Ok(())
 }
 
-/// The cloud, kind and cid of everything that the built-in clouds of the director on this machine have.
-fn held(flags: &Global) -> Result<Vec<(&'static str, String, String)>, Failure> {
+/// With what can be done about it.
+fn why(held: &Held) -> String {
+    let unknown = "the cloud has it, and the director does not know it";
+    let said = |key: &str| held.metadata.get(key).filter(|text| !text.is_empty());
+    let instance = said("instance_name").cloned().or_else(|| match (said("job"), said("instance_id").or(said("id"))) {
+        (Some(job), Some(id)) => Some(format!("{job}/{id}")),
+        _ => None,
+    });
+    match (held.kind.as_str(), said("deployment"), instance) {
+        ("disk", Some(deployment), Some(instance)) => {
+            format!("{unknown}; 'windlass -d {deployment} attach-disk {instance} {}' gives it back", held.cid)
+        }
+        (_, Some(deployment), Some(instance)) => format!("{unknown}; it was of {instance} in {deployment}"),
+        _ => unknown.to_owned(),
+    }
+}
+
+/// Only what was listed, so that nobody deletes by a slip what somebody owns; the director looks again.
+async fn delete(session: &mut Session<'_>, arguments: &LeaksArgs, held: &[Held]) -> Result<(), Failure> {
+    let mut chosen = Vec::new();
+    for cid in &arguments.delete {
+        match held.iter().find(|held| held.cid == *cid) {
+            Some(held) => chosen.push(held),
+            None => return Err(Failure::NoLeak(cid.clone())),
+        }
+    }
+    for held in &chosen {
+        session.screen.line(&format!("{} {} will be deleted", held.kind, held.cid));
+    }
+    session.confirm()?;
+    for held in chosen {
+        let doing = format!("deleting {} '{}'", held.kind, held.cid);
+        let leak = json!({"cpi": arguments.cpi, "kind": held.kind, "cid": held.cid});
+        let call = Call::new(Method::POST, "/windlass/leaks/deletions".to_owned()).with_json(leak);
+        session.carry_out(call, &doing).await?;
+    }
+    Ok(())
+}
+
+/// Everything that the built-in clouds of the director on this machine have.
+async fn held(flags: &Global) -> Result<Vec<Held>, Failure> {
     let Some(state_dir) = director_here(flags) else { return Ok(Vec::new()) };
-    let (local, sim) = (state_dir.join("cpi/local.json"), state_dir.join("cpi/sim.json"));
+    let [local, incus, sim] = ["local", "incus", "sim"].map(|name| state_dir.join("cpi").join(format!("{name}.json")));
     let mut held = Vec::new();
     if local.exists() {
-        let resources = LocalCloud::configured(&local)?.status()?.resources;
-        held.extend(resources.into_iter().map(|resource| ("local", resource.kind.to_owned(), resource.cid)));
+        for resource in LocalCloud::configured(&local)?.status()?.resources {
+            let (kind, cid, metadata) = (resource.kind.to_owned(), resource.cid, resource.metadata);
+            held.push(Held { cloud: "local", kind, cid, metadata });
+        }
+    }
+    if incus.exists() {
+        for resource in windlass_cloud_incus::operator::list(&incus).await? {
+            let (kind, cid, metadata) = (resource.kind.to_owned(), resource.cid, resource.metadata);
+            held.push(Held { cloud: "incus", kind, cid, metadata });
+        }
     }
     if sim.exists() {
         let sim = windlass_cloud_sim::status(Some(&sim))?;
-        held.extend(sim.vms.into_iter().map(|it| ("sim", "vm".to_owned(), it.cid.to_string())));
-        held.extend(sim.disks.into_iter().map(|it| ("sim", "disk".to_owned(), it.cid.to_string())));
-        held.extend(sim.stemcells.into_iter().map(|it| ("sim", "stemcell".to_owned(), it.cid.to_string())));
-        held.extend(sim.snapshots.into_iter().map(|it| ("sim", "snapshot".to_owned(), it.cid.to_string())));
+        let of = |kind: &str, cid: String| Held { cloud: "sim", kind: kind.to_owned(), cid, metadata: BTreeMap::new() };
+        held.extend(sim.vms.into_iter().map(|it| of("vm", it.cid.to_string())));
+        held.extend(sim.disks.into_iter().map(|it| of("disk", it.cid.to_string())));
+        held.extend(sim.stemcells.into_iter().map(|it| of("stemcell", it.cid.to_string())));
+        held.extend(sim.snapshots.into_iter().map(|it| of("snapshot", it.cid.to_string())));
     }
     Ok(held)
 }
@@ -58,4 +120,24 @@ fn director_here(flags: &Global) -> Option<PathBuf> {
     let env_sh = std::fs::read_to_string(state_dir.join("env.sh")).ok()?;
     let named = flags.environment.clone().or_else(|| std::env::var("BOSH_ENVIRONMENT").ok());
     named.is_none_or(|url| !url.is_empty() && env_sh.contains(&format!("'{url}'"))).then_some(state_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_says_whose_it_was_can_be_given_back() {
+        let held = |kind: &str, metadata: &[(&str, &str)]| Held {
+            cloud: "incus",
+            kind: kind.to_owned(),
+            cid: "fast:disk-1".to_owned(),
+            metadata: metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        };
+        let named = [("deployment", "shop"), ("job", "web"), ("instance_id", "u-1")];
+        let words = why(&held("disk", &named));
+        assert!(words.ends_with("'windlass -d shop attach-disk web/u-1 fast:disk-1' gives it back"), "{words}");
+        assert!(why(&held("vm", &named)).ends_with("it was of web/u-1 in shop"));
+        assert!(why(&held("disk", &[])).ends_with("the director does not know it"));
+    }
 }

@@ -9,6 +9,7 @@ mod bench_cpi_call;
 mod bench_deploy;
 mod bench_deploy_job;
 mod bench_health;
+mod bench_incus;
 mod bench_kills;
 mod bench_local;
 mod bench_registry;
@@ -50,6 +51,7 @@ mod explain;
 mod export_release;
 mod follow_logs;
 mod ignore;
+mod incus;
 mod inspect_local_stemcell;
 mod inspect_release;
 mod instance_table;
@@ -113,7 +115,7 @@ pub(crate) use sim::host_on_demand as sim_host;
 /// Does what the command line says.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     match &cli.verb {
-        Verb::Cpi(CpiVerb::Incus { config }) => return windlass_cloud_incus::serve(config),
+        Verb::Cpi(CpiVerb::Incus { config: Some(config), verb: None }) => return windlass_cloud_incus::serve(config),
         Verb::Cpi(CpiVerb::Local { config }) => return windlass_cloud_local::serve(config),
         Verb::Cpi(CpiVerb::Sim { config }) => return windlass_cloud_sim::serve(config.as_deref()),
         Verb::Sim(SimArgs { verb: None, config }) => return sim::host(&cli.global, config.as_deref()),
@@ -169,9 +171,13 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 /// Whether a verb touches networks and mounts, and therefore runs where they are its own, if it can.
 fn has_its_own_machine(verb: &Verb) -> bool {
     match verb {
-        Verb::Bench(BenchVerb::Agent(_) | BenchVerb::CpiCall(_) | BenchVerb::Registry(_) | BenchVerb::Render(_)) => {
-            false
-        }
+        Verb::Bench(
+            BenchVerb::Agent(_)
+            | BenchVerb::CpiCall(_)
+            | BenchVerb::Incus(_)
+            | BenchVerb::Registry(_)
+            | BenchVerb::Render(_),
+        ) => false,
         Verb::Bench(_) => true,
         Verb::Demo(demo) => !demo.keep && !demo.end && demo.isolation != Some(windlass_cloud_local::Isolation::Process),
         _ => false,
@@ -237,6 +243,7 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
         Verb::Cpi(CpiVerb::List) => cpi::list(screen, flags),
         Verb::Cpi(CpiVerb::Show { name }) => cpi::show(screen, flags, &name).await,
         Verb::Cpi(CpiVerb::Remove { name }) => cpi::remove(screen, flags, &name),
+        Verb::Cpi(CpiVerb::Incus { verb: Some(verb), .. }) => incus::run(screen, verb).await,
         // These never come here.
         Verb::Cpi(_) | Verb::Sim(_) | Verb::Agent { .. } => Ok(()),
     }

@@ -101,7 +101,7 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::Unlock { name } => locks::unlock(session, &name).await,
         RemoteVerb::TestWebhook => test_webhook::run(session).await,
         RemoteVerb::CleanUp(arguments) => clean_up::run(session, &arguments).await,
-        RemoteVerb::Leaks => leaks::run(session, flags).await,
+        RemoteVerb::Leaks(arguments) => leaks::run(session, flags, &arguments).await,
         RemoteVerb::Curl(arguments) => curl::run(session, &arguments).await,
     }
 }

@@ -38,6 +38,7 @@ mod earlier_states;
 mod env_releases;
 mod envs;
 mod incus;
+mod incus_cluster;
 mod interpolate;
 mod jobs;
 mod keeping;
