@@ -112,6 +112,7 @@ impl EnvSoftware {
             bootstrap: true,
             networks,
             persistent_disk: self.persistent_disk,
+            variables: None,
         };
         let (mut rendered, mut errors) = (Vec::new(), Vec::new());
         for job in &self.software.jobs {

@@ -109,7 +109,7 @@ fn source(cloud: &LocalCloud, image: PathBuf, properties: &Object) -> Result<Sou
 /// whether they are there.
 fn permitted(cloud: &LocalCloud, path: &Path) -> Result<PathBuf, CpiError> {
     let really = |path: &Path| fs::canonicalize(path).ok();
-    let state = really(cloud.state_dir()).unwrap_or_else(|| cloud.state_dir().to_owned());
+    let state = really(cloud.state()).unwrap_or_else(|| cloud.state().to_owned());
     let found = really(path).filter(|found| found.is_dir());
     let is_apart = |found: &Path| !found.starts_with(&state) && !state.starts_with(found);
     let allowed = cloud.config.image_folders.iter().filter_map(|folder| really(folder));
