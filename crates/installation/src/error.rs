@@ -79,7 +79,7 @@ pub enum InstallError {
     Name { name: String, why: String },
     /// the name is taken
     #[error(
-        "a CPI '{name}' is installed already; 'windlass cpi upgrade {name}' replaces it, 'windlass cpi remove {name}' removes it"
+        "a CPI '{name}' is installed already; 'windlass cpi upgrade {name} RELEASE' replaces it, 'windlass cpi remove {name}' removes it"
     )]
     Exists { name: String },
     /// there is none of this name

@@ -364,7 +364,7 @@ mod tests {
             assert_eq!(mode(&file) & 0o077, 0, "{}", file.display());
         }
         let taken = prepare(&cpis, Purpose::Install, &release("true"), json!({})).unwrap_err().to_string();
-        assert!(taken.contains("'windlass cpi upgrade cloud' replaces it"), "{taken}");
+        assert!(taken.contains("'windlass cpi upgrade cloud RELEASE' replaces it"), "{taken}");
 
         let (candidate, told) =
             prepare(&cpis, Purpose::Upgrade, &release("true"), json!({"password": "second-secret"})).unwrap();

@@ -101,7 +101,7 @@ pub(crate) async fn show(screen: &mut Screen, flags: &Global, name: &str) -> Res
         cpi.job,
         formats::date(cpi.installed_at.cast_signed()),
         launcher.display().to_string(),
-        set.join("\n"),
+        set.join(", "),
         version,
         formats,
     ];

@@ -65,8 +65,8 @@ impl Machine {
         said(&output)
     }
 
-    fn install(&self) -> [&str; 8] {
-        ["cpi", "install", "toy-1.tgz", "--job", "toy_cpi", "--properties", "toy.yml", "--name=toy"]
+    fn install(&self) -> [&str; 9] {
+        ["--tty", "cpi", "install", "toy-1.tgz", "--job", "toy_cpi", "--properties", "toy.yml", "--name=toy"]
     }
 
     fn with(&self, text: &str) -> Vec<PathBuf> {
@@ -111,15 +111,14 @@ fn a_cpi_release_is_installed_used_certified_upgraded_and_removed() {
         "--stemcell",
         "stemcell.tgz",
         "--only",
-        "info",
-        "stemcells",
+        "envelope",
         "--format",
         "junit",
     ]);
-    assert!(certified.contains("<testcase classname=\"certify.info\""), "{certified}");
+    assert!(certified.contains("<testcase classname=\"certify.envelope\""), "{certified}");
 
     write_cpi_release(&machine.path("toy-2.tgz"), "2", false);
-    let upgraded = machine.ok(&["cpi", "upgrade", "toy", "toy-2.tgz"]);
+    let upgraded = machine.ok(&["--tty", "cpi", "upgrade", "toy", "toy-2.tgz"]);
     assert!(upgraded.contains("Package 'shell/") && upgraded.contains("compiled already"), "{upgraded}");
     assert!(machine.ok(&["cpi", "list"]).contains("toy\ttoy/2\ttoy_cpi\t"));
     machine.properties("second-secret");
@@ -144,11 +143,11 @@ fn what_cannot_be_installed_is_refused_and_changes_nothing() {
     assert!(unknown.contains("the release 'toy' has no job 'sky_cpi'; it has 'toy_cpi', 'helper'"), "{unknown}");
     assert!(machine.refused(&job("helper")).contains("'bin/cpi'"));
     let mut built_in = machine.install();
-    built_in[7] = "--name=local";
+    built_in[8] = "--name=local";
     assert!(machine.refused(&built_in).contains("a cloud that is built in"));
     fs::write(machine.path("empty.yml"), "").unwrap();
     let mut without = machine.install();
-    without[6] = "empty.yml";
+    without[7] = "empty.yml";
     let missing = machine.refused(&without);
     assert!(missing.contains("cpi.json.erb") && missing.contains("local"), "{missing}");
     let absent = machine.refused(&["cpi", "install", "no.tgz", "--job", "x"]);

@@ -198,12 +198,12 @@ fn a_cpi_that_cannot_speak_version_1_is_said_to_be_unseen_there() {
 #[test]
 fn the_pipeline_reports_checks_and_versions_in_one_document_for_ci_systems() {
     let site = Site::new("sim", json!({}));
-    let output = site.certify("--pipeline", &["--format", "junit", "--only", "info"]);
+    let output = site.certify("--pipeline", &["--format", "junit", "--only", "versions"]);
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(report.starts_with("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"), "{report}");
     assert_eq!(report.matches("<testsuite ").count(), 2, "{report}");
-    assert!(report.contains("<testcase classname=\"certify.info\""), "{report}");
+    assert!(report.contains("<testcase classname=\"certify.versions\""), "{report}");
     assert_eq!(report.matches("<testcase classname=\"matrix.row-").count(), 20, "{report}");
     assert!(
         report.contains("name=\"windlass certify --matrix\" tests=\"20\" failures=\"0\" skipped=\"0\""),
