@@ -67,6 +67,7 @@ fn lists(verb: &Verb) -> bool {
     match verb {
         Verb::Status => true,
         Verb::Remote(CloudCheck(arguments)) => arguments.report,
+        Verb::Remote(Leaks(arguments)) => arguments.delete.is_empty(),
         Verb::Remote(verb) => matches!(
             verb,
             Deployment
@@ -76,7 +77,6 @@ fn lists(verb: &Verb) -> bool {
                 | Errands
                 | Events(_)
                 | Instances(_)
-                | Leaks
                 | Locks
                 | OrphanedVms
                 | Releases
