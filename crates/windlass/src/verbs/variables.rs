@@ -46,7 +46,7 @@ async fn current(session: &Session<'_>, name: &str) -> Result<Option<Value>, Fai
     match session.director.get::<Versions>(&path).await {
         Ok(versions) => Ok(versions.data.into_iter().next().map(|version| version.value)),
         Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => Ok(None),
-        Err(error) => Err(error).while_(&format!("reading variable '{name}'")),
+        Err(error) => Err(error).while_(format!("reading variable '{name}'")),
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn import(session: &mut Session<'_>, path: &Path) -> Result<(),
             continue;
         }
         let stored = session.director.put_json("/v1/data", &json!({"name": name, "value": value})).await;
-        stored.while_(&format!("setting variable '{name}'"))?;
+        stored.while_(format!("setting variable '{name}'"))?;
         set += 1;
     }
     session.screen.line(&format!("{set} variables were set, {same} had their values already."));
