@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use serde_json::Value;
 use windlass_pki::generate::{GenerateError, generate};
-use windlass_variables::{Cipher, ConfigServer, Generation, Mode, ServerError, Version};
+use windlass_variables::{Cipher, ConfigServer, Generation, Mode, ServerError, Unsealed, Version};
 
 use crate::store::{SealedValue, Store, StoreError};
 
@@ -30,12 +30,15 @@ fn unreachable(name: &str) -> impl Fn(StoreError) -> ServerError {
     move |error| ServerError::Unreachable { name: name.to_owned(), source: error.into() }
 }
 
-/// What an error of the records becomes before the name is known.
-struct NotAdded(ServerError);
+/// Why a value is not kept.
+enum NotAdded {
+    Store(StoreError),
+    Sealing(Unsealed),
+}
 
 impl From<StoreError> for NotAdded {
     fn from(error: StoreError) -> Self {
-        Self(ServerError::Unreachable { name: String::new(), source: error.into() })
+        Self::Store(error)
     }
 }
 
@@ -49,7 +52,7 @@ impl Embedded {
         let id = id.to_string();
         let damaged = |source| ServerError::Damaged { name: name.clone(), source };
         let plain = self.cipher.open(&[&id, &name], &value).map_err(damaged)?;
-        let value = serde_json::from_slice(&plain).map_err(|_| damaged(windlass_variables::Unsealed))?;
+        let value = serde_json::from_slice(&plain).map_err(|_| damaged(Unsealed))?;
         Ok(Version { id, name, value })
     }
 
@@ -86,10 +89,13 @@ impl Embedded {
     async fn add(&self, name: &str, value: Value, recipe: Option<&str>) -> Result<Version, ServerError> {
         let seal = |id: i64| {
             let sealed = self.cipher.seal(&[&id.to_string(), name], value.to_string().as_bytes());
-            sealed.map_err(|source| NotAdded(ServerError::Damaged { name: name.to_owned(), source }))
+            sealed.map_err(NotAdded::Sealing)
         };
         windlass_durable::kill_point("before a value of a variable is kept");
-        let id = self.store.add_value(name, recipe, seal).await.map_err(|NotAdded(error)| error)?;
+        let id = self.store.add_value(name, recipe, seal).await.map_err(|error| match error {
+            NotAdded::Store(error) => unreachable(name)(error),
+            NotAdded::Sealing(source) => ServerError::Damaged { name: name.to_owned(), source },
+        })?;
         windlass_durable::kill_point("after a value of a variable is kept");
         Ok(Version { id: id.to_string(), name: name.to_owned(), value })
     }
