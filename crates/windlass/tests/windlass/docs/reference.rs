@@ -29,7 +29,7 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 21] = [
+const INTERNAL: [&str; 22] = [
     "BOSH_COMPILE_TARGET",
     "BOSH_DEPLOYMENT_NEXT_STATE",
     "BOSH_INSTALL_TARGET",
@@ -42,6 +42,7 @@ const INTERNAL: [&str; 21] = [
     "BOSH_PACKAGE_VERSION",
     "BOSH_VM_NEXT_STATE",
     "WINDLASS_AGENT",
+    "WINDLASS_INCUS_ROOT",
     "WINDLASS_KILL_AT",
     "WINDLASS_MONIT",
     "WINDLASS_MONIT_FILES",
