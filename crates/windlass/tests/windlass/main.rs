@@ -38,7 +38,6 @@ mod earlier_states;
 mod env_releases;
 mod envs;
 mod incus;
-mod incus_cluster;
 mod interpolate;
 mod jobs;
 mod keeping;
