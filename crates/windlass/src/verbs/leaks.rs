@@ -51,9 +51,11 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
 fn why(held: &Held) -> String {
     let unknown = "the cloud has it, and the director does not know it";
     let said = |key: &str| held.metadata.get(key).filter(|text| !text.is_empty());
-    let instance = said("instance_name").cloned().or_else(|| match (said("job"), said("instance_id").or(said("id"))) {
-        (Some(job), Some(id)) => Some(format!("{job}/{id}")),
-        _ => None,
+    let instance = said("instance_name").cloned().or_else(|| {
+        match (said("job").or(said("instance_group")), said("instance_id").or(said("id"))) {
+            (Some(job), Some(id)) => Some(format!("{job}/{id}")),
+            _ => None,
+        }
     });
     match (held.kind.as_str(), said("deployment"), instance) {
         ("disk", Some(deployment), Some(instance)) => {
