@@ -22,12 +22,13 @@ use crate::task_view;
 use crate::verbs::up;
 
 /// What a director, its clouds and its operator put into a state directory. What else is there is somebody else's.
-const OURS: [&str; 22] = [
+const OURS: [&str; 24] = [
     "blobs",
     "ca.pem",
     "cache",
     "cloud",
     "cpi",
+    "cpis",
     "director.db",
     "director.db-shm",
     "director.db-wal",
@@ -45,6 +46,7 @@ const OURS: [&str; 22] = [
     "sim",
     "tasks",
     "tmp",
+    "variables.key",
 ];
 
 /// How long another director may hold the state directory after it was stopped.

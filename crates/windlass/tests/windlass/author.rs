@@ -16,7 +16,7 @@ struct Desk(tempfile::TempDir);
 impl Desk {
     fn new() -> Self {
         let desk = Self(tempfile::tempdir().unwrap());
-        let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hello");
+        let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/windlass/data/hello");
         copy(&hello, &desk.release());
         desk
     }
