@@ -53,7 +53,7 @@ fn a_vm_that_cannot_be_reached_is_replaced_only_when_the_operator_says_that_it_i
 
     let refused = site.windlass(&["-n", "-d", "example", "cloud-check", "--resolution", "recreate_vm"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains(WHY), "{refused:?}");
-    assert_eq!(site.in_cloud("vms"), [old.clone()], "there is no second one");
+    assert_eq!(site.in_cloud("vms"), std::slice::from_ref(&old), "there is no second one");
     assert_eq!(vm_on_record(&site), Some(old.clone()));
 
     site.ok(&["-n", "-d", "example", "cloud-check", "--resolution", "declare_vm_dead"]);
