@@ -22,6 +22,8 @@ const GROUPS: [(&str, &[&str]); 9] = [
             "run-errand",
             "delete-deployment",
             "variables",
+            "import-variables",
+            "export-variables",
         ],
     ),
     (
