@@ -226,7 +226,7 @@ fn life(stand: &Stand, fault: Fault) -> usize {
 fn a_life_with_jobs_whose_agents_fail_at_any_message_converges_and_loses_nothing() {
     let stand = Stand::new();
     let (mut lives, mut faults) = (0, 0);
-    for point in Points::sampled(41) {
+    for point in Points::sampled(83) {
         let fault = Fault::at(point);
         println!("agents with {fault:?}");
         let wrong = life(&stand, fault);
@@ -243,7 +243,7 @@ fn a_life_with_jobs_whose_agents_fail_at_any_message_converges_and_loses_nothing
 #[test]
 fn a_deploy_with_jobs_that_is_killed_while_agents_fail_converges_and_leaves_nothing() {
     let mut stand = Stand::new();
-    for (kills, point) in Points::sampled(61).enumerate() {
+    for (kills, point) in Points::sampled(97).enumerate() {
         // Of a different kind, at a different message for each point; all of them come in a deploy.
         let fault = Fault::at(1 + point * 7 % 75);
         stand.upload_releases();
