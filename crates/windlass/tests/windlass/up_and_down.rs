@@ -46,9 +46,14 @@ impl Home {
     fn on_terminal(&self, line: &str) -> String {
         let shell = format!("stty cols 80 rows 24; {}", line.replace("windlass", WINDLASS));
         let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", &shell, "/dev/null"]).stdin(Stdio::null());
+        command.args(["--quiet", "--return", "--command", &shell, "/dev/null"]);
         command.env("WINDLASS_STATE_DIR", self.state_dir()).env("SHELL", "/bin/bash").env("TERM", "xterm");
-        let output = command.env_remove("BOSH_ENVIRONMENT").current_dir(self.folder.path()).output().unwrap();
+        command.env_remove("BOSH_ENVIRONMENT").current_dir(self.folder.path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // 'script' loses what was shown if its input ends before the shell does.
+        let input = child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        drop(input);
         String::from_utf8(output.stdout).unwrap().replace('\r', "")
     }
 }
