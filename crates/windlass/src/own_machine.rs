@@ -12,20 +12,36 @@ use crate::foreground::Stop;
 /// Goes on, on a machine of its own if this is root. Otherwise the verb has run there by the time this returns, and ended so.
 pub(crate) fn enter() -> Result<Option<ExitCode>, Failure> {
     let failed = |error| Failure::Process("cannot make a machine of its own for this", error);
-    if own_machine::is_inside() {
-        own_machine::settle().map_err(failed)?;
-    } else if rustix::process::geteuid().is_root() {
-        let status = own_machine::again(wait).map_err(failed)?;
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        return Ok(Some(code.map_or(ExitCode::FAILURE, ExitCode::from)));
+    if own_machine::is_inside() || !rustix::process::geteuid().is_root() {
+        return Ok(None);
     }
-    Ok(None)
+    let code = if own_machine::is_first() {
+        own_machine::settle().and_then(|()| run_program()).map_err(failed)?
+    } else {
+        own_machine::again(wait).map_err(failed)?.code()
+    };
+    Ok(Some(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)))
+}
+
+/// As the first process of the machine.
+fn run_program() -> io::Result<Option<i32>> {
+    one_thread()?.block_on(async {
+        let mut stop = Stop::listen().map_err(io::Error::other)?;
+        let program = Pid::from_child(&own_machine::program()?.spawn()?);
+        let mut end = tokio::task::spawn_blocking(move || own_machine::reap_until_end_of(program));
+        loop {
+            tokio::select! {
+                end = &mut end => return end.map_err(io::Error::other)?,
+                () = stop.wanted() => drop(kill_process(program, Signal::TERM)),
+            }
+        }
+    })
 }
 
 /// An interrupt is for the program inside, which tidies up; the one with which services are stopped is passed on to it.
 fn wait(command: Command) -> io::Result<ExitStatus> {
     // One thread: none can be made beside processes that are in another namespace.
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    one_thread()?.block_on(async {
         let mut stop = Stop::listen().map_err(io::Error::other)?;
         let mut child = tokio::process::Command::from(command).spawn()?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
@@ -38,4 +54,8 @@ fn wait(command: Command) -> io::Result<ExitStatus> {
             }
         }
     })
+}
+
+fn one_thread() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

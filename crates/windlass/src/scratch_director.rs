@@ -290,12 +290,12 @@ impl ScratchDirector {
     }
 
     /// A file with the manifest of [`MANY`] instances, so many of them at a time; `more` is what else is said of
-    /// their group.
+    /// their group. Whether jobs run is asked at once: what a manifest wants waited is nobody's speed.
     pub(crate) fn manifest_of_many(&self, instances: usize, at_once: usize, more: &str) -> io::Result<String> {
         let releases = if more.contains("release: ") { "releases: [{name: bench, version: '1'}]\n" } else { "" };
         let text = format!(
             "name: {MANY}\n{releases}stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: {at_once}, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+             update: {{canaries: 1, max_in_flight: {at_once}, canary_watch_time: 1-30000, update_watch_time: 1-30000}}\n\
              instance_groups:\n- {{name: node, instances: {instances}, azs: [z1], vm_type: small, stemcell: default, \
              {more}networks: [{{name: default}}]}}\n"
         );

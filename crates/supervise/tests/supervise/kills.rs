@@ -36,7 +36,7 @@ fn life(rig: &mut Rig) -> bool {
 
 #[test]
 fn a_supervisor_killed_at_any_point_runs_nobody_twice_and_loses_nobody() {
-    let mut points = Points::sampled(12);
+    let mut points = Points::sampled(19);
     loop {
         let point = points.next().unwrap();
         let mut rig = Rig::new();

@@ -46,7 +46,8 @@ pub(crate) async fn measure(arguments: &BenchSuperviseArgs) -> Result<Report, Fa
     subjects.extend(monit().map(|program| ("monit", Program::Monit(program))));
     let mut rows = Vec::new();
     for (name, program) in subjects {
-        rows.push((name, run(program, arguments).await.map_err(failed("measure a supervisor"))?));
+        let figures = run(program, arguments).await.map_err(|error| io::Error::other(format!("{name}: {error}")));
+        rows.push((name, figures.map_err(failed("measure a supervisor"))?));
     }
     Ok(report(&rows, idle_agent, arguments))
 }
@@ -78,13 +79,13 @@ async fn run(program: Program, arguments: &BenchSuperviseArgs) -> io::Result<Fig
     let site = Site { folder: folder.path().to_owned(), services: arguments.services };
     let started = Instant::now();
     let supervisor = site.start(program)?;
-    site.until(|| site.sleepers().len() == site.services).await?;
+    site.until("the services do not come up", || site.sleepers().len() == site.services).await?;
     let all_run = started.elapsed();
     tokio::time::sleep(REST).await;
     let first = site.sleeper(0).ok_or_else(|| io::Error::other("a service is gone"))?;
     let died = Instant::now();
     first.signal(rustix::process::Signal::KILL)?;
-    site.until(|| site.sleeper(0).is_some_and(|now| now != first)).await?;
+    site.until("a service that died does not come back", || site.sleeper(0).is_some_and(|now| now != first)).await?;
     let comes_back = died.elapsed();
     tokio::time::sleep(REST).await;
     let (before, begun) = (supervisor.ticks()?, Instant::now());
@@ -158,11 +159,11 @@ impl Site {
         Ok(Supervisor(command.spawn()?))
     }
 
-    async fn until(&self, is_so: impl Fn() -> bool) -> io::Result<()> {
+    async fn until(&self, otherwise: &'static str, is_so: impl Fn() -> bool) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {
             if Instant::now() > deadline {
-                return Err(io::Error::other("the services do not come up"));
+                return Err(io::Error::other(otherwise));
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -327,7 +327,7 @@ fn what_is_wrong_with_releases_is_told_before_anything_changes() {
 fn a_run_with_releases_killed_anywhere_is_finished_by_the_next_and_leaks_no_secret() {
     let env = Env::new();
     let mut kills = 0;
-    for point in Points::sampled(80) {
+    for point in Points::sampled(131) {
         env.write(&format!("{{greeting: number {point}}}"), "template: {name: toy_cpi, release: toy}");
         // Each time everything is compiled.
         let _ = fs::remove_dir_all(env.path("home/.bosh"));

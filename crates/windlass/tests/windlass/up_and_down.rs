@@ -45,15 +45,12 @@ impl Home {
     /// What a line of a shell shows on a terminal of 80 columns.
     fn on_terminal(&self, line: &str) -> String {
         let shell = format!("stty cols 80 rows 24; {}", line.replace("windlass", WINDLASS));
-        let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", &shell, "/dev/null"]);
-        command.env("WINDLASS_STATE_DIR", self.state_dir()).env("SHELL", "/bin/bash").env("TERM", "xterm");
-        command.env_remove("BOSH_ENVIRONMENT").current_dir(self.folder.path());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // 'script' loses what was shown if its input ends before the shell does.
-        let input = child.stdin.take();
-        let output = child.wait_with_output().unwrap();
-        drop(input);
+        let mut command = Command::new("python3");
+        command.args(["-c", "import pty, sys; pty.spawn(['bash', '-c', sys.argv[1]])", &shell]);
+        command.env("WINDLASS_STATE_DIR", self.state_dir()).env("TERM", "xterm");
+        command.env_remove("BOSH_ENVIRONMENT").current_dir(self.folder.path()).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().replace('\r', "")
     }
 }

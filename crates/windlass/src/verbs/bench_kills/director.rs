@@ -211,7 +211,7 @@ impl Scene {
     pub(super) async fn fail_everywhere(&self, operation: Operation, every: u64) -> io::Result<(u64, u64)> {
         let mut counts = (0, 0);
         // There are far fewer calls than points to be killed at; odd, so that both kinds come.
-        for call in self.calls_of(operation).await?.into_iter().step_by(every.min(7) as usize) {
+        for call in self.calls_of(operation).await?.into_iter().step_by(every.min(11) as usize) {
             self.fail_once(operation, &call).await?;
             match call.fault {
                 "fail" => counts.0 += 1,
@@ -233,7 +233,7 @@ impl Scene {
         for (number, call) in (0..).zip(calls) {
             let mut point = 1 + (seed.wrapping_add(number * 7)) % BETWEEN_POINTS;
             while !self.kill_while_failing(operation, &call, point).await? {
-                (kills, point) = (kills + 1, point + BETWEEN_POINTS);
+                (kills, point) = (kills + 1, point + BETWEEN_POINTS.max(every));
             }
         }
         Ok(kills)

@@ -11,7 +11,7 @@ use crate::site::Site;
 /// with the task, if there is one, and `operation` is repeated; both must succeed, and after each `check` looks at the cloud.
 fn sweep(name: &str, site: &mut Site, operation: &[&str], check: impl Fn(&Site, u64), reset: impl Fn(&Site)) {
     let mut kills = 0;
-    for point in Points::sampled(11) {
+    for point in Points::sampled(23) {
         site.kill_director();
         site.start_director(Some(point));
         let survived = site.try_while_director_runs(operation);

@@ -14,7 +14,7 @@ fn a_deploy_with_jobs_that_is_killed_anywhere_runs_each_process_once() {
     let manifest = shop.manifest("1", "{name: you}");
     let deploy = ["-n", "-d", "example", "deploy", &manifest];
     let mut kills = 0;
-    for point in Points::sampled(71) {
+    for point in Points::sampled(97) {
         shop.site.kill_director();
         shop.site.start_director(Some(point));
         let survived = shop.site.try_while_director_runs(&deploy);
