@@ -17,6 +17,7 @@ mod boot;
 mod bpm;
 mod command_line;
 mod config;
+mod control_group;
 mod disks;
 mod embedded;
 mod layout;

@@ -1,12 +1,16 @@
-//! Load, memory and disks, as `get_state full` tells them: percentages, sizes and loads are strings.
+//! Load, memory and disks, as `get_state full` tells them: percentages, sizes and loads are strings. A container tells what is
+//! its own; the load is the machine's, because the kernel counts no other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use windlass_contract::Object;
 
-/// Time that the processors spent, in ticks since the machine's boot.
+use crate::control_group;
+
+/// Time that the processors spent, in any unit, since anything began.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ticks {
     user: u64,
@@ -16,9 +20,22 @@ struct Ticks {
 }
 
 /// Remembers the last look at the processors, because their use is a difference.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Vitals {
     last: Mutex<Ticks>,
+    /// The group of the container that this is.
+    group: Option<&'static Path>,
+    begun: Instant,
+}
+
+impl Default for Vitals {
+    fn default() -> Self {
+        let group = control_group::is_own().then_some(Path::new(control_group::TOP));
+        let vitals = Self { last: Mutex::default(), group, begun: Instant::now() };
+        // What was before is not known of the machine's start, nor of ours.
+        vitals.cpu();
+        vitals
+    }
 }
 
 impl Vitals {
@@ -34,7 +51,7 @@ impl Vitals {
         if let Some(load) = load() {
             vitals.insert("load".into(), load);
         }
-        if let Some((memory, swap)) = memory() {
+        if let Some((memory, swap)) = memory(self.group) {
             vitals.insert("mem".into(), memory);
             vitals.insert("swap".into(), swap);
         }
@@ -45,7 +62,10 @@ impl Vitals {
     }
 
     fn cpu(&self) -> Option<Value> {
-        let now = ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        let now = match self.group.and_then(|group| self.ticks_of(group)) {
+            Some(own) => own,
+            None => ticks(&std::fs::read_to_string("/proc/stat").ok()?)?,
+        };
         let mut last = self.last.lock().ok()?;
         let since = std::mem::replace(&mut *last, now);
         let total = now.total.saturating_sub(since.total).max(1) as f64;
@@ -54,6 +74,21 @@ impl Vitals {
             "sys": share(now.system, since.system), "user": share(now.user, since.user), "wait": share(now.wait, since.wait),
         }))
     }
+
+    /// Of what the container may use. How long it waited for disks is not counted for it alone.
+    fn ticks_of(&self, group: &Path) -> Option<Ticks> {
+        let used = control_group::processor_time(group)?;
+        let processors = control_group::processors(group).unwrap_or_else(processors_of_machine);
+        let total = (self.begun.elapsed().as_micros() as f64 * processors) as u64;
+        Some(Ticks { user: used.user, system: used.system, wait: 0, total })
+    }
+}
+
+fn processors_of_machine() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_one =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    stat.lines().filter(is_one).count().max(1) as f64
 }
 
 fn ticks(stat: &str) -> Option<Ticks> {
@@ -70,10 +105,19 @@ fn load() -> Option<Value> {
 
 fn uptime() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/uptime").ok()?;
-    text.split('.').next()?.parse().ok()
+    let machine: u64 = text.split('.').next()?.parse().ok()?;
+    Some(machine.saturating_sub(start_of_first_process().unwrap_or_default()))
 }
 
-fn memory() -> Option<(Value, Value)> {
+/// Seconds after the machine's boot; in a container, its own start.
+fn start_of_first_process() -> Option<u64> {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = std::fs::read_to_string("/proc/1/stat").ok()?;
+    let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    Some(ticks / TICKS_PER_SECOND)
+}
+
+fn memory(group: Option<&Path>) -> Option<(Value, Value)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = |key: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -83,7 +127,14 @@ fn memory() -> Option<(Value, Value)> {
         let used = total.saturating_sub(free);
         json!({"kb": used.to_string(), "percent": percent(used, total)})
     };
-    let memory = used(kib("MemTotal")?, kib("MemAvailable")?);
+    let total = kib("MemTotal")?;
+    let memory = match group.and_then(control_group::memory) {
+        Some(own) => {
+            let total = own.limit.unwrap_or(total).min(total);
+            used(total, total.saturating_sub(own.used))
+        }
+        None => used(total, kib("MemAvailable")?),
+    };
     Some((memory, used(kib("SwapTotal")?, kib("SwapFree")?)))
 }
 

@@ -101,6 +101,12 @@ fn lives(home: &Home, what_vms_are: &str) {
     assert_eq!(json["Tables"][1]["Rows"][0]["health"], "running");
     assert_eq!(home.ok("-d example instances --failing").trim(), "", "nothing fails when all is well");
 
+    if what_vms_are.starts_with("VMs are containers") {
+        let vitals: Value = serde_json::from_str(&home.ok("-d example vms --vitals --json")).unwrap();
+        let memory = vitals["Tables"][0]["Rows"][0]["memory_usage"].as_str().unwrap();
+        let mebibytes = memory.split(['(', ' ']).find_map(|word| word.parse::<f64>().ok());
+        assert!(mebibytes.is_some_and(|used| used < 100.0), "a VM tells what it uses itself: {memory}");
+    }
     looks_well_on_a_terminal(home);
 
     let said = home.ok("down");
