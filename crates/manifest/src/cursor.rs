@@ -1,5 +1,7 @@
 //! A node with its path, for reading field by field with errors that say where.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 
 use crate::{Content, Node, Object, Position};
@@ -66,17 +68,38 @@ impl std::fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// A node and the path to it.
+/// A node and the way to it. The way is shared with all that it leads to: written out, the paths of a list's elements could have
+/// a thousand times the letters of their document.
 #[derive(Debug, Clone)]
 pub struct At<'a> {
     node: &'a Node,
-    path: String,
+    way: Option<Arc<Step<'a>>>,
 }
+
+/// The last step of a way.
+#[derive(Debug)]
+struct Step<'a> {
+    before: Option<Arc<Step<'a>>>,
+    to: To<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum To<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// How many letters of a key a path has.
+const LONGEST_KEY: usize = 255;
 
 impl<'a> At<'a> {
     /// A root.
     pub fn root(node: &'a Node) -> Self {
-        Self { node, path: String::new() }
+        Self { node, way: None }
+    }
+
+    fn step(&self, to: To<'a>, node: &'a Node) -> Self {
+        Self { node, way: Some(Arc::new(Step { before: self.way.clone(), to })) }
     }
 
     /// The node.
@@ -84,20 +107,28 @@ impl<'a> At<'a> {
         self.node
     }
 
-    /// The path from the root, such as `instance_groups[0].name`.
-    pub fn path(&self) -> &str {
-        &self.path
+    /// The path from the root, such as `instance_groups[0].name`. Of very long keys it has the beginning.
+    pub fn path(&self) -> String {
+        let steps = std::iter::successors(self.way.as_deref(), |step| step.before.as_deref());
+        let mut path = String::new();
+        for step in steps.map(|step| step.to).collect::<Vec<_>>().into_iter().rev() {
+            match step {
+                To::Index(index) => path.push_str(&format!("[{index}]")),
+                To::Key(key) => path = join(path, key),
+            }
+        }
+        path
     }
 
     /// A problem with this value.
     pub fn problem(&self, message: impl Into<String>) -> Problem {
-        Problem { path: self.path.clone(), position: self.node.position, message: message.into() }
+        Problem { path: self.path(), position: self.node.position, message: message.into() }
     }
 
     /// A field that must be there and not null.
     pub fn field(&self, name: &str) -> Result<At<'a>, Problem> {
         self.optional(name)?.ok_or_else(|| Problem {
-            path: join(&self.path, name),
+            path: join(self.path(), name),
             position: self.node.position,
             message: "is required, but missing".into(),
         })
@@ -105,18 +136,16 @@ impl<'a> At<'a> {
 
     /// A field that may be missing or null.
     pub fn optional(&self, name: &str) -> Result<Option<At<'a>>, Problem> {
-        let field = self.fields()?.get(name).filter(|node| node.content != Content::Null);
-        Ok(field.map(|node| At { node, path: join(&self.path, name) }))
+        let field = self.fields()?.get_key_value(name).filter(|(_, node)| node.content != Content::Null);
+        Ok(field.map(|(key, node)| self.step(To::Key(key), node)))
     }
 
     /// The elements of a list.
     pub fn list(&self) -> Result<Vec<At<'a>>, Problem> {
         match &self.node.content {
-            Content::List(nodes) => Ok(nodes
-                .iter()
-                .enumerate()
-                .map(|(index, node)| At { node, path: format!("{}[{index}]", self.path) })
-                .collect()),
+            Content::List(nodes) => {
+                Ok(nodes.iter().enumerate().map(|(index, node)| self.step(To::Index(index), node)).collect())
+            }
             _ => Err(self.expected("a list")),
         }
     }
@@ -129,7 +158,7 @@ impl<'a> At<'a> {
     /// The keys and values of an object.
     pub fn entries(&self) -> Result<Vec<(&'a str, At<'a>)>, Problem> {
         let fields = self.fields()?;
-        Ok(fields.iter().map(|(key, node)| (key.as_str(), At { node, path: join(&self.path, key) })).collect())
+        Ok(fields.iter().map(|(key, node)| (key.as_str(), self.step(To::Key(key), node))).collect())
     }
 
     /// An object that only somebody else understands.
@@ -177,11 +206,12 @@ impl<'a> At<'a> {
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let mut result = self.node.decode();
         if let Err(problem) = &mut result {
-            problem.path = match (self.path.is_empty(), problem.path.is_empty()) {
+            let path = self.path();
+            problem.path = match (path.is_empty(), problem.path.is_empty()) {
                 (true, _) => std::mem::take(&mut problem.path),
-                (false, true) => self.path.clone(),
-                (false, false) if problem.path.starts_with('[') => format!("{}{}", self.path, problem.path),
-                (false, false) => format!("{}.{}", self.path, problem.path),
+                (false, true) => path,
+                (false, false) if problem.path.starts_with('[') => format!("{path}{}", problem.path),
+                (false, false) => format!("{path}.{}", problem.path),
             };
         }
         result
@@ -203,8 +233,18 @@ impl<'a> At<'a> {
     }
 }
 
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+fn join(mut path: String, key: &str) -> String {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    match key.char_indices().nth(LONGEST_KEY) {
+        None => path.push_str(key),
+        Some((end, _)) => {
+            path.push_str(&key[..end]);
+            path.push('…');
+        }
+    }
+    path
 }
 
 #[cfg(test)]
@@ -253,6 +293,18 @@ instance_groups:
             "instance_groups[1].version: expected a string, found a number; put it in quotes (line 12)"
         );
         assert_eq!(document.root().list().unwrap_err().to_string(), "expected a list, found an object (line 1)");
+    }
+
+    /// A list of 100,000 elements below a key of a megabyte: written out, their paths would have 100 GB.
+    #[test]
+    fn long_keys_above_long_lists_cost_no_more_than_the_document() {
+        let (key, elements) = ("k".repeat(1 << 20), "a,".repeat(100_000));
+        let document = Document::parse(&format!("? {key}\n: [{elements}]\n")).unwrap();
+        let (_, list) = document.root().entries().unwrap().remove(0);
+        let elements = list.list().unwrap();
+        assert_eq!(elements.len(), 100_000);
+        let path = elements[99_999].path();
+        assert_eq!(path, format!("{}…[99999]", "k".repeat(LONGEST_KEY)));
     }
 
     #[test]

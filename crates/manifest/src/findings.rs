@@ -8,7 +8,13 @@ pub struct Findings {
     document: String,
     problems: Vec<Finding>,
     warnings: Vec<Finding>,
+    /// How many letters those have that are kept, and how many problems are not.
+    letters: usize,
+    left_out: usize,
 }
+
+/// How many letters of findings are kept, or a little more: nobody mends thousands at once, and each names its place.
+const MOST_LETTERS: usize = 1 << 20;
 
 /// One problem or warning.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +63,10 @@ impl Finding {
         }
     }
 
+    fn letters(&self) -> usize {
+        self.document.len() + self.path.len() + self.message.len()
+    }
+
     /// For whoever sent a manifest, verbatim or rewritten. Of a config that is stored, the lines can be looked up.
     pub fn describe_to_sender(&self, verbatim: bool) -> String {
         self.describe(verbatim || !self.document.is_empty())
@@ -83,19 +93,41 @@ impl Findings {
     /// Something that cannot be used.
     pub fn push(&mut self, problem: Problem) {
         let finding = self.finding(problem);
+        self.keep(finding);
+    }
+
+    fn keep(&mut self, finding: Finding) {
+        if self.is_full() {
+            self.left_out += 1;
+            return;
+        }
+        self.letters += finding.letters();
         self.problems.push(finding);
+    }
+
+    /// Whether nothing more is kept.
+    pub fn is_full(&self) -> bool {
+        self.letters > MOST_LETTERS
+    }
+
+    /// How many problems were found that are not kept.
+    pub fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Something that can be used, but may not mean what its author thinks.
     pub fn warn(&mut self, problem: Problem) {
         let finding = self.finding(problem);
-        self.warnings.push(finding);
+        if !self.is_full() {
+            self.letters += finding.letters();
+            self.warnings.push(finding);
+        }
     }
 
     /// A problem with the document as a whole.
     pub fn say(&mut self, message: impl Into<String>) {
         let (document, message) = (self.document.clone(), message.into());
-        self.problems.push(Finding { document, path: String::new(), message, line: None, code: None });
+        self.keep(Finding { document, path: String::new(), message, line: None, code: None });
     }
 
     /// Something that cannot be used, which BOSH has a number and words for.
@@ -103,7 +135,7 @@ impl Findings {
         let path = place.map(|place| place.path.clone()).unwrap_or_default();
         let line = place.map(|place| place.position.line);
         let (document, message) = (self.document.clone(), message.into());
-        self.problems.push(Finding { document, path, message, line, code: Some(code) });
+        self.keep(Finding { document, path, message, line, code: Some(code) });
     }
 
     /// The number that BOSH has for all that stands in the way, if that is one.
@@ -131,7 +163,7 @@ impl Findings {
 
     /// Whether nothing stands in the way.
     pub fn is_clean(&self) -> bool {
-        self.problems.is_empty()
+        self.problems.is_empty() && self.left_out == 0
     }
 
     /// What stands in the way.
@@ -167,7 +199,7 @@ pub struct Place {
 impl Place {
     /// Of a value.
     pub fn of(at: &At<'_>) -> Self {
-        Self { path: at.path().to_owned(), position: at.node().position }
+        Self { path: at.path(), position: at.node().position }
     }
 
     /// A problem here.

@@ -52,11 +52,15 @@ pub enum Piece<'t> {
 /// The pieces of a text, in their order.
 pub fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    let (mut begin, mut from) = (0, 0);
+    let (mut begin, mut from, mut close) = (0, 0, 0);
     while let Some(open) = text[from..].find("((").map(|at| from + at) {
         let inside = open + 2;
-        let name = text[inside..].find("))").map(|length| &text[inside..inside + length]).filter(|name| is_name(name));
-        let Some(name) = name else {
+        // Looked for only when it was passed: a text may have a million "((" and one "))".
+        if close < inside {
+            let Some(length) = text[inside..].find("))") else { break };
+            close = inside + length;
+        }
+        let Some(name) = Some(&text[inside..close]).filter(|name| is_name(name)) else {
             from = open + 1;
             continue;
         };
@@ -99,7 +103,7 @@ pub fn each<'v>(value: &'v Value, found: &mut dyn FnMut(Placeholder<'v>)) {
 fn is_name(name: &str) -> bool {
     let bare = name.trim_start_matches('!');
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '!');
-    !bare.is_empty() && name.chars().all(allowed)
+    name.chars().all(allowed) && !bare.is_empty()
 }
 
 #[cfg(test)]
@@ -117,6 +121,17 @@ mod tests {
             })
             .collect();
         assert_eq!(shown, ["'a'", "b", "/c/d.e", "'((no name))('", "f", "')'"]);
+    }
+
+    /// Where each "((" was followed to the end of the text, 2 MiB of them took minutes.
+    #[test]
+    fn brackets_that_are_never_closed_take_no_longer_than_others() {
+        let open = "(".repeat(2 << 20);
+        let begun = std::time::Instant::now();
+        assert_eq!(pieces(&open).len(), 1);
+        assert_eq!(pieces(&format!("{open} ))")).len(), 1);
+        assert_eq!(pieces(&format!("{open}a))((b))")).len(), 3);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 
     #[test]

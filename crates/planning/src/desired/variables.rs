@@ -1,6 +1,8 @@
 //! Variables: what a manifest defines, and where their values may stand. Values themselves are none of a plan's business: what is
 //! planned and stored keeps the placeholders.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use windlass_manifest::placeholders::{self, Placeholder};
 use windlass_manifest::{At, Content, Document};
@@ -88,6 +90,7 @@ impl LinkName {
 /// The `variables` block. What it lists twice, or lacks, is told.
 pub(super) fn read_variables(root: &mut Fields<'_, '_>) -> Vec<VariableDefinition> {
     let mut definitions: Vec<VariableDefinition> = Vec::new();
+    let mut names = HashSet::new();
     for at in root.list("variables") {
         let Some(mut variable) = Fields::of(&at, &KEYS, root.findings()) else { continue };
         let kind = variable.text("type");
@@ -106,7 +109,7 @@ pub(super) fn read_variables(root: &mut Fields<'_, '_>) -> Vec<VariableDefinitio
             );
             continue;
         }
-        if definitions.iter().any(|known| known.name.value == name.value) {
+        if !names.insert(name.value.clone()) {
             let message = format!("Some name values are not unique: the variable '{}' is there already", name.value);
             variable.findings().refuse(INVALID_DEFINITION, Some(&name.place), message);
         }
@@ -160,21 +163,24 @@ pub fn refuse_misplaced(document: &Document, findings: &mut Findings) {
 
 fn look(at: &At<'_>, late: &[&str], findings: &mut Findings) {
     match &at.node().content {
-        Content::String(text) => {
-            for placeholder in placeholders::in_text(text) {
-                judge(at, placeholder, late, findings);
-            }
-        }
+        Content::String(text) => judge(at, text, late, findings),
         Content::List(_) => at.list().into_iter().flatten().for_each(|element| look(&element, late, findings)),
         Content::Object(_) => at.entries().into_iter().flatten().for_each(|(_, value)| look(&value, late, findings)),
         _ => {}
     }
 }
 
-fn judge(at: &At<'_>, placeholder: Placeholder<'_>, late: &[&str], findings: &mut Findings) {
-    let name = placeholder.text;
-    if let Some(why) = placeholder.problem() {
-        findings.push(at.problem(format!("the variable (({name})): {why}")));
+/// One finding for all placeholders of a text that are named badly, and one for all that may not stand there: a text may have
+/// hundreds of thousands of them.
+fn judge(at: &At<'_>, text: &str, late: &[&str], findings: &mut Findings) {
+    if findings.is_full() {
+        return;
+    }
+    let mut found = placeholders::in_text(text).peekable();
+    let Some(first) = found.peek().copied() else { return };
+    let name = first.text;
+    if let Some((wrong, why)) = found.find_map(|it| Some((it, it.problem()?))) {
+        findings.push(at.problem(format!("the variable (({})): {why}", wrong.text)));
         return;
     }
     let problem = at.problem(format!(
