@@ -11,6 +11,7 @@
 //! - [`template_spec`]: what templates of a job see of one instance.
 //! - [`problems`]: what cloud-check finds, and what can be done about it.
 //! - [`diff`]: what changes between two documents, for people.
+//! - `weight`: what the copies in a plan may take of memory.
 
 pub mod desired;
 pub mod diff;
@@ -21,6 +22,7 @@ pub mod records;
 pub mod software;
 pub mod spec;
 pub mod template_spec;
+mod weight;
 
 #[cfg(test)]
 mod rooms_tests;

@@ -1,5 +1,7 @@
 //! Addons: jobs that a manifest or a runtime config adds to the groups that match.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use windlass_contract::Object;
 use windlass_manifest::At;
@@ -16,7 +18,7 @@ use super::runtime_config::RuntimeConfig;
 pub struct Addon {
     pub name: Placed<String>,
     /// What it adds.
-    pub jobs: Vec<JobReference>,
+    pub jobs: Vec<Arc<JobReference>>,
     include: Filter,
     exclude: Filter,
 }
@@ -113,7 +115,8 @@ pub(super) fn read_addon(
 ) -> Option<Addon> {
     let mut fields = Fields::of(at, &KEYS, findings)?;
     let name = fields.text("name");
-    let shared: Object = fields.object("properties");
+    // One for all of its jobs, of which there may be thousands.
+    let shared: Arc<Object> = Arc::new(fields.object("properties"));
     if let Some(at) = fields.optional("properties") {
         let message = "Top level 'properties' in addons are deprecated. Please define 'properties' at the job level.";
         fields.findings().warn(at.problem(message));
@@ -137,7 +140,7 @@ pub(super) fn read_addon(
             )));
             continue;
         }
-        jobs.push(job);
+        jobs.push(Arc::new(job));
     }
     let mut filter = |key: &str| {
         let at = fields.optional(key)?;

@@ -1,5 +1,8 @@
 //! An instance group of the manifest.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use windlass_contract::MiB;
 use windlass_contract::Object;
@@ -46,7 +49,7 @@ pub struct InstanceGroup {
     /// For the clouds.
     pub tags: Object,
     /// What runs on it, in its order.
-    pub jobs: Vec<JobReference>,
+    pub jobs: Vec<Arc<JobReference>>,
     /// For jobs that have none of their own.
     pub properties: Object,
 }
@@ -162,15 +165,16 @@ pub(super) fn read_group(at: &At<'_>, otherwise: UpdateSettings, findings: &mut 
     for (key, why) in GONE {
         fields.refuse(key, why);
     }
-    let jobs = fields.list("jobs").iter().filter_map(|job| read_job(job, fields.findings())).collect();
+    let jobs = fields.list("jobs").iter().filter_map(|job| read_job(job, fields.findings()).map(Arc::new)).collect();
     let properties = fields.object("properties");
     let name = fields.name();
     let azs = fields.texts("azs");
     if fields.optional("azs").is_some_and(|at| at.list().is_ok_and(|list| list.is_empty())) {
         fields.refuse("azs", "is empty; name the zones, or remove it if networks and cloud have none");
     }
-    for (index, az) in azs.iter().enumerate() {
-        if azs[..index].iter().any(|earlier| earlier.value == az.value) {
+    let mut earlier = HashSet::new();
+    for az in &azs {
+        if !earlier.insert(&az.value) {
             fields.findings().push(az.problem(format!("the az '{}' is there already", az.value)));
         }
     }

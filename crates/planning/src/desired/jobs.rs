@@ -1,5 +1,7 @@
 //! What a manifest says about software: its releases, and the jobs of its groups.
 
+use std::sync::Arc;
+
 use windlass_contract::Object;
 use windlass_manifest::At;
 
@@ -24,7 +26,7 @@ pub struct JobReference {
     pub name: Placed<String>,
     pub release: Placed<String>,
     /// None if the job has no such key: then the properties of group and deployment count.
-    pub properties: Option<Object>,
+    pub properties: Option<Arc<Object>>,
     pub links: JobLinks,
     /// The runtime config that it stands in; empty for the manifest.
     pub document: String,
@@ -58,6 +60,6 @@ pub(super) fn read_job(at: &At<'_>, findings: &mut Findings) -> Option<JobRefere
     let mut fields = Fields::of(at, &JOB_KEYS, findings)?;
     let links = JobLinks::read(&mut fields);
     let (name, release) = (fields.text("name"), fields.text("release"));
-    let properties = fields.optional("properties").and_then(|at| fields.check(at.object()));
+    let properties = fields.optional("properties").and_then(|at| fields.check(at.object())).map(Arc::new);
     Some(JobReference { name: name?, release: release?, properties, links, document: String::new() })
 }

@@ -41,7 +41,7 @@ pub use links::{DesiredLink, DesiredLinks, JobLinks, LinksFrom, linked_deploymen
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
 pub use resolve::{Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
 pub use runtime_config::RuntimeConfig;
-pub use software::{add_packages, bind as bind_properties, merge as merge_properties};
+pub use software::{add_packages, bind as bind_properties, merge as merge_properties, releases_named_by};
 pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
 pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};
 pub use variables::{LinkName, NamePurpose, VariableDefinition, refuse_misplaced, refuse_unfilled};

@@ -9,6 +9,7 @@ use windlass_manifest::{At, Problem};
 use super::AddressRange;
 use super::fields::{Fields, text};
 use super::findings::{Findings, Place, Placed};
+use crate::weight;
 
 /// A network.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,6 +100,27 @@ impl Subnet {
     pub fn pool(&self) -> Vec<AddressRange> {
         let excluded: Vec<_> = self.reserved.iter().chain(&self.statics).copied().collect();
         AddressRange::of(self.range).without(&excluded)
+    }
+}
+
+impl NetworkDefinition {
+    /// What a copy takes of memory.
+    pub(super) fn weight(&self) -> usize {
+        let of_subnet = |dns: &[String], azs: &[Placed<String>], ranges: usize, cloud_properties: &Object| {
+            let azs: usize = azs.iter().map(|az| 128 + az.value.len()).sum();
+            let dns: usize = dns.iter().map(|server| 32 + server.len()).sum();
+            azs + dns + 48 * ranges + weight::of_object(cloud_properties)
+        };
+        match &self.placement {
+            NetworkPlacement::Manual(subnets) => subnets
+                .iter()
+                .map(|it| of_subnet(&it.dns, &it.azs, it.reserved.len() + it.statics.len(), &it.cloud_properties))
+                .sum(),
+            NetworkPlacement::Dynamic(subnets) => {
+                subnets.iter().map(|it| of_subnet(&it.dns, &it.azs, 0, &it.cloud_properties)).sum()
+            }
+            NetworkPlacement::Vip { pool, cloud_properties } => of_subnet(&[], &[], pool.len(), cloud_properties),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig, compiled}
 use crate::records::{CompilationKey, ReleaseRecord, StemcellRecord};
 use crate::software::Software;
 use crate::spec::DiskSpec;
+use crate::weight::{self, Room};
 
 /// All documents, and the stemcells that were uploaded.
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +177,12 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     let mut links = LinkReader::new(deployment, wanted.links);
-    let mut groups: Vec<_> = manifest.iter().filter_map(|group| resolver.group(group, &mut links, findings)).collect();
+    let mut room = Room::default();
+    let mut groups: Vec<_> = manifest
+        .iter()
+        .map_while(|group| resolver.group_within(group, &mut links, &mut room, findings))
+        .flatten()
+        .collect();
     compiled::choose(&mut groups, &resolver.releases, wanted.compiled, findings);
     let links = match groups.len() == manifest.len() {
         true => links.resolve(&groups, findings),
@@ -201,6 +207,19 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
 }
 
 impl DesiredGroup {
+    /// What it takes of memory, but for what runs on it.
+    fn weight(&self) -> usize {
+        let zones: usize = self.zones.iter().map(|zone| 128 + weight::of_object(&zone.cloud_properties)).sum();
+        let networks: usize = self.networks.iter().map(|network| network.definition.weight()).sum();
+        let disks: usize = self.disks.iter().map(|disk| weight::of_object(&disk.cloud_properties)).sum();
+        let size = match &self.vm_size {
+            DesiredSize::Type { cloud_properties, .. } => weight::of_object(cloud_properties),
+            DesiredSize::Resources(_) => 0,
+        };
+        let own = [&self.vm_extensions, &self.env, &self.tags].map(weight::of_object);
+        zones + networks + disks + size + own.iter().sum::<usize>()
+    }
+
     /// The network that others reach its instances in.
     pub fn default_network(&self) -> Option<&str> {
         let by = |purpose: &str| {
@@ -242,10 +261,30 @@ pub(super) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
+    /// A group, or none if it was said already why there is none; nothing at all when there is no room for more of them.
+    fn group_within(
+        &self,
+        group: &InstanceGroup,
+        links: &mut LinkReader<'_>,
+        room: &mut Room,
+        findings: &mut Findings,
+    ) -> Option<Option<DesiredGroup>> {
+        if findings.is_full() {
+            return None;
+        }
+        let found = self.group(group, links, room, findings);
+        if let Err(message) = room.take(found.as_ref().map_or(0, DesiredGroup::weight)) {
+            findings.push(group.place.problem(message));
+            return None;
+        }
+        Some(found)
+    }
+
     fn group(
         &self,
         group: &InstanceGroup,
         links: &mut LinkReader<'_>,
+        room: &mut Room,
         findings: &mut Findings,
     ) -> Option<DesiredGroup> {
         let problems = findings.problems().len();
@@ -256,7 +295,7 @@ impl Resolver<'_> {
         let networks = self.networks(group, findings);
         let stemcells = self.stemcells(group, &zones, findings);
         links.disks(group);
-        let software = self.releases.software(group, links, findings);
+        let software = self.releases.software(group, links, room, findings);
         for az in group.migrated_from.iter().filter_map(|from| from.az.as_ref()) {
             self.wanted.cloud.find(Section::Azs, az, findings);
         }

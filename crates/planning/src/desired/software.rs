@@ -1,6 +1,9 @@
 //! Jobs of a group, looked up in the uploaded releases: their packages, and a value for each property that they declare.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use serde_json::{Map, Value};
 use windlass_contract::Object;
@@ -11,14 +14,18 @@ use super::findings::Findings;
 use super::instance_group::InstanceGroup;
 use super::jobs::{JobReference, ReleaseReference};
 use super::links::LinkReader;
+use super::runtime_config::RuntimeConfig;
 use crate::records::{JobRecord, PackageRecord, ReleaseRecord};
 use crate::software::{CompiledFor, JobOfGroup, PackageOfGroup, Software};
+use crate::weight::{self, Room};
 
 /// The releases that a manifest names, each with the uploaded version that it means.
 #[derive(Debug)]
 pub(super) struct Releases<'a> {
     manifest: &'a DeploymentManifest,
     chosen: Vec<ChosenRelease<'a>>,
+    /// Specs of jobs that were read, by the id of the release and the name: thousands of groups may have the same job.
+    specs: RefCell<HashMap<(i64, &'a str), Rc<JobSpec>>>,
 }
 
 /// A release that a document names.
@@ -76,7 +83,7 @@ impl<'a> Releases<'a> {
             chosen.push(take(reference, findings));
         }
         findings.begin("");
-        Self { manifest, chosen }
+        Self { manifest, chosen, specs: RefCell::default() }
     }
 
     /// Ids of the versions in use.
@@ -95,28 +102,38 @@ impl<'a> Releases<'a> {
         &self,
         group: &InstanceGroup,
         links: &mut LinkReader<'_>,
+        room: &mut Room,
         findings: &mut Findings,
     ) -> Option<Software> {
         let problems = findings.problems().len();
         let mut software = Software::default();
-        for (position, reference) in group.jobs.iter().enumerate() {
+        let mut earlier = HashSet::new();
+        let mut shared = None;
+        for reference in &group.jobs {
             findings.begin(reference.document.clone());
             let name = &reference.name;
-            if group.jobs[..position].iter().any(|other| other.name.value == name.value) {
+            if !earlier.insert(&name.value) {
                 findings.push(name.problem(format!("the job '{}' is there already", name.value)));
                 continue;
             }
             let Some((release, record)) = self.job(reference, findings) else { continue };
-            let spec = match JobSpec::parse(&record.spec.to_string(), &record.name) {
+            let spec = match self.spec(release.id, record) {
                 Ok(spec) => spec,
-                Err(error) => {
-                    findings.push(name.problem(format!("{error}; upload the release again with --fix")));
+                Err(message) => {
+                    findings.push(name.problem(message));
                     continue;
                 }
             };
-            let given = self.given_properties(group, reference);
-            links.job(group, reference, &spec, &given, findings);
-            let properties = bound_properties(reference, &spec, &given, findings);
+            let given: &Object = match &reference.properties {
+                Some(own) => own,
+                None => shared.get_or_insert_with(|| self.shared_properties(group)),
+            };
+            links.job(group, reference, &spec, given, findings);
+            let properties = bound_properties(reference, &spec, given, findings);
+            if let Err(message) = room.take(weight::of(&properties)) {
+                findings.push(name.problem(message));
+                break;
+            }
             if let Err(message) = add_packages(&mut software, &group.name, release, &spec) {
                 findings.push(name.problem(message));
             }
@@ -159,13 +176,25 @@ impl<'a> Releases<'a> {
         job.map(|job| (found, job))
     }
 
-    /// What the manifest says for a job.
-    fn given_properties(&self, group: &InstanceGroup, job: &JobReference) -> Object {
-        job.properties.clone().unwrap_or_else(|| {
-            let mut shared = self.manifest.properties.clone();
-            merge(&mut shared, &group.properties);
-            shared
-        })
+    fn spec(&self, release: i64, record: &'a JobRecord) -> Result<Rc<JobSpec>, String> {
+        let key = (release, record.name.as_str());
+        if let Some(known) = self.specs.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let read = JobSpec::parse(&record.spec.to_string(), &record.name);
+        let read = Rc::new(read.map_err(|error| format!("{error}; upload the release again with --fix"))?);
+        self.specs.borrow_mut().insert(key, read.clone());
+        Ok(read)
+    }
+
+    /// What the manifest says for the jobs of a group that have no properties of their own.
+    fn shared_properties(&self, group: &InstanceGroup) -> Cow<'a, Object> {
+        if group.properties.is_empty() {
+            return Cow::Borrowed(&self.manifest.properties);
+        }
+        let mut shared = self.manifest.properties.clone();
+        merge(&mut shared, &group.properties);
+        Cow::Owned(shared)
     }
 }
 
@@ -179,6 +208,17 @@ fn bound_properties(job: &JobReference, spec: &JobSpec, given: &Object, findings
             Value::Null
         }
     }
+}
+
+/// The ids of the uploaded versions that documents name: of other releases nobody needs to know more than their names.
+pub fn releases_named_by(
+    manifest: &DeploymentManifest,
+    runtime: &RuntimeConfig,
+    uploaded: &[ReleaseRecord],
+) -> Vec<i64> {
+    let everywhere = runtime.releases.iter().map(|(_, reference)| reference);
+    let named = manifest.releases.iter().chain(everywhere);
+    named.filter_map(|reference| find(reference, uploaded).ok()).map(|release| release.id).collect()
 }
 
 fn find<'a>(reference: &ReleaseReference, uploaded: &'a [ReleaseRecord]) -> Result<&'a ReleaseRecord, String> {

@@ -9,6 +9,7 @@ use windlass_contract::network::NetworkKind;
 use crate::desired::{Desired, DesiredGroup, canonical};
 use crate::links::{LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content};
 use crate::software::{ProvidedLink, Software};
+use crate::weight::{self, Room};
 
 /// The root of all names of instances.
 const DOMAIN: &str = "bosh";
@@ -27,6 +28,7 @@ pub(super) struct LinkedInstance<'a> {
 pub(super) fn contents(
     desired: &Desired,
     instances: &BTreeMap<&str, Vec<LinkedInstance<'_>>>,
+    room: &mut Room,
 ) -> (PlannedLinks, Vec<String>) {
     let mut problems = Vec::new();
     let is_used = |position: usize| {
@@ -47,6 +49,11 @@ pub(super) fn contents(
     let mut links = Vec::new();
     for link in &desired.links.links {
         let provider = provider_of(&providers, link.source.as_ref());
+        // Each consumer has a copy of all instances of its provider.
+        if let Err(message) = room.take(provider.map_or(0, |provider| weight::of(&provider.content))) {
+            problems.push(message);
+            break;
+        }
         let content = provider
             .map_or(Ok(Value::Null), |provider| provider.content_for(link.network.as_deref(), link.ip_addresses));
         match content {

@@ -318,6 +318,13 @@ impl Plan {
         self.groups.iter().flat_map(|group| &group.instances)
     }
 
+    /// Leaves out the hashes of rendered files. Readers choose what they plan, and could try values of variables on them.
+    pub fn hide_hashes(&mut self) {
+        let instances = self.groups.iter_mut().flat_map(|group| &mut group.instances).chain(&mut self.removed);
+        let software = instances.filter_map(|instance| instance.spec.as_mut()?.software.as_mut());
+        software.for_each(|software| software.configuration_hash.clear());
+    }
+
     /// Groups that get new VMs with `nesting: true` among their cloud properties, each with its CPI.
     pub fn groups_that_nest(&self) -> BTreeSet<(&str, &str)> {
         let made = self.instances().filter(|instance| instance.actions.iter().any(|action| action.what.makes_vm()));

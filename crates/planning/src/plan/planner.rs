@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::methods::VmResources;
-use windlass_contract::network::NetworkKind;
+use windlass_contract::network::{Network, NetworkKind};
 use windlass_contract::{DiskCid, Networks, Object, VmCid};
 
 use super::addresses::{Addresses, Tenant};
@@ -15,11 +15,12 @@ use super::compilation::{self, CompilationPlan, is_compilation_group};
 use super::link_contents::{self, LinkedInstance};
 use super::placement::{Present, Seat, place};
 use super::software_change::why_other_software;
-use super::{Action, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
+use super::{Action, DiskSpec, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
 use crate::desired::{Count, Desired, DesiredCompilation, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
 use crate::links::PlannedLinks;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 use crate::software::{RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet};
+use crate::weight::{self, Room};
 
 /// What is, as far as the director knows.
 #[derive(Debug, Clone, Default)]
@@ -156,6 +157,7 @@ pub fn plan(
         addresses: Addresses::new(current.addresses.clone()),
         linked: BTreeMap::new(),
         unrendered: Vec::new(),
+        room: Room::default(),
         findings,
     };
     let mut removed = Vec::new();
@@ -214,6 +216,7 @@ pub fn plan_compilation(
         addresses: Addresses::new(current.addresses.clone()),
         linked: BTreeMap::new(),
         unrendered: Vec::new(),
+        room: Room::default(),
         findings,
     };
     let compilation = planner.compilation(new_id);
@@ -260,6 +263,8 @@ struct Planner<'a, 'f> {
     linked: BTreeMap<(String, String), Rc<Linked>>,
     /// What is wrong with the templates of groups.
     unrendered: Vec<String>,
+    /// For what each instance has of its group.
+    room: Room,
     findings: &'f mut Findings,
 }
 
@@ -499,7 +504,7 @@ impl<'a> Planner<'a, '_> {
             let of_group: Vec<_> = group.instances.iter().filter_map(as_linked).collect();
             instances.insert(group.group.name.as_str(), of_group);
         }
-        let (links, problems) = link_contents::contents(self.desired, &instances);
+        let (links, problems) = link_contents::contents(self.desired, &instances, &mut self.room);
         problems.into_iter().for_each(|problem| self.findings.say(problem));
         links
     }
@@ -624,7 +629,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn spec(
-        &self,
+        &mut self,
         group: &DesiredGroup,
         zone: &crate::desired::Zone,
         networks: windlass_contract::Networks,
@@ -647,6 +652,14 @@ impl<'a> Planner<'a, '_> {
                 None
             }
         };
+        let of_network = |network: &Network| {
+            let dns: usize = network.dns.iter().flatten().map(|server| 32 + server.len()).sum();
+            512 + dns + weight::of_object(&network.cloud_properties)
+        };
+        let of_disk = |disk: &DiskSpec| 64 + weight::of_object(&disk.cloud_properties);
+        let of_objects = [&cloud_properties, &group.env, &group.tags].map(weight::of_object);
+        let of_lists = networks.values().map(of_network).chain(group.disks.iter().map(of_disk)).sum::<usize>();
+        self.room.take(512 + of_lists + of_objects.iter().sum::<usize>())?;
         Ok(InstanceSpec {
             cpi: zone.cpi.clone(),
             stemcell_cid: stemcell.cid.clone(),

@@ -19,6 +19,7 @@ use crate::records::{
 
 mod addons;
 mod compiled;
+mod copies;
 mod jobs;
 mod limits;
 mod links;

@@ -1,0 +1,77 @@
+//! What a short document may become when its parts are copied for every group, job and instance: refused before it takes all memory.
+
+use super::*;
+
+const GROUP: &str = "azs: [z1], vm_type: small, stemcell: one, networks: [{name: dyn}]";
+
+fn read_text(groups: &str, rest: &str) -> (Desired, Findings) {
+    let text = format!(
+        "name: law\nreleases: [{{name: net, version: 1}}]\nstemcells: [{{alias: one, os: os, version: '1'}}]\n{rest}\ninstance_groups:\n{groups}"
+    );
+    let (document, others) = (Document::parse(&text).unwrap(), BTreeMap::new());
+    read_with(CLOUD, &document, &[links::release()], LinksFrom::Manifest(&others))
+}
+
+fn groups(count: usize, rest: &str) -> String {
+    (0..count).map(|number| format!("- {{name: g{number}, instances: 1, {GROUP}{rest}}}\n")).collect()
+}
+
+fn is_refused(told: &str) -> bool {
+    told.contains("takes more than 96 MiB")
+}
+
+#[test]
+fn an_env_of_many_instances_is_refused() {
+    let env = "e".repeat(300_000);
+    for (instances, refused) in [(200, false), (400, true)] {
+        let (desired, findings) =
+            read_text(&format!("- {{name: g, instances: {instances}, {GROUP}, env: {{a: {env}}}}}\n"), "");
+        assert!(findings.is_clean(), "{findings}");
+        let planned = attempt(&desired, &nothing(), &PlanOptions::default()).map(drop);
+        assert_eq!(planned.is_err_and(|told| is_refused(&told)), refused, "{instances}");
+    }
+}
+
+#[test]
+fn tags_of_many_groups_are_refused() {
+    let tags = format!("tags: {{a: {}}}", "t".repeat(300_000));
+    for (count, refused) in [(200, false), (400, true)] {
+        let (_, findings) = read_text(&groups(count, ""), &tags);
+        assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings}");
+    }
+}
+
+#[test]
+fn properties_that_many_jobs_have_are_refused() {
+    let properties = format!("properties: {{secret: {}}}", "p".repeat(300_000));
+    for (count, refused) in [(200, false), (400, true)] {
+        let (_, findings) = read_text(&groups(count, ", jobs: [{name: pg, release: net}]"), &properties);
+        assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings}");
+    }
+}
+
+/// Each consumer of a link knows all instances of its provider.
+#[test]
+fn links_of_many_consumers_to_many_instances_are_refused() {
+    let provider = format!("- {{name: db, instances: 2000, {GROUP}, jobs: [{{name: pg, release: net}}]}}\n");
+    for (count, refused) in [(1, false), (200, true)] {
+        let consumers = groups(count, ", jobs: [{name: web, release: net}]");
+        let (desired, findings) = read_text(&format!("{provider}{consumers}"), "");
+        assert!(findings.is_clean(), "{findings}");
+        let planned = attempt(&desired, &nothing(), &PlanOptions::default()).map(drop);
+        assert_eq!(planned.is_err_and(|told| is_refused(&told)), refused, "{count}");
+    }
+}
+
+/// Properties of an addon are those of each of its jobs, which once had a copy each: 3 GB here.
+#[test]
+fn properties_of_an_addon_are_not_copied_for_its_jobs() {
+    let jobs: String = (0..9_000).map(|number| format!("  - {{name: j{number}, release: net}}\n")).collect();
+    let addon = format!("addons:\n- name: a\n  properties: {{x: {}}}\n  jobs:\n{jobs}", "p".repeat(300_000));
+    let text = format!("name: law\nreleases: [{{name: net, version: 1}}]\n{addon}");
+    let mut findings = Findings::new();
+    let manifest = DeploymentManifest::read(&Document::parse(&text).unwrap(), &mut findings);
+    let properties: Vec<_> = manifest.addons[0].jobs.iter().map(|job| job.properties.clone().unwrap()).collect();
+    assert_eq!(properties.len(), 9_000);
+    assert!(properties.iter().all(|each| std::sync::Arc::ptr_eq(each, &properties[0])));
+}
