@@ -39,6 +39,9 @@ impl Scope {
     }
 }
 
+/// How many bytes of values may be put into one document, roughly.
+const MOST: usize = 16 << 20;
+
 /// Values of variables in memory, by their absolute names. They do not print themselves.
 #[derive(Clone, PartialEq)]
 pub struct Values {
@@ -68,6 +71,9 @@ pub enum FillError {
         "Failed to substitute variable: Can not replace '(({0}))' within a text. The value should be a String or an Integer."
     )]
     WithinText(String),
+    /// a short placeholder may stand for a long value, and stand there very often
+    #[error("values of variables have more than 16 MiB in all of their places together; put '(({0}))' into fewer")]
+    TooMuch(String),
     /// two keys that become one
     #[error("two keys of one object become the same with the value of '(({0}))'")]
     SameKey(String),
@@ -99,25 +105,25 @@ impl Values {
 
     /// The same with values in the places of placeholders, or everything that is in the way, each once.
     pub fn fill(&self, value: &Value) -> Result<Value, BTreeSet<FillError>> {
-        let mut errors = BTreeSet::new();
-        let filled = self.filled(value, &mut errors);
-        if errors.is_empty() { Ok(filled) } else { Err(errors) }
+        let mut filling = Filling { errors: BTreeSet::new(), left: MOST };
+        let filled = self.filled(value, &mut filling);
+        if filling.errors.is_empty() { Ok(filled) } else { Err(filling.errors) }
     }
 
-    fn filled(&self, value: &Value, errors: &mut BTreeSet<FillError>) -> Value {
+    fn filled(&self, value: &Value, filling: &mut Filling) -> Value {
         match value {
-            Value::String(text) => self.filled_text(text, errors),
-            Value::Array(elements) => elements.iter().map(|element| self.filled(element, errors)).collect(),
+            Value::String(text) => self.filled_text(text, filling),
+            Value::Array(elements) => elements.iter().map(|element| self.filled(element, filling)).collect(),
             Value::Object(members) => {
                 let mut filled = Map::new();
                 for (key, member) in members {
-                    let member = self.filled(member, errors);
-                    let name = match self.filled_text(key, errors) {
+                    let member = self.filled(member, filling);
+                    let name = match self.filled_text(key, filling) {
                         Value::String(name) => name,
                         other => other.to_string(),
                     };
                     if filled.contains_key(&name) && name != *key {
-                        errors.insert(FillError::SameKey(key.clone()));
+                        filling.errors.insert(FillError::SameKey(key.clone()));
                     }
                     filled.insert(name, member);
                 }
@@ -127,13 +133,13 @@ impl Values {
         }
     }
 
-    fn filled_text(&self, text: &str, errors: &mut BTreeSet<FillError>) -> Value {
+    fn filled_text(&self, text: &str, filling: &mut Filling) -> Value {
         if !text.contains("((") {
             return Value::String(text.to_owned());
         }
         let pieces = placeholders::pieces(text);
         if let [Piece::Placeholder(only)] = pieces[..] {
-            return self.part(only, errors).cloned().unwrap_or_default();
+            return self.part(only, filling).cloned().unwrap_or_default();
         }
         let mut filled = String::new();
         for piece in pieces {
@@ -144,22 +150,22 @@ impl Values {
                 }
                 Piece::Placeholder(placeholder) => placeholder,
             };
-            match self.part(placeholder, errors) {
+            match self.part(placeholder, filling) {
                 None => {}
                 Some(Value::String(text)) => filled.push_str(text),
                 Some(Value::Number(number)) if !number.is_f64() => filled.push_str(&number.to_string()),
                 Some(_) => {
-                    errors.insert(FillError::WithinText(placeholder.text.to_owned()));
+                    filling.errors.insert(FillError::WithinText(placeholder.text.to_owned()));
                 }
             }
         }
         Value::String(filled)
     }
 
-    fn part(&self, placeholder: Placeholder<'_>, errors: &mut BTreeSet<FillError>) -> Option<&Value> {
+    fn part(&self, placeholder: Placeholder<'_>, filling: &mut Filling) -> Option<&Value> {
         let name = self.scope.absolute(placeholder.name());
         let Some(mut value) = self.by_name.get(&name) else {
-            errors.insert(FillError::Missing(name));
+            filling.errors.insert(FillError::Missing(name));
             return None;
         };
         let mut parent = name.clone();
@@ -170,13 +176,37 @@ impl Values {
                 _ => None,
             };
             let Some(found) = found else {
-                errors.insert(FillError::NoPart { name, parent, key: key.to_owned() });
+                filling.errors.insert(FillError::NoPart { name, parent, key: key.to_owned() });
                 return None;
             };
             parent = format!("{parent}.{key}");
             value = found;
         }
+        let Some(left) = filling.left.checked_sub(size(value)) else {
+            filling.left = 0;
+            if !filling.errors.iter().any(|error| matches!(error, FillError::TooMuch(_))) {
+                filling.errors.insert(FillError::TooMuch(placeholder.text.to_owned()));
+            }
+            return None;
+        };
+        filling.left = left;
         Some(value)
+    }
+}
+
+/// What is in the way so far, and how many bytes of values there is room for.
+struct Filling {
+    errors: BTreeSet<FillError>,
+    left: usize,
+}
+
+/// What a copy takes, roughly.
+fn size(value: &Value) -> usize {
+    32 + match value {
+        Value::String(text) => text.len(),
+        Value::Array(elements) => elements.iter().map(size).sum(),
+        Value::Object(members) => members.iter().map(|(key, member)| 32 + key.len() + size(member)).sum(),
+        _ => 0,
     }
 }
 
@@ -237,6 +267,18 @@ mod tests {
         assert!(whole.contains("Can not replace '((/cert))'"), "{whole}");
         assert!(!whole.contains("hunter2") && !format!("{:?}", values()).contains("hunter2"));
         assert_eq!(values().lacks(&given), Some("nothing"));
+    }
+
+    /// 200 KB of placeholders for a password of 64 KiB would become 2.6 GB.
+    #[test]
+    fn values_in_very_many_places_are_refused_before_they_take_all_memory() {
+        let mut values = values();
+        values.insert("/boss/shop/long".into(), json!("x".repeat(1 << 16)));
+        let often = json!({"text": "((long))".repeat(40_000), "list": vec!["((long))"; 40_000]});
+        let errors: Vec<_> = values.fill(&often).unwrap_err().iter().map(FillError::to_string).collect();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains("more than 16 MiB") && errors[0].contains("((long))"), "{errors:?}");
+        assert!(values.fill(&json!(vec!["((long))"; 200])).is_ok());
     }
 
     #[test]
