@@ -1,8 +1,9 @@
 //! Whoever is connected.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Whoever is connected, and whether the connection keeps its place when the server is full.
 #[derive(Debug, Clone)]
@@ -10,6 +11,8 @@ pub struct Guest {
     /// Where they are.
     pub address: SocketAddr,
     trusted: Arc<AtomicBool>,
+    /// Stands for the user whose credentials were shown; 0 while that is nobody's business.
+    user: Arc<AtomicU64>,
     work: Arc<AtomicUsize>,
 }
 
@@ -20,12 +23,25 @@ pub struct Working<'a>(&'a AtomicUsize);
 impl Guest {
     /// Somebody at an address who has shown nothing yet.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, trusted: Arc::default(), work: Arc::default() }
+        Self { address, trusted: Arc::default(), user: Arc::default(), work: Arc::default() }
     }
 
     /// Credentials were shown: the connection keeps its place until it ends.
     pub fn trust(&self) {
         self.trusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Credentials of a user were shown: the connection keeps its place until it ends, unless the server is full and this user has
+    /// very many.
+    pub fn trust_user(&self, name: &str) {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        self.user.store(hasher.finish().max(1), Ordering::Relaxed);
+        self.trust();
+    }
+
+    pub(crate) fn user(&self) -> Option<u64> {
+        Some(self.user.load(Ordering::Relaxed)).filter(|user| *user != 0)
     }
 
     /// Somebody with credentials is being served: the connection keeps its place until that is done.

@@ -7,7 +7,8 @@
 //! [`Reception::serve`] takes connections for a [`Host`] until it is told to stop; [`Reception::close`] then finishes the answers
 //! under way. The host marks a connection that shall stay ([`Guest::trust`], [`Guest::working`]); when all places are taken, the
 //! oldest of the others is closed. So no crowd of silent or slow strangers keeps anybody out, and no stranger keeps a
-//! place that somebody with credentials wants.
+//! place that somebody with credentials wants. If all shall stay, whoever has more than their share loses their oldest one
+//! ([`Guest::trust_user`]): a user who may only read does not keep all others out.
 //!
 //! - [`guest`]: whoever is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
@@ -17,7 +18,7 @@ pub mod received;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +41,8 @@ pub use received::{ReceiveError, Received};
 /// How much of a body that nobody wants is read, and for how long.
 const MOST_UNREAD: u64 = 32 << 20;
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
+/// The part of all places that no user is sent away from: one in eight.
+const SHARE: usize = 8;
 /// How long to wait when no connection can be accepted, for want of file descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -171,13 +174,24 @@ impl Reception {
         }
         self.tally.crowded_out.fetch_add(1, Ordering::Relaxed);
         let oldest = self.places.iter().position(|place| !place.guest.keeps_place());
-        match oldest.and_then(|oldest| self.places.remove(oldest)) {
+        match oldest.or_else(|| self.oldest_beyond_a_share()).and_then(|oldest| self.places.remove(oldest)) {
             Some(place) => {
                 place.task.abort();
                 true
             }
             None => false,
         }
+    }
+
+    /// The oldest connection of the user who has most, if that is more than a share.
+    fn oldest_beyond_a_share(&self) -> Option<usize> {
+        let mut taken: HashMap<u64, usize> = HashMap::new();
+        for user in self.places.iter().filter_map(|place| place.guest.user()) {
+            *taken.entry(user).or_default() += 1;
+        }
+        let (most, places) = taken.into_iter().max_by_key(|(_, places)| *places)?;
+        let is_beyond = places > (self.limits.connections / SHARE).max(1);
+        self.places.iter().position(|place| is_beyond && place.guest.user() == Some(most))
     }
 }
 

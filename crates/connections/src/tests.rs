@@ -26,6 +26,10 @@ impl Host for Echo {
                 guest.trust();
                 None
             }
+            "/eve" | "/ann" => {
+                guest.trust_user(request.uri().path());
+                None
+            }
             "/work" => Some(guest.working()),
             _ => None,
         };
@@ -131,6 +135,27 @@ async fn a_server_full_of_trusted_ones_lets_nobody_in() {
     for one in &mut trusted {
         one.write_all(request("GET /").as_bytes()).await.unwrap();
         assert!(heard(one).await.starts_with("HTTP/1.1 200"));
+    }
+}
+
+/// A user with as many connections as there are places does not keep others out.
+#[tokio::test]
+async fn who_has_more_than_a_share_makes_room_for_others() {
+    let server = Server::start(Limits { connections: 4, ..Limits::default() }).await;
+    let mut ann = server.say(&request("GET /ann")).await;
+    assert!(heard(&mut ann).await.starts_with("HTTP/1.1 200"));
+    let mut eve = Vec::new();
+    for _ in 0..3 {
+        let mut one = server.say(&request("GET /eve")).await;
+        assert!(heard(&mut one).await.starts_with("HTTP/1.1 200"));
+        eve.push(one);
+    }
+    let mut admin = server.say(&request("GET /trust")).await;
+    assert!(heard(&mut admin).await.starts_with("HTTP/1.1 200"), "somebody else is let in");
+    assert_eq!(heard(&mut eve[0]).await, "", "it is the oldest that goes");
+    for kept in [&mut ann, &mut admin] {
+        kept.write_all(request("GET /").as_bytes()).await.unwrap();
+        assert!(heard(kept).await.starts_with("HTTP/1.1 200"));
     }
 }
 

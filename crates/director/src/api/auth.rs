@@ -51,9 +51,9 @@ pub(super) async fn admit(
             (StatusCode::UNAUTHORIZED, refusal).into_response()
         }
         Some((name, scopes)) => {
-            // From here on the connection is not closed in favour of others.
+            // From here on the connection is not closed in favour of others, unless this user has very many.
             if let Some(guest) = guest {
-                guest.trust();
+                guest.trust_user(&name);
             }
             let context_id = request.headers().get("x-bosh-context-id").and_then(|value| value.to_str().ok());
             let user = User { name, scopes, context_id: context_id.unwrap_or_default().to_owned() };
