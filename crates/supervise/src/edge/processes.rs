@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::SystemTime;
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::time::ClockId;
 use windlass_durable::process::ProcessIdentity;
@@ -38,7 +40,7 @@ pub(super) fn reap() {
 /// The process that a pid file names, as seen now or in `table`. What holds no pid names nobody, and neither does a file that is
 /// larger than any pid.
 pub(super) fn read_pid_file(path: &str, table: Option<&Table>) -> PidFile {
-    let Ok(mut file) = fs::File::open(path) else { return PidFile::Nobody };
+    let Ok(mut file) = open_plain(path) else { return PidFile::Nobody };
     let mut text = [0; 64];
     let Ok(length) = file.read(&mut text) else { return PidFile::Nobody };
     let text = std::str::from_utf8(&text[..length]).unwrap_or_default();
@@ -57,6 +59,16 @@ pub(super) fn read_pid_file(path: &str, table: Option<&Table>) -> PidFile {
     let file_age = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok());
     let is_younger = file_age.is_some_and(|file_age| age + SLACK < file_age.as_secs_f64());
     PidFile::Process { process, is_younger }
+}
+
+/// Opens a plain file, whatever a job put in its place: whoever opens a pipe waits, and nothing would be supervised meanwhile.
+pub(super) fn open_plain(path: &str) -> io::Result<fs::File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match opened.metadata()?.is_file() {
+        true => Ok(opened),
+        false => Err(io::Error::other("it is not a plain file")),
+    }
 }
 
 /// The process that a pid file names, if it runs and is not younger than the file.
@@ -271,6 +283,22 @@ mod tests {
         fs::File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         let PidFile::Process { is_younger, .. } = read_pid_file(path.to_str().unwrap(), None) else { panic!() };
         assert!(is_younger, "a file of 1970 means another process");
+    }
+
+    /// One job that makes a pipe of its pid file would stop the supervision of all others.
+    #[test]
+    fn a_pipe_or_a_device_in_the_place_of_a_pid_file_names_nobody_and_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pid");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        let (told, answer) = std::sync::mpsc::channel();
+        let pipe = path.to_str().unwrap().to_owned();
+        std::thread::spawn(move || told.send(read_pid_file(&pipe, None)));
+        let read = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for the pipe");
+        assert_eq!(read, PidFile::Nobody);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert_eq!(read_pid_file(path.to_str().unwrap(), None), PidFile::Nobody);
     }
 
     #[test]

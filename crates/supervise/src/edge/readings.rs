@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
 use super::Message;
-use super::processes::Measure;
+use super::processes::{Measure, open_plain};
 use crate::machine::{Event, Reading};
 use crate::monit::{Condition, Connection, Endpoint, Kind, Property, Resource, Test};
 
@@ -71,9 +71,18 @@ fn mark(path: &str, property: Property) -> Reading {
     }
 }
 
+/// How much of a file is read for its checksum: everybody else waits meanwhile. Of a larger one, size and time count as well.
+const LARGEST: u64 = 16 << 20;
+
 fn hash(path: &str) -> io::Result<u64> {
-    let mut file = fs::File::open(path)?;
+    let file = open_plain(path)?;
+    let found = file.metadata()?;
     let mut hasher = DefaultHasher::new();
+    if found.len() > LARGEST {
+        hasher.write_u64(found.len());
+        hasher.write_i64(found.mtime());
+    }
+    let mut file = file.take(LARGEST);
     let mut buffer = [0; 16 * 1024];
     loop {
         match file.read(&mut buffer)? {
@@ -190,6 +199,23 @@ mod tests {
         assert!(answers(&connection(serve(""), Some("/"))).is_err());
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         assert!(answers(&connection(free, None)).is_err());
+    }
+
+    /// A job may put anything in the place of a file that is checked.
+    #[test]
+    fn what_never_ends_has_no_checksum_and_what_is_huge_is_not_read_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let text = path.to_str().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert_eq!(mark(text, Property::Checksum), Reading::Nothing);
+        fs::remove_file(&path).unwrap();
+        // Sparse: it takes no room, and a minute to read.
+        fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let before = mark(text, Property::Checksum);
+        assert!(matches!(before, Reading::Mark(_)));
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len((1 << 40) + 1).unwrap();
+        assert_ne!(mark(text, Property::Checksum), before);
     }
 
     #[test]
