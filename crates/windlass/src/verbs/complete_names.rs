@@ -21,8 +21,15 @@ pub(super) async fn run(screen: &mut Screen, flags: &Global, words: &[String]) {
         What::Named(kind) => tokio::time::timeout(PATIENCE, ask(flags, kind, &wanted)).await.ok().flatten(),
     };
     let begun = words.last().map_or("", String::as_str);
-    let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with(begun));
+    let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with(begun) && is_harmless(name));
     screen.block(&names.map(|name| format!("{name}\n")).collect::<String>());
+}
+
+/// Whether a shell takes a name for nothing but a word. Bash puts what it completes into the command line as it is, and teams choose
+/// names of deployments, groups and releases: one with `$(…)` in it would be carried out by whoever completes it.
+fn is_harmless(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphanumeric() || "._-/+:@%,=".contains(letter);
+    !name.starts_with('-') && name.chars().all(is_letter)
 }
 
 /// What is to be completed, and for which director and deployment.
@@ -113,6 +120,18 @@ mod tests {
 
     fn of(line: &str) -> Option<Wanted> {
         wanted(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_that_a_shell_would_carry_out_are_not_completed() {
+        for good in ["shop", "redis_z1.2", "db/0a1b-2c", "größe", "windlass-minimal/1", "web/1+dev.2"] {
+            assert!(is_harmless(good), "{good}");
+        }
+        for bad in
+            ["$(touch x)", "a;b", "a`b`", "a b", "a|b", "a&b", "a>b", "a\nb", "~", "a'b", "a\"b", "a\\b", "*", "--help"]
+        {
+            assert!(!is_harmless(bad), "{bad}");
+        }
     }
 
     #[test]
