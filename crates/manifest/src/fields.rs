@@ -185,10 +185,13 @@ fn is_huge_number(text: &str) -> bool {
     digits.len() > 18 && digits.chars().all(|c| c.is_ascii_digit())
 }
 
+/// So many keys of one object are pointed out; each is compared with all that are known.
+const MOST_UNKNOWN: usize = 1000;
+
 /// Keys that nobody knows, each with what to say about it.
 fn unknown<'a>(at: &At<'a>, known: &[&str], findings: &mut Findings) -> Option<Vec<(At<'a>, String)>> {
     let entries = findings.check(at.entries())?;
-    let others = entries.into_iter().filter(|(key, _)| !known.contains(key));
+    let others = entries.into_iter().filter(|(key, _)| !known.contains(key)).take(MOST_UNKNOWN);
     let said = |key: &str| match meant(key, known) {
         Some(meant) => format!("the key '{key}' is not known (did you mean '{meant}'?)"),
         None => format!("the key '{key}' is not known"),
@@ -196,11 +199,17 @@ fn unknown<'a>(at: &At<'a>, known: &[&str], findings: &mut Findings) -> Option<V
     Some(others.map(|(key, value)| (value, said(key))).collect())
 }
 
+/// Comparing two names takes memory and time for each pair of their letters, so long ones are not compared, nor very many.
+const LONGEST_COMPARED: usize = 128;
+const MOST_COMPARED: usize = 1000;
+
 /// The one of the names that somebody meant who wrote `key`, if one is alike.
 pub fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let is_short = |name: &&str| name.len() <= LONGEST_COMPARED;
     let alike = |candidate: &&str| strsim::normalized_damerau_levenshtein(key, candidate);
-    let best = known.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
-    (alike(&best) >= SLIP).then_some(best)
+    let known = known.iter().copied().take(MOST_COMPARED).filter(|name| is_short(&key) && is_short(name));
+    let (best, alike) = known.map(|name| (name, alike(&name))).max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (alike >= SLIP).then_some(best)
 }
 
 #[cfg(test)]
@@ -223,6 +232,18 @@ mod tests {
             ]
         );
         assert!(findings.is_clean(), "unknown keys stop nothing");
+    }
+
+    /// Two names of a megabyte each would take eight terabytes to compare.
+    #[test]
+    fn long_names_are_not_compared_and_many_keys_are_pointed_out_in_part() {
+        let long = "n".repeat(1 << 20);
+        assert_eq!(meant(&format!("{long}x"), &[&long, "short"]), None);
+        assert_eq!(meant("shrt", &[&long, "short"]), Some("short"));
+        let text: String = (0..20_000).map(|number| format!("key-{number}: 1\n")).collect();
+        let (document, mut findings) = (Document::parse(&text).unwrap(), Findings::new());
+        Fields::of(&document.root(), &["name"], &mut findings).unwrap();
+        assert_eq!(findings.warnings().len(), MOST_UNKNOWN);
     }
 
     #[test]

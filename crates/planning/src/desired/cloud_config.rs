@@ -221,6 +221,9 @@ impl CloudConfig {
 
     /// Whether there is something of that name; if not, that is a problem of whoever named it.
     pub(super) fn find(&self, section: Section, name: &Placed<String>, findings: &mut Findings) -> bool {
+        if findings.is_full() {
+            return false;
+        }
         let names = self.names(section);
         let found = names.contains(&name.value.as_str());
         if !found && self.is_readable(section) {
