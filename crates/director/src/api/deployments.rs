@@ -284,7 +284,9 @@ pub(super) async fn plan(
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
     let asker = Asker { user: &user.name, task: None, template_time };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
-    let Prepared { plan, needs_ruby, .. } = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    let Prepared { mut plan, needs_ruby, .. } = prepared;
+    plan.hide_hashes();
     let mut text = plan.describe();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
     let written = || serde_json::to_vec(&PlanShown { text, plan: &plan });

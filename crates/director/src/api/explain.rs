@@ -31,7 +31,8 @@ pub(super) async fn show(
     let gone = || ApiError::not_found(70001, format!("Instance '{id}' doesn't exist in deployment '{deployment}'"));
     let current = current.ok_or_else(gone)?;
     let mut plans = Vec::new();
-    for (task, plan) in director.store.plans_of(&deployment, PLANS).await? {
+    for task in director.store.plans_of(&deployment, PLANS).await? {
+        let Some(plan) = director.store.plan_of_task(task.id).await? else { continue };
         let all = plan.removed.iter().chain(plan.groups.iter().flat_map(|group| &group.instances));
         if let Some(part) = all.into_iter().find(|part| part.id == id && !part.actions.is_empty()) {
             plans.push(told(&director, &task, part).await);

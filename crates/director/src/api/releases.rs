@@ -55,7 +55,10 @@ pub(super) async fn show(
         let versions: Vec<&str> = releases.iter().map(|release| release.version.as_str()).collect();
         return Ok(Json(json!({"versions": versions})));
     };
-    let Some(release) = releases.iter().find(|release| release.version == wanted) else {
+    releases.retain(|release| release.version == wanted);
+    let ids: Vec<i64> = releases.iter().map(|release| release.id).collect();
+    director.store.add_specs(&mut releases, &ids).await?;
+    let Some(release) = releases.first() else {
         return Err(ApiError::not_found(30006, format!("Release version '{name}/{wanted}' doesn't exist")));
     };
     let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
@@ -116,11 +119,15 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (fix, rebase) = (query.is_set("fix"), query.is_set("rebase"));
-    let job = match uploads::take(&director, request, "release").await? {
-        Upload::Tarball(tarball) => Job::UpdateRelease { tarball, fix, rebase },
-        Upload::Remote { location, sha1 } => Job::DownloadRelease { location, sha1, fix, rebase },
-    };
-    queue(&director, user, job).await
+    match uploads::take(&director, request, "release").await? {
+        Upload::Tarball(received) => {
+            let job = Job::UpdateRelease { tarball: received.path().to_owned(), fix, rebase };
+            uploads::queue_with(&director, user, job, received).await
+        }
+        Upload::Remote { location, sha1 } => {
+            queue(&director, user, Job::DownloadRelease { location, sha1, fix, rebase }).await
+        }
+    }
 }
 
 pub(super) async fn remove(

@@ -60,11 +60,15 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Response, ApiError> {
     let fix = query.is_set("fix");
-    let job = match uploads::take(&director, request, "stemcell").await? {
-        Upload::Tarball(tarball) => Job::UpdateStemcell { tarball, fix },
-        Upload::Remote { location, sha1 } => Job::DownloadStemcell { location, sha1, fix },
-    };
-    queue(&director, user, job).await
+    match uploads::take(&director, request, "stemcell").await? {
+        Upload::Tarball(received) => {
+            let job = Job::UpdateStemcell { tarball: received.path().to_owned(), fix };
+            uploads::queue_with(&director, user, job, received).await
+        }
+        Upload::Remote { location, sha1 } => {
+            queue(&director, user, Job::DownloadStemcell { location, sha1, fix }).await
+        }
+    }
 }
 
 pub(super) async fn remove(

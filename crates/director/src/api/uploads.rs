@@ -1,9 +1,10 @@
 //! Tarballs that clients send, or say where to fetch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
 use futures_util::StreamExt;
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
@@ -11,15 +12,42 @@ use tokio::io::AsyncWriteExt;
 use windlass_archive::Limits;
 use windlass_blobs::BlobError;
 
-use super::{ApiError, LARGEST_DOCUMENT};
+use super::{ApiError, LARGEST_DOCUMENT, User, queue};
 use crate::Director;
+use crate::tasks::Job;
 
 /// What an upload brings.
 pub(super) enum Upload {
     /// A file of ours.
-    Tarball(PathBuf),
+    Tarball(Received),
     /// Where the director fetches it itself.
     Remote { location: String, sha1: Option<String> },
+}
+
+/// A file that was received. It goes with this, unless a task has it: clients break off, and tasks are refused.
+#[derive(Debug)]
+pub(super) struct Received {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl Received {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A task has it.
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -55,35 +83,42 @@ pub(super) async fn take(director: &Director, request: Request, what: &str) -> R
     }
 }
 
+/// Queues the task that has a file from then on.
+pub(super) async fn queue_with(
+    director: &Director,
+    user: User,
+    job: Job,
+    received: Received,
+) -> Result<Response, ApiError> {
+    let queued = queue(director, user, job).await?;
+    received.keep();
+    Ok(queued)
+}
+
 /// Streams the body to a file of ours.
-async fn receive(director: &Director, request: Request, what: &str) -> Result<PathBuf, ApiError> {
+async fn receive(director: &Director, request: Request, what: &str) -> Result<Received, ApiError> {
     let announced = length(request.headers());
     if what == "release" {
         director.blobs.must_fit(announced).await.map_err(refused)?;
     }
     let path = director.folders.temporary().join(format!("upload-{}", uuid::Uuid::new_v4()));
-    let result = async {
-        let mut file = tokio::fs::File::create_new(&path).await?;
-        must_have_room(director, announced)?;
-        let mut body = request.into_body().into_data_stream();
-        let mut unseen = 0;
-        while let Some(chunk) = body.next().await {
-            let chunk = chunk.map_err(|_| ApiError::bad_request(50000, "the upload broke off"))?;
-            file.write_all(&chunk).await?;
-            unseen += chunk.len() as u64;
-            if unseen > LOOK {
-                unseen = 0;
-                must_have_room(director, 0)?;
-            }
+    let mut file = tokio::fs::File::create_new(&path).await?;
+    let received = Received { path, is_kept: false };
+    must_have_room(director, announced)?;
+    let mut body = request.into_body().into_data_stream();
+    let mut unseen = 0;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|_| ApiError::bad_request(50000, "the upload broke off"))?;
+        file.write_all(&chunk).await?;
+        unseen += chunk.len() as u64;
+        if unseen > LOOK {
+            unseen = 0;
+            must_have_room(director, 0)?;
         }
-        // What is written last is refused here.
-        Ok(file.sync_all().await?)
     }
-    .await;
-    if result.is_err() {
-        let _ = tokio::fs::remove_file(&path).await;
-    }
-    result.map(|()| path)
+    // What is written last is refused here.
+    file.sync_all().await?;
+    Ok(received)
 }
 
 fn length(headers: &HeaderMap) -> u64 {
@@ -108,5 +143,35 @@ fn refused(error: BlobError) -> ApiError {
     match error {
         BlobError::Limit { .. } => ApiError::with_status(StatusCode::INSUFFICIENT_STORAGE, 100, error.to_string()),
         error => ApiError::internal(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+    use crate::limits::TASKS_OF_A_USER;
+    use crate::store::NewTask;
+    use crate::testing::TestDirector;
+
+    /// Who has as many tasks as one may have could fill the disk with uploads that are refused.
+    #[tokio::test]
+    async fn what_no_task_takes_leaves_no_file() {
+        let test = TestDirector::new().await;
+        for _ in 0..TASKS_OF_A_USER {
+            let job = Job::DeleteRelease { name: "web".into(), version: None };
+            let task = NewTask { job, user: "uploader".into(), context_id: String::new() };
+            test.director.store.add_task(&task).await.unwrap();
+        }
+        for path in ["/releases", "/stemcells"] {
+            let request = Request::builder().method("POST").uri(path).header("Authorization", test.basic("uploader"));
+            let request = request.header(header::CONTENT_TYPE, "application/x-compressed").body(Body::from("tarball"));
+            let (status, told) = test.answer(request.unwrap()).await;
+            assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{told}");
+        }
+        let left = std::fs::read_dir(test.director.folders.temporary()).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 }

@@ -268,9 +268,16 @@ impl Rendering {
     ) -> impl Iterator<Item = (&'a JobOfGroup, &'a Job, Result<serde_json::Value, BTreeSet<FillError>>)> {
         software.jobs.iter().filter_map(|job| {
             let read = self.jobs.get(&key(job))?;
-            let filled = self.variables.fill(job, instance.variables);
-            Some((job, &**read, filled.map(|job| template_spec::of(software, &job, instance))))
+            let spec = || {
+                let filled = self.variables.fill(job, instance.variables);
+                filled.map(|job| template_spec::of(software, &job, instance))
+            };
+            Some((job, &**read, self.time.spend(spec)))
         })
+    }
+
+    fn is_over(&self) -> bool {
+        self.time.is_over().is_some() || self.task.as_ref().is_some_and(TaskLog::is_cancelled)
     }
 
     /// The files of an instance, or everything that is wrong with its templates.
@@ -362,8 +369,14 @@ impl Templates for Rendering {
     }
 
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String> {
-        let seen = self.seen(software, instance).map(|(job, _, spec)| Some((job, spec.ok()?)));
-        let key = seen.collect::<Option<Vec<_>>>().map(|seen| self.hashes.key(seen.into_iter()));
+        // One job after the other: what templates see of all of them together may take far more memory.
+        let mut all = true;
+        let seen = self.seen(software, instance).map_while(|(job, _, spec)| {
+            let seen = spec.ok().filter(|_| !self.is_over()).map(|spec| (job, spec));
+            all &= seen.is_some();
+            seen
+        });
+        let key = Some(self.hashes.key(seen)).filter(|_| all);
         if let Some(known) = key.and_then(|key| self.hashes.get(&key)) {
             return Ok(known);
         }

@@ -109,6 +109,12 @@ pub enum StoreError {
     /// an intent is not there, or not any more
     #[error(transparent)]
     Intent(#[from] NotOneIntent),
+    /// specs of jobs would take too much memory
+    #[error(
+        "the specs of the jobs of these releases have more than 8 MiB together, {0} among them; let the jobs of a release define \
+         fewer properties, or deploy with fewer releases"
+    )]
+    TooManySpecs(String),
     /// a record is damaged; what is wrong is not quoted, because records hold secrets
     #[error("a record in {column} is damaged at byte {byte}, or a newer version of the director wrote it")]
     Damaged {

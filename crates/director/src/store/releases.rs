@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use serde_json::Value;
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
@@ -12,7 +13,15 @@ use super::{Store, StoreError, from_json, refused, to_json};
 /// How many things one query looks for; databases have a limit of their own.
 const AT_ONCE: usize = 500;
 
+/// How many bytes the specs of all jobs of some releases may have that are read at once. Those of the largest deployments have
+/// three million, and each becomes a tree in memory.
+const LARGEST_SPECS: i64 = 8 << 20;
+
 fn job(row: &AnyRow) -> Result<JobRecord, StoreError> {
+    Ok(JobRecord { spec: from_json("release_jobs.spec", row.try_get("spec")?)?, ..job_without_spec(row)? })
+}
+
+fn job_without_spec(row: &AnyRow) -> Result<JobRecord, StoreError> {
     Ok(JobRecord {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
@@ -20,7 +29,7 @@ fn job(row: &AnyRow) -> Result<JobRecord, StoreError> {
         fingerprint: row.try_get("fingerprint")?,
         sha1: row.try_get("sha1")?,
         blob: row.try_get("blob")?,
-        spec: from_json("release_jobs.spec", row.try_get("spec")?)?,
+        spec: Value::Null,
     })
 }
 
@@ -43,7 +52,7 @@ fn source(row: &AnyRow) -> Result<Option<PackageSource>, StoreError> {
 }
 
 impl Store {
-    /// All versions of all releases; their order is the names', and that of their arrival.
+    /// All versions of all releases, without the specs of their jobs ([`Self::add_specs`]); their order is the names', and that of their arrival.
     pub(crate) async fn releases(&self) -> Result<Vec<ReleaseRecord>, StoreError> {
         let pool = self.database.pool();
         let rows = sqlx::query("SELECT * FROM release_versions ORDER BY name, id").fetch_all(pool).await?;
@@ -63,10 +72,11 @@ impl Store {
         let position: BTreeMap<i64, usize> =
             releases.iter().enumerate().map(|(at, release)| (release.id, at)).collect();
         let of = |row: &AnyRow| Ok::<_, StoreError>(position.get(&row.try_get("release_version")?).copied());
-        let jobs = "SELECT r.release_version, j.* FROM release_version_jobs r JOIN release_jobs j ON j.id = r.job ORDER BY j.name";
+        let jobs = "SELECT r.release_version, j.id, j.name, j.version, j.fingerprint, j.sha1, j.blob \
+            FROM release_version_jobs r JOIN release_jobs j ON j.id = r.job ORDER BY j.name";
         for row in sqlx::query(jobs).fetch_all(pool).await? {
             if let Some(at) = of(&row)? {
-                releases[at].jobs.push(job(&row)?);
+                releases[at].jobs.push(job_without_spec(&row)?);
             }
         }
         let packages = "SELECT r.release_version, p.* FROM release_version_packages r JOIN release_packages p \
@@ -83,6 +93,31 @@ impl Store {
             }
         }
         Ok(releases)
+    }
+
+    /// Reads the specs of the jobs of releases with these ids, and of no others: everybody who uploads brings some.
+    pub(crate) async fn add_specs(&self, releases: &mut [ReleaseRecord], ids: &[i64]) -> Result<(), StoreError> {
+        let pool = self.database.pool();
+        let mut left = LARGEST_SPECS;
+        for release in releases.iter_mut().filter(|release| ids.contains(&release.id)) {
+            let length = "SELECT CAST(COALESCE(SUM(LENGTH(j.spec)), 0) AS BIGINT) FROM release_version_jobs r \
+                JOIN release_jobs j ON j.id = r.job WHERE r.release_version = $1";
+            left -= sqlx::query_scalar::<_, i64>(length).bind(release.id).fetch_one(pool).await?;
+            if left < 0 {
+                return Err(StoreError::TooManySpecs(format!("{}/{}", release.name, release.version)));
+            }
+            let specs = "SELECT j.id, j.spec FROM release_version_jobs r JOIN release_jobs j ON j.id = r.job \
+                WHERE r.release_version = $1";
+            let rows = sqlx::query(specs).bind(release.id).fetch_all(pool).await?;
+            let mut by_id = BTreeMap::new();
+            for row in &rows {
+                by_id.insert(row.try_get::<i64, _>("id")?, from_json("release_jobs.spec", row.try_get("spec")?)?);
+            }
+            for job in &mut release.jobs {
+                job.spec = by_id.remove(&job.id).unwrap_or_default();
+            }
+        }
+        Ok(())
     }
 
     /// Names and versions of the releases that each deployment uses.
@@ -319,7 +354,35 @@ async fn join(transaction: &mut Transaction, kind: Kind, version: i64, id: i64) 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// A release of a few hundred KB may have specs that take hundreds of MB in memory, and there may be many.
+    #[tokio::test]
+    async fn lists_of_releases_have_no_specs_and_who_needs_some_gets_those_alone_within_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("director.db").display())).await.unwrap();
+        for (name, size) in
+            [("small", 10), ("large", LARGEST_SPECS as usize / 2), ("larger", LARGEST_SPECS as usize / 2)]
+        {
+            let (sha1, blob) = (String::new(), format!("blob-{name}"));
+            let spec = json!({"name": "app", "text": "x".repeat(size)});
+            let (version, fingerprint) = ("1".to_owned(), "f".to_owned());
+            let job = JobRecord { id: 0, name: "app".into(), version, fingerprint, sha1, blob, spec };
+            let release = ReleaseRecord { name: name.into(), version: "1".into(), ..ReleaseRecord::default() };
+            store.take_release(&ReleaseRecord { jobs: vec![job], ..release }, &[]).await.unwrap();
+        }
+        let mut all = store.releases().await.unwrap();
+        assert!(all.iter().all(|release| release.jobs[0].spec.is_null()));
+        let id = |all: &[ReleaseRecord], name: &str| all.iter().find(|release| release.name == name).unwrap().id;
+        let (small, large, larger) = (id(&all, "small"), id(&all, "large"), id(&all, "larger"));
+        store.add_specs(&mut all, &[small, large]).await.unwrap();
+        let read: Vec<_> = all.iter().filter(|it| !it.jobs[0].spec.is_null()).map(|it| it.name.as_str()).collect();
+        assert_eq!(read, ["large", "small"]);
+        let refused = store.add_specs(&mut all, &[large, larger]).await.unwrap_err().to_string();
+        assert!(refused.contains("8 MiB") && refused.contains("larger/1"), "{refused}");
+    }
 
     #[tokio::test]
     async fn what_is_gone_or_in_use_meanwhile_is_said_instead_of_a_failed_database() {

@@ -382,19 +382,21 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// The plans for a deployment with the tasks that carried them out, newest first.
-    pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, Plan)>, StoreError> {
+    /// The tasks that carried out plans for a deployment, newest first.
+    pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<TaskRecord>, StoreError> {
         let statement = format!(
-            "SELECT {RECORD}, plans.plan FROM plans JOIN tasks ON tasks.id = plans.task
+            "SELECT {RECORD} FROM plans JOIN tasks ON tasks.id = plans.task
              WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2"
         );
-        let rows = sqlx::query(AssertSqlSafe(statement))
-            .bind(deployment)
-            .bind(i64::from(most))
-            .fetch_all(self.database.pool())
-            .await?;
-        let both = |row| Ok((read(row)?, from_json("plans.plan", &row.try_get::<String, _>("plan")?)?));
-        rows.iter().map(both).collect()
+        let query = sqlx::query(AssertSqlSafe(statement)).bind(deployment).bind(i64::from(most));
+        query.fetch_all(self.database.pool()).await?.iter().map(read).collect()
+    }
+
+    /// One of them. A plan has what each of thousands of instances is to be, so nobody has many in memory.
+    pub(crate) async fn plan_of_task(&self, task: i64) -> Result<Option<Plan>, StoreError> {
+        let query = sqlx::query("SELECT plan FROM plans WHERE task = $1").bind(task);
+        let row = query.fetch_optional(self.database.pool()).await?;
+        row.map(|row| from_json("plans.plan", &row.try_get::<String, _>("plan")?)).transpose()
     }
 }
 

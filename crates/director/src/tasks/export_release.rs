@@ -96,13 +96,16 @@ async fn must_be_exportable(director: &Director, request: &ExportRequest) -> Res
     let Some(record) = director.store.deployment(deployment).await? else {
         return Err(TaskError::refused(70000, format!("Deployment '{deployment}' doesn't exist")));
     };
-    let releases = director.store.releases().await?;
-    let Some(release) = releases.iter().find(|release| release.name == *name && release.version == *version) else {
+    let mut releases = director.store.releases().await?;
+    let Some(at) = releases.iter().position(|release| release.name == *name && release.version == *version) else {
         return Err(match releases.iter().any(|release| release.name == *name) {
             true => TaskError::refused(30006, format!("Release version '{name}/{version}' doesn't exist")),
             false => TaskError::refused(30005, format!("Release '{name}' doesn't exist")),
         });
     };
+    let mut release = releases.swap_remove(at);
+    let id = release.id;
+    director.store.add_specs(std::slice::from_mut(&mut release), &[id]).await?;
     // Its VMs have the programs of the machine that they run on.
     if request.stemcell_os == HOST {
         let reason = format!(
@@ -119,7 +122,7 @@ async fn must_be_exportable(director: &Director, request: &ExportRequest) -> Res
         );
         return Err(TaskError::refused(30011, reason));
     }
-    Ok(release.clone())
+    Ok(release)
 }
 
 /// Releases that only runtime configs bring are not exported.

@@ -9,7 +9,7 @@ use windlass_contract::explain;
 use windlass_manifest::{Document, names};
 use windlass_planning::desired::{
     Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, RuntimeConfig, Wanted,
-    linked_deployments, refuse_misplaced, resolve,
+    linked_deployments, refuse_misplaced, releases_named_by, resolve,
 };
 use windlass_planning::links::LinkProvider;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
@@ -21,8 +21,8 @@ use windlass_variables::{Scope, with_absolute_names};
 use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
 use crate::Director;
 use crate::limits::RenderingTurn;
-use crate::variables::KnownValues;
 use crate::variables::deployed::{self, Use};
+use crate::variables::{KnownValues, border};
 
 /// How many bytes of findings are told, or a little more.
 const MOST_TOLD: usize = 128 << 10;
@@ -88,14 +88,18 @@ pub(crate) async fn prepare(
         let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
         let manifest = DeploymentManifest::read(&document, &mut findings);
         refuse_misplaced(&document, &mut findings);
-        Ok::<_, TaskError>(manifest)
+        Ok::<_, TaskError>((manifest, border::named_in(&document)))
     };
-    let manifest = director.limits.heavily(read).await?;
+    let (manifest, named) = director.limits.heavily(read).await?;
     if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
         findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
     }
     let used = must_have_cloud_config(director, deployment, options).await?;
     let teams = teams_of(director, deployment, options).await?;
+    // What is deployed keeps the values that it has.
+    if options.change_state.is_none() && options.errand.is_none() {
+        border::refuse_those_of_others(director, deployment, &teams, named, &used, &mut findings).await?;
+    }
     let cpi_configs = director.store.current_configs("cpi").await?;
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
@@ -109,6 +113,8 @@ pub(crate) async fn prepare(
         keep_versions_in_use(&mut stemcells, deployment, |it| (&it.operating_system, &it.version, &it.deployments));
         keep_versions_in_use(&mut releases, deployment, |it| (&it.name, &it.version, &it.deployments));
     }
+    let named = releases_named_by(&manifest, &runtime, &releases);
+    director.store.add_specs(&mut releases, &named).await?;
     let compiled = match releases.is_empty() {
         true => BTreeSet::new(),
         false => director.store.compiled_keys().await?,
@@ -150,8 +156,13 @@ pub(crate) async fn prepare(
             converge: manifest.converge_variables,
             desired: &desired,
             current: &current,
+            log: asker.task,
         };
-        (values, current.variables) = deployed::gather(director, wanted, use_of_values(purpose, options)).await?;
+        let gathered = deployed::gather(director, wanted, use_of_values(purpose, options)).await;
+        if asker.task.is_some_and(TaskLog::is_cancelled) {
+            return Err(TaskError::Cancelled);
+        }
+        (values, current.variables) = gathered?;
     }
     let values = Arc::new(values);
     current.link_groups = director.store.link_groups(deployment).await?;
@@ -188,7 +199,11 @@ pub(crate) async fn prepare(
     }
     let needs_ruby = templates.needs_ruby(&director.limits).await;
     if !findings.is_clean() {
-        let message = told(findings.problems(), options).join("\n");
+        let mut told = told(findings.problems(), options);
+        if findings.left_out() > 0 {
+            told.push(format!("{} more are not listed; mend these first", findings.left_out()));
+        }
+        let message = told.join("\n");
         return Err(match findings.code() {
             Some(code) => TaskError::refused(code, message),
             None => TaskError::Input(message),

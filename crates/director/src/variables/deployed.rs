@@ -14,6 +14,7 @@ use windlass_variables::{Generation, Mode, Scope, Values, Version};
 use super::{KnownValues, Variables, VariablesError};
 use crate::Director;
 use crate::store::Event;
+use crate::tasks::TaskLog;
 
 /// What values are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) converge: bool,
     pub(crate) desired: &'a Desired,
     pub(crate) current: &'a Current,
+    /// The task that deploys.
+    pub(crate) log: Option<&'a TaskLog>,
 }
 
 /// The values for a plan, and the set that its instances get.
@@ -159,6 +162,9 @@ impl Deploy<'_> {
             let name = self.scope.absolute(&definition.name.value);
             if taken.contains_key(&name) {
                 continue;
+            }
+            if self.wanted.log.is_some_and(TaskLog::is_cancelled) {
+                return Err(VariablesError::Cancelled);
             }
             let version = match before.get(&name).filter(|_| definition.waits_for_stemcells && !takes_latest) {
                 Some(kept) => kept.clone(),

@@ -17,6 +17,8 @@ pub(crate) struct Embedded {
     cipher: Arc<Cipher>,
     /// Held while a variable gets its value, so that two deploys make it once.
     turns: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    /// Held while one is made: keys take a second of a processor each, and a manifest may define thousands.
+    making: tokio::sync::Mutex<()>,
 }
 
 /// Whether a version was there.
@@ -44,7 +46,7 @@ impl From<StoreError> for NotAdded {
 
 impl Embedded {
     pub(crate) fn new(store: Store, cipher: Arc<Cipher>) -> Self {
-        Self { store, cipher, turns: Mutex::default() }
+        Self { store, cipher, turns: Mutex::default(), making: tokio::sync::Mutex::default() }
     }
 
     fn opened(&self, sealed: SealedValue) -> Result<Version, ServerError> {
@@ -133,7 +135,9 @@ impl Embedded {
                 return Ok((self.opened(known)?, Outcome::Known));
             }
         }
+        let making = self.making.lock().await;
         let value = make(request.clone(), ca).await?;
+        drop(making);
         Ok((self.add(name, value, Some(&recipe)).await?, Outcome::Made))
     }
 }

@@ -5,8 +5,10 @@
 //!
 //! - [`embedded`]: the config server of this director, in its database.
 //! - [`vault`]: the key that it encrypts with, which is not there.
+//! - [`border`]: which variables are not for a team.
 //! - [`deployed`]: which versions a deploy takes, and makes.
 
+pub(crate) mod border;
 pub(crate) mod deployed;
 pub(crate) mod embedded;
 pub(crate) mod vault;
@@ -45,6 +47,9 @@ pub(crate) enum VariablesError {
     /// the config server has a reason
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// somebody asked for the end of the task
+    #[error("the task was cancelled")]
+    Cancelled,
     /// options of a variable need values that are not there
     #[error("the options of the variable '{variable}' cannot be filled in: {why}")]
     Options { variable: String, why: String },

@@ -58,6 +58,33 @@ fn a_reader_with_megabytes_of_yaml_stops_nobody() {
     });
 }
 
+/// Each of these took gigabytes or minutes: a path for each element of a list, a search for each bracket, a copy for each group.
+#[test]
+fn a_readers_document_that_grows_stops_nobody() {
+    let site = Site::start_with_settings(&format!("isolation: process\n{SETTINGS}"));
+    let key = "k".repeat(500_000);
+    let documents = [
+        format!("name: x\nproperties:\n  ? {key}\n  : [{}]\n", "a,".repeat(150_000)),
+        format!("name: x\nproperties: {{a: '{}'}}\n", "(".repeat(1_500_000)),
+        format!("name: x\ny:\n  ? {key}\n  : '{}'\n", "((a))".repeat(200_000)),
+        format!("name: x\n? {}\n: 1\n", "k".repeat(1_900_000)),
+        format!(
+            "name: x\naddons:\n- name: a\n  properties: {{a: {key}}}\n  jobs: [{}]\n",
+            "{name: j, release: r},".repeat(15_000)
+        ),
+    ];
+    beside_a_bystander("documents that grow", &site, || {
+        for _ in 0..rounds() {
+            for document in &documents {
+                let refused = at_once(4, &site, |eve| {
+                    eve.send_as(Some(READER), "POST", "/windlass/plan", "text/yaml", document.clone()).status
+                });
+                assert_eq!(refused, [StatusCode::BAD_REQUEST; 4]);
+            }
+        }
+    });
+}
+
 #[test]
 fn a_vm_with_endless_answers_costs_the_director_nothing() {
     let site = Site::ready_with_settings(SETTINGS);
