@@ -5,7 +5,7 @@ use serde_json::Value;
 use windlass_contract::Object;
 
 /// What the copies in a plan may take together, in bytes, roughly. An instance takes two or three thousand of them.
-const MOST: usize = 96 << 20;
+const MOST: usize = 64 << 20;
 
 /// A value and a key take so much beside their text.
 const NODE: usize = 48;
@@ -74,7 +74,7 @@ mod tests {
         let mut room = Room::default();
         room.take(MOST).unwrap();
         let told = room.take(1).unwrap_err();
-        assert!(told.contains("more than 96 MiB") && told.contains("smaller parts"), "{told}");
+        assert!(told.contains("more than 64 MiB") && told.contains("smaller parts"), "{told}");
         room.take(1).unwrap_err();
     }
 }

@@ -19,6 +19,9 @@ const NAME: &str = "job.MF";
 const DEEPEST_PROPERTY: usize = 32;
 const LONGEST_PROPERTY: usize = 255;
 
+/// How many properties a job may have; those of public releases have up to five hundred. Each group with the job has a value for each.
+const MOST_PROPERTIES: usize = 5000;
+
 /// What the files of a job may have together: they are held in memory, and the largest templates have some hundred KiB.
 const LARGEST_MIB: u64 = 16;
 
@@ -82,14 +85,24 @@ impl Job {
         Ok(Self { spec, templates, monit })
     }
 
-    /// How much memory its files take.
+    /// How much memory its files and its description take, roughly.
     pub fn size(&self) -> usize {
-        self.templates.values().chain(self.monit.values()).map(String::len).sum()
+        let files: usize = self.templates.values().chain(self.monit.values()).map(String::len).sum();
+        files + weight(&self.spec.raw)
     }
 
     /// Whether it runs once, when somebody asks for it.
     pub fn is_errand(&self) -> bool {
         self.spec.templates.values().any(|destination| matches!(destination.as_str(), "bin/run" | "bin/run.ps1"))
+    }
+}
+
+fn weight(value: &Value) -> usize {
+    48 + match value {
+        Value::String(text) => text.len(),
+        Value::Array(elements) => elements.iter().map(weight).sum(),
+        Value::Object(members) => members.iter().map(|(key, member)| 48 + key.len() + weight(member)).sum(),
+        _ => 0,
     }
 }
 
@@ -157,6 +170,11 @@ impl JobSpec {
         };
         let name = root.field("name")?.string()?.to_owned();
         check_links(root, &name)?;
+        let count = entries("properties")?.len();
+        if count > MOST_PROPERTIES {
+            let message = format!("properties: a job may have {MOST_PROPERTIES}, and this one has {count}");
+            return Err(root.problem(message));
+        }
         Ok(Self {
             name,
             templates,
@@ -189,4 +207,24 @@ fn check_links(root: &At<'_>, job: &str) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 30 KB of a release became hundreds of megabytes.
+    #[test]
+    fn a_job_with_very_many_properties_is_refused_and_its_description_counts() {
+        let spec = |count: usize| {
+            let properties: String = (0..count).map(|number| format!("  p{number}: {{}}\n")).collect();
+            JobSpec::parse(&format!("name: app\ntemplates: {{}}\nproperties:\n{properties}"), "app")
+        };
+        let refused = spec(MOST_PROPERTIES + 1).unwrap_err();
+        let told = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(told.contains("may have 5000, and this one has 5001"), "{told}");
+        let spec = spec(MOST_PROPERTIES).unwrap();
+        let job = Job { spec, templates: BTreeMap::new(), monit: BTreeMap::new() };
+        assert!(job.size() > MOST_PROPERTIES * 48);
+    }
 }

@@ -27,6 +27,9 @@ use crate::variables::{KnownValues, border};
 /// How many bytes of findings are told, or a little more.
 const MOST_TOLD: usize = 128 << 10;
 
+/// How many sizes CPIs are asked about for one plan: each is a call, and readers plan as well.
+const MOST_SIZES: usize = 500;
+
 /// What a deploy is about to do.
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
@@ -330,7 +333,15 @@ pub(super) async fn configs(
 /// Asks CPIs what resources mean in their clouds.
 pub(super) async fn calculate(director: &Director, desired: &Desired, findings: &mut Findings) -> Calculated {
     let mut calculated = Calculated::default();
-    for (name, resources) in desired.resources() {
+    let wanted = desired.resources();
+    if wanted.len() > MOST_SIZES {
+        let count = wanted.len();
+        findings.say(format!(
+            "the groups have {count} different vm_resources, and CPIs are asked about {MOST_SIZES} at most; use vm_type"
+        ));
+        return calculated;
+    }
+    for (name, resources) in wanted {
         let Ok(cpi) = director.clouds.cpi(name) else { continue };
         match cpi.call(&CalculateVmCloudProperties { desired: resources }, None).await {
             Ok(cloud_properties) => calculated.insert(name, resources, cloud_properties),

@@ -1,6 +1,6 @@
 //! Manifest, configs and stemcells brought together: every name is looked up, every group is complete.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -238,14 +238,14 @@ impl Desired {
 
     /// What CPIs have to calculate before there can be a plan.
     pub fn resources(&self) -> Vec<(&str, VmResources)> {
-        let mut needed = Vec::new();
+        let (mut needed, mut known) = (Vec::new(), HashSet::new());
         let workers = self.compilation.iter().map(|compilation| &compilation.workers);
         for group in self.groups.iter().chain(workers) {
             let DesiredSize::Resources(resources) = group.vm_size else { continue };
             for zone in &group.zones {
-                let question = (zone.cpi.as_str(), resources);
-                if !needed.contains(&question) {
-                    needed.push(question);
+                let size = (resources.cpu, resources.ram, resources.ephemeral_disk_size);
+                if known.insert((zone.cpi.as_str(), size)) {
+                    needed.push((zone.cpi.as_str(), resources));
                 }
             }
         }

@@ -17,13 +17,13 @@ fn groups(count: usize, rest: &str) -> String {
 }
 
 fn is_refused(told: &str) -> bool {
-    told.contains("takes more than 96 MiB")
+    told.contains("takes more than 64 MiB")
 }
 
 #[test]
 fn an_env_of_many_instances_is_refused() {
     let env = "e".repeat(300_000);
-    for (instances, refused) in [(200, false), (400, true)] {
+    for (instances, refused) in [(150, false), (300, true)] {
         let (desired, findings) =
             read_text(&format!("- {{name: g, instances: {instances}, {GROUP}, env: {{a: {env}}}}}\n"), "");
         assert!(findings.is_clean(), "{findings}");
@@ -35,7 +35,7 @@ fn an_env_of_many_instances_is_refused() {
 #[test]
 fn tags_of_many_groups_are_refused() {
     let tags = format!("tags: {{a: {}}}", "t".repeat(300_000));
-    for (count, refused) in [(200, false), (400, true)] {
+    for (count, refused) in [(150, false), (300, true)] {
         let (_, findings) = read_text(&groups(count, ""), &tags);
         assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings}");
     }
@@ -44,7 +44,7 @@ fn tags_of_many_groups_are_refused() {
 #[test]
 fn properties_that_many_jobs_have_are_refused() {
     let properties = format!("properties: {{secret: {}}}", "p".repeat(300_000));
-    for (count, refused) in [(200, false), (400, true)] {
+    for (count, refused) in [(150, false), (300, true)] {
         let (_, findings) = read_text(&groups(count, ", jobs: [{name: pg, release: net}]"), &properties);
         assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings}");
     }
