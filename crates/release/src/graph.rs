@@ -1,6 +1,8 @@
 //! Which packages need which.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -9,12 +11,17 @@ use crate::manifest::Package;
 /// The key of a compiled package names what it needs once for each way that leads there, so both the steps and the ways are
 /// bounded.
 const DEEPEST: usize = 100;
-const MOST: usize = 100_000;
+const MOST: usize = 10_000;
+
+/// What the keys of all packages of a release may have together. Those of public releases have some hundred KiB.
+const LARGEST_KEYS: usize = 16 << 20;
 
 /// The packages of one version of a release, and what each needs.
 #[derive(Debug, Clone, Default)]
 pub struct PackageGraph {
     packages: BTreeMap<String, Node>,
+    /// How many bytes the keys have that were made.
+    made: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Clone)]
@@ -44,6 +51,12 @@ pub enum GraphError {
         "the package '{0}' needs others over more than {DEEPEST} steps or in more than {MOST} ways; remove some dependencies"
     )]
     TooDeep(String),
+    /// what all of them need cannot be written down
+    #[error(
+        "all that packages of the release need has more than {} MiB, '{0}' among them; remove some dependencies",
+        LARGEST_KEYS >> 20
+    )]
+    TooMuch(String),
 }
 
 impl PackageGraph {
@@ -54,7 +67,7 @@ impl PackageGraph {
             dependencies: package.dependencies.iter().cloned().collect(),
         };
         let packages = packages.into_iter().map(|package| (package.name.clone(), node(package))).collect();
-        let graph = Self { packages };
+        let graph = Self { packages, made: Arc::default() };
         for (package, node) in &graph.packages {
             if let Some(needs) = node.dependencies.iter().find(|needs| !graph.packages.contains_key(*needs)) {
                 return Err(GraphError::Unknown { package: package.clone(), needs: needs.clone() });
@@ -148,7 +161,12 @@ impl PackageGraph {
             }
             keys.insert(package, Value::Array(key));
         }
-        Ok(own.to_string())
+        let key = own.to_string();
+        // Each may be as long as the manifest, and a manifest has thousands of packages.
+        match self.made.fetch_add(key.len(), Ordering::Relaxed) + key.len() > LARGEST_KEYS {
+            true => Err(GraphError::TooMuch(name.to_owned())),
+            false => Ok(key),
+        }
     }
 }
 
@@ -165,6 +183,20 @@ mod tests {
             dependencies: needs.iter().map(|name| (*name).to_owned()).collect(),
         };
         edges.iter().map(package).collect()
+    }
+
+    /// A manifest of a megabyte would become gigabytes of keys.
+    #[test]
+    fn keys_of_thousands_of_packages_that_need_thousands_are_refused() {
+        let base: Vec<String> = (0..500).map(|number| format!("base-{number}")).collect();
+        let mut all: Vec<Package> = base.iter().flat_map(|name| packages(&[(name.as_str(), &[][..])])).collect();
+        for number in 0..2000 {
+            let top = packages(&[(format!("top-{number}").as_str(), &[][..])]).remove(0);
+            all.push(Package { dependencies: base.clone(), ..top });
+        }
+        let graph = PackageGraph::new(&all).unwrap();
+        let keys: Result<Vec<String>, GraphError> = all.iter().map(|it| graph.dependency_key(&it.name)).collect();
+        assert!(matches!(keys, Err(GraphError::TooMuch(_))));
     }
 
     #[test]

@@ -134,7 +134,12 @@ impl<'a> Releases<'a> {
                 findings.push(name.problem(message));
                 break;
             }
-            if let Err(message) = add_packages(&mut software, &group.name, release, &spec) {
+            let known = software.packages.len();
+            let added = add_packages(&mut software, &group.name, release, &spec).and_then(|()| {
+                let added = software.packages[known..].iter();
+                room.take(added.map(|package| 512 + package.dependency_key.len()).sum())
+            });
+            if let Err(message) = added {
                 findings.push(name.problem(message));
             }
             software.jobs.push(JobOfGroup {
