@@ -52,10 +52,7 @@ pub enum GraphError {
     )]
     TooDeep(String),
     /// what all of them need cannot be written down
-    #[error(
-        "all that packages of the release need has more than {} MiB, '{0}' among them; remove some dependencies",
-        LARGEST_KEYS >> 20
-    )]
+    #[error("all that packages of the release need has more than 16 MiB, '{0}' among them; remove some dependencies")]
     TooMuch(String),
 }
 

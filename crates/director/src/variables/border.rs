@@ -94,7 +94,7 @@ mod tests {
         }
         let refused = async |user: &str, variable: &str| {
             let manifest = format!("name: stall\nproperties: {{p: (({variable}))}}\n");
-            let (status, told) = test.send(Some(user), Method::POST, "/windlass/plan", &manifest).await;
+            let (status, told) = test.send(Some(user), Method::POST, "/windlass/plan", manifest).await;
             assert_eq!(status, StatusCode::BAD_REQUEST, "{told}");
             told.contains("belongs to none of the teams")
         };
