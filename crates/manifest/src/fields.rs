@@ -103,7 +103,13 @@ impl<'a, 'f> Fields<'a, 'f> {
     /// The elements of a list that may be missing.
     pub fn list(&mut self, name: &str) -> Vec<At<'a>> {
         let list = self.at.optional_list(name);
-        self.findings.check(list).unwrap_or_default()
+        let mut list = self.findings.check(list).unwrap_or_default();
+        if let (true, Some(at)) = (list.len() > MOST_LISTED, self.optional(name)) {
+            let message = format!("a list may have {MOST_LISTED} elements, and this one has {}", list.len());
+            self.findings.push(at.problem(message));
+            list.truncate(MOST_LISTED);
+        }
+        list
     }
 
     /// A list of texts that may be missing.
@@ -185,6 +191,9 @@ fn is_huge_number(text: &str) -> bool {
     digits.len() > 18 && digits.chars().all(|c| c.is_ascii_digit())
 }
 
+/// How many elements a list of a document may have. Elements are compared with each other, so that time grows faster than they do.
+const MOST_LISTED: usize = 10_000;
+
 /// So many keys of one object are pointed out; each is compared with all that are known.
 const MOST_UNKNOWN: usize = 1000;
 
@@ -244,6 +253,15 @@ mod tests {
         let (document, mut findings) = (Document::parse(&text).unwrap(), Findings::new());
         Fields::of(&document.root(), &["name"], &mut findings).unwrap();
         assert_eq!(findings.warnings().len(), MOST_UNKNOWN);
+    }
+
+    #[test]
+    fn very_long_lists_are_refused() {
+        let text = format!("few: [a]\nmany: [{}]\n", "a,".repeat(MOST_LISTED + 1));
+        let (document, mut findings) = (Document::parse(&text).unwrap(), Findings::new());
+        let mut fields = Fields::of(&document.root(), &["few", "many"], &mut findings).unwrap();
+        assert_eq!((fields.list("few").len(), fields.list("many").len()), (1, MOST_LISTED));
+        assert_eq!(findings.to_string(), "many: a list may have 10000 elements, and this one has 10001 (line 2)");
     }
 
     #[test]
