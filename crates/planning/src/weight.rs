@@ -4,7 +4,7 @@
 use serde_json::Value;
 use windlass_contract::Object;
 
-/// What the copies in a plan may take together, in bytes, roughly. An instance takes two or three thousand of them.
+/// What the copies in a plan may take together, in bytes, roughly. An instance takes some thousand of them.
 const MOST: usize = 64 << 20;
 
 /// A value and a key take so much beside their text.

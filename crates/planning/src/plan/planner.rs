@@ -253,6 +253,9 @@ const STATE_OF_IGNORED: u32 = 140021;
 /// What BOSH's director calls every error that has no number of its own, such as those of templates.
 const RENDERING: u32 = 100;
 
+/// What an instance takes of memory with nothing of its own: names, actions and their reasons.
+const OF_AN_INSTANCE: usize = 2048;
+
 struct Planner<'a, 'f> {
     desired: &'a Desired,
     current: &'a Current,
@@ -659,7 +662,7 @@ impl<'a> Planner<'a, '_> {
         let of_disk = |disk: &DiskSpec| 64 + weight::of_object(&disk.cloud_properties);
         let of_objects = [&cloud_properties, &group.env, &group.tags].map(weight::of_object);
         let of_lists = networks.values().map(of_network).chain(group.disks.iter().map(of_disk)).sum::<usize>();
-        self.room.take(512 + of_lists + of_objects.iter().sum::<usize>())?;
+        self.room.take(OF_AN_INSTANCE + of_lists + of_objects.iter().sum::<usize>())?;
         Ok(InstanceSpec {
             cpi: zone.cpi.clone(),
             stemcell_cid: stemcell.cid.clone(),
