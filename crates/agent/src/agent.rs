@@ -11,6 +11,7 @@ use windlass_durable::file;
 use crate::actions::{self, Action, ActionError, Arguments, Mode};
 use crate::alerts::{Alerts, Severity};
 use crate::boot::Ending;
+use crate::dns::resolver::Resolver;
 use crate::embedded::{Handling, Temper};
 use crate::layout::Base;
 use crate::platform::Platform;
@@ -37,6 +38,8 @@ pub(crate) struct Agent {
     pub(crate) alerts: Alerts,
     /// Held while the names of other instances change.
     pub(crate) dns: Mutex<()>,
+    /// Who answers questions for those names; none unless the settings want it.
+    pub(crate) resolver: Option<Arc<Resolver>>,
     pub(crate) ending: UnboundedSender<Ending>,
     /// What it is like to talk to, if it is only simulated.
     pub(crate) temper: Option<Arc<dyn Temper>>,

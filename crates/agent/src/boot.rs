@@ -28,7 +28,7 @@ use crate::settings::{self, SettingsError, SettingsStore};
 use crate::spec::Spec;
 use crate::supervisor::{Supervisor, SupervisorKind};
 use crate::tasks::Tasks;
-use crate::{disks, server, software};
+use crate::{disks, dns, server, software};
 
 /// How long an agent waits for settings that may still come. Then it ends with the reason, and its supervisor starts it again.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(60);
@@ -145,6 +145,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
     };
     let supervisor = Supervisor::new(supervisor, &base, platform.runs_jobs(), &config.linux.service_manager);
     let tasks = Tasks::new(base.tasks());
+    let resolver = dns::start::resolver(&settings.current(), &base, &*platform);
     let (ending, endings) = unbounded_channel();
     let agent = Arc::new(Agent {
         base,
@@ -157,6 +158,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
         vitals: Default::default(),
         alerts: Default::default(),
         dns: Default::default(),
+        resolver,
         ending,
         temper,
     });

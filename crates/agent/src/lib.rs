@@ -19,6 +19,7 @@ mod command_line;
 mod config;
 mod control_group;
 mod disks;
+mod dns;
 mod embedded;
 mod layout;
 mod log_file;
@@ -40,6 +41,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use command_line::Command;
+pub use dns::measured::NameServer;
 pub use embedded::{Embedded, EmbeddedError, Ended, Handling, Temper};
 
 /// Runs the agent with the arguments of a process, the program's name first.

@@ -10,19 +10,19 @@ use windlass_durable::file;
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::blobs::{Blob, Blobs};
+use crate::dns::hosts;
+use crate::dns::records::Records;
 use windlass_archive::digest::Digest;
-
-#[derive(Debug, Deserialize)]
-struct Records {
-    version: u64,
-    #[serde(default)]
-    records: Vec<(String, String)>,
-}
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(3)?;
     let (id, digest, version): (String, Digest, u64) = (arguments.take(0)?, arguments.take(1)?, arguments.take(2)?);
-    sync(agent, version, || Ok(Blobs::new(&agent.base, &agent.settings.current()).find(&id, &digest)?))
+    let settings = agent.settings.current();
+    let blobs = Blobs::new(&agent.base, &settings);
+    let synced = sync(agent, version, || Ok(blobs.find(&id, &digest)?))?;
+    // A director that brings the blob itself brings another one with each version.
+    blobs.forget(&id)?;
+    Ok(synced)
 }
 
 /// Takes the names in the blob that `fetch` gives.
@@ -40,17 +40,26 @@ pub(super) fn sync(
     let blob = fetch()?;
     let bytes =
         std::fs::read(blob.path()).map_err(|source| ActionError::Io { path: blob.path().to_owned(), source })?;
-    let records: Records = serde_json::from_slice(&bytes).map_err(ActionError::DnsRecords)?;
+    let records = Records::read(&bytes).map_err(ActionError::DnsRecords)?;
     if records.version != version {
         return Err(ActionError::DnsVersion);
     }
-    let hostname = agent.settings.current().agent.agent_id.to_string();
-    agent
-        .platform
-        .write_hosts(&hostname, &records.records)
-        .map_err(|source| ActionError::Platform { doing: "saving DNS records", source })?;
+    write_hosts(agent, &records)?;
     file::write(&path, &bytes, 0o640).map_err(|source| ActionError::Io { path, source })?;
+    if let Some(resolver) = &agent.resolver {
+        resolver.learn(records);
+    }
     Ok("synced".into())
+}
+
+fn write_hosts(agent: &Agent, records: &Records) -> Result<(), ActionError> {
+    let hostname = agent.settings.current().agent.agent_id.to_string();
+    let names = match agent.platform.hosts_have_queries() {
+        true => hosts::with_queries(records),
+        false => records.hosts.clone(),
+    };
+    let written = agent.platform.write_hosts(&hostname, &names);
+    written.map_err(|source| ActionError::Platform { doing: "saving DNS records", source })
 }
 
 /// The version that is there; none if there is none, or one that nobody can read.

@@ -167,6 +167,11 @@ impl Platform for Directory {
         Ok(())
     }
 
+    /// Its processes share a network with the whole machine, whose DNS servers know nothing of instances.
+    fn hosts_have_queries(&self) -> bool {
+        true
+    }
+
     fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError> {
         let mut hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n\n");
         hosts.extend(records.iter().map(|(address, name)| format!("{address} {name}\n")));

@@ -99,6 +99,16 @@ pub(crate) trait Platform: Send + Sync + std::fmt::Debug {
     /// Lets a user read a file.
     fn give_to_user(&self, path: &Path, user: &str) -> Result<(), PlatformError>;
 
+    /// Whether ports and name servers of the machine are the VM's own, so that the agent can answer questions for names.
+    fn can_answer_names(&self) -> bool {
+        false
+    }
+
+    /// Whether the hosts file has to answer queries as well, because nothing else here can.
+    fn hosts_have_queries(&self) -> bool {
+        false
+    }
+
     /// Writes addresses and names to the hosts file.
     fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError>;
 

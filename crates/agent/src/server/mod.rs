@@ -15,6 +15,7 @@ use windlass_connections::{Limits, Reception};
 
 use crate::agent::Agent;
 use crate::boot::Ending;
+use crate::dns;
 
 /// How many connections are served at once.
 const CONNECTIONS: usize = 128;
@@ -25,7 +26,12 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 pub(crate) async fn serve(listener: TcpListener, agent: Arc<Agent>, end: impl Future<Output = Ending>) -> Ending {
     let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
     let mut reception = Reception::new(listener, limits, Arc::default());
+    let dns = tokio::spawn({
+        let agent = agent.clone();
+        async move { dns::start::serve(&agent).await }
+    });
     let ending = reception.serve(routes::Routes { agent }, end).await;
+    dns.abort();
     if ending != Ending::Signal {
         reception.close(LAST_ANSWERS).await;
     }

@@ -178,6 +178,10 @@ impl Platform for Linux {
         Ok(self.give(path, user)?)
     }
 
+    fn can_answer_names(&self) -> bool {
+        true
+    }
+
     fn write_hosts(&self, hostname: &str, records: &[(String, String)]) -> Result<(), PlatformError> {
         Ok(self.write_hosts_file(hostname, records)?)
     }
