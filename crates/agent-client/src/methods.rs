@@ -190,6 +190,11 @@ impl Agent {
         self.tolerant("run_script", vec![json!(name), json!(options)]).await
     }
 
+    /// Gives the agent a version of the names of all instances, which it fetches from the blob.
+    pub async fn sync_dns(&self, blob: &str, digest: &str, version: i64) -> Result<Outcome, CallError> {
+        self.tolerant("sync_dns", vec![json!(blob), json!(digest), json!(version)]).await
+    }
+
     /// The mounted disks.
     pub async fn list_disk(&self) -> Result<Vec<DiskCid>, CallError> {
         self.typed("list_disk", vec![]).await

@@ -368,6 +368,7 @@ pub(crate) fn instance_spec(
         env_values: None,
         tags: wanted.tags.clone(),
         variables: None,
+        dns_address: None,
         software: software.map(EnvSoftware::of_instance),
     }
 }

@@ -113,6 +113,7 @@ impl EnvSoftware {
             networks,
             persistent_disk: self.persistent_disk,
             variables: None,
+            dns_address: None,
         };
         let (mut rendered, mut errors) = (Vec::new(), Vec::new());
         for job in &self.software.jobs {

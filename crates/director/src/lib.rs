@@ -29,6 +29,7 @@ mod guesses;
 mod known_answers;
 mod leadership;
 mod limits;
+mod local_dns;
 mod metrics;
 mod recovery;
 mod resurrector;
@@ -57,6 +58,7 @@ pub use variables::vault::VaultError;
 use crate::driven_cpis::Drivers;
 use crate::known_answers::KnownAnswers;
 use crate::limits::Limits;
+use crate::local_dns::LocalDns;
 use crate::metrics::Metrics;
 use crate::resurrector::HealthRecord;
 use crate::settings::Settings;
@@ -111,6 +113,8 @@ pub(crate) struct Director {
     pub(crate) variables: Variables,
     /// Who tells what somebody should wake up for.
     pub(crate) webhook: Webhook,
+    /// Names of instances, and who knows them.
+    pub(crate) dns: Arc<LocalDns>,
     /// Archives of releases, and what tasks made.
     pub(crate) blobs: Arc<Blobstore>,
     /// Held for reading while files of releases are put on record, for writing while those are removed that are not.

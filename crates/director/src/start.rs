@@ -24,6 +24,7 @@ use crate::built_in::BuiltInError;
 use crate::driven_cpis::{self, Drivers};
 use crate::leadership::{self, Leadership, LeadershipError};
 use crate::limits::Limits;
+use crate::local_dns::{self, LocalDns};
 use crate::metrics::Metrics;
 use crate::recovery::{self, RecoveryError};
 use crate::resurrector::{self, HealthRecord};
@@ -137,6 +138,7 @@ pub struct Running {
     renewal: JoinHandle<()>,
     schedules: JoinHandle<()>,
     webhook: JoinHandle<()>,
+    dns: JoinHandle<()>,
     stop_server: watch::Sender<bool>,
     server: JoinHandle<()>,
     settling: JoinHandle<()>,
@@ -167,7 +169,7 @@ impl Running {
         let _ = self.stop_workers.send(true);
         // What is not settled yet is for the next start.
         self.settling.abort();
-        for watching in [self.resurrector, self.renewal, self.schedules, self.webhook] {
+        for watching in [self.resurrector, self.renewal, self.schedules, self.webhook, self.dns] {
             let _ = watching.await;
         }
         let mut workers = self.workers;
@@ -259,6 +261,8 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     let values = ValuesOfInstances { director: settings.name.clone(), variables: variables.clone() };
     let clouds = Clouds::with_default(drivers.default_cpi()?).filled_by(Arc::new(values));
     let renderer = software::renderer(settings.ruby).map_err(unusable)?;
+    let agents = Arc::new(agents);
+    let dns = Arc::new(LocalDns::new(settings.local_dns, store.clone(), agents.clone()));
     let director = Arc::new(Director {
         name: settings.name.clone(),
         uuid,
@@ -266,7 +270,8 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         store: store.clone(),
         clouds,
         drivers: Some(drivers),
-        agents: Arc::new(agents),
+        agents,
+        dns,
         lead: leadership.lead().clone(),
         folders: folders.clone(),
         workers: Workers::default(),
@@ -294,6 +299,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     let renewal = tokio::spawn(renewal);
     let schedules = tokio::spawn(schedules::run(director.clone(), until(stop_workers.subscribe())));
     let webhook = tokio::spawn(webhook::run(director.clone(), until(stop_workers.subscribe())));
+    let dns = tokio::spawn(local_dns::run(director.dns.clone(), until(stop_workers.subscribe())));
     let server = tokio::spawn(api::serve(director.clone(), listener, tls, until(server_stops)));
     let greeting = director.clone();
     tokio::spawn(async move { driven_cpis::ask_all(&greeting.clouds).await });
@@ -313,6 +319,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         renewal,
         schedules,
         webhook,
+        dns,
         stop_server,
         server,
         settling,

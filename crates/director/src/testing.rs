@@ -66,6 +66,8 @@ impl TestDirector {
         let cipher = vault::open(&store, &settings.variables, &folders).await.unwrap();
         let variables = Variables::embedded(store.clone(), Arc::new(cipher));
         let library = Arc::new(Library::new(store.clone(), blobs.clone(), windlass_render::Backends::new(None)));
+        let agents = Arc::new(Agents::new(authority, &client, Default::default()).unwrap());
+        let dns = Arc::new(crate::local_dns::LocalDns::new(settings.local_dns, store.clone(), agents.clone()));
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),
@@ -73,7 +75,8 @@ impl TestDirector {
             store,
             clouds: Clouds::none(),
             drivers: None,
-            agents: Arc::new(Agents::new(authority, &client, Default::default()).unwrap()),
+            agents,
+            dns,
             lead: Lead::for_good(),
             folders,
             workers: Workers::default(),

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 use windlass_contract::Object;
+use windlass_planning::dns::DOMAIN;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::VmRecord;
 use windlass_planning::software::Software;
@@ -110,7 +111,7 @@ pub fn software_spec(software: &Software, group: &str, packages: &[PackageFile],
     let entries = [
         ("job", job),
         ("packages", Value::Object(packages.iter().map(package).collect())),
-        ("dns_domain_name", template_spec::DOMAIN.into()),
+        ("dns_domain_name", DOMAIN.into()),
         ("template_hashes", Value::Object(rendered.hashes)),
         ("rendered_templates_archive", json!({"blobstore_id": rendered.blob, "sha1": rendered.digest})),
         ("configuration_hash", rendered.configuration_hash.into()),

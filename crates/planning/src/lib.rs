@@ -8,6 +8,7 @@
 //! - [`links`]: what jobs provide to each other.
 //! - [`desired`]: what should be: the manifest and the configs, read and checked. All mistakes at once.
 //! - [`plan`]: the actions that lead from the one to the other.
+//! - [`dns`]: names of instances, and the document of them that agents get.
 //! - [`template_spec`]: what templates of a job see of one instance.
 //! - [`problems`]: what cloud-check finds, and what can be done about it.
 //! - [`diff`]: what changes between two documents, for people.
@@ -15,6 +16,7 @@
 
 pub mod desired;
 pub mod diff;
+pub mod dns;
 pub mod links;
 pub mod plan;
 pub mod problems;

@@ -3,6 +3,7 @@
 //! A provider's content has every address of its instances; a link's content is made from it for one consumer; templates see part of
 //! that. What a job was rendered with stays in the [`Software`](crate::software::Software) of its instances.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// A link that a deployment provides.
@@ -25,6 +26,23 @@ pub struct LinkProvider {
     pub consumable: bool,
     /// Of a job only the properties, until its instances are planned.
     pub content: Value,
+    /// Other names for the instances that provide it.
+    pub aliases: Vec<LinkAlias>,
+}
+
+/// Another name, in DNS, for the instances that provide a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkAlias {
+    pub domain: String,
+    /// `smart`, `healthy`, `unhealthy` or `all`.
+    #[serde(default)]
+    pub health_filter: Option<String>,
+    /// `asynchronous` or `synchronous`.
+    #[serde(default)]
+    pub initial_health_check: Option<String>,
+    /// What `_` in the domain stands for.
+    #[serde(default)]
+    pub placeholder_type: Option<String>,
 }
 
 /// What provides a link.
@@ -140,10 +158,14 @@ impl LinkProvider {
     }
 }
 
-const SEEN: [&str; 9] = [
+/// The numbers of a provider's group, networks and zones in DNS, where names are served.
+pub const DNS_NUMBERS: &str = "dns_numbers";
+
+const SEEN: [&str; 10] = [
     "address",
     "default_network",
     "deployment_name",
+    DNS_NUMBERS,
     "domain",
     "instance_group",
     "instances",
@@ -197,6 +219,7 @@ mod tests {
             shared: false,
             consumable: true,
             content,
+            aliases: Vec::new(),
         }
     }
 

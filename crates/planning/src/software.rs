@@ -130,6 +130,8 @@ pub struct TemplateInstance<'a> {
     pub persistent_disk: u64,
     /// Which versions of variables its templates see; none for those that a deploy would take.
     pub variables: Option<VariableSet>,
+    /// The name that they see in the place of its address.
+    pub dns_address: Option<&'a str>,
 }
 
 /// Renders the templates of jobs, so that a plan knows whether an instance changes.

@@ -36,6 +36,9 @@ pub struct InstanceSpec {
     /// The versions of variables that it was brought to; none where it uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<VariableSet>,
+    /// What templates see in the place of its address; none where they see that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_address: Option<String>,
     /// The jobs that run on it; none where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<SoftwareOfInstance>,

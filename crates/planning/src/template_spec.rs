@@ -5,10 +5,9 @@ use windlass_contract::network::NetworkKind;
 use windlass_contract::{Network, Networks};
 
 use crate::desired::canonical;
+use crate::dns::DOMAIN;
 use crate::software::{JobOfGroup, Software, TemplateInstance};
 
-/// The root of all names of instances.
-pub const DOMAIN: &str = "bosh";
 /// What a dynamic network shows before its VM is there.
 const UNKNOWN: &str = "127.0.0.1";
 
@@ -25,7 +24,7 @@ pub fn of(software: &Software, job: &JobOfGroup, instance: &TemplateInstance<'_>
         "job": jobs(software, instance.group),
         "networks": networks(instance),
         "ip": ip,
-        "address": ip,
+        "address": instance.dns_address.map(str::to_owned).or(ip.clone()),
         "persistent_disk": instance.persistent_disk,
         "dns_domain_name": DOMAIN,
         "properties": job.properties,
@@ -99,6 +98,7 @@ mod tests {
             networks: &networks,
             persistent_disk: 64,
             variables: None,
+            dns_address: None,
         };
         of(&software, &job, &instance)
     }

@@ -118,13 +118,24 @@ pub(crate) struct Enumerator {
     pub(crate) origin: Value,
 }
 
+/// What the name of a link's group is made of.
+#[derive(Debug)]
+pub(crate) struct GroupQuery {
+    /// Everything after the first part.
+    pub(crate) group: String,
+    /// The network's number, where the name says it.
+    pub(crate) network: Option<String>,
+    /// The numbers of zones by name; none where the director serves no names.
+    pub(crate) azs: Option<Value>,
+}
+
 /// What `link.address` gives.
 #[derive(Debug)]
 pub(crate) enum LinkAddress {
     /// That of a manual link.
     Given(Value),
-    /// A query for a group, without its first part.
-    Group(String),
+    /// A query for a group.
+    Group(GroupQuery),
     /// A query that needs numbers which only the director has.
     Numbered,
 }

@@ -25,7 +25,7 @@ pub(super) async fn info(State(director): Shared, guest: Option<Extension<Guest>
         "stemcell_version": "-",
         "user_authentication": {"type": "basic", "options": {}},
         "features": {
-            "local_dns": {"status": false, "extras": {"domain_name": "bosh"}},
+            "local_dns": {"status": director.dns.is_enabled(), "extras": {"domain_name": "bosh"}},
             "snapshots": {"status": director.settings.takes_snapshots()},
             "config_server": {"status": true, "extras": {"urls": config_servers}},
         },

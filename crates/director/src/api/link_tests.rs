@@ -25,6 +25,7 @@ fn planned(instances: &[&str]) -> PlannedLinks {
         shared: true,
         consumable: true,
         content,
+        aliases: Vec::new(),
     };
     let private =
         LinkProvider { original_name: "admin".into(), name: "admin".into(), shared: false, ..provider.clone() };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_manifest::names;
 use windlass_operations::clock;
 use windlass_planning::desired::canonical;
-use windlass_planning::links::ProviderKind;
+use windlass_planning::links::{DNS_NUMBERS, ProviderKind};
 
 use super::deployments::must_exist;
 use super::input::{JsonBody, Parameters, Words};
@@ -142,12 +142,12 @@ async fn found(director: &Director, id: &str) -> Result<Option<LinkOfConsumer>, 
     Ok(director.store.link(number).await?)
 }
 
-/// The name under which a DNS server with BOSH's records knows all instances of a link. Zones have numbers there, which this director
-/// does not give.
+/// The name under which a DNS server with BOSH's records knows all instances of a link.
 pub(super) async fn address(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
+    Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Json<Value>, ApiError> {
     let id = query.get("link_id").ok_or_else(|| ApiError::bad_request(810006, "Link id is required"))?;
     let status = match query.get("status") {
@@ -160,10 +160,6 @@ pub(super) async fn address(
             return Err(ApiError::bad_request(810007, reason));
         }
     };
-    if let Some(az) = query.get("azs[]").or_else(|| query.get("azs")) {
-        let reason = format!("az {az} is not valid: this director gives zones no numbers in DNS");
-        return Err(ApiError::bad_request(810008, reason));
-    }
     let missing = || ApiError::not_found(810000, format!("Could not find a link with id {id}"));
     let LinkOfConsumer { link, is_external, deployment } = found(&director, id).await?.ok_or_else(missing)?;
     let provider = match link.provider {
@@ -177,9 +173,26 @@ pub(super) async fn address(
     if provider.is_some_and(|provider| provider.kind == ProviderKind::Manual) {
         return Ok(Json(json!({"address": link.content.get("address")})));
     }
+    let mut filters = vec![format!("s{status}")];
+    let numbers = director.store.dns_numbers().await?;
+    for (_, az) in pairs.iter().filter(|(key, _)| key == "azs[]" || key == "azs") {
+        match numbers.azs.get(az) {
+            Some(number) => filters.push(format!("a{number}")),
+            None => return Err(ApiError::bad_request(810008, format!("az {az} is not valid"))),
+        }
+    }
     let part = |key: &str| link.content.get(key).and_then(Value::as_str).unwrap_or_default();
-    let names = ["instance_group", "default_network", "deployment_name"].map(|key| canonical(part(key)));
-    Ok(Json(json!({"address": format!("q-s{status}.{}.{}", names.join("."), part("domain"))})))
+    let is_set = |key: &str| link.content.get(key) == Some(&Value::Bool(true));
+    let number = |of: &Value| of.as_i64().unwrap_or_default();
+    let group = if is_set("use_short_dns_addresses") || is_set("use_link_dns_names") {
+        let of = &link.content[DNS_NUMBERS];
+        filters.push(format!("n{}", number(&of["networks"][part("default_network")])));
+        format!("q-g{}", number(&of["group"]))
+    } else {
+        ["instance_group", "default_network", "deployment_name"].map(|key| canonical(part(key))).join(".")
+    };
+    filters.sort();
+    Ok(Json(json!({"address": format!("q-{}.{group}.{}", filters.concat(), part("domain"))})))
 }
 
 async fn deployment_of<'q>(director: &Director, query: &'q Words) -> Result<&'q str, ApiError> {

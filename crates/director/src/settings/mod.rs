@@ -30,6 +30,7 @@
 //! template_time: 5m
 //! config_server: {url: https://credhub.example.com:8844/api, ca_cert: credhub.pem, uaa_url: https://uaa.example.com,
 //!                 client: director, client_secret: {file: credhub.secret}}
+//! local_dns: {enabled: true, include_index: false, use_dns_addresses: false}   # names of instances
 //! variables: {key: {file: variables.key}}   # or {env: NAME}, {command: [PROGRAM, ARGUMENT]}; previous_key: the same, to change it
 //! ```
 
@@ -107,6 +108,19 @@ pub struct Settings {
     pub variables: VariableSettings,
     /// Who holds them instead of the director.
     pub config_server: Option<ExternalSettings>,
+    /// Names of instances.
+    pub local_dns: LocalDnsSettings,
+}
+
+/// Names of instances, under BOSH's names for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LocalDnsSettings {
+    /// Whether agents are told them.
+    pub enabled: bool,
+    /// Whether instances have a name by their index as well.
+    pub include_index: bool,
+    /// Whether templates see names instead of addresses, where the manifest does not say.
+    pub use_dns_addresses: bool,
 }
 
 /// The key of variables.
@@ -324,6 +338,7 @@ impl Default for Settings {
             blobs_limit: None,
             variables: VariableSettings::default(),
             config_server: None,
+            local_dns: LocalDnsSettings::default(),
         }
     }
 }

@@ -13,12 +13,12 @@ use windlass_planning::desired::Findings;
 use windlass_variables::{Authorization, ExternalSettings};
 
 use super::{
-    CpiChoice, FencingSettings, Isolation, KeySource, Lifetimes, Meltdown, NoticeKind, ResurrectorSettings, RubyUse,
-    Schedules, Settings, VariableSettings, WebhookSettings,
+    CpiChoice, FencingSettings, Isolation, KeySource, Lifetimes, LocalDnsSettings, Meltdown, NoticeKind,
+    ResurrectorSettings, RubyUse, Schedules, Settings, VariableSettings, WebhookSettings,
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 28] = [
+const KEYS: [&str; 29] = [
     "name",
     "listen",
     "advertise",
@@ -47,6 +47,7 @@ const KEYS: [&str; 28] = [
     "blobs_limit",
     "variables",
     "config_server",
+    "local_dns",
 ];
 
 /// The settings, or all problems, one per line.
@@ -108,6 +109,9 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     settings.users = users(&mut fields);
     set_count(&mut fields, "workers", 1000, &mut settings.workers);
     set_count(&mut fields, "max_threads", 1000, &mut settings.max_threads);
+    if let Some(at) = fields.optional("local_dns") {
+        local_dns(&at, fields.findings(), &mut settings.local_dns);
+    }
     if let Some(at) = fields.optional("resurrector") {
         resurrector(&at, fields.findings(), &mut settings.resurrector);
     }
@@ -365,6 +369,17 @@ fn secret(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<Secret>
         Err(problem) => findings.push(problem),
     }
     None
+}
+
+fn local_dns(at: &At<'_>, findings: &mut Findings, settings: &mut LocalDnsSettings) {
+    let keys = ["enabled", "include_index", "use_dns_addresses"];
+    let Some(mut fields) = Fields::strictly(at, &keys, findings) else { return };
+    settings.enabled = fields.boolean("enabled").unwrap_or(settings.enabled);
+    settings.include_index = fields.boolean("include_index").unwrap_or(settings.include_index);
+    settings.use_dns_addresses = fields.boolean("use_dns_addresses").unwrap_or(settings.use_dns_addresses);
+    if settings.use_dns_addresses && !settings.enabled {
+        fields.push("nobody knows the names that use_dns_addresses wants; say enabled: true as well");
+    }
 }
 
 fn resurrector(at: &At<'_>, findings: &mut Findings, settings: &mut ResurrectorSettings) {

@@ -129,6 +129,7 @@ impl Comparison<'_> {
             networks: present.vm.as_ref().map_or(&spec.networks, |vm| &vm.networks),
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
             variables: spec.variables,
+            dns_address: spec.dns_address.as_deref(),
         };
         let software = self.known(&has.digest)?;
         if self.rendering.configuration_hash(software, &instance)? != has.configuration_hash {
@@ -157,6 +158,7 @@ impl Comparison<'_> {
             networks: &networks,
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
             variables: spec.variables,
+            dns_address: spec.dns_address.as_deref(),
         };
         self.files(self.known(&wanted.digest)?, &instance)
     }

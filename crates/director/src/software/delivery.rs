@@ -17,6 +17,7 @@ use windlass_render::Backends;
 use windlass_variables::Scope;
 
 use super::{NotRendered, RenderedInstance, SoftwareError, archive};
+use crate::local_dns::LocalDns;
 use crate::software::Library;
 use crate::store::Store;
 use crate::variables::{KnownValues, LoadedSets, Variables};
@@ -38,6 +39,7 @@ pub(crate) struct JobsOfInstance {
     scope: Scope,
     /// What the templates gave last.
     applied: Mutex<Option<String>>,
+    dns: Arc<LocalDns>,
 }
 
 impl JobsOfInstance {
@@ -58,6 +60,7 @@ impl JobsOfInstance {
             plan: plan.clone(),
             renderer,
             applied: Mutex::default(),
+            dns: director.dns.clone(),
         }
     }
 
@@ -82,6 +85,7 @@ impl JobsOfInstance {
             networks: &vm.networks,
             persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
             variables: spec.variables,
+            dns_address: spec.dns_address.as_deref(),
         };
         // Ruby takes its time.
         let rendered = limits::beside_requests(|| rendering.render(&software, &instance));
@@ -173,6 +177,8 @@ impl SoftwareSource for JobsOfInstance {
         spec: &InstanceSpec,
         vm: &VmRecord,
     ) -> Result<Delivery, windlass_operations::software::SoftwareError> {
+        // Scripts of jobs may look for others as soon as they run.
+        self.dns.tell(vm).await;
         let delivered = self.deliver(spec, vm).await;
         delivered.map_err(|error| windlass_operations::software::SoftwareError(Box::new(error)))
     }

@@ -441,6 +441,7 @@ mod tests {
             networks,
             persistent_disk,
             variables,
+            dns_address: None,
         }
     }
 

@@ -1,29 +1,21 @@
 //! The numbers of groups of instances in DNS. Jobs find those of the links that they provide in `.bosh/links.json`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::desired::Desired;
 
+use super::dns_records::number;
 use super::{Store, StoreError};
 
-const INSTANCE_GROUP: &str = "instance-group";
-const LINK: &str = "link";
+pub(super) const INSTANCE_GROUP: &str = "instance-group";
+pub(super) const LINK: &str = "link";
 
 impl Store {
-    /// The numbers of the groups that provide links of a deployment, by name.
-    pub(crate) async fn link_groups(&self, deployment: &str) -> Result<BTreeMap<String, i64>, StoreError> {
-        let rows = sqlx::query("SELECT name, id FROM dns_groups WHERE deployment = $1 AND kind = $2")
-            .bind(deployment)
-            .bind(LINK)
-            .fetch_all(self.database.pool())
-            .await?;
-        rows.iter().map(|row| Ok((row.try_get("name")?, row.try_get("id")?))).collect()
-    }
-
-    /// Gives each group of a deployment a number that it keeps, in the order in which BOSH counts.
+    /// Gives each group, zone and network of a deployment a number that it keeps, in the order in which BOSH counts.
     pub(crate) async fn number_groups(&self, desired: &Desired) -> Result<(), StoreError> {
+        self.number_places(desired).await?;
         let rows = sqlx::query("SELECT kind, name FROM dns_groups WHERE deployment = $1")
             .bind(desired.deployment.as_str())
             .fetch_all(self.database.pool())
@@ -47,6 +39,24 @@ impl Store {
                 .execute(transaction.connection())
                 .await?;
         }
+        Ok(transaction.commit().await?)
+    }
+
+    async fn number_places(&self, desired: &Desired) -> Result<(), StoreError> {
+        let known = self.dns_numbers().await?;
+        let (mut azs, mut networks): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+        for group in &desired.groups {
+            azs.extend(group.zones.iter().filter_map(|zone| zone.az.as_deref()));
+            networks.extend(group.networks.iter().map(|network| network.definition.name.as_str()));
+        }
+        azs.retain(|az| !known.azs.contains_key(*az));
+        networks.retain(|network| !known.networks.contains_key(*network));
+        if azs.is_empty() && networks.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = self.database.begin().await?;
+        number(&mut transaction, "dns_zones", &azs).await?;
+        number(&mut transaction, "dns_networks", &networks).await?;
         Ok(transaction.commit().await?)
     }
 }

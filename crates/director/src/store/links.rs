@@ -69,6 +69,7 @@ fn provider(row: &AnyRow) -> Result<LinkProvider, StoreError> {
         shared: row.try_get::<i64, _>("shared")? != 0,
         consumable: row.try_get::<i64, _>("consumable")? != 0,
         content: from_json("link_providers.content", row.try_get("content")?)?,
+        aliases: from_json("link_providers.aliases", row.try_get("aliases")?)?,
     })
 }
 
@@ -126,9 +127,9 @@ impl Notes<'_> {
     async fn provider(&mut self, provider: &LinkProvider) -> Result<i64, StoreError> {
         let id = sqlx::query_scalar(
             "INSERT INTO link_providers (deployment, instance_group, owner, kind, original_name, link_type, name, shared, \
-             consumable, content, serial) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+             consumable, content, serial, aliases) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
              ON CONFLICT (deployment, instance_group, owner, kind, original_name) DO UPDATE SET link_type = $6, name = $7, \
-             shared = $8, consumable = $9, content = $10, serial = $11 RETURNING id",
+             shared = $8, consumable = $9, content = $10, serial = $11, aliases = $12 RETURNING id",
         )
         .bind(self.deployment)
         .bind(&provider.group)
@@ -141,6 +142,7 @@ impl Notes<'_> {
         .bind(i64::from(provider.consumable))
         .bind(to_json("link_providers.content", &provider.content)?)
         .bind(self.serial)
+        .bind(to_json("link_providers.aliases", &provider.aliases)?)
         .fetch_one(self.transaction.connection())
         .await?;
         Ok(id)

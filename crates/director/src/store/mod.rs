@@ -7,6 +7,7 @@ mod configs;
 mod counts;
 mod deployments;
 mod dns_groups;
+mod dns_records;
 mod errands;
 mod events;
 mod exports;
@@ -47,6 +48,7 @@ use crate::settings::Settings;
 pub(crate) use configs::{AddConfig, ConfigLabel, NewConfig};
 pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
+pub(crate) use dns_records::VmBehind;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use known::Known;
 pub(crate) use links::{LinkOfConsumer, LinkRecord};
@@ -79,6 +81,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 47, name: "groups in DNS", sql: include_str!("0047_dns_groups.sql") },
     Migration { number: 50, name: "applied specs", sql: include_str!("0050_applied_specs.sql") },
     Migration { number: 60, name: "variables", sql: include_str!("0060_variables.sql") },
+    Migration { number: 70, name: "records of DNS", sql: include_str!("0070_dns_records.sql") },
 ];
 
 /// The director's records.

@@ -163,6 +163,7 @@ async fn prepare_and_reserve(
         compiled: &compiled,
         teams: &teams,
         links: LinksFrom::Records,
+        names: Default::default(),
     };
     let jobs: Vec<String> = request.jobs.iter().map(|job| job.name.clone()).collect();
     let export = Export { release, jobs: &jobs, stemcells: chosen };

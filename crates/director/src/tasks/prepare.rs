@@ -122,6 +122,8 @@ pub(crate) async fn prepare(
         true => BTreeSet::new(),
         false => director.store.compiled_keys().await?,
     };
+    let local_dns = director.settings.local_dns;
+    let names = manifest.names.in_use(local_dns.enabled, local_dns.use_dns_addresses, &mut findings);
     let others = providers_elsewhere(director, (&manifest, &runtime), options).await?;
     let wanted = Wanted {
         manifest: &manifest,
@@ -133,6 +135,7 @@ pub(crate) async fn prepare(
         compiled: &compiled,
         teams: &teams,
         links: others.as_ref().map_or(LinksFrom::Records, LinksFrom::Manifest),
+        names,
     };
     let mut desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     refuse_unknown_cpis(director, &desired, &mut findings);
@@ -152,6 +155,7 @@ pub(crate) async fn prepare(
         if let Purpose::Deploy(_) = purpose {
             director.store.number_groups(&desired).await?;
         }
+        current.numbers = director.store.dns_numbers().await?;
         let definitions: Vec<_> = manifest.variables.iter().chain(&runtime.variables).collect();
         let wanted = deployed::Wanted {
             deployment,
@@ -168,7 +172,6 @@ pub(crate) async fn prepare(
         (values, current.variables) = gathered?;
     }
     let values = Arc::new(values);
-    current.link_groups = director.store.link_groups(deployment).await?;
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = compiled;
     let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();

@@ -51,6 +51,7 @@ pub(super) async fn run(
     let run = DeployRun::new(director, log, deployment, &current);
     run.remove(&prepared.plan).await?;
     run.create_missing_vms(&prepared.plan).await?;
+    director.dns.tell_all().await;
     run.download_packages(&prepared.plan).await?;
     for batch in prepared.plan.batches() {
         let each: Waiting<'_> = Box::new(batch.iter().map(|group| -> BoxFuture<'_, _> { Box::pin(run.update(group)) }));

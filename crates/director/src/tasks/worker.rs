@@ -295,6 +295,7 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
     if let Err(error) = director.store.finish_task(task, state, result).await {
         tracing::error!(task, error = explain(&error), "cannot record the end of a task");
     }
+    director.dns.wake();
 }
 
 async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: &TaskLog) -> Result<String, TaskError> {

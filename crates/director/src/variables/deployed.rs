@@ -207,9 +207,11 @@ impl Deploy<'_> {
     /// A certificate is also for the names under which links of the deployment are found.
     fn add_link_names(&self, definition: &VariableDefinition, parameters: &mut Value) -> Result<(), VariablesError> {
         for link in &definition.link_names {
-            let name = link.name_in(self.wanted.desired).ok_or_else(|| VariablesError::Options {
-                variable: definition.name.value.clone(),
-                why: format!("no job of the deployment provides the link '{}'", link.from.value),
+            let name = link.name_in(self.wanted.desired, &self.wanted.current.numbers).ok_or_else(|| {
+                VariablesError::Options {
+                    variable: definition.name.value.clone(),
+                    why: format!("no job of the deployment provides the link '{}'", link.from.value),
+                }
             })?;
             match link.purpose {
                 NamePurpose::Common if parameters.get("common_name").is_none() => {

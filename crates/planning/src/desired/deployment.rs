@@ -8,12 +8,14 @@ use windlass_manifest::{At, Document};
 
 use super::addons::{Addon, Level, read_addon};
 use super::fields::Fields;
-use super::findings::{Findings, Placed};
+use super::findings::{Findings, Place, Placed};
 use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group};
 use super::jobs::{ReleaseReference, read_release};
+use super::names_in_use::WantedNames;
 use super::stemcells::StemcellReference;
 use super::update::{UpdateSettings, read_update};
 use super::variables::{VariableDefinition, read_variables};
+use crate::dns::canonical;
 
 /// A deployment manifest, as far as it could be read: what could not is in the findings.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,12 +44,8 @@ pub struct DeploymentManifest {
     pub variables: Vec<VariableDefinition>,
     /// Whether values are made once more when their definitions change.
     pub converge_variables: bool,
-}
-
-/// Names that mean the same in DNS.
-pub fn canonical(name: &str) -> String {
-    let lower = name.to_lowercase().replace('_', "-");
-    lower.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect()
+    /// How instances are to be called.
+    pub names: WantedNames,
 }
 
 const KEYS: [&str; 11] = [
@@ -77,9 +75,9 @@ const GONE: [(&str, &str); 9] = [
 ];
 /// Features, and what those do that have no effect here.
 const FEATURES: [(&str, Option<&str>); 8] = [
-    ("use_dns_addresses", Some("there is no DNS of jobs yet")),
-    ("use_short_dns_addresses", Some("there is no DNS of jobs yet")),
-    ("use_link_dns_names", Some("there is no DNS of jobs yet")),
+    ("use_dns_addresses", None),
+    ("use_short_dns_addresses", None),
+    ("use_link_dns_names", None),
     ("randomize_az_placement", Some("plans are reproducible, so zones are never chosen at random")),
     ("converge_variables", None),
     ("use_tmpfs_config", None),
@@ -103,6 +101,7 @@ impl DeploymentManifest {
             use_tmpfs: None,
             variables: Vec::new(),
             converge_variables: false,
+            names: WantedNames::default(),
         };
         let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
         let Some(mut root) = Fields::of(&document.root(), &known, findings) else { return manifest };
@@ -124,6 +123,7 @@ impl DeploymentManifest {
             let features = read_features(&at, root.findings());
             manifest.use_tmpfs = features.use_tmpfs;
             manifest.converge_variables = features.converge_variables;
+            manifest.names = features.names;
         }
         let update = match root.optional("update") {
             Some(at) => read_update(&at, UpdateSettings::default(), root.findings()),
@@ -190,6 +190,7 @@ impl DeploymentManifest {
 struct Features {
     use_tmpfs: Option<bool>,
     converge_variables: bool,
+    names: WantedNames,
 }
 
 fn read_features(at: &At<'_>, findings: &mut Findings) -> Features {
@@ -209,7 +210,16 @@ fn read_features(at: &At<'_>, findings: &mut Findings) -> Features {
         }
     }
     let converge_variables = fields.boolean("converge_variables").unwrap_or_default();
-    Features { use_tmpfs: fields.boolean("use_tmpfs_config"), converge_variables }
+    let mut named = |feature: &str| {
+        let place = fields.optional(feature).map(|at| Place::of(&at))?;
+        Some(Placed { value: fields.boolean(feature)?, place })
+    };
+    let names = WantedNames {
+        dns_addresses: named("use_dns_addresses"),
+        short: named("use_short_dns_addresses"),
+        links: named("use_link_dns_names"),
+    };
+    Features { use_tmpfs: fields.boolean("use_tmpfs_config"), converge_variables, names }
 }
 
 #[cfg(test)]
@@ -249,7 +259,7 @@ mod tests {
             "name: d\nstemcells: [{alias: default, name: s, version: 621.latest}]\nupdate: {canaries: 2, serial: true}\nfeatures: {use_dns_addresses: true}\nvariables: [{name: password, type: password}]\ntags: {a: 1}\ninstance_groups:\n- name: g\n  instances: 2\n  azs: [z1, z2]\n  lifecycle: errand\n  vm_resources: {cpu: 1, ram: 1024, ephemeral_disk_size: 4096}\n  vm_extensions: [lb]\n  stemcell: default\n  persistent_disks: [{name: data, type: large}, {name: log, type: small}]\n  networks:\n  - {name: a, static_ips: [10.0.0.5 - 10.0.0.6], default: [dns, gateway], nic_group: 1}\n  - {name: pub, static_ips: [203.0.113.10, 203.0.113.11]}\n  migrated_from: [{name: old, az: z1}]\n  update: {canaries: 0}\n  env: {bosh: {swap_size: 0}}\n  tags: {b: 2}\n",
         );
         assert!(findings.is_clean(), "{findings}");
-        assert_eq!(findings.warnings().len(), 1, "features that do nothing are pointed out");
+        assert!(manifest.names.dns_addresses.as_ref().is_some_and(|wanted| wanted.value));
         let group = &manifest.groups[0];
         assert_eq!(group.lifecycle, Lifecycle::Errand);
         assert!(matches!(&group.vm_size, Some(VmSize::Resources(resources)) if resources.ram.0 == 1024));

@@ -86,5 +86,6 @@ pub fn resolve_export(wanted: Wanted<'_>, export: Export<'_>, findings: &mut Fin
         compilation,
         cpi_names: wanted.cpis.names(),
         links: DesiredLinks::default(),
+        names: wanted.names,
     }
 }

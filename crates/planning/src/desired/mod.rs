@@ -16,6 +16,7 @@ mod export;
 mod instance_group;
 mod jobs;
 mod links;
+mod names_in_use;
 mod networks;
 mod resolve;
 mod runtime_config;
@@ -27,17 +28,19 @@ mod variables;
 #[cfg(test)]
 mod tests;
 
+pub use crate::dns::canonical;
 pub use addons::{Addon, Candidate};
 pub use addresses::AddressRange;
 pub use cloud_config::{Az, CloudConfig, DiskType, Section, VmType};
 pub use compilation::Compilation;
 pub use configs::Configs;
 pub use cpi_config::{CpiConfig, CpiEntry};
-pub use deployment::{DeploymentManifest, canonical};
+pub use deployment::DeploymentManifest;
 pub use export::{Export, resolve_export, stemcell_of};
 pub use instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, MigratedFrom, VmSize, WantedDisk};
 pub use jobs::{JobReference, ReleaseReference};
 pub use links::{DesiredLink, DesiredLinks, JobLinks, LinksFrom, linked_deployments};
+pub use names_in_use::{NamesInUse, WantedNames};
 pub use networks::{DynamicSubnet, NetworkDefinition, NetworkPlacement, Subnet};
 pub use resolve::{Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Wanted, Zone, resolve};
 pub use runtime_config::RuntimeConfig;

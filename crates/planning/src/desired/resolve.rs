@@ -12,6 +12,7 @@ use super::cloud_config::Section;
 use super::findings::{Findings, Place, Placed};
 use super::instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, VmSize};
 use super::links::{DesiredLinks, LinkReader, LinksFrom};
+use super::names_in_use::NamesInUse;
 use super::networks::{NetworkDefinition, NetworkPlacement};
 use super::software::Releases;
 use super::stemcells::StemcellChoice;
@@ -42,6 +43,7 @@ pub struct Wanted<'a> {
     /// Of the deployment.
     pub teams: &'a [String],
     pub links: LinksFrom<'a>,
+    pub names: NamesInUse,
 }
 
 /// A deployment in which every name means something.
@@ -61,6 +63,8 @@ pub struct Desired {
     pub cpi_names: Vec<Vec<String>>,
     /// What jobs provide to each other.
     pub links: DesiredLinks,
+    /// How instances are called.
+    pub names: NamesInUse,
 }
 
 /// A group in which every name means something.
@@ -176,7 +180,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     let releases = Releases::choose(wanted.manifest, &added, wanted.releases, findings);
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
-    let mut links = LinkReader::new(deployment, wanted.links);
+    let mut links = LinkReader::new(deployment, wanted.links, wanted.names);
     let mut room = Room::default();
     let mut groups: Vec<_> = manifest
         .iter()
@@ -203,6 +207,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         links,
         stemcells,
         cpi_names: wanted.cpis.names(),
+        names: wanted.names,
     }
 }
 

@@ -79,6 +79,7 @@ fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecor
         compiled: &compiled,
         teams: &[],
         links,
+        names: Default::default(),
     };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)

@@ -7,9 +7,10 @@ use serde_json::Value;
 use windlass_manifest::placeholders::{self, Placeholder};
 use windlass_manifest::{At, Content, Document};
 
+use super::Desired;
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
-use super::{Desired, canonical};
+use crate::dns::{DOMAIN, DnsNumbers, GroupKind, instance_name};
 use crate::links::LinkProvider;
 
 const KEYS: [&str; 6] = ["name", "type", "options", "update_mode", "update", "consumes"];
@@ -74,16 +75,25 @@ impl LinkName {
         [("alternative_name", NamePurpose::Alternative), ("common_name", NamePurpose::Common)];
 
     /// As DNS knows the provider's instances; none if there is no such link in the deployment.
-    pub fn name_in(&self, desired: &Desired) -> Option<String> {
+    pub fn name_in(&self, desired: &Desired, numbers: &DnsNumbers) -> Option<String> {
         let is_it = |provider: &&LinkProvider| {
             provider.name == self.from.value && self.link_type.as_ref().is_none_or(|kind| *kind == provider.link_type)
         };
         let provider = desired.links.providers.iter().find(is_it)?;
         let group = desired.groups.iter().find(|group| group.name == provider.group)?;
         let network = group.default_network()?;
-        let parts = [&group.name, network, &desired.deployment].map(canonical);
+        if desired.names.short {
+            let (kind, name) = match desired.names.links {
+                true => (GroupKind::Link, provider.group_name()),
+                false => (GroupKind::InstanceGroup, group.name.clone()),
+            };
+            let number = numbers.group(&desired.deployment, kind, &name);
+            let network = numbers.networks.get(network).copied().unwrap_or_default();
+            let first = if self.wildcard { "*".to_owned() } else { format!("q-n{network}s0") };
+            return Some(format!("{first}.q-g{number}.{DOMAIN}"));
+        }
         let first = if self.wildcard { "*" } else { "q-s0" };
-        Some(format!("{first}.{}.bosh", parts.join(".")))
+        Some(instance_name(first, &group.name, network, &desired.deployment))
     }
 }
 

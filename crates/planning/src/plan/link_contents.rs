@@ -6,13 +6,11 @@ use serde_json::{Map, Value, json};
 use windlass_contract::Networks;
 use windlass_contract::network::NetworkKind;
 
-use crate::desired::{Desired, DesiredGroup, canonical};
-use crate::links::{LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content};
+use crate::desired::{Desired, DesiredGroup};
+use crate::dns::{DOMAIN, DnsNumbers, GroupKind, instance_name, short_instance_name};
+use crate::links::{DNS_NUMBERS, LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content};
 use crate::software::{ProvidedLink, Software};
 use crate::weight::{self, Room};
-
-/// The root of all names of instances.
-const DOMAIN: &str = "bosh";
 
 /// An instance, as those see it who consume links of its jobs.
 #[derive(Debug)]
@@ -27,6 +25,7 @@ pub(super) struct LinkedInstance<'a> {
 /// All links with their contents. `instances` has those of each group in the order of their update.
 pub(super) fn contents(
     desired: &Desired,
+    numbers: &DnsNumbers,
     instances: &BTreeMap<&str, Vec<LinkedInstance<'_>>>,
     room: &mut Room,
 ) -> (PlannedLinks, Vec<String>) {
@@ -42,7 +41,7 @@ pub(super) fn contents(
             let properties = provider.content.take();
             if provider.shared || is_used(position) {
                 let instances = instances.get(group.name.as_str()).map_or(&[][..], Vec::as_slice);
-                provider.content = content(desired, group, properties, instances);
+                provider.content = content(desired, group, (properties, &provider.group_name()), numbers, instances);
             }
         }
     }
@@ -79,7 +78,7 @@ pub(super) fn linked(
     software: &Software,
     group: &str,
     links: &PlannedLinks,
-    numbers: &BTreeMap<String, i64>,
+    (desired, numbers): (&Desired, &DnsNumbers),
     before: Option<&Software>,
 ) -> Software {
     let mut software = software.clone();
@@ -90,7 +89,12 @@ pub(super) fn linked(
         for link in links.links.iter().filter(|link| link.consumer.group == group && link.consumer.job == job.name) {
             let Some(provider) = provider_of(&links.providers, link.source.as_ref()) else { continue };
             let name = &link.consumer.original_name;
-            let seen = provider.for_templates(&link.content);
+            let mut seen = provider.for_templates(&link.content);
+            if let Some(known) = seen.pointer_mut(&format!("/{DNS_NUMBERS}/azs")).and_then(Value::as_object_mut) {
+                // A template may ask for the instances in its own zone, which those of another deployment need not be in.
+                known.extend(azs(desired, numbers).into_iter().map(|(az, number)| (az.to_owned(), number.into())));
+                known.sort_keys();
+            }
             let known = before.and_then(|before| before.links.get(name)).filter(|known| is_same_content(known, &seen));
             job.links.insert(name.clone(), known.cloned().unwrap_or(seen));
         }
@@ -109,11 +113,11 @@ pub(super) fn kept(software: &Software, before: Option<&Software>) -> Software {
     software
 }
 
-fn provided(provider: &LinkProvider, numbers: &BTreeMap<String, i64>) -> ProvidedLink {
+fn provided(provider: &LinkProvider, numbers: &DnsNumbers) -> ProvidedLink {
     ProvidedLink {
         name: provider.name.clone(),
         link_type: provider.link_type.clone(),
-        group: numbers.get(&provider.group_name()).copied().unwrap_or_default(),
+        group: numbers.group(&provider.deployment, GroupKind::Link, &provider.group_name()),
     }
 }
 
@@ -124,37 +128,91 @@ fn provider_of<'p>(providers: &'p [LinkProvider], source: Option<&'p LinkSource>
     }
 }
 
-fn content(desired: &Desired, group: &DesiredGroup, properties: Value, instances: &[LinkedInstance<'_>]) -> Value {
+/// The numbers of the zones that a deployment is in. Those of others would change what its jobs are rendered with.
+fn azs<'d>(desired: &'d Desired, numbers: &DnsNumbers) -> BTreeMap<&'d str, i64> {
+    let named = desired.groups.iter().flat_map(|group| &group.zones).filter_map(|zone| zone.az.as_deref());
+    named.filter_map(|az| Some((az, *numbers.azs.get(az)?))).collect()
+}
+
+/// The name of one instance in a network: by the link that it provides, where consumers call it so.
+pub(super) fn name_of(
+    desired: &Desired,
+    group: &DesiredGroup,
+    numbers: &DnsNumbers,
+    id: &str,
+    network: &str,
+    link: Option<&str>,
+) -> String {
+    if !desired.names.short {
+        return instance_name(id, &group.name, network, &desired.deployment);
+    }
+    let network = numbers.networks.get(network).copied().unwrap_or_default();
+    short_instance_name(id, network, group_number(desired, group, numbers, link))
+}
+
+fn group_number(desired: &Desired, group: &DesiredGroup, numbers: &DnsNumbers, link: Option<&str>) -> i64 {
+    match link.filter(|_| desired.names.links) {
+        Some(link) => numbers.group(&desired.deployment, GroupKind::Link, link),
+        None => numbers.group(&desired.deployment, GroupKind::InstanceGroup, &group.name),
+    }
+}
+
+fn content(
+    desired: &Desired,
+    group: &DesiredGroup,
+    (properties, link): (Value, &str),
+    numbers: &DnsNumbers,
+    instances: &[LinkedInstance<'_>],
+) -> Value {
     let default = group.default_network();
+    let names = desired.names;
     let networks: Vec<_> = group.networks.iter().map(|network| network.definition.name.as_str()).collect();
-    let instances: Vec<_> = instances.iter().map(|instance| instance_content(desired, group, instance)).collect();
-    json!({
+    let named = |network: &&str, id: &str| name_of(desired, group, numbers, id, network, Some(link));
+    let instances: Vec<_> = instances
+        .iter()
+        .map(|instance| instance_content(desired, group, instance, &|id, network| named(&network, id)))
+        .collect();
+    let mut content = json!({
         "deployment_name": desired.deployment,
         "domain": DOMAIN,
         "default_network": default,
         "networks": networks,
         "instance_group": group.name,
         "properties": properties,
-        // There is no DNS that knows instances.
-        "use_short_dns_addresses": false,
-        "use_dns_addresses": false,
-        "use_link_dns_names": false,
+        "use_short_dns_addresses": names.short,
+        "use_dns_addresses": names.dns_addresses,
+        "use_link_dns_names": names.links,
         "instances": instances,
-    })
+    });
+    if names.served {
+        // Templates ask for the instances of some zones, or by numbers.
+        let of_networks = numbers.networks.iter().filter(|(name, _)| networks.contains(&name.as_str()));
+        content[DNS_NUMBERS] = json!({
+            "group": group_number(desired, group, numbers, Some(link)),
+            "networks": of_networks.collect::<BTreeMap<_, _>>(),
+            "azs": azs(desired, numbers),
+        });
+    }
+    content
 }
 
-fn instance_content(desired: &Desired, group: &DesiredGroup, instance: &LinkedInstance<'_>) -> Value {
-    let mut addresses = Map::new();
+fn instance_content(
+    desired: &Desired,
+    group: &DesiredGroup,
+    instance: &LinkedInstance<'_>,
+    name: &dyn Fn(&str, &str) -> String,
+) -> Value {
+    let (mut addresses, mut names) = (Map::new(), Map::new());
     for (network, settings) in instance.networks {
         // Nobody knows before which address a cloud will choose, so such an instance is called by its name.
         let address = settings.ip.clone().filter(|_| settings.kind != NetworkKind::Dynamic);
-        let name = || {
-            let parts = [canonical(&group.name), canonical(network), canonical(&desired.deployment)];
-            format!("{}.{}.{DOMAIN}", instance.id, parts.join("."))
-        };
-        addresses.insert(network.clone(), address.unwrap_or_else(name).into());
+        let name = name(instance.id, network);
+        let address = address.unwrap_or_else(|| name.clone());
+        names.insert(network.clone(), if desired.names.served { name.into() } else { address.clone().into() });
+        addresses.insert(network.clone(), address.into());
     }
-    let address = group.default_network().and_then(|network| addresses.get(network)).cloned();
+    let by_default = if desired.names.dns_addresses { &names } else { &addresses };
+    let address = group.default_network().and_then(|network| by_default.get(network)).cloned();
     json!({
         "name": group.name,
         "id": instance.id,
@@ -162,7 +220,7 @@ fn instance_content(desired: &Desired, group: &DesiredGroup, instance: &LinkedIn
         "bootstrap": instance.bootstrap,
         "az": instance.az,
         "address": address,
-        "addresses": addresses.clone(),
-        "dns_addresses": addresses,
+        "addresses": addresses,
+        "dns_addresses": names,
     })
 }

@@ -16,7 +16,11 @@ use super::link_contents::{self, LinkedInstance};
 use super::placement::{Present, Seat, place};
 use super::software_change::why_other_software;
 use super::{Action, DiskSpec, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
-use crate::desired::{Count, Desired, DesiredCompilation, DesiredGroup, DesiredSize, Findings, Lifecycle, VmStrategy};
+use crate::desired::{
+    Count, Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Findings, Lifecycle,
+    NetworkPlacement, VmStrategy,
+};
+use crate::dns::DnsNumbers;
 use crate::links::PlannedLinks;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 use crate::software::{RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet};
@@ -35,8 +39,8 @@ pub struct Current {
     pub software: BTreeMap<String, Software>,
     /// Packages that were compiled.
     pub compiled: BTreeSet<CompilationKey>,
-    /// The numbers of groups that provide links, in DNS, by name.
-    pub link_groups: BTreeMap<String, i64>,
+    /// The numbers that names in DNS are made of.
+    pub numbers: DnsNumbers,
     /// The versions of variables that instances are brought to; none where no variable is used, or for a look.
     pub variables: Option<VariableSet>,
 }
@@ -507,7 +511,7 @@ impl<'a> Planner<'a, '_> {
             let of_group: Vec<_> = group.instances.iter().filter_map(as_linked).collect();
             instances.insert(group.group.name.as_str(), of_group);
         }
-        let (links, problems) = link_contents::contents(self.desired, &instances, &mut self.room);
+        let (links, problems) = link_contents::contents(self.desired, &self.current.numbers, &instances, &mut self.room);
         problems.into_iter().for_each(|problem| self.findings.say(problem));
         links
     }
@@ -560,6 +564,7 @@ impl<'a> Planner<'a, '_> {
                 let linked = self.linked(group, present, links);
                 let linked = linked.filter(|_| !self.desired.links.lacking.contains(&group.name));
                 spec.variables = self.variables(linked.as_deref(), &spec);
+                spec.dns_address = self.dns_address(group, &id);
                 let instance = TemplateInstance {
                     deployment: &self.desired.deployment,
                     group: &group.name,
@@ -570,6 +575,7 @@ impl<'a> Planner<'a, '_> {
                     networks: &seen,
                     persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
                     variables: spec.variables,
+                    dns_address: spec.dns_address.as_deref(),
                 };
                 spec.software = linked.as_deref().map(|linked| self.software(linked, &instance)).transpose()?;
                 let software = linked.as_deref().map(|linked| &linked.software);
@@ -679,6 +685,7 @@ impl<'a> Planner<'a, '_> {
             env_values: self.templates.env_values(&group.env, self.current.variables)?,
             tags: group.tags.clone(),
             variables: None,
+            dns_address: None,
             software: None,
         })
     }
@@ -703,12 +710,23 @@ impl<'a> Planner<'a, '_> {
         let before = before.and_then(|digest| self.current.software.get(&digest));
         let software = match are_kept {
             true => link_contents::kept(software, before),
-            false => link_contents::linked(software, &group.name, links, &self.current.link_groups, before),
+            false => link_contents::linked(software, &group.name, links, (self.desired, &self.current.numbers), before),
         };
         let (digest, has_variables) = (software.digest(), software.has_variables());
         let linked = Rc::new(Linked { software, digest, has_variables });
         self.linked.insert(key, linked.clone());
         Some(linked)
+    }
+
+    /// The name that templates see instead of an instance's address; none where they see that.
+    fn dns_address(&self, group: &DesiredGroup, id: &str) -> Option<String> {
+        let names = self.desired.names;
+        let default = group.default_network()?;
+        let is_dynamic =
+            |network: &DesiredNetwork| matches!(network.definition.placement, NetworkPlacement::Dynamic(_));
+        let network = group.networks.iter().find(|network| network.definition.name == default)?;
+        let is_named = names.served && (names.dns_addresses || is_dynamic(network));
+        is_named.then(|| link_contents::name_of(self.desired, group, &self.current.numbers, id, default, None))
     }
 
     /// The versions of variables that an instance gets; none if it uses none.

@@ -175,6 +175,7 @@ fn read_compiled(
         compiled,
         teams: &["t".to_owned()],
         links,
+        names: Default::default(),
     };
     let desired = resolve(wanted, &mut findings);
     (desired, findings)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::blocks::Arguments;
 use super::scope::Closure;
 use super::{Answer, Evaluator};
-use crate::value::{ElseBlock, Instance, Key, Link, LinkAddress, Map, Value};
+use crate::value::{ElseBlock, GroupQuery, Instance, Key, Link, LinkAddress, Map, Value};
 
 impl Evaluator<'_> {
     pub(super) fn link(&mut self, name: &Value) -> Answer {
@@ -73,9 +73,13 @@ impl Evaluator<'_> {
     fn address(&mut self, address: &LinkAddress, criteria: &[Value]) -> Answer {
         match (address, criteria) {
             (LinkAddress::Given(value), []) | (LinkAddress::Given(value), [Value::Hash(_)]) => Ok(value.clone()),
-            (LinkAddress::Group(group), []) => self.text(format!("q-s0.{group}")),
+            (LinkAddress::Group(group), []) => self.query(group, Vec::new(), 0),
             (LinkAddress::Group(group), [Value::Hash(criteria)]) => {
                 let entries = criteria.entries.borrow().clone();
+                let known = |key: &Key| ["status", "azs"].iter().any(|name| *key == Key::Symbol((*name).into()));
+                if !entries.keys().all(known) {
+                    return self.refuse("a link's address by something else than zones and status");
+                }
                 let status = match entries.get(&Key::Symbol("status".into())).map(Value::as_text) {
                     None => 0,
                     Some(Some(status)) => match status.as_str() {
@@ -87,13 +91,31 @@ impl Evaluator<'_> {
                     },
                     Some(None) => return self.refuse("a link's address with this status"),
                 };
-                if entries.keys().any(|key| *key != Key::Symbol("status".into())) {
-                    return self.refuse("a link's address in some zones only");
-                }
-                self.text(format!("q-s{status}.{group}"))
+                let azs = match entries.get(&Key::Symbol("azs".into())) {
+                    None | Some(Value::Nil) => Vec::new(),
+                    Some(Value::Array(azs)) => azs.items.borrow().clone(),
+                    Some(other) => return self.refuse(format!("zones of class {}", other.class_name())),
+                };
+                self.query(group, azs, status)
             }
             _ => self.refuse("a link's address by numbers"),
         }
+    }
+
+    fn query(&mut self, group: &GroupQuery, azs: Vec<Value>, status: u8) -> Answer {
+        let mut parts = vec![format!("s{status}")];
+        parts.extend(group.network.iter().map(|network| format!("n{network}")));
+        for az in azs {
+            let (Some(Value::Hash(numbers)), Some(az)) = (&group.azs, az.as_text()) else {
+                return self.refuse("a link's address in some zones only");
+            };
+            match number(&entry(numbers, &az)) {
+                Some(number) => parts.push(format!("a{number}")),
+                None => return self.raise("RuntimeError", format!("Unknown AZ: '{az}'")),
+            }
+        }
+        parts.sort();
+        self.text(format!("q-{}.{}", parts.concat(), group.group))
     }
 
     pub(super) fn instance_method(
@@ -130,14 +152,35 @@ fn address(content: &Map) -> LinkAddress {
     }
     let is_set = |name| entry(content, name).is_true();
     let part = |name| entry(content, name).as_text();
-    match (part("instance_group"), part("default_network"), part("deployment_name"), part("domain")) {
-        (Some(group), Some(network), Some(deployment), Some(domain))
-            if !is_set("use_link_dns_names") && !is_set("use_short_dns_addresses") =>
-        {
-            let parts = [canonical(&group), canonical(&network), canonical(&deployment)];
-            LinkAddress::Group(format!("{}.{domain}", parts.join(".")))
+    let numbers = match entry(content, "dns_numbers") {
+        Value::Hash(numbers) => Some(numbers),
+        _ => None,
+    };
+    let azs = numbers.as_ref().map(|numbers| entry(numbers, "azs"));
+    let names = (part("instance_group"), part("default_network"), part("deployment_name"), part("domain"));
+    let (Some(group), Some(network), Some(deployment), Some(domain)) = names else { return LinkAddress::Numbered };
+    if !is_set("use_link_dns_names") && !is_set("use_short_dns_addresses") {
+        let parts = [canonical(&group), canonical(&network), canonical(&deployment)];
+        return LinkAddress::Group(GroupQuery { group: format!("{}.{domain}", parts.join(".")), network: None, azs });
+    }
+    let Some(numbers) = numbers else { return LinkAddress::Numbered };
+    let of_network = match entry(&numbers, "networks") {
+        Value::Hash(networks) => number(&entry(&networks, &network)),
+        _ => None,
+    };
+    match (number(&entry(&numbers, "group")), of_network) {
+        (Some(group), Some(network)) => {
+            let network = Some(network.to_string());
+            LinkAddress::Group(GroupQuery { group: format!("q-g{group}.{domain}"), network, azs })
         }
         _ => LinkAddress::Numbered,
+    }
+}
+
+fn number(value: &Value) -> Option<i128> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
     }
 }
 

@@ -170,17 +170,24 @@ module Bosh
         return @spec['address'] if @spec.key?('address')
 
         status = STATUS[criteria.fetch(:status, 'default').to_s]
-        if status.nil? || criteria.keys != criteria.keys & [:status] ||
-           @spec['use_link_dns_names'] || @spec['use_short_dns_addresses']
+        short = @spec['use_link_dns_names'] || @spec['use_short_dns_addresses']
+        numbers = @spec['dns_numbers']
+        azs = criteria[:azs] || []
+        if status.nil? || criteria.keys != criteria.keys & %i[status azs] || (numbers.nil? && (short || !azs.empty?))
           raise "the address of this link is not known with #{criteria}"
         end
 
-        names = @spec.values_at('instance_group', 'default_network', 'deployment_name')
-        names.map! { |name| name.downcase.tr('_', '-').gsub(/[^a-z0-9-]/, '') }
-        "q-s#{status}.#{names.join('.')}.#{@spec['domain']}"
+        parts = azs.map { |az| "a#{numbers['azs'][az] || raise("Unknown AZ: '#{az}'")}" } << "s#{status}"
+        parts << "n#{numbers['networks'][@spec['default_network']]}" if short
+        "q-#{parts.sort.join}.#{short ? "q-g#{numbers['group']}" : long_group}.#{@spec['domain']}"
       end
 
       private
+
+      def long_group
+        names = @spec.values_at('instance_group', 'default_network', 'deployment_name')
+        names.map { |name| name.downcase.tr('_', '-').gsub(/[^a-z0-9-]/, '') }.join('.')
+      end
 
       def own_properties
         @properties

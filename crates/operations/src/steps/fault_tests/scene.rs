@@ -173,6 +173,7 @@ impl Scene {
             env_values: None,
             tags: Object::new(),
             variables: None,
+            dns_address: None,
             software: None,
         }
     }

@@ -15,6 +15,7 @@ use windlass_release::JobSpec;
 use super::findings::{Findings, Place, Placed};
 use super::instance_group::InstanceGroup;
 use super::jobs::JobReference;
+use super::names_in_use::NamesInUse;
 use super::{DeploymentManifest, RuntimeConfig};
 use crate::links::{LinkConsumer, LinkProvider, LinkSource, ProviderKind, disk_content};
 pub use settings::JobLinks;
@@ -66,6 +67,7 @@ pub(super) struct LinkReader<'a> {
     deployment: &'a str,
     /// None if links are not looked at.
     others: Option<&'a BTreeMap<String, Vec<LinkProvider>>>,
+    names: NamesInUse,
     providers: Vec<LinkProvider>,
     wanted: Vec<WantedLink>,
 }
@@ -97,12 +99,12 @@ impl JobOf<'_> {
 }
 
 impl<'a> LinkReader<'a> {
-    pub(super) fn new(deployment: &'a str, from: LinksFrom<'a>) -> Self {
+    pub(super) fn new(deployment: &'a str, from: LinksFrom<'a>, names: NamesInUse) -> Self {
         let others = match from {
             LinksFrom::Manifest(others) => Some(others),
             LinksFrom::Records => None,
         };
-        Self { deployment, others, providers: Vec::new(), wanted: Vec::new() }
+        Self { deployment, others, names, providers: Vec::new(), wanted: Vec::new() }
     }
 
     /// The links of one job. `given` are its properties as the manifest has them.
@@ -157,13 +159,14 @@ impl<'a> LinkReader<'a> {
                 shared: false,
                 consumable: true,
                 content: disk_content(self.deployment, &disk.name),
+                aliases: Vec::new(),
             });
         }
     }
 
     fn provide(&mut self, of: &JobOf<'_>, definition: &Definition, given: &Object, findings: &mut Findings) {
         let setting = of.job.links.provides.iter().find(|(name, _)| *name == definition.name);
-        let Some(Provided { name, shared, consumable }) =
+        let Some(Provided { name, shared, consumable, aliases }) =
             Provided::read(&of.words(&definition.name), setting, findings)
         else {
             return;
@@ -186,6 +189,7 @@ impl<'a> LinkReader<'a> {
             shared,
             consumable,
             content: properties,
+            aliases,
         });
     }
 
@@ -216,6 +220,7 @@ impl<'a> LinkReader<'a> {
                 shared: false,
                 consumable: true,
                 content: content.into(),
+                aliases: Vec::new(),
             });
             LinkSource::Own(self.providers.len() - 1)
         });

@@ -95,7 +95,7 @@ impl LinkReader<'_> {
         groups: &[DesiredGroup],
         findings: &mut Findings,
     ) {
-        let Some(LinkSource::Own(position)) = source else { return };
+        let Some(LinkSource::Own(position)) = source.filter(|_| !self.names.served) else { return };
         let provider = &self.providers[*position];
         let group = groups.iter().find(|group| group.name == provider.group && provider.kind == ProviderKind::Job);
         let Some(group) = group else { return };

@@ -5,6 +5,7 @@ use windlass_contract::Object;
 
 use super::super::fields::Fields;
 use super::super::findings::{Findings, Place, Placed};
+use crate::links::LinkAlias;
 
 /// What a manifest says of the links of one job, as it stands there.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -68,6 +69,32 @@ impl Words<'_> {
         }
         Some(object)
     }
+
+    /// Other names in DNS. Whatever has no domain is told, and left out.
+    fn aliases(&self, object: &Object, given: &Placed<Value>, findings: &mut Findings) -> Vec<LinkAlias> {
+        let Some(listed) = object.get("aliases").filter(|listed| !listed.is_null()) else { return Vec::new() };
+        let mut aliases: Vec<LinkAlias> = Vec::new();
+        for entry in listed.as_array().map_or(std::slice::from_ref(listed), Vec::as_slice) {
+            match serde_json::from_value::<LinkAlias>(entry.clone()) {
+                Ok(alias) if is_domain(&alias.domain) => aliases.push(alias),
+                _ => findings.push(given.problem(format!(
+                    "each alias of link '{}' in {} needs a 'domain', such as {{domain: db.internal, health_filter: smart}}",
+                    self.link,
+                    self.place()
+                ))),
+            }
+        }
+        aliases
+    }
+}
+
+/// What a DNS server can be asked for; `_` and `*` stand for instances.
+fn is_domain(domain: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'*'))
+    };
+    domain.len() <= 253 && domain.split('.').all(is_label)
 }
 
 fn is_nil(value: &Value) -> bool {
@@ -80,6 +107,7 @@ pub(super) struct Provided {
     pub(super) name: String,
     pub(super) shared: bool,
     pub(super) consumable: bool,
+    pub(super) aliases: Vec<LinkAlias>,
 }
 
 impl Provided {
@@ -89,17 +117,20 @@ impl Provided {
         findings: &mut Findings,
     ) -> Option<Self> {
         let name = words.link.to_owned();
-        let Some((_, given)) = setting else { return Some(Self { name, shared: false, consumable: true }) };
+        let Some((_, given)) = setting else {
+            return Some(Self { name, shared: false, consumable: true, aliases: Vec::new() });
+        };
         if is_nil(&given.value) {
-            return Some(Self { name, shared: false, consumable: false });
+            return Some(Self { name, shared: false, consumable: false, aliases: Vec::new() });
         }
         let problems = findings.problems().len();
         let object = words.object("Provider", given, findings)?;
         if findings.problems().len() > problems {
             return None;
         }
+        let aliases = words.aliases(object, given, findings);
         let name = object.get("as").and_then(Value::as_str).map_or(name, str::to_owned);
-        Some(Self { name, shared: object.get("shared") == Some(&Value::Bool(true)), consumable: true })
+        Some(Self { name, shared: object.get("shared") == Some(&Value::Bool(true)), consumable: true, aliases })
     }
 }
 

@@ -153,6 +153,7 @@ fn exported(
         compiled,
         teams: &[],
         links: LinksFrom::Records,
+        names: Default::default(),
     };
     let export = Export { release, jobs, stemcells: stemcell_of("os", "1.9", &uploaded).unwrap() };
     let desired = resolve_export(wanted, export, &mut findings);

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::jobs::{carried_out, told};
 use super::*;
+use crate::desired::NamesInUse;
+use crate::dns::GroupKind;
 use crate::links::{LinkProvider, PlannedLinks};
 use crate::records::{JobRecord, ReleaseRecord};
 
@@ -108,7 +110,7 @@ fn a_consumer_gets_the_addresses_and_properties_of_the_only_provider_of_its_type
 fn a_job_is_told_which_links_it_provides_and_their_numbers() {
     let desired = linked(&[group("db", 1, "pg", ", provides: {db: {as: main}}"), group("web", 1, "web", "")]);
     let mut current = nothing();
-    current.link_groups = BTreeMap::from([("main-sql".to_owned(), 7)]);
+    current.numbers.groups.insert((desired.deployment.clone(), GroupKind::Link, "main-sql".to_owned()), 7);
     let provided = |current: &Current| {
         let plan = planned(&desired, current);
         let jobs: Vec<_> = plan.software.iter().flat_map(|software| software.jobs.clone()).collect();
@@ -118,7 +120,7 @@ fn a_job_is_told_which_links_it_provides_and_their_numbers() {
     assert_eq!(provided(&current), ["pg: main sql 7"]);
     assert_eq!(provided(&nothing()), ["pg: main sql 0"], "a plan gives no numbers");
     let mut after = carried_out(&desired, &current);
-    after.link_groups = current.link_groups;
+    after.numbers = current.numbers;
     assert!(planned(&desired, &after).is_empty());
 }
 
@@ -300,4 +302,56 @@ fn a_link_names_instances_whose_addresses_only_the_cloud_knows() {
     let plan = planned(&desired, &nothing());
     let id = &plan.instances().find(|instance| instance.group == "back").unwrap().id;
     assert_eq!(db(&plan, "front").unwrap()["instances"][0]["address"], format!("{id}.back.dyn.law.bosh"));
+}
+
+#[test]
+fn names_take_the_place_of_addresses_where_they_are_wanted() {
+    let mut desired = linked(&[group("back", 1, "pg", ""), group("front", 1, "web", "")]);
+    let mut current = nothing();
+    current.numbers.azs = BTreeMap::from([("elsewhere".to_owned(), 1), ("z1".to_owned(), 2)]);
+    current.numbers.networks = BTreeMap::from([("n".to_owned(), 3), ("other".to_owned(), 4)]);
+    for (kind, name, number) in [(GroupKind::InstanceGroup, "back", 5), (GroupKind::Link, "db-sql", 9)] {
+        current.numbers.groups.insert((desired.deployment.clone(), kind, name.to_owned()), number);
+    }
+    let usual = NamesInUse { served: true, ..NamesInUse::default() };
+    let long = NamesInUse { dns_addresses: true, ..usual };
+    let short = NamesInUse { short: true, ..long };
+    for (names, expected, own) in [
+        (usual, "10.0.1.", ""),
+        (long, "ID.back.n.law.bosh", "ID.back.n.law.bosh"),
+        (short, "q-mNn3s0.q-g5.bosh", "q-mNn3s0.q-g5.bosh"),
+        (NamesInUse { links: true, ..short }, "q-mNn3s0.q-g9.bosh", "q-mNn3s0.q-g5.bosh"),
+    ] {
+        desired.names = names;
+        let plan = planned(&desired, &current);
+        let back = plan.instances().find(|instance| instance.group == "back").unwrap();
+        let number = crate::dns::instance_number(&back.id);
+        let filled = |name: &str| name.replace("ID", &back.id).replace("mN", &format!("m{number}"));
+        let content = db(&plan, "front").unwrap();
+        let address = content["instances"][0]["address"].as_str().unwrap();
+        assert!(address.starts_with(&filled(expected)), "{address} is not {expected}");
+        assert_eq!(back.spec.as_ref().unwrap().dns_address.clone().unwrap_or_default(), filled(own));
+        let numbers = json!({"group": if names.links { 9 } else { 5 }, "networks": {"n": 3}, "azs": {"z1": 2}});
+        assert_eq!(content["dns_numbers"], numbers, "zones and networks of others are no business of these jobs");
+        let after = Current { numbers: current.numbers.clone(), ..carried_out(&desired, &current) };
+        let again = planned(&desired, &after);
+        assert!(again.is_empty(), "{}", again.describe());
+    }
+    desired.names = NamesInUse::default();
+    assert_eq!(db(&planned(&desired, &current), "front").unwrap().get("dns_numbers"), None);
+}
+
+#[test]
+fn aliases_need_a_domain_and_come_with_their_provider() {
+    let aliases = |text: &str| format!(", provides: {{db: {{aliases: {text}}}}}");
+    let desired = linked(&[
+        group("back", 1, "pg", &aliases("[{domain: db.internal, health_filter: smart}]")),
+        group("front", 1, "web", ""),
+    ]);
+    let alias = &desired.links.providers[0].aliases[0];
+    assert_eq!((alias.domain.as_str(), alias.health_filter.as_deref()), ("db.internal", Some("smart")));
+    for wrong in ["[{health_filter: all}]", "[nothing]", "[{domain: 'a b'}]", "[{domain: ''}]", "{}"] {
+        let refused = refused(&[group("back", 1, "pg", &aliases(wrong)), group("front", 1, "web", "")]);
+        assert!(refused.contains("needs a 'domain'"), "{wrong}: {refused}");
+    }
 }

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use super::{
-    Scenario, addons, compilation, deploys, drain, errands, links, links_api, links_between_deployments, releases,
+    Scenario, addons, compilation, deploys, dns, drain, errands, links, links_api, links_between_deployments, releases,
     scripts, states, templates, variables,
 };
 
 /// The test that plays them, and they.
-const ALL: [(&str, &[Scenario]); 13] = [
+const ALL: [(&str, &[Scenario]); 14] = [
     ("links::what_links_promise", links::SCENARIOS),
     ("links_between_deployments::what_links_between_deployments_promise", links_between_deployments::SCENARIOS),
     ("links_api::what_the_api_of_links_promises", links_api::SCENARIOS),
@@ -24,6 +24,7 @@ const ALL: [(&str, &[Scenario]); 13] = [
     ("deploys::what_deploys_promise", deploys::SCENARIOS),
     ("states::what_changes_of_states_promise", states::SCENARIOS),
     ("variables::what_variables_promise", variables::SCENARIOS),
+    ("dns::what_names_promise", dns::SCENARIOS),
 ];
 
 #[test]

@@ -8,6 +8,7 @@ mod addons;
 mod cancelled;
 mod compilation;
 mod deploys;
+mod dns;
 mod drain;
 mod errands;
 mod links;

@@ -7,6 +7,7 @@ mod failures;
 mod kills;
 mod life_cycle;
 mod links;
+mod names;
 mod object_store;
 pub(crate) mod release;
 mod ruby;
