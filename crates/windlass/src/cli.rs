@@ -825,7 +825,9 @@ mod tests {
     /// A flag with the name of a global one of another type is found out only when it is read.
     #[test]
     fn every_measurement_can_be_asked_for() {
-        for what in ["agent", "all", "api", "cpi-call", "deploy", "health", "kills", "local", "registry", "supervise"] {
+        for what in
+            ["agent", "all", "api", "cpi-call", "deploy", "dns", "health", "kills", "local", "registry", "supervise"]
+        {
             let cli = Cli::try_parse_from(["windlass", "bench", what]);
             assert!(matches!(cli.unwrap().verb, Verb::Bench(_)), "{what}");
         }

@@ -27,6 +27,8 @@ pub(crate) enum BenchVerb {
     Health(BenchHealthArgs),
     /// What templates of many instances cost: natively, by a caged Ruby, by a plain one, and by one process per file
     Render(BenchRenderArgs),
+    /// How many questions for names of instances an agent answers, beside a bare server that sends packets back
+    Dns(BenchDnsArgs),
     /// What a large release costs: to create, to upload and to upload again, beside BOSH's command line
     Release(BenchReleaseArgs),
     /// Everything that this machine and this build can measure, in one table
@@ -52,6 +54,17 @@ pub(crate) struct BenchRenderArgs {
     /// How many files one process each is measured with
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
     pub(crate) processes: usize,
+}
+
+/// `bench dns`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchDnsArgs {
+    /// How many records there are
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one)]
+    pub(crate) records: usize,
+    /// How many questions are asked in each round
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    pub(crate) questions: usize,
 }
 
 /// `bench release`.

@@ -5,8 +5,8 @@ use clap::Parser;
 use windlass_durable::HAS_KILL_POINTS;
 
 use super::{
-    bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_health, bench_incus, bench_kills, bench_local,
-    bench_registry, bench_release, bench_render, bench_supervise,
+    bench_agent, bench_api, bench_cpi_call, bench_deploy, bench_dns, bench_health, bench_incus, bench_kills,
+    bench_local, bench_registry, bench_release, bench_render, bench_supervise,
 };
 use crate::cli::{BenchAllArgs, BenchVerb, Cli, Verb};
 use crate::failure::{Failure, chain};
@@ -30,6 +30,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
         BenchVerb::Api(arguments) => bench_api::measure(&arguments).await,
         BenchVerb::CpiCall(arguments) => bench_cpi_call::measure(&arguments),
         BenchVerb::Deploy(arguments) => bench_deploy::measure(&arguments).await,
+        BenchVerb::Dns(arguments) => bench_dns::measure(&arguments),
         BenchVerb::Health(arguments) => bench_health::measure(&arguments).await,
         BenchVerb::Incus(arguments) => bench_incus::measure(&arguments).await,
         BenchVerb::Kills(arguments) => bench_kills::measure(screen, &arguments).await,
@@ -43,7 +44,7 @@ async fn measure(screen: &mut Screen, verb: BenchVerb) -> Result<Report, Failure
 }
 
 /// The verbs, with their flags in a hurry.
-const ALL: [(&str, &[&str]); 11] = [
+const ALL: [(&str, &[&str]); 12] = [
     ("cpi-call", &["--runs", "50"]),
     ("agent", &["--runs", "3", "--pings", "500"]),
     ("supervise", &["--services", "50", "--seconds", "10"]),
@@ -51,6 +52,7 @@ const ALL: [(&str, &[&str]); 11] = [
     ("api", &["--seconds", "1"]),
     ("local", &["--runs", "5", "--vms", "20", "--rows", "1", "--at-once", "20"]),
     ("render", &["--instances", "100", "--processes", "10"]),
+    ("dns", &["--questions", "20000"]),
     ("release", &["--packages", "100", "--mib", "50", "--runs", "1"]),
     ("deploy", &["--instances", "100"]),
     ("health", &["--instances", "100"]),

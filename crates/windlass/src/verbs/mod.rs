@@ -8,6 +8,7 @@ mod bench_api;
 mod bench_cpi_call;
 mod bench_deploy;
 mod bench_deploy_job;
+mod bench_dns;
 mod bench_health;
 mod bench_incus;
 mod bench_kills;
@@ -174,6 +175,7 @@ fn has_its_own_machine(verb: &Verb) -> bool {
         Verb::Bench(
             BenchVerb::Agent(_)
             | BenchVerb::CpiCall(_)
+            | BenchVerb::Dns(_)
             | BenchVerb::Incus(_)
             | BenchVerb::Registry(_)
             | BenchVerb::Render(_),
