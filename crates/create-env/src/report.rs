@@ -9,6 +9,7 @@ use windlass_contract::DiskCid;
 use windlass_operations::steps::{Progress, StepId};
 
 use crate::ledger::EnvLedger;
+use crate::run::EnvError;
 
 /// Shows a run.
 pub trait Screen: Send + Sync + std::fmt::Debug {
@@ -53,6 +54,8 @@ pub struct Report {
 
 /// How much of a console is shown.
 const CONSOLE_LINES: usize = 20;
+/// How often it is looked whether somebody wants to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Report {
     /// Shows what happens on `screen`; ends after the step at hand when `stop` is set.
@@ -126,6 +129,24 @@ impl Report {
         self.stop.load(Ordering::SeqCst)
     }
 
+    /// Ends the run here if somebody wants that.
+    pub(crate) fn go_on(&self) -> Result<(), EnvError> {
+        if self.is_stopped() { Err(EnvError::Stopped) } else { Ok(()) }
+    }
+
+    /// Waits for what changes nothing but files of ours, and not a moment longer than somebody wants.
+    pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, EnvError> {
+        let stopped = async {
+            while !self.is_stopped() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            done = work => Ok(done),
+            () = stopped => Err(EnvError::Stopped),
+        }
+    }
+
     /// BOSH's line for a step of an operation; none for one that BOSH does not show.
     fn title(&self, step: StepId) -> Option<String> {
         let instance = format!("'{}/0'", self.group);
@@ -178,6 +199,7 @@ impl Report {
             | StepId::AttachNewDisk
             | StepId::RecordNewDisk
             | StepId::OrphanOldDisk
+            | StepId::MountNewDisk
             | StepId::LookAtDisk
             | StepId::ReleaseDisk
             | StepId::TakeDiskBack

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use windlass_agent_client::AgentState;
+use windlass_agent_client::{AgentState, CallError};
 use windlass_contract::Object;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::InstanceSpec;
@@ -71,6 +71,12 @@ async fn ensure_mounted(op: &mut StartInstance) -> Result<(), StepError> {
 
 async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
     let spec = op.context.deliver(&op.vm, &op.spec, op.prepared.as_ref()).await?;
+    match op.context.agent(&op.vm).apply(&spec).await {
+        // Some clouds make the VM again to attach or detach a disk, and what its agent prepared is gone with the VM before.
+        Err(CallError::Exception { .. }) if op.prepared.take().is_some() => {}
+        applied => return Ok(applied?),
+    }
+    let spec = op.context.deliver(&op.vm, &op.spec, None).await?;
     Ok(op.context.agent(&op.vm).apply(&spec).await?)
 }
 

@@ -82,6 +82,7 @@ step_ids! {
     RecordNewDisk = "recording the new disk",
     DetachOldDisk = "detaching the old disk",
     OrphanOldDisk = "orphaning the old disk",
+    MountNewDisk = "mounting the new disk",
 
     LookAtDisk = "looking at the disk",
     ReleaseDisk = "releasing the disk",

@@ -102,8 +102,14 @@ impl AgentCaller for AgentInMemory {
         self.with_vm("prepare", |_| Ok(()))
     }
 
-    async fn apply(&self, _: &Object) -> Result<(), AgentError> {
-        self.with_vm("apply", |_| Ok(()))
+    async fn apply(&self, spec: &Object) -> Result<(), AgentError> {
+        let packages =
+            spec.get("packages").and_then(Value::as_object).into_iter().flat_map(|packages| packages.values());
+        let blobs: Vec<&str> = packages.filter_map(|package| package["blobstore_id"].as_str()).collect();
+        self.with_vm("apply", |vm| match blobs.iter().all(|blob| vm.blobs.contains_key(*blob)) {
+            true => Ok(()),
+            false => Err("a package is neither installed nor to be had"),
+        })
     }
 
     async fn put_blob(&self, id: &str, file: &Path) -> Result<(), AgentError> {

@@ -27,7 +27,7 @@ use crate::cpi_caller::{CpiCall, CpiCaller};
 pub(super) struct Habits {
     /// Whether it remembers requests.
     pub(super) replays: bool,
-    /// Whether it makes a VM again to attach a disk, after which nothing is mounted there and its agent knows of no disk.
+    /// Whether it makes a VM again to attach or detach a disk, after which nothing is mounted there and its agent knows of no disk.
     pub(super) restarts_vms: bool,
     pub(super) resizing: Resizing,
 }
@@ -176,6 +176,10 @@ impl World {
                     self.violations.push(format!("{disk_cid} was detached while it was mounted"));
                 }
                 self.disk(&disk_cid)?.attached = None;
+                if self.habits.restarts_vms {
+                    let vm = self.vm(&vm_cid)?;
+                    (vm.mounted, vm.told) = Default::default();
+                }
                 Ok(Value::Null)
             }
             MethodName::ResizeDisk => {
