@@ -1,6 +1,7 @@
 //! Removes what a run made, and says what it could not remove.
 
 use serde_json::json;
+use windlass_contract::cpi::Redactor;
 
 use crate::check::NotPassed;
 use crate::made::{Kind, Thing};
@@ -21,9 +22,10 @@ pub(crate) fn after_check(scene: &Scene) {
 }
 
 /// Removes everything, and gives what stays.
-pub(crate) fn at_the_end(scene: &Scene) -> Vec<Leftover> {
+pub(crate) fn at_the_end(scene: &Scene, secrets: &Redactor) -> Vec<Leftover> {
     scene.begin_cleaning();
     let mut left = sweep(scene, true);
+    left.iter_mut().for_each(|leftover| leftover.why = secrets.message(&leftover.why));
     let unknown = scene.made();
     left.extend(unknown.unknown().map(|call| Leftover {
         what: format!("whatever {call} made"),

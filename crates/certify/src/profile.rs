@@ -34,6 +34,9 @@ pub struct Profile {
     pub deadline: u64,
     /// How many calls run at once where calls run at once.
     pub parallel: usize,
+    /// What the CPI is configured with, where that is known. No report shows its credentials.
+    #[serde(skip)]
+    pub configuration: Object,
 }
 
 /// How VMs are made.
@@ -179,6 +182,7 @@ impl Default for Profile {
             lower_version: object(json!({"debug": {"cpi": {"api_version": 1}}})),
             deadline: 120,
             parallel: 8,
+            configuration: Object::new(),
         }
     }
 }

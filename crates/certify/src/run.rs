@@ -122,7 +122,7 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
     }
     let interrupted = rows.len() < chosen.len();
     progress(Progress::CleaningUp);
-    let leftovers = clean_up::at_the_end(&scene);
+    let leftovers = clean_up::at_the_end(&scene, &secrets);
     let calls = scene.seen().calls;
     Ok(Report { rows, leftovers, interrupted, calls, took: started.elapsed() })
 }
@@ -164,12 +164,13 @@ pub(crate) fn image_of(tarball: &Path, into: &Path) -> Result<Image, CertifyErro
 }
 
 /// Removes the operator's credentials from whatever is shown, also where a call was no request at all.
-fn secrets_of(profile: &Profile) -> Redactor {
+pub(crate) fn secrets_of(profile: &Profile) -> Redactor {
     let mut properties = profile.context.clone();
     let wrong = profile.wrong_credentials.clone().unwrap_or_default();
     properties.extend(wrong.into_iter().map(|(key, value)| (format!("wrong {key}"), value)));
     let context = Context { properties, ..Context::default() };
-    Redactor::of(&Request { method: String::new(), arguments: Vec::new(), context, api_version: None })
+    let request = Request { method: String::new(), arguments: Vec::new(), context, api_version: None };
+    Redactor::of(&request).and_configuration(&profile.configuration)
 }
 
 fn row(check: &Check, verdict: Verdict, lost: Option<LostVm>, began: Instant, secrets: &Redactor) -> Row {

@@ -80,14 +80,16 @@ fn broken_rules(answer: &Answer) -> Vec<(Rule, String)> {
     let response = match &answer.response {
         Ok(response) => response,
         Err(what) => {
-            note(Rule::Envelope, true, what.clone());
+            // What was no request may stay without an answer; a check of its own looks at that.
+            let is_request =
+                serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&exchange.request).is_ok();
+            note(Rule::Envelope, is_request, what.clone());
             return broken;
         }
     };
     note(Rule::ExitZero, !exchange.exit.is_some_and(|exit| exit.success()), exchange.ending());
     if let Some(error) = &response.error {
-        let known = !matches!(error.kind, ErrorType::Other(_));
-        note(Rule::ErrorShape, !known, format!("no caller knows the error type '{}'", error.kind));
+        note(Rule::ErrorShape, !error.kind.is_usual(), format!("no caller knows the error type '{}'", error.kind));
         note(Rule::ErrorShape, error.message.trim().is_empty(), "the error has no message".into());
         note(Rule::ErrorShape, !response.result.is_null(), "there is a result beside the error".into());
         note(Rule::OneLine, error.message.contains('\n'), "the message has several lines".into());

@@ -1,9 +1,12 @@
 //! Persistent disks.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use windlass_contract::cpi::ErrorType;
 
 use super::{names_the_versions, unknown_cid};
+use crate::answer::Answer;
 use crate::check::Level::{Optional, Required, Warning};
 use crate::check::{Check, NotPassed, Verdict, check};
 use crate::made::Kind;
@@ -234,14 +237,22 @@ fn attached_elsewhere(scene: &Scene) -> Verdict {
 
 fn get_disks(scene: &Scene) -> Verdict {
     let vm = scene.new_vm()?;
+    let listed = || -> Result<(Answer, BTreeSet<String>), NotPassed> {
+        let answer = scene.answer("get_disks", json!([vm]))?;
+        let list = serde_json::from_value(answer.success()?);
+        let list = list.map_err(|error| answer.fail(format!("expected a list of cids: {error}")))?;
+        Ok((answer, list))
+    };
+    // Some list the disks that are the VM's own as well.
+    let (_, own) = listed()?;
     let (disk, _) = scene.new_attached_disk(&vm)?;
-    let with = scene.answer("get_disks", json!([vm]))?;
-    if with.success()? != json!([disk]) {
-        return Err(with.fail(format!("expected exactly [\"{disk}\"]")));
+    let (answer, mut with) = listed()?;
+    if !with.remove(&disk) || with != own {
+        return Err(answer.fail(format!("expected \"{disk}\" and what was there before")));
     }
     scene.must("detach_disk", json!([vm, disk]))?;
-    let without = scene.answer("get_disks", json!([vm]))?;
-    if without.success()? == json!([]) { Ok(()) } else { Err(without.fail("expected [] after the disk was detached")) }
+    let (answer, without) = listed()?;
+    if without == own { Ok(()) } else { Err(answer.fail("expected what was there before the disk was attached")) }
 }
 
 fn move_to_another(scene: &Scene) -> Verdict {

@@ -1,12 +1,11 @@
 //! Bad input. None of it comes from a director in order; all of it comes sooner or later.
 
 use serde_json::{Value, json};
-use windlass_contract::cpi::ErrorType;
 
 use super::unknown_cid;
 use crate::answer::Answer;
 use crate::caller::Manner;
-use crate::check::Level::{Optional, Required};
+use crate::check::Level::{Optional, Required, Warning};
 use crate::check::{Check, NotPassed, Verdict, check};
 use crate::scene::Scene;
 
@@ -14,7 +13,8 @@ pub(super) const CHECKS: &[Check] = &[
     check(
         "robustness.no-request",
         &[81],
-        Required,
+        // BOSH's library for Ruby ends without a word, and no director asks nothing.
+        Warning,
         "a request that was cut short must be answered with a reason, not with a crash",
         no_request,
     ),
@@ -81,7 +81,7 @@ pub(super) const CHECKS: &[Check] = &[
 fn refused(scene: &Scene, request: &[u8], what: &str) -> Verdict {
     let answer = scene.send(request, &Manner::default())?;
     let error = answer.error(&format!("although {what}"))?;
-    if matches!(error.kind, ErrorType::Other(_)) {
+    if !error.kind.is_usual() {
         return Err(answer.fail(format!("no caller knows the error type '{}' ({what})", error.kind)));
     }
     if !answer.exchange.exit.is_some_and(|exit| exit.success()) {

@@ -32,7 +32,7 @@ use crate::check::NotPassed;
 use crate::clean_up;
 use crate::command_line::CommandLine;
 use crate::profile::Profile;
-use crate::run::{CertifyError, image_of};
+use crate::run::{CertifyError, image_of, secrets_of};
 use crate::scene::{Image, Observers, Scene};
 use life::{Life, Setting};
 use watched_registry::WatchedRegistry;
@@ -99,6 +99,7 @@ pub fn matrix(
             scenes.push(((cpi, stemcell), Scene::new(caller, profile, &plan.observers, image, stop)));
         }
     }
+    let secrets = secrets_of(&plan.profile);
     let total = cases().count();
     let mut lived = Vec::new();
     for (position, case) in cases().enumerate() {
@@ -110,11 +111,11 @@ pub fn matrix(
             break;
         }
         clean_up::after_check(scene);
-        let one = Lived::new(case, observed, differences, end);
+        let one = Lived::new(case, observed, differences, end, &secrets);
         progress(MatrixProgress::Ended(&one));
         lived.push(one);
     }
-    let leftovers = scenes.iter().flat_map(|(_, scene)| clean_up::at_the_end(scene)).collect();
+    let leftovers = scenes.iter().flat_map(|(_, scene)| clean_up::at_the_end(scene, &secrets)).collect();
     let calls = scenes.iter().map(|(_, scene)| scene.seen().calls).sum();
     Ok(MatrixReport { interrupted: lived.len() < total, lived, leftovers, calls, took: started.elapsed() })
 }

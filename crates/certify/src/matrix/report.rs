@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_contract::cpi::Redactor;
 
 use super::life::{KEPT, Observed};
 use super::table::Case;
@@ -60,6 +61,7 @@ impl Lived {
         observed: Observed,
         mut differences: Vec<String>,
         end: Result<(), NotPassed>,
+        secrets: &Redactor,
     ) -> Self {
         let unseen = match end {
             Ok(()) | Err(NotPassed::Interrupted) => None,
@@ -69,8 +71,9 @@ impl Lived {
                 differences.push(why + &said.unwrap_or_default());
                 None
             }
-            Err(NotPassed::NotObserved(why, _) | NotPassed::NotSupported(why)) => Some(why),
+            Err(NotPassed::NotObserved(why, _) | NotPassed::NotSupported(why)) => Some(secrets.echo(&why)),
         };
+        let differences = differences.iter().map(|what| secrets.echo(what)).collect();
         Self { case, observed, differences, unseen }
     }
 

@@ -91,7 +91,8 @@ impl Toy {
             "null-log" => response["log"] = Value::Null,
             "no-ok-to-retry" if failed => drop(response["error"].as_object_mut().unwrap().remove("ok_to_retry")),
             "result-beside-error" if failed => response["result"] = json!("vm-1"),
-            "unknown-error-type" if kind.ends_with("CpiError") => response["error"]["type"] = json!("InvalidCall"),
+            "unknown-error-type" if kind.ends_with("CpiError") => response["error"]["type"] = json!("Made::Up"),
+            "refuses-as-ruby" if kind.ends_with("CpiError") => response["error"]["type"] = json!("InvalidCall"),
             "unknown-method-is-cloud-error" if kind.ends_with("NotImplemented") => {
                 response["error"]["type"] = json!("Bosh::Clouds::CloudError");
             }
@@ -102,6 +103,9 @@ impl Toy {
             "several-lines" if failed => response["error"]["message"] = json!("one\ntwo"),
             "secrets-in-errors" if failed => {
                 response["error"]["message"] = json!(format!("cannot do {}", request["arguments"]));
+            }
+            "prints-its-configuration" if failed => {
+                response["error"]["message"] = json!("I am configured with word-of-the-sky\nand more");
             }
             "secrets-on-stderr" => eprintln!("request: {request}"),
             "prints-on-stdout" if method == "create_stemcell" => println!("uploading the image"),
@@ -427,6 +431,9 @@ impl Toy {
             settings["networks"]["default"]["ip"] = json!("192.0.2.77");
         }
         let networks = settings["networks"].clone();
+        if self.is("needs-a-zone") && arguments[2]["zone"].is_null() {
+            return refuse("CloudError", "in which zone");
+        }
         let mut vm = json!({"settings": settings, "disks": []});
         if self.is("attaches-announced-disks") {
             vm["disks"] = if arguments[4].is_null() { json!([]) } else { arguments[4].clone() };
@@ -623,6 +630,9 @@ impl Toy {
         let mut disks = self.need("vms", vm_cid)?["disks"].clone();
         if self.is("one-list-for-all") {
             disks = self.all("vms").iter().flat_map(|(_, vm)| vm["disks"].as_array().unwrap().clone()).collect();
+        }
+        if self.is("lists-root-disks") {
+            disks.as_array_mut().unwrap().push(json!(format!("root-of-{vm_cid}")));
         }
         Ok(if self.is("null-for-no-disks") && disks == json!([]) { Value::Null } else { disks })
     }

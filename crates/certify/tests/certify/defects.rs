@@ -132,7 +132,6 @@ const DEFECTS: &[(&str, &str)] = &[
     ("remembers-six-digits", "idempotency.six-digit-ids"),
     ("cids-of-the-second", "concurrency.create-vms"),
     ("cids-of-the-second", "concurrency.disks-come-and-go"),
-    ("crashes-without-request", "robustness.no-request"),
     ("one-line-only", "envelope.pretty-printed"),
     ("prints-on-stdout", "stemcells.create"),
     ("announces-replay", "idempotency.replay"),
@@ -208,6 +207,7 @@ fn rules_for_all_answers_are_seen_in_the_answers_to_other_checks() {
 /// What warns, and the check that says so.
 const WARNINGS: &[(&str, &str)] = &[
     ("refuses-surplus-arguments", "errors.surplus-argument"),
+    ("crashes-without-request", "robustness.no-request"),
     ("stemcell-not-found", "stemcells.delete-twice"),
     ("stemcell-not-found", "stemcells.delete-unknown"),
     ("attach-again-is-an-error", "disks.attach-again"),
@@ -234,10 +234,59 @@ fn what_no_director_asks_and_what_agents_take_is_no_defect() {
         ("speaks-only-what-it-reports", "versions.info"),
         ("speaks-only-what-it-reports", "versions.beyond"),
         ("nulls-for-nothing", "vms.settings"),
+        // As BOSH's library for Ruby does it, and so every CPI that is made with it.
+        ("refuses-as-ruby", "robustness.bad-arguments"),
+        ("refuses-as-ruby", "errors.missing-argument"),
+        // As the CPI for AWS does.
+        ("lists-root-disks", "vms.disk-cids"),
+        ("lists-root-disks", "disks.get-disks"),
+        ("needs-a-zone", "vms.calculate"),
     ] {
-        let report = Toy::new().certify(way, &[id]);
+        let toy = Toy::new();
+        let mut plan = toy.plan(way, &[id, "errors.known-types", "envelope.every-answer"]);
+        plan.profile.vm.cloud_properties.insert("zone".into(), "z1".into());
+        let report = certify(&plan, &AtomicBool::new(false), |_| {}).unwrap();
         assert_eq!(report.rows[0].outcome, Outcome::Passed, "{way}: {}", report.rows[0].explanation());
+        // Not every check sees an error.
+        for row in &report.rows {
+            assert!(row.outcome != Outcome::Failed, "{way}: {}", row.explanation());
+        }
     }
+    let report = Toy::new().certify("crashes-without-request", &["robustness.no-request", "envelope.every-answer"]);
+    assert!(report.is_certified(), "no director sends nothing: {}", report.to_table());
+}
+
+#[test]
+fn a_light_stemcell_has_no_image_that_could_be_missing() {
+    let (toy, folder) = (Toy::new(), tempfile::tempdir().unwrap());
+    let tarball = folder.path().join("light.tgz");
+    let manifest = "name: light\nversion: '1'\noperating_system: debian\nsha1: da39a3ee5e6b4b0d3255bfef95601890afd80709\n\
+                    cloud_properties: {ami: {here: ami-1}}\n";
+    let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for (name, content) in [("stemcell.MF", manifest), ("image", "")] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content.as_bytes()).unwrap();
+    }
+    std::fs::write(&tarball, archive.into_inner().unwrap().finish().unwrap()).unwrap();
+    let mut plan = toy.plan("uploads-nothing", &["stemcells.missing-image"]);
+    plan.stemcell = Some(tarball);
+    let report = certify(&plan, &AtomicBool::new(false), |_| {}).unwrap();
+    assert_eq!(report.rows[0].outcome, Outcome::NotObserved, "{}", report.rows[0].explanation());
+}
+
+#[test]
+fn no_report_shows_credentials_that_the_cpi_is_configured_with() {
+    let toy = Toy::new();
+    let mut plan = toy.plan("prints-its-configuration", &["vms.unknown-stemcell", "errors.one-line"]);
+    let secret = serde_json::json!({"aws": {"secret_access_key": "word-of-the-sky"}});
+    plan.profile.configuration = secret.as_object().unwrap().clone().into_iter().collect();
+    plan.profile.context.insert("certify_shown".into(), "word-of-the-sky".into());
+    let report = certify(&plan, &AtomicBool::new(false), |_| {}).unwrap();
+    let shown = format!("{}{}{}", report.to_table(), report.to_json(), report.to_junit());
+    assert!(shown.contains("I am configured with <redacted>"), "{shown}");
+    assert!(!shown.contains("word-of-the-sky"), "{shown}");
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub enum ErrorType {
     Other(String),
 }
 
+const INVALID_CALL: &str = "InvalidCall";
+
 const NAMES: [(ErrorType, &str); 10] = [
     (ErrorType::CpiError, "Bosh::Clouds::CpiError"),
     (ErrorType::CloudError, "Bosh::Clouds::CloudError"),
@@ -63,6 +65,12 @@ impl ErrorType {
             Self::Other(name) => name,
             known => NAMES.iter().find(|(kind, _)| kind == known).map_or("Unknown", |(_, name)| name),
         }
+    }
+
+    /// Whether a CPI in order says so. `InvalidCall` is how BOSH's library for Ruby refuses a request that it cannot read; the
+    /// director takes it for an unknown error, which it is.
+    pub fn is_usual(&self) -> bool {
+        !matches!(self, Self::Other(name) if name != INVALID_CALL)
     }
 }
 
@@ -123,7 +131,7 @@ impl CpiError {
         match &self.kind {
             ErrorType::NotImplemented => true,
             ErrorType::CloudError => self.message.starts_with("Invalid Method:"),
-            ErrorType::Other(name) => name == "InvalidCall" && self.message.starts_with("Method is not known, got"),
+            ErrorType::Other(name) => name == INVALID_CALL && self.message.starts_with("Method is not known, got"),
             _ => false,
         }
     }
@@ -142,6 +150,8 @@ mod tests {
             assert_eq!(serde_json::from_value::<ErrorType>(json!(name)).unwrap(), kind);
         }
         assert_eq!(ErrorType::from("Made::Up".to_owned()).as_str(), "Made::Up");
+        let is_usual = |name: &str| ErrorType::from(name.to_owned()).is_usual();
+        assert!(is_usual("InvalidCall") && is_usual("Bosh::Clouds::CloudError") && !is_usual("Made::Up"));
     }
 
     #[test]
