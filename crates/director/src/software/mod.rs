@@ -96,9 +96,12 @@ pub(crate) struct NotRendered {
 /// How many letters the errors of an instance's templates may have: they are stored with the task, and sent.
 const LONGEST: usize = 16 << 10;
 
+const INSTEAD_OF_CAGE: &str =
+    ", or set 'ruby: uncaged' in director.yml, which lets templates read every file that the director can read";
+
 /// What renders templates: natively, and with this program around the Ruby of this machine.
 pub(crate) fn renderer(ruby: RubyUse) -> io::Result<Backends> {
-    let setup = RubySetup::caged(std::env::current_exe()?);
+    let setup = RubySetup { instead_of_cage: INSTEAD_OF_CAGE, ..RubySetup::caged(std::env::current_exe()?) };
     Ok(Backends::new(match ruby {
         RubyUse::Caged => Some(Ruby::new(setup)),
         RubyUse::Uncaged => Some(Ruby::new(RubySetup { cage: Cage::Open, ..setup })),

@@ -147,7 +147,9 @@ impl Helper {
         rustix::io::ioctl_fionbio(&helper.from, true).map_err(|error| failed(error.into()))?;
         match helper.hear(&mut &[][..], Instant::now() + START) {
             Ok(Said { ready: Some(_), .. }) => Ok(helper),
-            Ok(Said { failed: Some(why), .. }) if setup.cage == Cage::Closed => Err(RubyError::NoCage { why }),
+            Ok(Said { failed: Some(why), .. }) if setup.cage == Cage::Closed => {
+                Err(RubyError::NoCage { why, instead: setup.instead_of_cage })
+            }
             Ok(Said { failed: Some(why), .. }) => Err(unusable(why)),
             Ok(_) => Err(unusable("it answered before it was asked".to_owned())),
             Err(Silence::TookTooLong) => Err(unusable(format!("it did not start within {} s", START.as_secs()))),

@@ -53,12 +53,15 @@ pub struct RubySetup {
     pub patience: Duration,
     /// The interpreter; the `ruby` of the `PATH` if none is given.
     pub interpreter: Option<PathBuf>,
+    /// What else can be done where the machine allows no cage, as the end of a sentence.
+    pub instead_of_cage: &'static str,
 }
 
 impl RubySetup {
     /// Ruby in a cage.
     pub fn caged(program: PathBuf) -> Self {
-        Self { program, cage: Cage::Closed, patience: Duration::from_secs(10), interpreter: None }
+        let patience = Duration::from_secs(10);
+        Self { program, cage: Cage::Closed, patience, interpreter: None, instead_of_cage: "" }
     }
 }
 
@@ -72,11 +75,8 @@ pub enum RubyError {
     #[error("the director's settings say 'ruby: none'")]
     Forbidden,
     /// the machine does not allow what keeps it from everything else
-    #[error(
-        "this machine does not let Ruby be caged: {why}; allow user namespaces, or set 'ruby: uncaged' in director.yml, which lets \
-         templates read every file that the director can read"
-    )]
-    NoCage { why: String },
+    #[error("this machine does not let Ruby be caged: {why}; allow user namespaces{instead}")]
+    NoCage { why: String, instead: &'static str },
     /// it does not work
     #[error("{} cannot be used: {why}", program.display())]
     Unusable { program: PathBuf, why: String },
@@ -254,4 +254,20 @@ impl Drop for Turn<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_where_ruby_cannot_be_caged_is_that_of_the_program_that_asks() {
+        let said = |instead| RubyError::NoCage { why: "no namespaces".to_owned(), instead }.to_string();
+        assert_eq!(RubySetup::caged("windlass".into()).instead_of_cage, "", "only a director has a setting for it");
+        assert_eq!(said(""), "this machine does not let Ruby be caged: no namespaces; allow user namespaces");
+        assert!(
+            said(", or set 'ruby: uncaged' in director.yml")
+                .ends_with("namespaces, or set 'ruby: uncaged' in director.yml")
+        );
+    }
 }

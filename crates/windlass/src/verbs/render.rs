@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 
 const MONIT: &str = "monit";
+const INSTEAD_OF_CAGE: &str = ", or give --uncaged, which lets templates read every file that you can read";
 
 pub(crate) fn run(screen: &mut Screen, arguments: &RenderArgs) -> Result<(), Failure> {
     // The command line has one, unless it compares.
@@ -29,7 +30,11 @@ pub(crate) fn run(screen: &mut Screen, arguments: &RenderArgs) -> Result<(), Fai
     let spec = spec(&job, arguments)?;
     let cage = if arguments.uncaged { Cage::Open } else { Cage::Closed };
     let program = std::env::current_exe().map_err(|source| Failure::File { path: "windlass".into(), source })?;
-    let renderer = Backends::new(Some(Ruby::new(RubySetup { cage, ..RubySetup::caged(program) })));
+    let renderer = Backends::new(Some(Ruby::new(RubySetup {
+        cage,
+        instead_of_cage: INSTEAD_OF_CAGE,
+        ..RubySetup::caged(program)
+    })));
     if let Err(why) = renderer.check(&job) {
         screen.context(&format!("Rendered by Ruby: {why}"));
     }
