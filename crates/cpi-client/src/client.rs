@@ -16,6 +16,7 @@ use windlass_durable::process::ProcessIdentity;
 
 use crate::call_log::{CallLog, dropped};
 use crate::child::{self, NotSent};
+use crate::configuration::Configuration;
 use crate::error::request_id;
 use crate::origin::Origin;
 use crate::response::RawResponse;
@@ -81,6 +82,7 @@ pub struct Cpi {
     /// What was asked, and of which files.
     negotiated: Mutex<Option<(Origin, Negotiated)>>,
     meter: Option<Arc<dyn CallMeter>>,
+    configuration: Option<Configuration>,
 }
 
 /// How CPIs of others refuse a version.
@@ -97,12 +99,26 @@ impl Cpi {
                 tracing::warn!("the CPI's property '{key}' is not sent: the context's own value has that name");
             }
         }
-        Self { command, options, negotiated: Mutex::default(), meter: None }
+        Self { command, options, negotiated: Mutex::default(), meter: None, configuration: None }
     }
 
     /// The same, with all calls measured.
     pub fn measured_by(self, meter: Arc<dyn CallMeter>) -> Self {
         Self { meter: Some(meter), ..self }
+    }
+
+    /// The same, with the credentials of what it is configured with removed from whatever it says: some print all they know
+    /// when they fail.
+    pub fn configured_with(self, configuration: Configuration) -> Self {
+        Self { configuration: Some(configuration), ..self }
+    }
+
+    fn redactor(&self, request: &Request) -> Redactor {
+        let redactor = Redactor::of(request);
+        match &self.configuration {
+            Some(configuration) => redactor.and_configuration(&configuration.read()),
+            None => redactor,
+        }
     }
 
     /// What the CPI can do, and the version that both sides speak. Asked once, and again when the CPI's executable or its
@@ -138,7 +154,7 @@ impl Cpi {
             Err(error) => return Err(error),
         };
         info.and_then(|info| Negotiated::from_info(info, self.options.preferred_version))
-            .map_err(|reported| CallError::OddVersion { reported: excerpt(&Redactor::of(&request), &reported) })
+            .map_err(|reported| CallError::OddVersion { reported: excerpt(&self.redactor(&request), &reported) })
     }
 
     /// What the CPI can do; as old as the negotiated version.
@@ -169,7 +185,7 @@ impl Cpi {
         let version = request.api_version.unwrap_or(ApiVersion::V1);
         decoded(&result)
             .and_then(|value| M::read_answer(&request.arguments, value, version))
-            .map_err(|what| invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
+            .map_err(|what| self.invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
     }
 
     /// Prepares and sends in one go, for calls that need no record.
@@ -196,7 +212,7 @@ impl Cpi {
         let result = self.sent(&request, method.declaration().longest_answer, observer).await?;
         decoded(&result)
             .and_then(|value| read(&request.arguments, value, version))
-            .map_err(|what| invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
+            .map_err(|what| self.invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
     }
 
     /// A CPI that refuses the version is asked again which one it speaks.
@@ -241,7 +257,7 @@ impl Cpi {
         let begun = Instant::now();
         observer.told(&shortened(&format!("asking the CPI: {}", redact(request))));
         let result = self.run(request, longest_answer, observer).await;
-        observer.told(&shortened(&outcome(request, &result, begun.elapsed())));
+        observer.told(&shortened(&outcome(request, &result, begun.elapsed(), &self.redactor(request))));
         if let Some(meter) = &self.meter {
             meter.called(&request.method, begun.elapsed(), result.is_ok());
         }
@@ -264,7 +280,7 @@ impl Cpi {
             tracing::debug!(request = %redact(request), executable = %self.command.executable.display(), "calling the CPI");
         }
         let started = Instant::now();
-        let redactor = Redactor::of(request);
+        let redactor = self.redactor(request);
         let mut log = CallLog::new(&redactor, observer);
         let limits = child::Limits { deadline: self.options.deadline, stdout: longest_answer };
         let record = |child| observer.spawned(child);
@@ -309,7 +325,18 @@ impl Cpi {
             Err(what) => what,
         };
         let stdout = String::from_utf8_lossy(&output.stdout);
-        Err(invalid(request, &format!("{what} ({})", output.ending), &stdout, &stderr))
+        Err(self.invalid(request, &format!("{what} ({})", output.ending), &stdout, &stderr))
+    }
+
+    fn invalid(&self, request: &Request, what: &str, stdout: &str, stderr: &str) -> CallError {
+        let redactor = self.redactor(request);
+        CallError::InvalidAnswer {
+            method: request.method.clone(),
+            what: excerpt(&redactor, what),
+            stdout: excerpt(&redactor, stdout),
+            stderr: redactor.echo(stderr.trim()),
+            request_id: request_id(request.context.request_id.as_ref()),
+        }
     }
 }
 
@@ -324,11 +351,16 @@ const EXCERPT: usize = 300;
 const LONGEST_MESSAGE: usize = 16 * 1024;
 
 /// What came back, for a log.
-fn outcome(request: &Request, result: &Result<Box<RawValue>, CallError>, took: Duration) -> String {
+fn outcome(
+    request: &Request,
+    result: &Result<Box<RawValue>, CallError>,
+    took: Duration,
+    redactor: &Redactor,
+) -> String {
     let (method, took) = (&request.method, took.as_secs_f64());
     match result {
         Ok(answer) => {
-            let answer = Redactor::of(request).message(answer.get()).replace(['\r', '\n'], " ");
+            let answer = redactor.message(answer.get()).replace(['\r', '\n'], " ");
             format!("'{method}' was answered after {took:.3} s: {answer}")
         }
         Err(error) => format!("'{method}' failed after {took:.3} s: {}", explain(error).replace(['\r', '\n'], " ")),
@@ -343,17 +375,6 @@ fn shortened(message: &str) -> String {
     match message.floor_char_boundary(LONGEST_MESSAGE) {
         end if end < message.len() => format!("{}{}", &message[..end], dropped(message.len() - end)),
         _ => message.to_owned(),
-    }
-}
-
-fn invalid(request: &Request, what: &str, stdout: &str, stderr: &str) -> CallError {
-    let redactor = Redactor::of(request);
-    CallError::InvalidAnswer {
-        method: request.method.clone(),
-        what: excerpt(&redactor, what),
-        stdout: excerpt(&redactor, stdout),
-        stderr: redactor.echo(stderr.trim()),
-        request_id: request_id(request.context.request_id.as_ref()),
     }
 }
 

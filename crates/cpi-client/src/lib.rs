@@ -17,7 +17,7 @@
 //! What a CPI may take is limited: its time, its answer (by the method), its log and the message of its error.
 //!
 //! - [`client`]: [`Cpi`] and its calls.
-//! - [`command`]: the executable and the environment it runs in.
+//! - [`command`]: the executable and the environment it runs in. [`configuration`]: what it was given before, with credentials.
 //! - [`negotiation`]: which version both sides speak; `origin`: when that is asked again.
 //! - [`response`]: what a valid response is.
 //! - `child`: one process, from its start to its end; `call_log`: what it says meanwhile.
@@ -26,6 +26,7 @@ mod call_log;
 mod child;
 pub mod client;
 pub mod command;
+pub mod configuration;
 pub mod error;
 pub mod negotiation;
 mod origin;
@@ -33,5 +34,6 @@ pub mod response;
 
 pub use client::{CallMeter, CallObserver, Cpi, CpiOptions, PreparedCall, ReadAnswer};
 pub use command::{CpiCommand, Environment};
+pub use configuration::Configuration;
 pub use error::CallError;
 pub use negotiation::Negotiated;

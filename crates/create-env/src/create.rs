@@ -44,8 +44,10 @@ pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
         report.line("No deployment, stemcell or release changes. Skipping deploy.");
         return Ok(());
     }
+    report.go_on()?;
     identify(&ledger, &installation)?;
     let cpi = install_cpi(setting, &report, &installation, &wanted.name, &releases, &provider).await?;
+    report.go_on()?;
     let mut versions = vec![stemcell.manifest.api_version.unwrap_or_default()];
     versions.extend(ledger.look().current_stemcell().map(|known| known.api_version.unwrap_or_default()));
     let cloud = Cloud::open(setting, &ledger, &provider, cpi.as_ref(), &wanted.networks, &versions).await?;
@@ -99,8 +101,13 @@ async fn validate(setting: &Setting, report: &Report, installation: &str) -> Res
     }
     let tarball = match stemcell::local_path(&wanted.stemcell.url, setting.folder()) {
         Some(path) => path,
-        None => report.step("Downloading stemcell", stemcell::fetch(&wanted.stemcell, &setting.downloads)).await?,
+        None => {
+            let fetching = stemcell::fetch(&wanted.stemcell, &setting.downloads, setting.patience);
+            let fetching = async { Ok::<_, EnvError>(report.unless_stopped(fetching).await??) };
+            report.step("Downloading stemcell", fetching).await?
+        }
     };
+    report.go_on()?;
     let stemcell = report.step("Validating stemcell", async { stemcell::read(tarball) }).await?;
     Ok(Validated { wanted, provider, releases, software, stemcell })
 }
@@ -204,6 +211,7 @@ impl Run<'_> {
         sha: &str,
     ) -> Result<(), EnvError> {
         settle(self.report, self.cloud, self.ledger).await?;
+        self.report.go_on()?;
         let uploaded = self.upload(&stemcell).await?;
         let deploying = self.deploy(uploaded, wishes, change, agents, sha);
         self.report.stage("deploying", deploying).await?;
@@ -239,6 +247,7 @@ impl Run<'_> {
     ) -> Result<(), EnvError> {
         let vm = vm_on_record(self.ledger, &self.wanted.networks);
         let disks = disks_on_record(self.ledger);
+        self.report.go_on()?;
         self.ledger.change(|file| {
             file.state.current_manifest_sha.clear();
             file.state.releases.clear();
@@ -274,9 +283,7 @@ impl Run<'_> {
             prepared: None,
         };
         for action in &actions {
-            if self.report.is_stopped() {
-                return Err(EnvError::Stopped);
-            }
+            self.report.go_on()?;
             work.context.progress = Arc::new(report.about(disk_of(&action.what)));
             if let (ActionKind::Start, Some(software), Some(vm)) = (&action.what, &self.software, &work.vm) {
                 software.compile(&work.context, vm, &report).await?;

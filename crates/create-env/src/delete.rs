@@ -44,6 +44,7 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
         Ok::<_, EnvError>((provider, wanted, releases))
     };
     let (provider, wanted, releases) = report.stage("validating", validating).await?;
+    report.go_on()?;
     let installation = installation_id(&ledger);
     identify(&ledger, &installation)?;
     let deployment = wanted.as_ref().map_or("unknown", |wanted| wanted.name.as_str()).to_owned();
@@ -52,6 +53,7 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
     let versions: Vec<_> =
         ledger.look().state.stemcells.iter().map(|known| known.api_version.unwrap_or_default()).collect();
     let cpi = install_cpi(setting, &report, &installation, &deployment, &releases, &provider).await?;
+    report.go_on()?;
     let cloud = Cloud::open(setting, &ledger, &provider, cpi.as_ref(), &networks, &versions).await?;
     let deleting = delete_all(&report, &ledger, &cloud, agents, &networks, skip_drain);
     let deleted = report.stage("deleting deployment", deleting).await;
@@ -97,18 +99,14 @@ async fn delete_all(
         delete_vm(report, ledger, cloud, agents, vm, skip_drain).await?;
     }
     for disk in disks_on_record(ledger) {
-        if report.is_stopped() {
-            return Err(EnvError::Stopped);
-        }
+        report.go_on()?;
         let title = if disk.active { "Deleting disk" } else { "Deleting unused disk" };
         let change = Change::DeleteDisk { cid: disk.cid.clone() };
         report.step(&format!("{title} '{}'", disk.cid), cloud.perform(None, change)).await?;
     }
     let stemcells = ledger.look().state.stemcells.clone();
     for stemcell in stemcells {
-        if report.is_stopped() {
-            return Err(EnvError::Stopped);
-        }
+        report.go_on()?;
         report.step(&format!("Deleting stemcell '{}'", stemcell.cid), delete_stemcell(cloud, &stemcell)).await?;
     }
     Ok(())
@@ -148,9 +146,7 @@ async fn delete_vm(
         prepared: None,
     };
     for what in &actions {
-        if report.is_stopped() {
-            return Err(EnvError::Stopped);
-        }
+        report.go_on()?;
         work.act(what).await?;
     }
     report.end_step(&End::Finished);

@@ -70,6 +70,7 @@ pub(crate) async fn read(
     let folder = SecretFolder::new(&path).map_err(|source| EnvError::File { path, source })?;
     let mut releases = Vec::new();
     for (number, name) in needed.iter().enumerate() {
+        report.go_on()?;
         let place = listed.iter().find(|place| place.name == *name);
         let place = place.ok_or_else(|| EnvReleaseError::Unlisted((*name).to_owned()))?;
         let tarball = place.fetch(setting, report).await?;
@@ -122,19 +123,21 @@ impl ReleasePlace {
     }
 
     /// Its tarball, on this machine.
-    async fn fetch(&self, setting: &Setting, report: &Report) -> Result<PathBuf, EnvReleaseError> {
+    async fn fetch(&self, setting: &Setting, report: &Report) -> Result<PathBuf, EnvError> {
         let (name, url) = (self.name.clone(), self.url.as_deref().unwrap_or_default());
         if let Some(path) = local_path(url, setting.folder()) {
             return Ok(path);
         }
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(EnvReleaseError::Url { name, url: windlass_download::shown(url) });
+            return Err(EnvReleaseError::Url { name, url: windlass_download::shown(url) }.into());
         }
         let digest = self.sha1.as_deref().ok_or_else(|| EnvReleaseError::NoDigest(name.clone()))?;
         let title = format!("Downloading release '{name}'");
-        let download = Download::of("release").through_bosh_proxy();
-        let fetching = async { download.fetch_once(url, digest, &setting.downloads).await };
-        report.step(&title, fetching).await.map_err(|source| EnvReleaseError::Fetch { name, source })
+        let download = Download::of("release").with_patience(setting.patience).through_bosh_proxy();
+        let fetching = report.unless_stopped(download.fetch_once(url, digest, &setting.downloads));
+        let fetching =
+            async { fetching.await?.map_err(|source| EnvError::from(EnvReleaseError::Fetch { name, source })) };
+        report.step(&title, fetching).await
     }
 
     /// The version of the tarball, where it is on this machine, and otherwise what the manifest says.
@@ -185,11 +188,17 @@ fn version_in(tarball: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Duration;
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use windlass_download::Patience;
 
     use super::*;
+    use crate::cloud_provider::OwnCpi;
+    use crate::report::{End, Screen};
 
     fn tarball(path: &Path, manifest: &str) {
         let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
@@ -203,6 +212,97 @@ mod tests {
         // What follows the manifest is not read.
         bytes.truncate(bytes.len() - 8);
         File::create(path).unwrap().write_all(&bytes).unwrap();
+    }
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Screen for Nobody {
+        fn line(&self, _: &str) {}
+        fn begin_stage(&self, _: &str) {}
+        fn begin_step(&self, _: &str) {}
+        fn status(&self, _: &str) {}
+        fn end_step(&self, _: &End, _: Duration) {}
+        fn end_stage(&self, _: &str, _: bool, _: Duration) {}
+    }
+
+    fn setting(folder: &Path, silence: Duration) -> Setting {
+        Setting {
+            manifest_path: folder.join("env.yml"),
+            manifest: String::new(),
+            state_path: folder.join("state.json"),
+            downloads: folder.join("downloads"),
+            installations: folder.join("installations"),
+            package_dir: None,
+            renderer: Arc::new(windlass_render::Backends::new(None)),
+            own_cpi: OwnCpi { executable: PathBuf::new(), arguments: Vec::new() },
+            screen: Arc::new(Nobody),
+            patience: Patience { silence, slowest: 1000, tries: 1, ..Patience::default() },
+            stop: Arc::default(),
+        }
+    }
+
+    /// The URL of a server that takes one request, answers so, and then sends a byte from time to time, or nothing.
+    async fn server(answer: &'static [u8], dribbles: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/release.tgz", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connection.read_buf(&mut Vec::with_capacity(4096)).await.unwrap();
+            connection.write_all(answer).await.unwrap();
+            loop {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                if dribbles && connection.write_all(b".").await.is_err() {
+                    return;
+                }
+            }
+        });
+        url
+    }
+
+    fn place(url: String) -> ReleasePlace {
+        let sha1 = Some("da39a3ee5e6b4b0d3255bfef95601890afd80709".to_owned());
+        ReleasePlace { name: "cloud".to_owned(), url: Some(url), sha1, version: None }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_slow_or_wrong_is_given_up_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path(), Duration::from_millis(300));
+        let report = Report::new(setting.screen.clone(), setting.stop.clone());
+        for (answer, dribbles, words) in [
+            (&b""[..], false, "is silent; try again, or fetch the file yourself and give its path"),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+                true,
+                "sends less than 1000 bytes a second; fetch the file",
+            ),
+            (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", false, "No release found at 'http://127.0.0.1:"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", false, "another one: look at url and sha1"),
+        ] {
+            let error = place(server(answer, dribbles).await).fetch(&setting, &report).await.unwrap_err();
+            let said = windlass_contract::explain(&error);
+            assert!(said.starts_with("the release 'cloud' is not to be had") && said.contains(words), "{said}");
+            assert_eq!(std::fs::read_dir(&setting.downloads).unwrap().count(), 0, "{words}: nothing stays");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_stops_does_not_wait_for_a_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path(), Duration::from_secs(600));
+        let report = Report::new(setting.screen.clone(), setting.stop.clone());
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nthe beginning";
+        let place = place(server(answer, false).await);
+        let stopping = async {
+            while std::fs::read_dir(&setting.downloads).map_or(0, Iterator::count) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            setting.stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        };
+        let (fetched, ()) = tokio::join!(place.fetch(&setting, &report), stopping);
+        assert!(matches!(fetched, Err(EnvError::Stopped)), "{fetched:?}");
+        assert_eq!(std::fs::read_dir(&setting.downloads).unwrap().count(), 0, "no part of it stays");
     }
 
     #[test]

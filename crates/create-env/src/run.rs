@@ -9,7 +9,8 @@ use std::time::Duration;
 use windlass_contract::cpi::methods::HasVm;
 use windlass_contract::version::SettingsFrom;
 use windlass_contract::{AgentId, ApiVersion, Networks, Object, Secret};
-use windlass_cpi_client::{CallError, Cpi, CpiCommand, CpiOptions, Environment};
+use windlass_cpi_client::{CallError, Configuration, Cpi, CpiCommand, CpiOptions, Environment};
+use windlass_download::Patience;
 use windlass_durable::file;
 use windlass_installation::{InstallError, SecretFolder};
 use windlass_manifest::{Document, Findings, ParseError};
@@ -60,6 +61,8 @@ pub struct Setting {
     pub own_cpi: OwnCpi,
     /// Shows what happens.
     pub screen: Arc<dyn Screen>,
+    /// How long servers of releases and stemcells are waited for.
+    pub patience: Patience,
     /// Ends the run after the step at hand.
     pub stop: Arc<AtomicBool>,
 }
@@ -243,7 +246,7 @@ impl Cloud {
         };
         let content = provider.config(&cloud_folder, None);
         write(&content)?;
-        let cpi = Cpi::new(command, options);
+        let cpi = Cpi::new(command, options).configured_with(Configuration::Given(provider.properties.clone()));
         let version = cpi.negotiated().await?.version;
         let needs_registry =
             stemcells.iter().any(|stemcell| SettingsFrom::decide(version, *stemcell) == SettingsFrom::Registry);

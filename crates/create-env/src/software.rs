@@ -142,6 +142,7 @@ impl EnvSoftware {
         file::create_private_dir(&self.compiled)
             .map_err(|source| JobsError::File { path: self.compiled.clone(), source })?;
         for package in &self.software.packages {
+            report.go_on()?;
             let title = format!("Compiling package '{}/{}'", package.name, package.version);
             if self.kept(package, &vm.stemcell).is_some() {
                 report.skipped(&title, "Package already compiled");

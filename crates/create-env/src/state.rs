@@ -101,10 +101,16 @@ pub struct ReleaseEntry {
     pub version: String,
 }
 
+/// The newest form of what only we know that this version reads. It changes when an older version would misunderstand a file.
+const FORM: u32 = 0;
+
 /// What only we know.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Beside {
+    /// The file's form; the first has no number.
+    #[serde(skip_serializing_if = "is_first")]
+    pub form: u32,
     /// The VM, with the way to its agent.
     pub vm: Option<VmRecord>,
     /// A VM beside that one, to take its place.
@@ -114,6 +120,10 @@ pub struct Beside {
     pub disks: Vec<DiskRecord>,
     /// Changes that were begun and of which nobody knows yet how they ended.
     pub intents: Vec<Intent>,
+}
+
+fn is_first(form: &u32) -> bool {
+    *form == 0
 }
 
 fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
@@ -146,6 +156,17 @@ pub enum StateError {
         /// Why.
         #[source]
         source: serde_json::Error,
+    },
+    /// a newer version wrote it
+    #[error(
+        "'{}' was written by a newer version of Windlass, in form {form}; this version reads up to form {FORM}. Use the newer \
+         version; nothing was changed",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        form: u32,
     },
     /// another run has it
     #[error("another run works on '{}'; wait for its end", path.display())]
@@ -186,7 +207,7 @@ impl StateFile {
             Err(source) => return Err(failed("lock", &lock_path)(source)),
         };
         let state = read(&path)?.unwrap_or_default();
-        let known = read(&beside(&path, ".json"))?.unwrap_or_default();
+        let known = read_beside(&beside(&path, ".json"))?;
         Ok(Self { path, _lock: lock, state, beside: known })
     }
 
@@ -266,6 +287,15 @@ fn beside(state: &Path, suffix: &str) -> PathBuf {
     state.with_file_name(format!("{stem}.windlass{suffix}"))
 }
 
+/// Its form is looked at first: a newer one may have anything else in it.
+fn read_beside(path: &Path) -> Result<Beside, StateError> {
+    let Some(document) = read::<serde_json::Value>(path)? else { return Ok(Beside::default()) };
+    match document["form"].as_u64().and_then(|form| u32::try_from(form).ok()) {
+        Some(form) if form > FORM => Err(StateError::Newer { path: path.to_owned(), form }),
+        _ => serde_json::from_value(document).map_err(|source| StateError::Damaged { path: path.to_owned(), source }),
+    }
+}
+
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, StateError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -334,6 +364,22 @@ mod tests {
             assert!(matches!(error, StateError::Damaged { .. }), "{error}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), r#"{"disks": 5}"#);
+    }
+
+    #[test]
+    fn a_state_of_a_newer_version_is_refused_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, ours) = (folder.path().join("s.json"), folder.path().join("s.windlass.json"));
+        let newer = r#"{"form": 1, "vm": "by its name", "intents": {}}"#;
+        fs::write(&ours, newer).unwrap();
+        let refused = StateFile::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("newer version of Windlass") && refused.contains("s.windlass.json"), "{refused}");
+        assert_eq!(fs::read_to_string(&ours).unwrap(), newer);
+        // What BOSH's client may add to its own file is kept.
+        fs::remove_file(&ours).unwrap();
+        fs::write(&path, r#"{"director_id": "d", "blueprint": {"a": 1}}"#).unwrap();
+        StateFile::open(&path).unwrap().save().unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("\"blueprint\""));
     }
 
     #[test]

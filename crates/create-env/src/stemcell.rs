@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_contract::stemcell::StemcellManifest;
-use windlass_download::{Download, KeptError};
+use windlass_download::{Download, KeptError, Patience};
 
 use crate::manifest::StemcellPlace;
 
@@ -47,7 +47,8 @@ pub fn read(tarball: PathBuf) -> Result<Stemcell, StemcellError> {
 }
 
 /// Fetches a stemcell from elsewhere. Downloads are kept where BOSH keeps them, and checked each time.
-pub async fn fetch(place: &StemcellPlace, downloads: &Path) -> Result<PathBuf, StemcellError> {
+pub async fn fetch(place: &StemcellPlace, downloads: &Path, patience: Patience) -> Result<PathBuf, StemcellError> {
     let digest = place.sha1.as_deref().unwrap_or_default();
-    Ok(Download::of("stemcell").through_bosh_proxy().fetch_once(&place.url, digest, downloads).await?)
+    let download = Download::of("stemcell").with_patience(patience).through_bosh_proxy();
+    Ok(download.fetch_once(&place.url, digest, downloads).await?)
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_contract::{Object, explain};
-use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions};
+use windlass_cpi_client::{Configuration, Cpi, CpiCommand, CpiOptions};
 use windlass_operations::clouds::{Clouds, DrivenCpi};
 use windlass_planning::desired::{Configs, CpiConfig, CpiEntry, Findings};
 use windlass_planning::records::ConfigRecord;
@@ -100,7 +100,12 @@ impl Drivers {
         };
         let resizes_disks = enable_cpi_resize_disk.unwrap_or_else(|| choice.is_built_in());
         let meter = self.metrics.meter(names.first().map(String::as_str).unwrap_or_default());
-        Ok(DrivenCpi { names, cpi: Arc::new(Cpi::new(command, options).measured_by(meter)), resizes_disks })
+        let mut cpi = Cpi::new(command, options).measured_by(meter);
+        if let CpiChoice::Installed { name } = choice {
+            let properties = self.folders.installed_cpis().properties_file(name);
+            cpi = cpi.configured_with(Configuration::InFile(properties));
+        }
+        Ok(DrivenCpi { names, cpi: Arc::new(cpi), resizes_disks })
     }
 }
 

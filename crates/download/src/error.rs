@@ -32,6 +32,14 @@ pub enum DownloadError {
         #[source]
         source: reqwest::Error,
     },
+    /// the server takes connections, and no more
+    #[error("'{url}' is silent; try again, or fetch the file yourself and give its path")]
+    Silent {
+        /// Without credentials.
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
     /// it would not come to an end
     #[error("'{url}' sends less than {slowest} bytes a second; fetch the file yourself and give its path instead")]
     TooSlow {
@@ -73,7 +81,11 @@ pub enum DownloadError {
 
 impl DownloadError {
     pub(crate) fn transport(url: &str, source: reqwest::Error) -> Self {
-        Self::Transport { url: shown(url), source: source.without_url() }
+        let (url, source) = (shown(url), source.without_url());
+        if source.is_timeout() && !source.is_connect() {
+            return Self::Silent { url, source };
+        }
+        Self::Transport { url, source }
     }
 
     pub fn is_not_found(&self) -> bool {

@@ -49,6 +49,14 @@ pub fn kept_path(url: &str, digest: &str, folder: &Path) -> PathBuf {
 }
 
 impl Download {
+    /// Whether a file of this machine is the one that is meant.
+    pub fn check(&self, path: &Path, digest: &str) -> Result<(), KeptError> {
+        let url = path.display().to_string();
+        let expected = Digest::parse(digest).map_err(|source| KeptError::NoDigest { url: url.clone(), source })?;
+        let mut file = File::open(path).map_err(|source| KeptError::File { path: path.to_owned(), source })?;
+        expected.verify(&mut file).map_err(|source| KeptError::Differs { what: self.what, url, source })
+    }
+
     /// The file at `url`, fetched unless it is kept already. What is kept is checked each time.
     pub async fn fetch_once(&self, url: &str, digest: &str, folder: &Path) -> Result<PathBuf, KeptError> {
         let failed = |path: &Path| {

@@ -83,11 +83,10 @@ impl Download {
     pub async fn fetch(&self, url: &str, into: &Path) -> Result<(), DownloadError> {
         let client = self.client(url)?;
         kill_point("download");
-        let fetched = self.go_on_until_it_is_here(&client, url, into).await;
-        if fetched.is_err() {
-            let _ = tokio::fs::remove_file(into).await;
-        }
-        fetched
+        let unfinished = Unfinished(into);
+        self.go_on_until_it_is_here(&client, url, into).await?;
+        std::mem::forget(unfinished);
+        Ok(())
     }
 
     async fn go_on_until_it_is_here(&self, client: &Client, url: &str, into: &Path) -> Result<(), DownloadError> {
@@ -127,6 +126,15 @@ impl Download {
             builder = builder.proxy(proxy.no_proxy(NoProxy::from_env()));
         }
         builder.build().map_err(|source| DownloadError::transport(url, source))
+    }
+}
+
+/// A file that goes unless all of it came; also when nobody waits for it any more.
+struct Unfinished<'a>(&'a Path);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
     }
 }
 

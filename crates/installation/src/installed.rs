@@ -138,9 +138,14 @@ impl InstalledCpis {
         serde_json::from_slice(&bytes).map(Some).map_err(|source| InstallError::Damaged { path, source })
     }
 
+    /// The file with what a CPI was rendered with.
+    pub fn properties_file(&self, name: &str) -> PathBuf {
+        self.root.join(name).join(PROPERTIES)
+    }
+
     /// What a CPI was rendered with.
     pub fn properties(&self, name: &str) -> Result<Object, InstallError> {
-        let path = self.root.join(name).join(PROPERTIES);
+        let path = self.properties_file(name);
         let bytes = fs::read(&path).map_err(failed(&path))?;
         serde_json::from_slice(&bytes).map_err(|source| InstallError::Damaged { path, source })
     }
@@ -224,9 +229,16 @@ impl InstalledCpis {
         Ok(Candidate { folder, jobs: secret, record, properties: properties.clone(), _lock: lock })
     }
 
+    /// Whether there is anything under this name, also of an installation that failed, or one whose record is damaged.
+    pub fn has_files_of(&self, name: &str) -> bool {
+        windlass_manifest::names::check(name).is_ok() && !name.starts_with('.') && self.root.join(name).is_dir()
+    }
+
     /// Removes a CPI with everything that was compiled and rendered for it.
     pub fn remove(&self, name: &str) -> Result<(), InstallError> {
-        self.find(name)?;
+        if !self.has_files_of(name) {
+            return Err(self.not_installed(name)?);
+        }
         let _lock = lock(&self.root, name)?;
         let folder = self.root.join(name);
         file::remove_tree(&folder).map_err(failed(&folder))?;
@@ -398,6 +410,27 @@ mod tests {
         drop(install("second-secret", Purpose::Upgrade).unwrap());
         assert!(files_with(state.path(), "second-secret").is_empty());
         assert!(answer(&cpis.launcher("cloud").unwrap()).contains("first-secret"));
+    }
+
+    #[test]
+    fn what_failed_or_is_damaged_can_be_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let cpis = InstalledCpis::in_state_dir(state.path());
+        let install = |script: &str| prepare(&cpis, Purpose::Install, &release(script), json!({"password": "secret"}));
+        assert!(matches!(install("exit 3"), Err(InstallError::Compile { .. })));
+        assert!(cpis.logs("cloud").join("lib.log").exists() && cpis.list().unwrap().is_empty());
+        cpis.remove("cloud").unwrap();
+        assert!(!cpis.has_files_of("cloud"));
+
+        install("true").unwrap().0.commit().unwrap();
+        fs::write(state.path().join("cpis/cloud/record.json"), "{").unwrap();
+        let damaged = cpis.find("cloud").unwrap_err().to_string();
+        assert!(damaged.contains("remove the CPI and install it again"), "{damaged}");
+        cpis.remove("cloud").unwrap();
+        assert!(files_with(state.path(), "secret").is_empty());
+        for name in ["..", ".cloud.lock", "a/b", ""] {
+            assert!(matches!(cpis.remove(name), Err(InstallError::NotInstalled { .. })), "{name}");
+        }
     }
 
     #[test]

@@ -196,6 +196,8 @@ fn unpack(package: &PlannedPackage, folder: &Path) -> Result<(), InstallError> {
         .arg("-C")
         .arg(folder)
         .stdin(Stdio::null())
+        // Ctrl-C ends us between two packages, not an archive in the middle.
+        .process_group(0)
         .output()
         .map_err(failed(Path::new("tar")))?;
     if output.status.success() {

@@ -14,7 +14,7 @@ use windlass_certify::matrix::{MatrixPlan, MatrixProgress, MatrixReport, Registr
 use windlass_certify::{
     CertifyError, CommandLine, CommandLineError, Observers, Plan, Profile, ProfileError, Progress, Report,
 };
-use windlass_contract::Secret;
+use windlass_contract::{Object, Secret};
 use windlass_registry::Credentials;
 
 use crate::cli::{CertifyArgs, CertifyFormat, Global};
@@ -197,8 +197,20 @@ fn cpi(flags: &Global, flag: &'static str, text: &Option<String>) -> Result<Opti
     })
 }
 
+/// What installed CPIs were rendered with.
+fn configuration(flags: &Global, arguments: &CertifyArgs) -> Object {
+    let Ok(cpis) = installed_cpis(flags) else { return Object::new() };
+    let names = [("cpi", &arguments.cpi), ("cpi-v1", &arguments.cpi_v1)];
+    let of = |(flag, name): (&str, &Option<String>)| {
+        let name = name.as_deref()?;
+        cpis.launcher(name)?;
+        Some((flag.to_owned(), cpis.properties(name).ok()?.into()))
+    };
+    names.into_iter().filter_map(of).collect()
+}
+
 fn plan(flags: &Global, arguments: &CertifyArgs) -> Result<Plan, Failure> {
-    let profile = match &arguments.profile {
+    let mut profile = match &arguments.profile {
         Some(path) => Profile::from_yaml(&read_file(path)?)
             .map_err(|source| CertifyFailure::Profile { path: path.display().to_string(), source })?,
         None => Profile::default(),
@@ -208,6 +220,7 @@ fn plan(flags: &Global, arguments: &CertifyArgs) -> Result<Plan, Failure> {
         list: command("list", &arguments.list)?,
         disk_size: command("disk-size", &arguments.disk_size)?,
     };
+    profile.configuration = configuration(flags, arguments);
     let cpi = cpi(flags, "cpi", &arguments.cpi)?;
     Ok(Plan {
         cpi: cpi.ok_or(CertifyFailure::Command { flag: "cpi", source: CommandLineError::Empty })?,

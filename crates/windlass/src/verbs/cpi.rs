@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_contract::cpi::CpiInfo;
 use windlass_contract::{ApiVersion, Object};
-use windlass_cpi_client::{CallError, Cpi, CpiCommand, CpiOptions, Environment};
+use windlass_cpi_client::{CallError, Configuration, Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_download::Download;
 use windlass_installation::installed::{Candidate, Purpose};
 use windlass_installation::packages::Installed;
@@ -26,6 +26,8 @@ use crate::table::Table;
 
 /// How long a CPI may think about `info`.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Here no setting lets Ruby out of its cage.
+const INSTEAD_OF_CAGE: &str = " for the user who runs this";
 
 impl From<InstallError> for Failure {
     fn from(error: InstallError) -> Self {
@@ -43,7 +45,7 @@ pub(crate) fn installed_cpis(flags: &Global) -> Result<InstalledCpis, Failure> {
 pub(crate) fn renderer() -> Result<Backends, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
-    Ok(Backends::new(Some(Ruby::new(RubySetup::caged(program)))))
+    Ok(Backends::new(Some(Ruby::new(RubySetup { instead_of_cage: INSTEAD_OF_CAGE, ..RubySetup::caged(program) }))))
 }
 
 pub(crate) async fn install(screen: &mut Screen, flags: &Global, arguments: CpiInstallArgs) -> Result<(), Failure> {
@@ -88,7 +90,8 @@ pub(crate) async fn show(screen: &mut Screen, flags: &Global, name: &str) -> Res
     let cpi = cpis.find(name)?;
     let launcher = cpis.launcher(name).unwrap_or_default();
     let set: Vec<String> = cpis.properties(name)?.keys().cloned().collect();
-    let (version, formats) = match ask(launcher.clone()).await {
+    let configuration = Configuration::InFile(cpis.properties_file(name));
+    let (version, formats) = match ask(launcher.clone(), configuration).await {
         Ok(info) => (
             info.api_version.map_or_else(|| "1".to_owned(), |version| version.to_string()),
             info.stemcell_formats.join("\n"),
@@ -116,8 +119,14 @@ pub(crate) async fn show(screen: &mut Screen, flags: &Global, name: &str) -> Res
 
 pub(crate) fn remove(screen: &mut Screen, flags: &Global, name: &str) -> Result<(), Failure> {
     let cpis = installed_cpis(flags)?;
-    let cpi = cpis.find(name)?;
-    screen.line(&format!("Removing CPI '{name}' of release '{}/{}'", cpi.release, cpi.version));
+    let what = match cpis.find(name) {
+        Ok(cpi) => format!("CPI '{name}' of release '{}/{}'", cpi.release, cpi.version),
+        Err(_) if cpis.has_files_of(name) => {
+            format!("what is left of CPI '{name}', which was never put in use or is damaged")
+        }
+        Err(error) => return Err(error.into()),
+    };
+    screen.line(&format!("Removing {what}"));
     screen.confirm()?;
     Ok(cpis.remove(name)?)
 }
@@ -141,12 +150,19 @@ impl Wanted {
         let cpis = installed_cpis(flags)?;
         // Before anything is fetched or compiled.
         cpis.check_name(&self.name, self.purpose)?;
-        let tarball = fetched(release, sha1).await?;
+        let mut signals = Stop::listen()?;
+        let tarball = unless_stopped(&mut signals, fetched(release, sha1)).await??;
         let (name, stop) = (self.name.clone(), Arc::new(AtomicBool::new(false)));
-        let prepared = until_stopped(&stop.clone(), move || self.prepare(&cpis, &tarball, &stop)).await?;
+        let configuration = Configuration::Given(self.properties.clone());
+        let stopped = stop.clone();
+        let prepared = until_stopped(&mut signals, &stop, move || self.prepare(&cpis, &tarball, &stopped)).await?;
         let (candidate, lines) = prepared?;
+        if stop.load(Ordering::SeqCst) {
+            return Err(InstallError::Stopped.into());
+        }
         lines.iter().for_each(|line| screen.line(line));
-        let info = ask(candidate.launcher()).await.map_err(|error| Failure::CpiDoesNotAnswer(Box::new(error)))?;
+        let asked = unless_stopped(&mut signals, ask(candidate.launcher(), configuration)).await?;
+        let info = asked.map_err(|error| Failure::CpiDoesNotAnswer(Box::new(error)))?;
         let cpi = candidate.commit()?;
         let version = info.api_version.map_or_else(|| "1".to_owned(), |version| version.to_string());
         screen.line(&format!(
@@ -185,13 +201,16 @@ impl Wanted {
 
 /// The tarball, fetched if it is elsewhere.
 async fn fetched(release: &str, sha1: Option<&str>) -> Result<PathBuf, Failure> {
+    let failed = |error| Failure::FetchRelease(Box::new(error));
     if !release.starts_with("http://") && !release.starts_with("https://") {
-        return Ok(PathBuf::from(release.strip_prefix("file://").unwrap_or(release)));
+        let path = PathBuf::from(release.strip_prefix("file://").unwrap_or(release));
+        sha1.map_or(Ok(()), |digest| Download::of("release").check(&path, digest)).map_err(failed)?;
+        return Ok(path);
     }
     let digest = sha1.ok_or(Failure::ReleaseWithoutDigest)?;
     let downloads = std::env::home_dir().unwrap_or_else(std::env::temp_dir).join(".bosh/downloads");
     let download = Download::of("release").through_bosh_proxy();
-    download.fetch_once(release, digest, &downloads).await.map_err(|error| Failure::FetchRelease(Box::new(error)))
+    download.fetch_once(release, digest, &downloads).await.map_err(failed)
 }
 
 fn properties(path: Option<&Path>) -> Result<Option<Object>, Failure> {
@@ -204,12 +223,20 @@ fn properties(path: Option<&Path>) -> Result<Option<Object>, Failure> {
     document.root().object().map(Some).map_err(|problem| yaml(problem.into()))
 }
 
+/// Waits for what leaves nothing behind when it is not waited for any more.
+async fn unless_stopped<T>(signals: &mut Stop, work: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => Ok(done),
+        () = signals.wanted() => Err(InstallError::Stopped.into()),
+    }
+}
+
 /// Runs what blocks; Ctrl-C ends the script that runs.
 async fn until_stopped<T: Send + 'static>(
-    stop: &Arc<AtomicBool>,
+    signals: &mut Stop,
+    stop: &AtomicBool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let mut signals = Stop::listen()?;
     let mut working = tokio::task::spawn_blocking(work);
     loop {
         tokio::select! {
@@ -220,7 +247,7 @@ async fn until_stopped<T: Send + 'static>(
 }
 
 /// What a CPI says of itself, under a director's environment.
-async fn ask(executable: PathBuf) -> Result<CpiInfo, CallError> {
+async fn ask(executable: PathBuf, configuration: Configuration) -> Result<CpiInfo, CallError> {
     let command = CpiCommand { executable, arguments: Vec::new(), environment: Environment::Director };
     let options = CpiOptions {
         director_uuid: uuid::Uuid::new_v4().to_string(),
@@ -228,5 +255,5 @@ async fn ask(executable: PathBuf) -> Result<CpiInfo, CallError> {
         preferred_version: ApiVersion::HIGHEST,
         deadline: DEADLINE,
     };
-    Cpi::new(command, options).info().await
+    Cpi::new(command, options).configured_with(configuration).info().await
 }

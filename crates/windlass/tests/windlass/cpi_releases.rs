@@ -8,25 +8,25 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use windlass_durable::sweep::Points;
 
-use crate::env_releases::{files_with, said, write_cpi_release};
+use crate::env_releases::{files_with, said, write_cpi_release, write_odd_cpi_release};
 use crate::site::Site;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
 /// A machine with a state directory and releases.
-struct Machine {
+pub(crate) struct Machine {
     folder: tempfile::TempDir,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let machine = Self { folder: tempfile::tempdir().unwrap() };
         write_cpi_release(&machine.path("toy-1.tgz"), "1", false);
         machine.properties("first-secret");
         machine
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -36,14 +36,14 @@ impl Machine {
         fs::write(self.path("toy.yml"), text).unwrap();
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(WINDLASS);
         command.arg("--state-dir").arg(self.path("state")).arg("-n").args(arguments).stdin(Stdio::null());
-        command.env("TMPDIR", self.temporary()).current_dir(self.folder.path());
+        command.env("TMPDIR", self.temporary()).env("HOME", self.path("home")).current_dir(self.folder.path());
         command
     }
 
-    fn temporary(&self) -> PathBuf {
+    pub(crate) fn temporary(&self) -> PathBuf {
         let folder = self.path("tmp");
         fs::create_dir_all(&folder).unwrap();
         folder
@@ -53,7 +53,7 @@ impl Machine {
         self.command(arguments).output().unwrap()
     }
 
-    fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", said(&output));
         said(&output)
@@ -65,11 +65,11 @@ impl Machine {
         said(&output)
     }
 
-    fn install(&self) -> [&str; 9] {
+    pub(crate) fn install(&self) -> [&str; 9] {
         ["--tty", "cpi", "install", "toy-1.tgz", "--job", "toy_cpi", "--properties", "toy.yml", "--name=toy"]
     }
 
-    fn with(&self, text: &str) -> Vec<PathBuf> {
+    pub(crate) fn with(&self, text: &str) -> Vec<PathBuf> {
         files_with(&self.path("state"), text)
     }
 
@@ -158,6 +158,11 @@ fn what_cannot_be_installed_is_refused_and_changes_nothing() {
     let failed = machine.refused(&machine.install());
     assert!(failed.contains("exited with 127") && failed.contains("cpis/toy/logs/toy_cpi.log"), "{failed}");
     assert!(machine.with("secret").is_empty() && machine.ok(&["cpi", "list"]).is_empty());
+    machine.ok(&["cpi", "remove", "toy"]);
+    assert!(!machine.path("state/cpis/toy").exists(), "logs and packages of what failed can be removed");
+    let other =
+        machine.refused(&[&machine.install()[..], &["--sha1", "da39a3ee5e6b4b0d3255bfef95601890afd80709"]].concat());
+    assert!(other.contains("is not the release that the digest belongs to"), "{other}");
 
     // One that works until it is asked: it is not put in use, and what was in use stays.
     write_cpi_release(&machine.path("toy-1.tgz"), "1", false);
@@ -220,4 +225,43 @@ fn a_director_drives_an_installed_cpi_by_its_name() {
     site.ok(&["-n", "-d", "example", "recreate"]);
     assert_ne!(site.in_cloud("vms"), before);
     site.ok(&["-n", "-d", "example", "delete-deployment"]);
+}
+
+/// Works when it is asked for `info`, and later fails with all it knows.
+pub(crate) const FAILS_LATER: &str = r#"
+config="$BOSH_JOBS_DIR/toy_cpi/config/cpi.json"
+request=$(cat)
+case "$request" in *'"method":"info"'*) printf '%s' "$request" | "$BOSH_PACKAGES_DIR/toy_cpi/cpi" "$config"; exit ;; esac
+secret=$(sed 's/.*"password":"//; s/".*//' "$config")
+echo "looking for $secret" >&2
+printf '{"result":null,"error":{"type":"Unknown","message":"no quota for %s","ok_to_retry":false},"log":"%s"}' "$secret" "$secret"
+exit
+"#;
+
+#[test]
+fn a_cpi_that_fails_after_info_is_explained_without_its_credentials() {
+    let site = Site::start();
+    let file = |name: &str| site.file(name).to_str().unwrap().to_owned();
+    write_odd_cpi_release(&site.file("toy.tgz"), "1", "", FAILS_LATER);
+    let cloud = site.state_dir().join("cloud");
+    let secret = "word-of-the-sky";
+    let properties = format!("password: {secret}\nlocal: {{state_dir: {}, isolation: process}}\n", cloud.display());
+    fs::write(site.file("toy.yml"), properties).unwrap();
+    site.ok(&["cpi", "install", &file("toy.tgz"), "--job=toy_cpi", "--properties", &file("toy.yml"), "--name=toy"]);
+    fs::write(site.file("cpis.yml"), "cpis: [{name: sky, type: toy}]\n").unwrap();
+    site.ok(&["-n", "update-cpi-config", &file("cpis.yml")]);
+    site.ok(&["stemcell", "build", "--output", &file("stemcell.tgz")]);
+    let failed = said(&site.windlass(&["upload-stemcell", &file("stemcell.tgz")]));
+    assert!(failed.contains("no quota for <redacted>"), "{failed}");
+    let debug = site.ok(&["task", "1", "--debug"]);
+    assert!(debug.contains("looking for <redacted>"), "{debug}");
+    let certified =
+        site.windlass(&["certify", "--cpi", "toy", "--stemcell", &file("stemcell.tgz"), "--only", "stemcells"]);
+    assert!(said(&certified).contains("no quota for <redacted>"), "{}", said(&certified));
+    for shown in [failed, debug, said(&certified), site.director_log()] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    write_cpi_release(&site.file("toy-2.tgz"), "2", false);
+    site.ok(&["cpi", "upgrade", "toy", &file("toy-2.tgz")]);
+    site.ok(&["upload-stemcell", &file("stemcell.tgz")]);
 }

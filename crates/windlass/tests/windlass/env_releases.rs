@@ -9,15 +9,25 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use windlass_durable::sweep::Points;
 
+use crate::cpi_releases::FAILS_LATER;
 use crate::site::Network;
 use crate::software::release::{Sources, archive, digest};
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Stands in rendered files of the CPI, and must stand nowhere else in the end.
-const SECRET: &str = "a-very-secret-word";
+pub(crate) const SECRET: &str = "a-very-secret-word";
 
 /// A CPI release with two packages, one of which needs the other, and which ends at the embedded cloud.
 pub(crate) fn write_cpi_release(path: &Path, version: &str, fails: bool) {
+    let script = if fails { "echo about to fail\nno-such-compiler main.c\nexit 3" } else { "" };
+    write_odd_cpi_release(path, version, script, "");
+}
+
+/// The same with something more in the script of a package, or at the start of the program.
+pub(crate) fn write_odd_cpi_release(path: &Path, version: &str, script: &str, program: &str) {
+    let program = format!(
+        "#!/bin/sh\n{program}\nexec \"$BOSH_PACKAGES_DIR/toy_cpi/cpi\" \"$BOSH_JOBS_DIR/toy_cpi/config/cpi.json\"\n"
+    );
     let job = [
         (
             "job.MF",
@@ -25,10 +35,7 @@ pub(crate) fn write_cpi_release(path: &Path, version: &str, fails: bool) {
              properties: {password: {}, local: {}}\n",
         ),
         ("monit", ""),
-        (
-            "templates/cpi.erb",
-            "#!/bin/sh\nexec \"$BOSH_PACKAGES_DIR/toy_cpi/cpi\" \"$BOSH_JOBS_DIR/toy_cpi/config/cpi.json\"\n",
-        ),
+        ("templates/cpi.erb", program.as_str()),
         (
             "templates/cpi.json.erb",
             "<%= JSON.dump('cloud' => {'plugin' => 'local', 'properties' => {'local' => p('local')}, 'password' => p('password')}) %>\n",
@@ -36,9 +43,8 @@ pub(crate) fn write_cpi_release(path: &Path, version: &str, fails: bool) {
     ];
     let no_cpi = [("job.MF", "name: helper\npackages: []\ntemplates: {}\n"), ("monit", "")];
     let toy = format!(
-        "set -e\n{}\ntest -x \"$BOSH_PACKAGES_DIR/shell/sh\"\n\
-         printf '#!/bin/sh\\nexec {WINDLASS} cpi local --config \"$1\"\\n' > \"$BOSH_INSTALL_TARGET/cpi\"\nchmod 755 \"$BOSH_INSTALL_TARGET/cpi\"\n",
-        if fails { "echo about to fail\nno-such-compiler main.c\nexit 3" } else { "" }
+        "set -e\n{script}\ntest -x \"$BOSH_PACKAGES_DIR/shell/sh\"\n\
+         printf '#!/bin/sh\\nexec {WINDLASS} cpi local --config \"$1\"\\n' > \"$BOSH_INSTALL_TARGET/cpi\"\nchmod 755 \"$BOSH_INSTALL_TARGET/cpi\"\n"
     );
     let (toy, shell) = ([("packaging", toy.as_str())], [("packaging", "ln -s /bin/sh \"$BOSH_INSTALL_TARGET/sh\"\n")]);
     let packed = |files: &[(&str, &str)]| {
@@ -66,13 +72,13 @@ pub(crate) fn write_cpi_release(path: &Path, version: &str, fails: bool) {
 }
 
 /// A folder with a manifest, its releases, its stemcell, its state, and a home directory.
-struct Env {
+pub(crate) struct Env {
     folder: tempfile::TempDir,
     network: Network,
 }
 
 impl Env {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let env = Self { folder: tempfile::tempdir().unwrap(), network: Network::claim() };
         fs::create_dir(env.path("home")).unwrap();
         let built = Command::new(WINDLASS)
@@ -87,7 +93,7 @@ impl Env {
         env
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -96,7 +102,7 @@ impl Env {
     }
 
     /// The manifest, with properties of the job, and what names the CPI.
-    fn write(&self, properties: &str, cpi: &str) {
+    pub(crate) fn write(&self, properties: &str, cpi: &str) {
         let subnet = &self.network.prefix;
         let manifest = format!(
             "name: tiny
@@ -123,32 +129,32 @@ cloud_provider:
         fs::write(self.path("env.yml"), manifest).unwrap();
     }
 
-    fn command(&self, verb: &str) -> Command {
+    pub(crate) fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(WINDLASS);
         command.arg(verb).arg(self.path("env.yml")).env("HOME", self.path("home")).stdin(Stdio::null());
         command.env("TMPDIR", self.temporary());
         command
     }
 
-    fn temporary(&self) -> PathBuf {
+    pub(crate) fn temporary(&self) -> PathBuf {
         let folder = self.path("tmp");
         fs::create_dir_all(&folder).unwrap();
         folder
     }
 
-    fn ok(&self, verb: &str) -> String {
+    pub(crate) fn ok(&self, verb: &str) -> String {
         let output = self.command(verb).output().unwrap();
         assert!(output.status.success(), "{verb}: {}", said(&output));
         said(&output)
     }
 
-    fn refused(&self, verb: &str) -> String {
+    pub(crate) fn refused(&self, verb: &str) -> String {
         let output = self.command(verb).output().unwrap();
         assert!(!output.status.success(), "{verb}: {}", said(&output));
         said(&output)
     }
 
-    fn state(&self) -> Value {
+    pub(crate) fn state(&self) -> Value {
         serde_json::from_slice(&fs::read(self.path("env-state.json")).unwrap()).unwrap()
     }
 
@@ -159,11 +165,11 @@ cloud_provider:
         Path::new("/proc").join(supervisor["init"]["pid"].to_string()).join("root/var/vcap")
     }
 
-    fn greeting(&self) -> String {
+    pub(crate) fn greeting(&self) -> String {
         fs::read_to_string(self.vcap().join("data/sys/run/greeter/greeting")).unwrap_or_default().trim().to_owned()
     }
 
-    fn list(&self, shelf: &str) -> usize {
+    pub(crate) fn list(&self, shelf: &str) -> usize {
         fs::read_dir(self.cloud().join(shelf)).map_or(0, Iterator::count)
     }
 
@@ -173,7 +179,7 @@ cloud_provider:
     }
 
     /// The same, once the process that removes them after a kill is done.
-    fn assert_nothing_leaks(&self, when: &str) {
+    pub(crate) fn assert_nothing_leaks(&self, when: &str) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         loop {
             let entries = fs::read_dir(self.temporary()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -320,6 +326,20 @@ fn what_is_wrong_with_releases_is_told_before_anything_changes() {
     write_cpi_release(&env.path("cpi.tgz"), "1", false);
     let mended = env.ok("create-env");
     assert!(mended.contains("Skipped [Package already compiled]"), "what was compiled before is kept: {mended}");
+    env.ok("delete-env");
+}
+
+#[test]
+fn a_cpi_that_fails_after_info_leaves_a_state_that_the_next_run_goes_on_with() {
+    let env = Env::new();
+    write_odd_cpi_release(&env.path("cpi.tgz"), "1", "", FAILS_LATER);
+    let failed = env.refused("create-env");
+    assert!(failed.contains("no quota for <redacted>") && !failed.contains(SECRET), "{failed}");
+    assert!(env.state()["stemcells"].as_array().unwrap().is_empty(), "{}", env.state());
+    env.assert_nothing_leaks("after a CPI that failed");
+    write_cpi_release(&env.path("cpi.tgz"), "2", false);
+    env.ok("create-env");
+    assert_eq!((env.list("vms"), env.list("disks"), env.list("stemcells")), (1, 1, 1));
     env.ok("delete-env");
 }
 

@@ -39,6 +39,7 @@ mod env_releases;
 mod envs;
 mod incus;
 mod interpolate;
+mod interrupted;
 mod jobs;
 mod keeping;
 mod local;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_create_env::{EnvError, OwnCpi, Setting, Wishes};
+use windlass_download::Patience;
 use windlass_manifest::interpolate::Strictness;
 
 use crate::cli::{CreateEnvArgs, EnvArgs, Global, StopEnvArgs};
@@ -62,6 +63,7 @@ fn setting(flags: &Global, arguments: &EnvArgs, package_dir: Option<PathBuf>) ->
         renderer: Arc::new(renderer()?),
         own_cpi: OwnCpi { executable, arguments: before },
         screen: Arc::new(Lines::new(flags)),
+        patience: Patience::default(),
         stop: Arc::new(AtomicBool::new(false)),
     })
 }
