@@ -14,7 +14,7 @@ use windlass_pki::{Keychain, Keys};
 use crate::Director;
 use crate::leadership::note_authorities;
 use crate::schedules;
-use crate::server_tls::LiveCertificate;
+use crate::server_tls::{self, LiveCertificate};
 use crate::store::StoreError;
 use crate::tasks::Job;
 use crate::webhook::{Notice, NoticeKind};
@@ -148,12 +148,13 @@ async fn renew(director: &Director, keychain: &Keychain, server: &LiveCertificat
 }
 
 fn use_keys(director: &Director, server: &LiveCertificate, keys: Keys) -> Result<(), RenewalError> {
-    let path = director.folders.ca_certificate();
-    if std::fs::read_to_string(&path).ok().as_deref() != Some(keys.authority.certificate()) {
-        file::write(&path, keys.authority.certificate().as_bytes(), 0o644)?;
+    let (path, given) = (director.folders.ca_certificate(), director.settings.tls.as_ref());
+    let trusted = server_tls::trusted(given, &keys.authority)?;
+    if std::fs::read_to_string(&path).ok().as_deref() != Some(trusted.as_str()) {
+        file::write(&path, trusted.as_bytes(), 0o644)?;
         tracing::warn!(path = %path.display(), "the CA's certificates changed; clients elsewhere need this file anew");
     }
-    server.replace(&keys.server)?;
+    server.replace(&server_tls::shown(given, keys.server)?)?;
     director.agents.renew(keys.authority, &keys.client)?;
     Ok(())
 }

@@ -84,6 +84,7 @@ pub(crate) async fn stand_by(
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| StartError::Tls(error);
     let authority = Authority::open(&folders.pki())?;
     let server = authority.director_server(&folders.own_pki(), &server_names(settings))?;
+    let server = server_tls::shown(settings.tls.as_ref(), server).map_err(|error| failed(error.into()))?;
     let live = std::sync::Arc::new(LiveCertificate::new(&server).map_err(|error| failed(error.into()))?);
     let tls = server_tls::server_config(live).map_err(|error| failed(error.into()))?;
     let (tell, why) = watch::channel(says(leader.as_ref()));

@@ -235,8 +235,11 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     // Agents are asked only once the director runs, so nobody was heard yet.
     let keys = keychain.refresh(OffsetDateTime::now_utc(), false)?;
     leadership::must_be_trusted(&store, &keys.authority, &folders.pki()).await?;
-    file::write(&folders.ca_certificate(), keys.authority.certificate().as_bytes(), 0o644).map_err(unusable)?;
-    let live = Arc::new(LiveCertificate::new(&keys.server).map_err(|error| StartError::Tls(error.into()))?);
+    let given = settings.tls.as_ref();
+    let trusted = server_tls::trusted(given, &keys.authority).map_err(|error| StartError::Tls(error.into()))?;
+    file::write(&folders.ca_certificate(), trusted.as_bytes(), 0o644).map_err(unusable)?;
+    let shown = server_tls::shown(given, keys.server).map_err(|error| StartError::Tls(error.into()))?;
+    let live = Arc::new(LiveCertificate::new(&shown).map_err(|error| StartError::Tls(error.into()))?);
     let tls = server_tls::server_config(live.clone()).map_err(|error| StartError::Tls(error.into()))?;
     let may_speak = permission(leadership.lead());
     let agents = Agents::with_permission(keys.authority, &keys.client, settings.agent_env.clone(), may_speak)

@@ -23,6 +23,7 @@
 //! fencing: {command: [/usr/local/bin/fence], timeout: 1m}   # says whether a VM is dead that its cloud cannot reach
 //! schedules: {delete_orphan_disks_after: 5d, delete_orphaned_vms_every: 5m, snapshot_every: 24h, keep_tasks: 2000}
 //! certificates: {lifetime: 730d, ca_lifetime: 3650d}
+//! tls: {certificate: tls.crt, private_key: tls.key, ca: tls-ca.pem}   # in place of the director's own
 //! blobstore: {provider: s3, options: {bucket_name: blobs, region: eu-central-1, credentials_source: env_or_profile}}  # or gcs, local
 //! blobs_limit: 50GiB
 //! ruby: caged                   # or uncaged, none; for templates that are not native
@@ -48,6 +49,7 @@ pub use windlass_pki::Lifetimes;
 pub use windlass_variables::{ExternalSettings, KeySource};
 
 pub use crate::fencing::FencingSettings;
+pub use crate::server_tls::GivenCertificate;
 use crate::users::Account;
 pub use crate::webhook::{NoticeKind, WebhookSettings};
 
@@ -94,6 +96,8 @@ pub struct Settings {
     pub schedules: Schedules,
     /// How long certificates live; they are made anew when a third of it is left.
     pub certificates: Lifetimes,
+    /// What clients are shown instead of a certificate of the director's own CA.
+    pub tls: Option<GivenCertificate>,
     /// Who renders templates that are not native.
     pub ruby: RubyUse,
     /// Who is told what somebody should wake up for.
@@ -330,6 +334,7 @@ impl Default for Settings {
             resurrector: ResurrectorSettings::default(),
             schedules: Schedules::default(),
             certificates: Lifetimes::default(),
+            tls: None,
             ruby: RubyUse::default(),
             fencing: None,
             webhook: None,

@@ -13,12 +13,12 @@ use windlass_planning::desired::Findings;
 use windlass_variables::{Authorization, ExternalSettings};
 
 use super::{
-    CpiChoice, FencingSettings, Isolation, KeySource, Lifetimes, LocalDnsSettings, Meltdown, NoticeKind,
+    CpiChoice, FencingSettings, GivenCertificate, Isolation, KeySource, Lifetimes, LocalDnsSettings, Meltdown, NoticeKind,
     ResurrectorSettings, RubyUse, Schedules, Settings, VariableSettings, WebhookSettings,
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 30] = [
     "name",
     "listen",
     "advertise",
@@ -42,6 +42,7 @@ const KEYS: [&str; 29] = [
     "fencing",
     "schedules",
     "certificates",
+    "tls",
     "ruby",
     "blobstore",
     "blobs_limit",
@@ -138,6 +139,20 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     if let Some(at) = fields.optional("certificates") {
         certificates(&at, fields.findings(), &mut settings.certificates);
     }
+    if let Some(at) = fields.optional("tls") {
+        settings.tls = tls(&at, fields.findings(), folder);
+    }
+}
+
+fn tls(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<GivenCertificate> {
+    let mut fields = Fields::strictly(at, &["certificate", "private_key", "ca"], findings)?;
+    let (certificate, private_key) = (fields.text("certificate"), fields.text("private_key"));
+    let ca = fields.optional_text("ca").map(|file| folder.join(file.value));
+    Some(GivenCertificate {
+        certificate: folder.join(certificate?.value),
+        private_key: folder.join(private_key?.value),
+        ca,
+    })
 }
 
 fn variables(at: &At<'_>, findings: &mut Findings, folder: &Path) -> Option<VariableSettings> {
@@ -517,7 +532,8 @@ mod tests {
             - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
             - {name: sue, password: x, scopes: [bosh.teams.shop.admin, bosh.stemcells.upload]}\n\
             workers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
-            schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\nblobs_limit: 50GiB\n\
+            schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\n\
+            tls: {certificate: tls.crt, private_key: /etc/tls.key}\nblobs_limit: 50GiB\n\
             blobstore: {provider: s3, options: {bucket_name: b, access_key_id: keyed, secret_access_key: hidden}}\n";
         let settings = read(text).unwrap();
         assert_eq!(settings.advertise, ["director.example.com", "10.0.0.9"]);
@@ -538,6 +554,10 @@ mod tests {
         );
         assert_eq!(settings.schedules.delete_orphan_disks_after, None);
         assert_eq!(settings.certificates.leaf, Duration::from_secs(90 * 86400));
+        let tls = settings.tls.unwrap();
+        assert!(
+            tls.certificate.ends_with("tls.crt") && tls.private_key == Path::new("/etc/tls.key") && tls.ca.is_none()
+        );
         let shown = format!("{settings:?}");
         assert!(settings.blobstore.is_shared() && settings.blobs_limit == Some(50 << 30));
         assert!(!shown.contains("keyed") && !shown.contains("hidden"), "{shown}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::docs::pages::root;
 use crate::env_releases::said;
@@ -36,7 +36,9 @@ impl Env {
         said(&output)
     }
 
-    fn write(&self, name: &str) {
+    /// With a certificate of somebody else's CA, if one is given.
+    fn write(&self, name: &str, tls: Option<&Value>) {
+        let tls = tls.map(|tls| format!("tls: {tls}")).unwrap_or_default();
         let subnet = &self.network.prefix;
         let manifest = format!(
             "name: director
@@ -59,6 +61,7 @@ instance_groups:
       run_as: root
       listen: {subnet}.9:25555
       cpi_job: windlass-cpi
+      {tls}
       users: [{{name: eve, password: eves-password, role: admin}}]
   - {{name: windlass-registry, release: windlass, properties: {{run_as: root, listen: \"{subnet}.9:25777\", users: [{{name: r, password: rs-password}}]}}}}
 update: {{update_watch_time: 100-60000}}
@@ -87,8 +90,12 @@ cloud_provider:
     fn director(&self) -> (String, String) {
         let ca = self.vcap().unwrap().join("store/windlass-director/ca.pem");
         fs::copy(ca, self.path("ca.pem")).unwrap();
+        self.director_trusting("ca.pem")
+    }
+
+    fn director_trusting(&self, ca: &str) -> (String, String) {
         let url = format!("https://{}.9:25555", self.network.prefix);
-        let flags = ["-e", &url, "--ca-cert", "ca.pem", "--client", "eve", "--client-secret", "eves-password"];
+        let flags = ["-e", &url, "--ca-cert", ca, "--client", "eve", "--client-secret", "eves-password"];
         let told = self.ok(&[&flags[..], &["env", "--json"]].concat());
         let told: Value = serde_json::from_str(&told).unwrap();
         let row = &told["Tables"][0]["Rows"][0];
@@ -125,16 +132,23 @@ fn a_director_is_deployed_by_create_env_and_outlives_its_vm() {
     let tarball = tarball.to_str().unwrap();
     env.ok(&["create-release", "--dir", "release", "--force", "--version", "1", "--tarball", tarball]);
     env.ok(&["stemcell", "build", "--agent", WINDLASS, "--userland", "host", "--output", "stemcell.tgz"]);
-    env.write("first");
+    env.write("first", None);
     env.ok(&["create-env", "env.yml"]);
     let (name, uuid) = env.director();
     assert_eq!(name, "first");
     let registry = format!("{}.9:25777", env.network.prefix);
     std::net::TcpStream::connect(registry).unwrap();
 
-    env.write("second");
+    let theirs = windlass_pki::Authority::new().unwrap();
+    let address = format!("{}.9", env.network.prefix);
+    fs::create_dir(env.path("theirs")).unwrap();
+    let shown = theirs.director_server(&env.path("theirs"), &[address]).unwrap();
+    let tls = json!({"certificate": shown.certificate, "private_key": shown.private_key.reveal(), "ca": theirs.certificate()});
+    fs::write(env.path("their-ca.pem"), theirs.certificate()).unwrap();
+    env.write("second", Some(&tls));
     let changed = env.ok(&["create-env", "env.yml"]);
     assert!(changed.contains("create VM: the manifest changed"), "{changed}");
     assert_eq!(env.director(), ("second".to_owned(), uuid), "another VM, the same director");
+    assert_eq!(env.director_trusting("their-ca.pem").0, "second", "with the certificate that it was given");
     env.ok(&["delete-env", "env.yml"]);
 }
