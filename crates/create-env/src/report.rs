@@ -199,7 +199,7 @@ impl Report {
             | StepId::AttachNewDisk
             | StepId::RecordNewDisk
             | StepId::OrphanOldDisk
-            | StepId::MountNewDisk
+            | StepId::MountRemainingDisk
             | StepId::LookAtDisk
             | StepId::ReleaseDisk
             | StepId::TakeDiskBack

@@ -554,7 +554,7 @@ mod tests {
         );
         assert_eq!(settings.schedules.delete_orphan_disks_after, None);
         assert_eq!(settings.certificates.leaf, Duration::from_secs(90 * 86400));
-        let tls = settings.tls.unwrap();
+        let tls = settings.tls.clone().unwrap();
         assert!(
             tls.certificate.ends_with("tls.crt") && tls.private_key == Path::new("/etc/tls.key") && tls.ca.is_none()
         );

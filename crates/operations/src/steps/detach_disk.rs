@@ -15,12 +15,16 @@ pub struct DetachDisk {
     pub vm: VmRecord,
     /// This disk.
     pub disk: DiskRecord,
+    /// The disk that jobs go on with.
+    pub remaining: Option<DiskRecord>,
 }
 
 steps! { DetachDisk:
     UnmountDisk => unmount;
     ForgetDisk => forget;
     DetachDisk => detach;
+    // Jobs would write beside it.
+    MountRemainingDisk => mount_remaining, unless |op| op.remaining.is_none();
 }
 
 impl Operation for DetachDisk {
@@ -51,8 +55,20 @@ async fn forget(op: &mut DetachDisk) -> Result<(), StepError> {
 }
 
 async fn detach(op: &mut DetachDisk) -> Result<(), StepError> {
+    if let Some(remaining) = &mut op.remaining {
+        // Some clouds make the VM again to detach a disk, and some agents come back without the other one. Until that is mounted, the
+        // records say that it is not, so that the next deploy mounts it before anything starts.
+        op.context.ledger.record(&Fact::DiskUnmounted { disk: remaining.cid.clone() }).await?;
+        remaining.mounted = false;
+    }
     let change = Change::DetachDisk { vm: op.vm.cid.clone(), disk: op.disk.cid.clone() };
     op.context.perform_on(&op.vm, change).await.map(drop)
+}
+
+async fn mount_remaining(op: &mut DetachDisk) -> Result<(), StepError> {
+    let Some(remaining) = &op.remaining else { return Ok(()) };
+    op.context.wait_for_agent(&op.vm).await?;
+    op.context.ensure_mounted(&op.vm, remaining).await
 }
 
 #[cfg(test)]

@@ -37,8 +37,6 @@ steps! { MigrateDisk:
     RecordNewDisk => take_over;
     DetachOldDisk => detach_old;
     OrphanOldDisk => orphan_old;
-    // Jobs would write beside it.
-    MountNewDisk => mount_new, unless MigrateDisk::has_name;
 }
 
 impl Operation for MigrateDisk {
@@ -102,7 +100,7 @@ async fn attach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
 async fn detach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
     let Some(disk) = op.new.clone().filter(|_| !op.took_over) else { return Ok(()) };
     op.context.wait_for_agent_to_undo(&op.vm).await?;
-    Ok(run(&mut DetachDisk { context: op.context.to_undo(), vm: op.vm.clone(), disk }).await?)
+    Ok(run(&mut DetachDisk { context: op.context.to_undo(), vm: op.vm.clone(), disk, remaining: None }).await?)
 }
 
 async fn migrate(op: &mut MigrateDisk) -> Result<(), StepError> {
@@ -128,30 +126,13 @@ async fn take_over(op: &mut MigrateDisk) -> Result<(), StepError> {
 }
 
 async fn detach_old(op: &mut MigrateDisk) -> Result<(), StepError> {
-    if !op.has_name() {
-        // Some clouds restart the VM to detach a disk, and some agents come back without the new one. If that is not mounted again,
-        // the records say so, and the next deploy does it before anything starts.
-        let cid = op.new_disk()?.cid.clone();
-        op.context.ledger.record(&Fact::DiskUnmounted { disk: cid }).await?;
-        if let Some(new) = &mut op.new {
-            new.mounted = false;
-        }
-    }
     let (context, vm, disk) = (op.context.clone(), op.vm.clone(), op.old.clone());
-    Ok(run(&mut DetachDisk { context, vm, disk }).await?)
+    let remaining = op.new.clone().filter(|_| !op.has_name());
+    Ok(run(&mut DetachDisk { context, vm, disk, remaining }).await?)
 }
 
 async fn orphan_old(op: &mut MigrateDisk) -> Result<(), StepError> {
     Ok(op.context.ledger.record(&Fact::DiskOrphaned { disk: op.old.cid.clone() }).await?)
-}
-
-async fn mount_new(op: &mut MigrateDisk) -> Result<(), StepError> {
-    op.context.wait_for_agent(&op.vm).await?;
-    op.context.ensure_mounted(&op.vm, op.new_disk()?).await?;
-    if let Some(new) = &mut op.new {
-        new.mounted = true;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

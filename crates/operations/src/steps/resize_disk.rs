@@ -72,7 +72,7 @@ async fn look(op: &mut ResizeDisk) -> Result<(), StepError> {
 
 async fn detach(op: &mut ResizeDisk) -> Result<(), StepError> {
     let (context, vm, disk) = (op.context.clone(), op.vm.clone(), op.disk.clone());
-    Ok(run(&mut DetachDisk { context, vm, disk }).await?)
+    Ok(run(&mut DetachDisk { context, vm, disk, remaining: None }).await?)
 }
 
 async fn resize(op: &mut ResizeDisk) -> Result<(), StepError> {

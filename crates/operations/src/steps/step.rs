@@ -75,6 +75,7 @@ step_ids! {
     UnmountDisk = "unmounting disk",
     ForgetDisk = "making the agent forget the disk",
     DetachDisk = "detaching disk",
+    MountRemainingDisk = "mounting the other disk again",
 
     MountOldDisk = "mounting the old disk",
     AttachNewDisk = "attaching the new disk",
@@ -82,7 +83,6 @@ step_ids! {
     RecordNewDisk = "recording the new disk",
     DetachOldDisk = "detaching the old disk",
     OrphanOldDisk = "orphaning the old disk",
-    MountNewDisk = "mounting the new disk",
 
     LookAtDisk = "looking at the disk",
     ReleaseDisk = "releasing the disk",

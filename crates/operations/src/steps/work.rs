@@ -68,7 +68,8 @@ impl InstanceWork {
             }
             ActionKind::DetachDisk { disk } => {
                 let disk = self.disk(disk)?;
-                run(&mut DetachDisk { context, vm: self.vm()?, disk }).await?;
+                let (vm, remaining) = (self.vm()?, self.remaining_disk(&disk.cid));
+                run(&mut DetachDisk { context, vm, disk, remaining }).await?;
             }
             ActionKind::DeleteVm { vm } => {
                 let place = if self.spare.as_ref().is_some_and(|spare| spare.cid == *vm) {
@@ -222,6 +223,15 @@ impl InstanceWork {
             }
             _ => Err(StepError::NoDiskInUse { instance: self.context.instance.to_string(), vm: vm.cid }),
         }
+    }
+
+    /// The disk that stays mounted when another one goes.
+    fn remaining_disk(&self, goes: &DiskCid) -> Option<DiskRecord> {
+        let vm = self.vm.as_ref().map(|vm| &vm.cid);
+        let stays = |disk: &&DiskRecord| {
+            disk.active && disk.name.is_empty() && disk.cid != *goes && vm.is_some() && disk.vm.as_ref() == vm
+        };
+        self.disks.iter().find(stays).cloned()
     }
 
     /// Disks with names that the VM has.
