@@ -230,9 +230,17 @@ impl<'a> Scene<'a> {
         made.map_err(|error| error.while_preparing("a disk is needed and create_disk did not work"))
     }
 
+    /// A disk where `vm` can have it, as directors ask for them.
+    pub(crate) fn new_disk_near(&self, vm: &str) -> Result<String, NotPassed> {
+        let mut arguments = self.disk_arguments();
+        arguments[2] = json!(vm);
+        let made = self.answer("create_disk", arguments).and_then(|answer| answer.cid());
+        made.map_err(|error| error.while_preparing("a disk is needed and create_disk did not work"))
+    }
+
     /// A disk that is attached to `vm`, with its hint.
     pub(crate) fn new_attached_disk(&self, vm: &str) -> Result<(String, Value), NotPassed> {
-        let disk = self.new_disk()?;
+        let disk = self.new_disk_near(vm)?;
         let hint = self.must("attach_disk", json!([vm, disk]));
         let hint = hint.map_err(|error| error.while_preparing("a disk must be attached and attach_disk did not work"));
         Ok((disk, hint?))

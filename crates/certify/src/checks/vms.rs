@@ -261,7 +261,7 @@ fn failed_create_frees_address(scene: &Scene) -> Verdict {
 }
 
 fn disk_cids(scene: &Scene) -> Verdict {
-    let disk = scene.new_disk()?;
+    let disk = scene.new_disk_near(&scene.vm()?)?;
     for disks in [json!([]), json!(null), json!([disk])] {
         let mut arguments = scene.vm_arguments()?;
         arguments[4] = disks;
