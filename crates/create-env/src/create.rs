@@ -56,7 +56,7 @@ pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
     let run = Run { report, ledger, cloud: &cloud, wanted, provider, releases: entries, software };
     let done = run.go(stemcell, wishes, change, agents, &sha).await;
     cloud.close().await;
-    done
+    done.map_err(EnvError::or_stopped)
 }
 
 /// What a manifest wants, with everything that it names at hand.

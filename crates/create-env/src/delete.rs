@@ -59,7 +59,7 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
     let deleted = report.stage("deleting deployment", deleting).await;
     let vms = cloud.vms.clone();
     cloud.close().await;
-    deleted?;
+    deleted.map_err(EnvError::or_stopped)?;
     report
         .step("Uninstalling local artifacts for CPI and deployment", async {
             if let Some(cloud) = vms.as_deref().and_then(Path::parent) {

@@ -17,7 +17,7 @@ use windlass_manifest::{Document, Findings, ParseError};
 use windlass_operations::agents::{Agents, GivenAgent};
 use windlass_operations::clouds::{ChangeError, Clouds, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, LedgerError};
-use windlass_operations::steps::{Context, InstanceIdentity, WorkError};
+use windlass_operations::steps::{Context, InstanceIdentity, StepError, WorkError};
 use windlass_pki::{Authority, PkiError};
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, StemcellOfVm, VmRecord};
@@ -158,6 +158,22 @@ pub enum EnvError {
     /// somebody wanted it to stop
     #[error("stopped; what was done is on record, and the same command goes on from there")]
     Stopped,
+}
+
+impl EnvError {
+    /// What operations call cancelled was stopped by the one who runs this.
+    pub(crate) fn or_stopped(self) -> Self {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(&self);
+        while let Some(error) = cause {
+            let is_step = matches!(error.downcast_ref(), Some(StepError::Cancelled));
+            let is_call = matches!(error.downcast_ref(), Some(windlass_agent_client::CallError::Cancelled { .. }));
+            if is_step || is_call {
+                return Self::Stopped;
+            }
+            cause = error.source();
+        }
+        self
+    }
 }
 
 impl Setting {

@@ -62,7 +62,7 @@ async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKin
         report.end_step(&End::Finished);
         Ok(())
     };
-    report.stage(stage, acting).await
+    report.stage(stage, acting).await.map_err(EnvError::or_stopped)
 }
 
 /// Another command line may have attached disks without saying where; the agent knows those that it has mounted.
