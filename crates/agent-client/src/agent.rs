@@ -240,9 +240,7 @@ impl Agent {
         patience: Duration,
         most: usize,
     ) -> Result<Answer, CallError> {
-        if !self.shared.permission.is_given().await {
-            return Err(CallError::NotPermitted { agent: self.shared.id.clone(), method: method.to_owned() });
-        }
+        self.must_be_permitted(method).await?;
         tracing::debug!(agent = %self.shared.id, method, "asking the agent");
         let message = self.message(method, arguments)?;
         let request = || self.request(Method::POST, "/agent", message.clone());
@@ -276,6 +274,14 @@ impl Agent {
                 message: shortened(exception.message, limits::LONGEST_WORDS),
             }),
             Err(_) => Err(self.bad_reply(method, "neither a value nor an exception".to_owned())),
+        }
+    }
+
+    /// Whether the caller may still speak.
+    pub(crate) async fn must_be_permitted(&self, method: &str) -> Result<(), CallError> {
+        match self.shared.permission.is_given().await {
+            true => Ok(()),
+            false => Err(CallError::NotPermitted { agent: self.shared.id.clone(), method: method.to_owned() }),
         }
     }
 

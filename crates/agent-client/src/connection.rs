@@ -114,6 +114,26 @@ impl Connections {
         Ok(self.opened(sender, response))
     }
 
+    /// Sends a request whose body can be sent only once, over a connection of its own.
+    pub(crate) async fn exchange_once(self: &Arc<Self>, request: Request<Body>) -> Result<Opened, Failed> {
+        kill_point("before agent call");
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        Ok(self.opened(sender, response))
+    }
+
+    /// Reads the whole answer to such a request, which may have so many bytes; the connection ends with it.
+    pub(crate) async fn read_once(&self, mut opened: Opened, most: usize) -> Result<Vec<u8>, Failed> {
+        let mut body = Vec::new();
+        while let Some(part) = self.part(&mut opened).await? {
+            if body.len() + part.len() > most {
+                return Err((Stage::Authenticated, TransportError::TooLarge(most)));
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(body)
+    }
+
     fn opened(&self, sender: Sender, response: Response<Incoming>) -> Opened {
         kill_point("after agent call");
         if response.status() != StatusCode::UNAUTHORIZED {

@@ -20,6 +20,7 @@
 //! - [`access`]: what a new agent is given so that it can be reached.
 //! - [`methods`]: the actions, typed; [`Agent::call`] is any action, and [`Agent::begin`] does not wait for its end.
 //! - [`blobs`]: files for the agent and from it. [`health`]: what agents say by themselves elsewhere, asked for.
+//! - [`way_in`]: work for people in the VM, whose input and output travel for as long as it takes.
 //! - [`ready`]: waiting for a new VM, with the last stage that was reached.
 //! - [`error`]: what can go wrong and what to do about it.
 
@@ -34,6 +35,7 @@ pub mod methods;
 mod permission;
 pub mod ready;
 mod tls;
+pub mod way_in;
 
 pub use access::{AGENT_PORT, AgentAccess};
 pub use agent::{Agent, AgentClient, AgentEndpoint, Begun, Cancellation, Deadlines, Task};
@@ -43,3 +45,4 @@ pub use methods::{AgentState, CompiledBlob, Drain, Outcome};
 pub use permission::Permission;
 pub use ready::{NotReady, NotYetReady, WaitWatch};
 pub use tls::{ClientTls, TlsError};
+pub use way_in::{Conversation, NoWayIn};

@@ -22,6 +22,7 @@ use crate::settings::SettingsStore;
 use crate::supervisor::Supervisor;
 use crate::tasks::{Tasks, Work};
 use crate::vitals::Vitals;
+use crate::way_in::Places;
 
 /// Everything that an action may use.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Agent {
     pub(crate) dns: Mutex<()>,
     /// Who answers questions for those names; none unless the settings want it.
     pub(crate) resolver: Option<Arc<Resolver>>,
+    /// People who came in.
+    pub(crate) visitors: Places,
     pub(crate) ending: UnboundedSender<Ending>,
     /// What it is like to talk to, if it is only simulated.
     pub(crate) temper: Option<Arc<dyn Temper>>,

@@ -159,6 +159,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
         alerts: Default::default(),
         dns: Default::default(),
         resolver,
+        visitors: Default::default(),
         ending,
         temper,
     });

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::bpm::{BPM, BPM_LAUNCH};
 use crate::supervisor::{LAUNCH, MONIT, SUPERVISE, SupervisorKind};
+use crate::way_in::own_program::WAY_IN;
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,6 +29,13 @@ pub(crate) enum Command {
         base: PathBuf,
         /// What bpm is told.
         arguments: Vec<String>,
+    },
+    /// Copy files or show logs for somebody who came in.
+    WayIn {
+        /// The base directory of the VM.
+        base: PathBuf,
+        /// What to do.
+        order: String,
     },
     /// Become a process of bpm.
     BpmLaunch,
@@ -83,6 +91,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
     }
     if word == BPM_LAUNCH {
         return Ok(Command::BpmLaunch);
+    }
+    if word == WAY_IN {
+        let (base, arguments) = of_another(arguments.skip(1), options.base)?;
+        return Ok(Command::WayIn { base, order: arguments.concat() });
     }
     if word == MONIT || word == BPM {
         let is_monit = word == MONIT;

@@ -35,6 +35,7 @@ mod spec;
 mod supervisor;
 mod tasks;
 mod vitals;
+mod way_in;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -54,6 +55,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Ok(Command::Monit { base, arguments }) => return supervisor::monit_command(&base, &arguments),
         Ok(Command::Bpm { base, arguments }) => return bpm::run(&base, &arguments),
+        Ok(Command::WayIn { base, order }) => return way_in::own_program::run(&base, &order),
         Ok(Command::BpmLaunch) => return bpm::launch(),
         Ok(Command::Launch(arguments)) => return windlass_supervise::launch(&arguments),
         Ok(Command::Supervise { base }) => {

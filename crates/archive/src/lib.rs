@@ -8,8 +8,9 @@
 //! - the number of entries, the bytes that they have once they are unpacked, and the time that all of it takes.
 //!
 //! A [`Budget`] is what is left of that, also over several archives that belong together. A [`digest::Digest`] says what an
-//! archive should be.
+//! archive should be. [`copies`] are files and folders that go from one machine to another.
 
+pub mod copies;
 pub mod digest;
 
 use std::cell::Cell;

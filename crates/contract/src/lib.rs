@@ -14,6 +14,7 @@
 //! - [`size`]: sizes of disks and memory.
 //! - [`stemcell`]: the manifest inside a stemcell.
 //! - [`secret`]: a string that never prints itself.
+//! - [`way_in`]: work in a VM through its agent, and the frames in which its input and output travel.
 
 pub mod agent;
 pub mod cpi;
@@ -28,6 +29,7 @@ pub mod settings;
 pub mod size;
 pub mod stemcell;
 pub mod version;
+pub mod way_in;
 
 /// A JSON object, as `cloud_properties`, metadata and other documents that only one side understands.
 pub type Object = serde_json::Map<String, serde_json::Value>;

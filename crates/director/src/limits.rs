@@ -33,6 +33,11 @@ pub(crate) const CONFIG_BYTES_OF_A_TEAM: i64 = 4 << 20;
 const RENDERINGS: usize = 3;
 const RENDERINGS_OF_A_USER: usize = 2;
 
+/// How many people are in VMs through agents at once, and how many times one user is: each takes two of the director's
+/// connections.
+const VISITS: usize = 128;
+const VISITS_OF_A_USER: usize = 64;
+
 /// The places that requests wait for.
 #[derive(Debug)]
 pub(crate) struct Limits {
@@ -40,6 +45,8 @@ pub(crate) struct Limits {
     renderings: Semaphore,
     plans: Semaphore,
     lists: Semaphore,
+    visits: Arc<Semaphore>,
+    visiting_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// By user. Only those who showed the right password have an entry.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// By user as well: the places of their tasks that render, and of their plans without a task.
@@ -71,6 +78,8 @@ impl Default for Limits {
             // Apart from those of tasks, so that deploys have a turn whoever looks at plans.
             plans: Semaphore::new(1),
             lists: Semaphore::new(LISTS),
+            visits: Arc::new(Semaphore::new(VISITS)),
+            visiting_users: Mutex::default(),
             users: Mutex::default(),
             rendering_users: Mutex::default(),
             planning_users: Mutex::default(),
@@ -99,6 +108,13 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn places_of(users: &Mutex<BTreeMap<String, Arc<Semaphore>>>, user: &str, places: usize) -> Arc<Semaphore> {
     let mut users = users.lock().unwrap_or_else(PoisonError::into_inner);
     users.entry(user.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))).clone()
+}
+
+/// A place of somebody who is in a VM.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    _of_user: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
 }
 
 /// A turn to render templates.
@@ -158,6 +174,12 @@ impl Limits {
         self.lists.acquire().await.ok()
     }
 
+    /// A user's place in a VM, kept for as long as they are there; none if there is none, because nobody knows when one will be.
+    pub(crate) fn visit(&self, user: &str) -> Option<Visit> {
+        let of_user = places_of(&self.visiting_users, user, VISITS_OF_A_USER).try_acquire_owned().ok()?;
+        Some(Visit { _of_user: of_user, _of_all: self.visits.clone().try_acquire_owned().ok()? })
+    }
+
     /// One of a user's places for requests with documents, to be kept until the answer was sent.
     pub(crate) async fn place_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
         places_of(&self.users, user, DOCUMENTS_OF_A_USER).acquire_owned().await.ok()
@@ -180,6 +202,16 @@ mod tests {
         assert!(tokio::time::timeout(patience, limits.place_of("ann")).await.is_ok());
         held.pop();
         assert!(tokio::time::timeout(patience, limits.place_of("eve")).await.is_ok());
+    }
+
+    #[test]
+    fn who_is_in_many_vms_leaves_places_to_others() {
+        let limits = Limits::default();
+        let mut held: Vec<_> = std::iter::from_fn(|| limits.visit("eve")).collect();
+        assert_eq!(held.len(), VISITS_OF_A_USER);
+        assert!(limits.visit("ann").is_some());
+        held.pop();
+        assert!(limits.visit("eve").is_some());
     }
 
     /// Who deploys what takes minutes to render takes no place for documents, nor all places for rendering.

@@ -175,6 +175,21 @@ impl DirectorClient {
         Ok(Self { http, url: environment.url.clone(), user, answered: AtomicBool::new(false) })
     }
 
+    /// The same director for somebody who works beside.
+    pub(crate) fn twin(&self) -> Self {
+        let (http, url, user) = (self.http.clone(), self.url.clone(), self.user.clone());
+        Self { http, url, user, answered: AtomicBool::new(false) }
+    }
+
+    /// A POST of a body that comes by and by, and is answered while it comes.
+    pub(crate) async fn stream(&self, path: &str, body: Body) -> Result<Response, ClientError> {
+        kill_point("before the director is called");
+        let sent = self.request(Method::POST, path).body(body).send().await;
+        let response = sent.map_err(|error| self.unreachable(&error))?;
+        kill_point("after the director was called");
+        self.check(response).await
+    }
+
     /// What a GET answers.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         read_json(self.send(Method::GET, path, |request| request).await?).await

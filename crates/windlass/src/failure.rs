@@ -90,6 +90,22 @@ pub(crate) enum Failure {
     CurlStatus(reqwest::StatusCode),
     #[error("no path names an instance; write it as GROUP/ID:PATH, GROUP:PATH or :PATH")]
     ScpNoRemote,
+    #[error("no instance with a VM matches '{0}'; 'windlass instances' lists them")]
+    NoInstanceWithVm(String),
+    #[error("the way to '{instance}' broke off: {why}")]
+    WayInBroken { instance: String, why: String },
+    #[error("interrupted")]
+    WayInInterrupted,
+    #[error("a copy goes from here to instances or from instances to here; some paths have a colon on the wrong side")]
+    CpBothSides,
+    #[error(
+        "files of {0} instances would overwrite each other; write '((instance_id))' into the last path, or name one instance"
+    )]
+    CpSeveral(usize),
+    #[error("not everything was copied ({failed} of {all} instances)")]
+    CpIncomplete { failed: usize, all: usize },
+    #[error(transparent)]
+    Copy(windlass_archive::copies::CopyError),
     #[error("'{first}' and '{other}' are different instances, and one copy goes to the same ones; use two")]
     ScpSeveral { first: String, other: String },
     #[error("'{text}' names no instance: {why}")]

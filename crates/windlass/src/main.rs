@@ -9,6 +9,7 @@
 //! - [`known_names`]: what a director has, for who misspells it and for shells that complete it.
 //! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as BOSH prints it; [`terminal_table`]: tables on a terminal.
 //! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
+//!   [`way_in`]: the same through their agents.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common. [`background_director`], [`director_log`]: a
 //!   director that runs in the background, and its log.
@@ -48,6 +49,7 @@ mod task_view;
 mod terminal_table;
 mod verbs;
 mod visit;
+mod way_in;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

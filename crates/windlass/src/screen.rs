@@ -116,6 +116,11 @@ impl Screen {
         self.code
     }
 
+    /// Whether nobody reads it any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
     /// For verbs that print for themselves: only a failure is shown.
     pub(crate) fn for_failures_only(flags: &Global) -> Self {
         Self { confirms_success: false, ..Self::new(&Global { json: false, ..flags.clone() }) }

@@ -200,7 +200,7 @@ impl Running<'_> {
 }
 
 /// What a script started and took out of its group, so that a signal to that does not reach it.
-fn started_apart(script: ProcessIdentity) -> io::Result<Vec<ProcessIdentity>> {
+pub(crate) fn started_apart(script: ProcessIdentity) -> io::Result<Vec<ProcessIdentity>> {
     let group = Pid::from_raw(script.pid.cast_signed());
     let is_apart = |process: &ProcessIdentity| {
         let pid = Pid::from_raw(process.pid.cast_signed());
@@ -212,7 +212,7 @@ fn started_apart(script: ProcessIdentity) -> io::Result<Vec<ProcessIdentity>> {
 }
 
 /// One that cannot be signalled is root's, or has ended.
-fn signal_each(processes: &[ProcessIdentity], signal: Signal) {
+pub(crate) fn signal_each(processes: &[ProcessIdentity], signal: Signal) {
     for process in processes {
         if let Err(error) = process.signal(signal) {
             tracing::warn!(pid = process.pid, %error, "what a script started cannot be ended");

@@ -61,7 +61,7 @@ impl Drop for Partial {
 /// Sends a blob.
 pub(super) async fn get(path: &Path) -> Response<Body> {
     match FileBody::open(path).await {
-        Ok(body) => Response::new(Either::Right(body)),
+        Ok(body) => Response::new(Either::Right(Either::Left(body))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => empty(StatusCode::NOT_FOUND),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot read the blob: {error}")),
     }

@@ -10,9 +10,12 @@ use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
 use tokio_rustls::TlsAcceptor;
 use windlass_connections::{CutOff, Guest, Host, Received};
+use windlass_contract::explain;
+use windlass_contract::way_in::AGENT_PATH;
 
 use super::blobs::{self, FileBody};
 use crate::agent::{Agent, Answer};
+use crate::way_in::{self, Conversation};
 
 /// The size of a message; blobs have no limit but the disk.
 const MESSAGE_LIMIT: usize = 64 * 1024 * 1024;
@@ -20,7 +23,7 @@ const MESSAGE_LIMIT: usize = 64 * 1024 * 1024;
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The body of an answer.
-pub(super) type Body = Either<Full<Bytes>, FileBody>;
+pub(super) type Body = Either<Full<Bytes>, Either<FileBody, Conversation>>;
 
 /// Answers requests.
 #[derive(Clone)]
@@ -45,7 +48,8 @@ impl Host for Routes {
             return answer;
         }
         let blob = path.strip_prefix("/blobs/");
-        if path != "/agent" && blob.is_none() {
+        let is_way_in = path == AGENT_PATH;
+        if path != "/agent" && blob.is_none() && !is_way_in {
             return empty(StatusCode::NOT_FOUND);
         }
         if !self.is_authorized(&request) {
@@ -54,6 +58,12 @@ impl Host for Routes {
             return answer;
         }
         guest.trust();
+        if is_way_in {
+            return match request.method() {
+                &Method::POST => self.way_in(request).await,
+                _ => empty(StatusCode::NOT_FOUND),
+            };
+        }
         let folder = self.agent.base.blobs();
         match (blob.map(blobs::id), request.method()) {
             (None, &Method::POST) => self.message(request).await,
@@ -70,6 +80,13 @@ impl Routes {
         let entrance = self.agent.gate.current();
         let expected = entrance.mbus.authorization.reveal().as_bytes();
         request.headers().get(AUTHORIZATION).is_some_and(|given| given.as_bytes().ct_eq(expected).into())
+    }
+
+    async fn way_in(&self, request: Request<Received>) -> Response<Body> {
+        match way_in::open(&self.agent, request.into_body()).await {
+            Ok(conversation) => Response::new(Either::Right(Either::Right(conversation))),
+            Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, explain(&error)),
+        }
     }
 
     async fn message(&self, request: Request<Received>) -> Response<Body> {

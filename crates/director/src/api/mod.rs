@@ -39,6 +39,7 @@ mod tests;
 mod turns;
 mod uploads;
 mod watching;
+mod way_in;
 
 use std::sync::Arc;
 
@@ -61,6 +62,9 @@ pub(crate) use error::ApiError;
 use permissions::{Access, Permission};
 pub(crate) use standby::serve as serve_standby;
 
+/// Where people come into an instance through its agent.
+const WAY_IN: &str = "/windlass/deployments/{deployment}/instances/{group}/{instance}/way-in";
+
 type Shared = axum::extract::State<Arc<Director>>;
 
 /// Manifests and configs are small; a larger body is a mistake or an attack.
@@ -78,7 +82,7 @@ pub(crate) fn router(director: Arc<Director>) -> Router {
         let routes = routes.layer(DefaultBodyLimit::max(LARGEST_DOCUMENT));
         router = router.merge(routes.route_layer(turn.clone()).route_layer(gate(permission)));
     }
-    for (permission, routes) in uploads() {
+    for (permission, routes) in streams() {
         router = router.merge(routes.layer(DefaultBodyLimit::disable()).route_layer(gate(permission)));
     }
     router
@@ -254,11 +258,13 @@ fn for_keepers_of_values() -> Routes {
         .route("/windlass/variables", get(config_server::names))
 }
 
-/// What is large: streamed to disk, so there is no limit but that of the disk, and no turn to wait for.
-fn uploads() -> [(Permission, Routes); 2] {
+/// What is streamed, so that there is no limit of its size, and no turn to wait for: what is large goes to the disk, and what people do
+/// in VMs goes to their agents.
+fn streams() -> [(Permission, Routes); 3] {
     [
         (Permission::UploadStemcells, Router::new().route("/stemcells", post(stemcells::upload))),
         (Permission::UploadReleases, Router::new().route("/releases", post(releases::upload))),
+        (Permission::Deployment(Access::Admin), Router::new().route(WAY_IN, post(way_in::enter))),
     ]
 }
 

@@ -14,6 +14,8 @@ enum Takes {
     Yaml,
     /// A tarball.
     Tarball,
+    /// Frames, for as long as it takes.
+    Frames,
 }
 
 /// What a route gives.
@@ -27,12 +29,14 @@ enum Gives {
     Status,
     /// Text.
     Text,
+    /// Frames, for as long as it takes.
+    Frames,
 }
 
 struct Route(&'static str, &'static str, Takes, Gives, &'static str);
 
-use Gives::{Json as AnyJson, Status, Task, Text};
-use Takes::{Json as JsonBody, Nothing, Tarball, Yaml};
+use Gives::{Frames as AnyFrames, Json as AnyJson, Status, Task, Text};
+use Takes::{Frames as FramesBody, Json as JsonBody, Nothing, Tarball, Yaml};
 
 #[rustfmt::skip]
 const ROUTES: &[Route] = &[
@@ -134,6 +138,7 @@ const ROUTES: &[Route] = &[
     Route("post", "/windlass/plan", Yaml, AnyJson, "What a deploy would do, each action with its reason"),
     Route("post", "/windlass/changed_files", Yaml, AnyJson, "Which files of jobs a deploy would change, with values hidden"),
     Route("get", "/windlass/deployments/{deployment}/instances/{group}/{instance}", Nothing, AnyJson, "Why an instance is as it is"),
+    Route("post", "/windlass/deployments/{deployment}/instances/{group}/{instance}/way-in", FramesBody, AnyFrames, "Run a command, copy files or follow logs through the agent; input and output are frames"),
     Route("get", "/windlass/disks", Nothing, AnyJson, "Disks of instances, with where their VMs find them"),
     Route("get", "/windlass/leaks", Nothing, AnyJson, "Changes in clouds of which nobody knows whether they happened"),
     Route("post", "/windlass/leaks/deletions", JsonBody, Task, "Delete what a cloud has and nobody owns"),
@@ -169,6 +174,7 @@ fn operation(Route(_, path, takes, gives, summary): &Route) -> Value {
     let (status, mut answer) = match gives {
         Gives::Json => ("200", content("application/json")),
         Gives::Text => ("200", content("text/plain")),
+        Gives::Frames => ("200", content("application/octet-stream")),
         Gives::Task => ("302", json!({"headers": {"Location": {"schema": {"type": "string"}}}})),
         Gives::Status => ("default", json!({})),
     };
@@ -182,6 +188,7 @@ fn operation(Route(_, path, takes, gives, summary): &Route) -> Value {
         Takes::Json => Some("application/json"),
         Takes::Yaml => Some("text/yaml"),
         Takes::Tarball => Some("application/x-compressed"),
+        Takes::Frames => Some("application/octet-stream"),
     };
     if let Some(kind) = body {
         operation["requestBody"] = content(kind);

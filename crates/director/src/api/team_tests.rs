@@ -97,6 +97,7 @@ const RIGHTS: &[(&str, &[&str])] = &[
             "DELETE /deployments/{deployment}/snapshots/{cid}",
             "POST /deployments/{deployment}/ssh",
             "POST /deployments/{deployment}/errands/{errand}/runs",
+            "POST /windlass/deployments/{deployment}/instances/{group}/{instance}/way-in",
         ],
     ),
     (

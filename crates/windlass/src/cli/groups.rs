@@ -39,6 +39,8 @@ const GROUPS: [(&str, &[&str]); 9] = [
             "event",
             "locks",
             "logs",
+            "exec",
+            "cp",
             "ssh",
             "scp",
             "pcap",

@@ -7,7 +7,9 @@ use windlass_manifest::interpolate::Strictness;
 
 use super::author::DirArgs;
 use super::slug::{Instance, Selection, Slug};
-use super::visits::{LogsArgs, PcapArgs, RunErrandArgs, SCP_HELP, ScpArgs, SshArgs};
+use super::visits::{
+    CP_HELP, CpArgs, EXEC_HELP, ExecArgs, LogsArgs, PcapArgs, RunErrandArgs, SCP_HELP, ScpArgs, SshArgs,
+};
 use crate::interpolation::InterpolationArgs;
 
 /// What to ask of a director.
@@ -213,6 +215,12 @@ pub(crate) enum RemoteVerb {
     OrphanedVms,
     /// Fetch the logs of instances
     Logs(LogsArgs),
+    /// Run a command on instances through their agents, without an ssh server
+    #[command(after_help = EXEC_HELP)]
+    Exec(ExecArgs),
+    /// Copy files to instances or from them through their agents, without an ssh server
+    #[command(after_help = CP_HELP)]
+    Cp(CpArgs),
     /// Open a shell on an instance, or run a command on instances
     Ssh(SshArgs),
     /// Copy files to instances or from them

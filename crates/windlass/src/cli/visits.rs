@@ -16,10 +16,10 @@ pub(crate) struct LogsArgs {
     /// Folder to write to
     #[arg(long, default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Show what is written from now on, over ssh, until Ctrl-C
+    /// Show what is written from now on, until Ctrl-C: through agents, or over ssh by a gateway or with agents of BOSH
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Show the last N lines of each file over ssh
+    /// Show the last N lines of each file, in the same way
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) num: u32,
     /// With --follow or --num: do not name the files
@@ -67,6 +67,43 @@ pub(crate) struct RunErrandArgs {
     /// Folder to write logs to
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) logs_dir: PathBuf,
+}
+
+pub(super) const EXEC_HELP: &str = "On one instance it is as if the command ran here: input, output and exit code are its own, Ctrl-C interrupts it, and it ends \
+when this program does. On several, lines of output begin with the instance. No shell reads the command: for one, write \
+'windlass exec db/0 -- sh -c \"ls *.log\"'. There is no terminal, so programs that draw on one need 'windlass ssh'. Agents of BOSH do not \
+know this; 'windlass ssh' goes to their VMs";
+
+/// `exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// GROUP/ID, or GROUP for all of it
+    #[arg(value_name = "GROUP[/ID]")]
+    pub(crate) instances: Selection,
+    /// As root, and not as vcap
+    #[arg(long)]
+    pub(crate) root: bool,
+    /// The command, best after '--'
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+pub(super) const CP_HELP: &str = "A path with a colon is one on instances: GROUP/ID:PATH, GROUP:PATH or :PATH for all of them; if it is relative, it begins in the \
+user's home. '((instance_id))' in a path stands for the id of each. Links inside of folders are copied as the files that they lead \
+to; links to folders, pipes and devices are named and left out";
+
+/// `cp`.
+#[derive(Debug, Args)]
+pub(crate) struct CpArgs {
+    /// Where from, and last where to
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub(crate) paths: Vec<String>,
+    /// Folders with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// As root, and not as vcap
+    #[arg(long)]
+    pub(crate) root: bool,
 }
 
 /// `ssh`.
@@ -183,4 +220,12 @@ pub(crate) struct GatewayArgs {
     /// SOCKS5 proxy, as socks5://HOST:PORT [env: BOSH_ALL_PROXY]
     #[arg(long, env = "BOSH_ALL_PROXY", hide_env = true, value_name = "URL")]
     pub(crate) gw_socks5: Option<String>,
+}
+
+impl GatewayArgs {
+    /// Whether the user says how one comes there.
+    pub(crate) fn is_named(&self) -> bool {
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        (is_given(&self.gw_host) && !self.gw_disable) || is_given(&self.gw_socks5)
+    }
 }

@@ -82,7 +82,7 @@ fn wanted(words: &[String]) -> Option<Wanted> {
         return None;
     }
     let kind = match verb? {
-        "start" | "stop" | "restart" | "recreate" | "ssh" | "logs" | "explain" | "ignore" | "unignore"
+        "start" | "stop" | "restart" | "recreate" | "ssh" | "exec" | "logs" | "explain" | "ignore" | "unignore"
         | "attach-disk" | "take-snapshot" | "pcap" => Kind::Instance,
         "task" | "t" | "cancel-task" | "ct" => Kind::Task,
         "run-errand" => Kind::Errand,

@@ -1,19 +1,49 @@
-//! `windlass logs --follow` and `--num`: the ends of log files over ssh, and what is added to them.
+//! `windlass logs --follow` and `--num`: the ends of log files, and what is added to them: through agents, or over ssh where a
+//! gateway is named or an agent is BOSH's.
 
 use std::process::Command;
+
+use windlass_contract::way_in::{Logs, WayIn, Work};
 
 use crate::cli::{KeyArgs, LogsArgs};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::visit::{self, Host, Visit, programs, quoted};
+use crate::way_in;
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &LogsArgs) -> Result<(), Failure> {
+    if !arguments.gateway.is_named() {
+        let deployment = session.using_deployment()?;
+        let places = way_in::places(session, &deployment, arguments.instances.as_ref()).await?;
+        let wanted = WayIn { root: true, work: Work::Logs(wanted(arguments)) };
+        match way_in::on_each(session.screen, &session.director, &deployment, &places, &wanted).await {
+            Ok(()) => return Ok(()),
+            Err((_, lost)) if lost.needs_ssh() => {}
+            Err((number, lost)) => return Err(lost.at(&places[number])),
+        }
+    }
     let selected = [arguments.instances.as_ref()];
     visit::during(session, &arguments.gateway, &KeyArgs::default(), &selected, |screen, visit, hosts| {
         on(screen, visit, arguments, hosts)
     })
     .await
+}
+
+/// What agents are told.
+fn wanted(arguments: &LogsArgs) -> Logs {
+    let (agent, system) = (arguments.agent || arguments.all_logs, arguments.system || arguments.all_logs);
+    Logs {
+        of_jobs: arguments.all_logs || !(arguments.agent || arguments.system),
+        jobs: arguments.jobs.clone(),
+        filters: if arguments.jobs.is_empty() { arguments.filters.clone() } else { Vec::new() },
+        agent,
+        system,
+        // Whoever follows sees ten lines first, as with tail.
+        lines: if arguments.num == 0 { 10 } else { arguments.num },
+        follow: arguments.follow,
+        quiet: arguments.quiet,
+    }
 }
 
 /// On hosts that let the user in.

@@ -39,7 +39,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &LogsArgs) -> Resu
     download(session, (&ended.result, None), &arguments.dir, &name).await
 }
 
-/// Whether it shows ends of files over ssh.
+/// Whether it shows ends of files.
 pub(super) fn follows(arguments: &LogsArgs) -> bool {
     arguments.follow || arguments.num > 0
 }

@@ -28,6 +28,7 @@ mod config;
 mod config_kinds;
 mod config_warnings;
 mod configs;
+mod cp;
 pub(crate) mod cpi;
 mod curl;
 mod delete_deployment;
@@ -48,6 +49,7 @@ mod environments;
 mod envs;
 mod errands;
 mod events;
+mod exec;
 mod explain;
 mod export_release;
 mod follow_logs;
@@ -143,13 +145,19 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         return watch::run(cli.global, cli.verb, seconds);
     }
     let mut screen = match cli.verb {
-        Verb::Demo(_) | Verb::Director(_) | Verb::Registry(_) | Verb::Certify(_) => {
-            Screen::for_failures_only(&cli.global)
-        }
+        Verb::Demo(_)
+        | Verb::Director(_)
+        | Verb::Registry(_)
+        | Verb::Certify(_)
+        | Verb::Remote(RemoteVerb::Exec(_)) => Screen::for_failures_only(&cli.global),
         _ => Screen::new(&cli.global),
     };
     let outcome = match cli.verb {
         Verb::Director(_) | Verb::Registry(_) => tokio::runtime::Builder::new_multi_thread(),
+        // What comes of instances waits for whoever reads it, and the director hears meanwhile that somebody is there.
+        Verb::Remote(RemoteVerb::Exec(_) | RemoteVerb::Cp(_) | RemoteVerb::Logs(_)) => {
+            tokio::runtime::Builder::new_multi_thread()
+        }
         // One conversation needs one thread.
         _ => tokio::runtime::Builder::new_current_thread(),
     }
@@ -234,7 +242,11 @@ async fn act(verb: Verb, flags: &Global, screen: &mut Screen) -> Result<(), Fail
             env_visits::logs(screen, &arguments).await
         }
         Verb::Remote(verb) => {
-            let mut session = Session::open(flags, screen)?;
+            let mut session = match verb {
+                // What a command prints is all that is printed.
+                RemoteVerb::Exec(_) => Session::open_quietly(flags, screen)?,
+                _ => Session::open(flags, screen)?,
+            };
             if let Err(failure) = remote::run(&mut session, flags, verb).await {
                 return Err(session.name_what_there_is(failure).await);
             }

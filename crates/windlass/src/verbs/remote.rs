@@ -6,10 +6,10 @@ use crate::session::Session;
 use crate::verbs::change_instances::{self, Change};
 use crate::verbs::config_kinds::{self, Kind};
 use crate::verbs::{
-    attach_disk, cancel_task, clean_up, cloud_check, config, configs, curl, delete_deployment, delete_disk,
-    delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, explain,
-    export_release, ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms, pcap,
-    plan, recovery, releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, test_webhook,
+    attach_disk, cancel_task, clean_up, cloud_check, config, configs, cp, curl, delete_deployment, delete_disk,
+    delete_release, delete_stemcell, delete_vm, deploy, deployment, deployments, disks, env, errands, events, exec,
+    explain, export_release, ignore, inspect_release, instances, leaks, locks, logs, manifest, networks, orphaned_vms,
+    pcap, plan, recovery, releases, run_errand, scp, snapshots, ssh, stemcells, task, tasks, test_webhook,
     update_resurrection, upload_release, upload_stemcell, variables, vms,
 };
 
@@ -75,6 +75,8 @@ pub(super) async fn run(session: &mut Session<'_>, flags: &Global, verb: RemoteV
         RemoteVerb::Logs(arguments) => logs::run(session, &arguments).await,
         RemoteVerb::Ssh(arguments) => ssh::run(session, &arguments).await,
         RemoteVerb::Scp(arguments) => scp::run(session, &arguments).await,
+        RemoteVerb::Exec(arguments) => exec::run(session, &arguments).await,
+        RemoteVerb::Cp(arguments) => cp::run(session, &arguments).await,
         RemoteVerb::Pcap(arguments) => pcap::run(session, &arguments).await,
         RemoteVerb::Errands => errands::run(session).await,
         RemoteVerb::RunErrand(arguments) => run_errand::run(session, &arguments).await,

@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::visit::{self, Host, Visit, programs};
 
 /// Stands for the id of each instance in a path, so that files of several do not overwrite each other.
-const INSTANCE_ID: &str = "((instance_id))";
+pub(super) const INSTANCE_ID: &str = "((instance_id))";
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &ScpArgs) -> Result<(), Failure> {
     let selection = selected(&arguments.paths)?;
@@ -45,7 +45,7 @@ fn program(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) ->
 }
 
 /// The instances that remote paths name; none for all of them.
-fn selected(paths: &[String]) -> Result<Option<Selection>, Failure> {
+pub(super) fn selected(paths: &[String]) -> Result<Option<Selection>, Failure> {
     let mut named = paths.iter().filter_map(|path| path.split_once(':')).map(|(instances, _)| instances);
     let first = named.next().ok_or(Failure::ScpNoRemote)?;
     if let Some(other) = named.find(|other| *other != first) {

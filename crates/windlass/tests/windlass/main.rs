@@ -9,7 +9,7 @@
 //! - `own_release`: Windlass deployed by Windlass.
 //! - `author`: release directories, and uploads of them.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
-//! - `visits`: the verbs that go to instances; `recovery`: repairs that were decided before.
+//! - `visits`: the verbs that go to instances; `way_in`: the same through their agents; `recovery`: repairs that were decided before.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `refusals`: what cannot succeed is refused before anything stops.
 //! - `software`: a release becomes processes that run; `scenarios`: what BOSH's own tests promise.
@@ -59,3 +59,4 @@ mod software;
 mod stemcell;
 mod up_and_down;
 mod visits;
+mod way_in;

@@ -121,13 +121,13 @@ fn instances_are_visited_and_left_as_they_were() {
     assert!(line.contains(" -r -- bosh_") && line.ends_with(&format!(":/var/log logs.{id}")), "{line}");
     assert!(line.contains(&format!("@{prefix}.")), "{line}");
 
-    let (_, record) = visits.ok(&["logs", "db", "--num", "3", "--agent"]);
+    let (_, record) = visits.ok(&["logs", "db", "--num", "3", "--agent", "--gw-host", "jump"]);
     assert!(record.contains("sudo bash -c 'exec tail -n 3 /var/vcap/bosh/log/current'"), "{record}");
 
     let (_, record) = visits.ok(&["ssh", &format!("db/{id}"), "-i", "/my/key", "-l", "me", "-c", "true"]);
     assert!(record.contains("IdentityFile=/my/key") && record.contains(&format!("-l me -- {prefix}.")), "{record}");
 
-    let mut endless = visits.verb(&["logs", "db", "-f", "--job", "endless"]);
+    let mut endless = visits.verb(&["logs", "db", "-f", "--job", "endless", "--gw-host", "jump"]);
     let mut endless = endless.stdout(Stdio::null()).process_group(0).spawn().unwrap();
     let record = visits.site.file("record");
     let mut visits = visits;

@@ -1,0 +1,41 @@
+//! `windlass exec`: a command on instances, through their agents.
+
+use std::io::Write;
+
+use windlass_contract::way_in::{WayIn, Work as Wanted};
+
+use crate::cli::ExecArgs;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::way_in::{Said, Work, interrupts, on_each, places, standard_input};
+
+pub(super) async fn run(session: &mut Session<'_>, arguments: &ExecArgs) -> Result<(), Failure> {
+    let deployment = session.deployment()?;
+    let places = places(session, &deployment, Some(&arguments.instances)).await?;
+    let wanted = WayIn { root: arguments.root, work: Wanted::Run { command: arguments.command.clone() } };
+    let [place] = places.as_slice() else {
+        let done = on_each(session.screen, &session.director, &deployment, &places, &wanted).await;
+        return done.map_err(|(number, lost)| lost.at(&places[number]));
+    };
+    let input = Some(standard_input());
+    let mut work = Work::begin(&session.director, &deployment, place, &wanted, input, interrupts());
+    // As if it ran here: what it writes comes as it is.
+    while let Some(said) = work.said.recv().await {
+        let written = match said {
+            Said::Output(bytes) => write(std::io::stdout().lock(), &bytes),
+            Said::Errors(bytes) => write(std::io::stderr().lock(), &bytes),
+        };
+        if written.is_err() {
+            // Whoever read it has seen enough, and what nobody reads need not go on.
+            return Ok(());
+        }
+    }
+    let code = work.end().await.map_err(|lost| lost.at(place))?;
+    session.screen.end_with(u8::try_from(code).unwrap_or(u8::MAX));
+    Ok(())
+}
+
+fn write(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
