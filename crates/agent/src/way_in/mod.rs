@@ -116,7 +116,8 @@ pub(crate) async fn open(agent: &Agent, body: Received) -> Result<Conversation, 
     };
     let place = agent.visitors.0.clone().try_acquire_owned().map_err(|_| WayInError::Full)?;
     let child = work::start(agent, &wanted)?;
-    tracing::info!("somebody is let in: {} {}", wanted.work.describe().0, wanted.work.describe().1);
+    let (action, what) = wanted.work.describe();
+    tracing::info!(action, what, "somebody is let in");
     let (output, answers) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         attend::attend(child, incoming, output).await;

@@ -1,6 +1,7 @@
 //! Which process does the work of somebody who came in, and as whom.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -58,6 +59,14 @@ impl Account {
         Some(Self { name: name.to_owned(), ids, home: entry.get(5)?.into() })
     }
 
+    /// Where the work begins: at home, where one may go there.
+    fn folder(&self) -> &Path {
+        let may_enter = |found: std::fs::Metadata| {
+            found.is_dir() && (self.ids.0 == 0 || found.uid() == self.ids.0 || found.mode() & 0o001 != 0)
+        };
+        if std::fs::metadata(&self.home).is_ok_and(may_enter) { &self.home } else { Path::new("/") }
+    }
+
     /// Whom the work is done by; none for whoever the agent is.
     fn of(root: bool) -> Result<Option<Self>, WorkError> {
         match (root, rustix::process::geteuid().is_root()) {
@@ -101,8 +110,7 @@ pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Child, WorkError> {
         }
     };
     if let Some(account) = &account {
-        let folder = if account.home.is_dir() { account.home.as_path() } else { Path::new("/") };
-        command.current_dir(folder);
+        command.current_dir(account.folder());
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
