@@ -56,6 +56,16 @@ pub struct DnsNumbers {
 }
 
 impl DnsNumbers {
+    /// The numbers that zones and networks would get next, for a plan that gives none.
+    pub fn foresee(&mut self, azs: &[&str], networks: &[&str]) {
+        for (names, known) in [(azs, &mut self.azs), (networks, &mut self.networks)] {
+            for name in names {
+                let next = known.values().max().map_or(1, |highest| highest + 1);
+                known.entry((*name).to_owned()).or_insert(next);
+            }
+        }
+    }
+
     /// 0 for a group that no deploy gave a number yet: numbers are counted from 1.
     pub fn group(&self, deployment: &str, kind: GroupKind, name: &str) -> i64 {
         self.groups.get(&(deployment.to_owned(), kind, name.to_owned())).copied().unwrap_or_default()
@@ -262,6 +272,15 @@ mod tests {
         let info = &document["record_infos"][0];
         assert!(info[4].is_null() && info[5].is_null() && info[11].is_null(), "{info}");
         assert_eq!(info[3], json!(["5"]));
+    }
+
+    /// A plan before the first deploy renders templates that ask for the instances of a zone.
+    #[test]
+    fn a_plan_foresees_the_numbers_that_a_deploy_gives() {
+        let mut numbers = numbers();
+        numbers.foresee(&["Z_1", "z2", "z2", "z3"], &["net_a", "net_b"]);
+        assert_eq!(numbers.azs, BTreeMap::from([("Z_1".into(), 1), ("z2".into(), 2), ("z3".into(), 3)]));
+        assert_eq!(numbers.networks, BTreeMap::from([("net_a".into(), 2), ("net_b".into(), 3)]));
     }
 
     #[test]

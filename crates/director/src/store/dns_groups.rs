@@ -44,11 +44,7 @@ impl Store {
 
     async fn number_places(&self, desired: &Desired) -> Result<(), StoreError> {
         let known = self.dns_numbers().await?;
-        let (mut azs, mut networks): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
-        for group in &desired.groups {
-            azs.extend(group.zones.iter().filter_map(|zone| zone.az.as_deref()));
-            networks.extend(group.networks.iter().map(|network| network.definition.name.as_str()));
-        }
+        let (mut azs, mut networks) = desired.named_places();
         azs.retain(|az| !known.azs.contains_key(*az));
         networks.retain(|network| !known.networks.contains_key(*network));
         if azs.is_empty() && networks.is_empty() {

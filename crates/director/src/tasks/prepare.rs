@@ -156,6 +156,8 @@ pub(crate) async fn prepare(
             director.store.number_groups(&desired).await?;
         }
         current.numbers = director.store.dns_numbers().await?;
+        let (azs, networks) = desired.named_places();
+        current.numbers.foresee(&azs, &networks);
         let definitions: Vec<_> = manifest.variables.iter().chain(&runtime.variables).collect();
         let wanted = deployed::Wanted {
             deployment,

@@ -235,6 +235,13 @@ impl DesiredGroup {
 }
 
 impl Desired {
+    /// The zones and networks that names of its instances are made of, in the order of the manifest.
+    pub fn named_places(&self) -> (Vec<&str>, Vec<&str>) {
+        let zones = self.groups.iter().flat_map(|group| &group.zones).filter_map(|zone| zone.az.as_deref());
+        let networks = self.groups.iter().flat_map(|group| &group.networks);
+        (zones.collect(), networks.map(|network| network.definition.name.as_str()).collect())
+    }
+
     /// Whether both names mean the same CPI.
     pub fn is_same_cpi(&self, one: &str, other: &str) -> bool {
         let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted);
