@@ -8,12 +8,14 @@ pub struct Findings {
     document: String,
     problems: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// How many letters those have that are kept, and how many problems are not.
+    /// How many letters the problems have that are kept, and how many problems are not.
     letters: usize,
     left_out: usize,
+    /// How many letters the warnings have.
+    warned: usize,
 }
 
-/// How many letters of findings are kept, or a little more: nobody mends thousands at once, and each names its place.
+/// How many letters of problems are kept, and of warnings, or a little more: nobody mends thousands at once, and each names its place.
 const MOST_LETTERS: usize = 1 << 20;
 
 /// One problem or warning.
@@ -105,7 +107,7 @@ impl Findings {
         self.problems.push(finding);
     }
 
-    /// Whether nothing more is kept.
+    /// Whether no more problems are kept: there are so many that nobody needs to look for others.
     pub fn is_full(&self) -> bool {
         self.letters > MOST_LETTERS
     }
@@ -118,8 +120,8 @@ impl Findings {
     /// Something that can be used, but may not mean what its author thinks.
     pub fn warn(&mut self, problem: Problem) {
         let finding = self.finding(problem);
-        if !self.is_full() {
-            self.letters += finding.letters();
+        if self.warned <= MOST_LETTERS {
+            self.warned += finding.letters();
             self.warnings.push(finding);
         }
     }

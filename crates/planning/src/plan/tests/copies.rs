@@ -20,6 +20,16 @@ fn is_refused(told: &str) -> bool {
     told.contains("takes more than 64 MiB")
 }
 
+/// What is only pointed out leaves nothing out: a plan without a group would delete it.
+#[test]
+fn very_many_warnings_leave_out_no_group() {
+    let unknown: String = (0..900).map(|number| format!(", key-{number}-{}: 1", "k".repeat(400))).collect();
+    let (desired, findings) = read_text(&groups(5, &unknown), "");
+    assert!(findings.is_clean(), "{findings}");
+    assert_eq!(desired.groups.len(), 5);
+    assert!((100..4500).contains(&findings.warnings().len()), "{}", findings.warnings().len());
+}
+
 #[test]
 fn an_env_of_many_instances_is_refused() {
     let env = "e".repeat(300_000);
