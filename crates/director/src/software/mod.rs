@@ -271,16 +271,13 @@ impl Rendering {
     ) -> impl Iterator<Item = (&'a JobOfGroup, &'a Job, Result<serde_json::Value, BTreeSet<FillError>>)> {
         software.jobs.iter().filter_map(|job| {
             let read = self.jobs.get(&key(job))?;
-            let spec = || {
-                let filled = self.variables.fill(job, instance.variables);
-                filled.map(|job| template_spec::of(software, &job, instance))
-            };
-            Some((job, &**read, self.time.spend(spec)))
+            let filled = self.variables.fill(job, instance.variables);
+            Some((job, &**read, filled.map(|job| template_spec::of(software, &job, instance))))
         })
     }
 
-    fn is_over(&self) -> bool {
-        self.time.is_over().is_some() || self.task.as_ref().is_some_and(TaskLog::is_cancelled)
+    fn is_cancelled(&self) -> bool {
+        self.task.as_ref().is_some_and(TaskLog::is_cancelled)
     }
 
     /// The files of an instance, or everything that is wrong with its templates.
@@ -293,8 +290,10 @@ impl Rendering {
         let mut errors = Vec::new();
         let mut bytes = 0;
         let (mut lacks_ruby, mut is_redacted, mut lacks_values) = (false, false, false);
-        for (job, read, spec) in self.seen(software, instance) {
-            if self.task.as_ref().is_some_and(TaskLog::is_cancelled) {
+        let mut all = self.seen(software, instance);
+        // What templates see takes its time as well.
+        while let Some((job, read, spec)) = self.time.spend(|| all.next()) {
+            if self.is_cancelled() {
                 return Err(NotRendered { text: "the task was cancelled".to_owned(), lacks_ruby: false });
             }
             let spec = match spec {
@@ -375,7 +374,7 @@ impl Templates for Rendering {
         // One job after the other: what templates see of all of them together may take far more memory.
         let mut all = true;
         let seen = self.seen(software, instance).map_while(|(job, _, spec)| {
-            let seen = spec.ok().filter(|_| !self.is_over()).map(|spec| (job, spec));
+            let seen = spec.ok().filter(|_| !self.is_cancelled()).map(|spec| (job, spec));
             all &= seen.is_some();
             seen
         });
