@@ -27,6 +27,16 @@ pub enum CallError {
         #[source]
         source: io::Error,
     },
+    /// values of variables are not to be had
+    #[error("'{method}' was not sent: variables in the properties of the CPI '{cpi}' have no values: {why}")]
+    NoValues {
+        /// The CPI.
+        cpi: String,
+        /// The method.
+        method: String,
+        /// Which, and why; never the values.
+        why: String,
+    },
     /// the caller could not record the process
     #[error("'{method}' was not sent: the CPI's process could not be recorded, and was killed")]
     NotRecorded {

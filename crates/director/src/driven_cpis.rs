@@ -2,16 +2,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
 use windlass_contract::{Object, explain};
 use windlass_cpi_client::{Configuration, Cpi, CpiCommand, CpiOptions};
 use windlass_operations::clouds::{Clouds, DrivenCpi};
+use windlass_operations::cpi_caller::CpiCaller;
 use windlass_planning::desired::{Configs, CpiConfig, CpiEntry, Findings};
 use windlass_planning::records::ConfigRecord;
+use windlass_planning::software::has_variables;
 
 use crate::built_in::{self, BuiltInError};
+use crate::filled_cpi::FilledCpi;
 use crate::metrics::Metrics;
 use crate::settings::{CpiChoice, Settings};
 use crate::state_dir::StateDir;
+use crate::variables::Variables;
 
 /// Where releases install the CPI of a type.
 fn installed(kind: &str) -> String {
@@ -31,6 +36,8 @@ pub(crate) struct Drivers {
     pub director_uuid: String,
     /// Where calls are counted.
     pub metrics: Arc<Metrics>,
+    /// Values of variables in properties of CPIs; none where nobody holds any.
+    pub variables: Option<Variables>,
     /// Ids of the configs whose CPIs are driven now.
     pub driven: Mutex<Vec<i64>>,
 }
@@ -94,18 +101,34 @@ impl Drivers {
         let command = built_in::command(choice, &self.own_cpi, *isolation, &self.folders)?;
         let options = CpiOptions {
             director_uuid: self.director_uuid.clone(),
-            properties,
+            properties: Object::new(),
             preferred_version: *preferred_version,
             deadline: *cpi_deadline,
         };
         let resizes_disks = enable_cpi_resize_disk.unwrap_or_else(|| choice.is_built_in());
         let meter = self.metrics.meter(names.first().map(String::as_str).unwrap_or_default());
-        let mut cpi = Cpi::new(command, options).measured_by(meter);
-        if let CpiChoice::Installed { name } = choice {
-            let properties = self.folders.installed_cpis().properties_file(name);
-            cpi = cpi.configured_with(Configuration::InFile(properties));
-        }
-        Ok(DrivenCpi { names, cpi: Arc::new(cpi), resizes_disks })
+        let name = names.first().cloned().unwrap_or_default();
+        let configuration = match choice {
+            CpiChoice::Installed { name } => {
+                Some(Configuration::InFile(self.folders.installed_cpis().properties_file(name)))
+            }
+            _ => None,
+        };
+        let make = move |properties: Object| {
+            let options = CpiOptions { properties, ..options.clone() };
+            let cpi = Cpi::new(command.clone(), options).measured_by(meter.clone());
+            match &configuration {
+                Some(configuration) => cpi.configured_with(configuration.clone()),
+                None => cpi,
+            }
+        };
+        let cpi: Arc<dyn CpiCaller> = match &self.variables {
+            Some(variables) if has_variables(&Value::Object(properties.clone())) => {
+                Arc::new(FilledCpi::new(name, properties, variables.clone(), make))
+            }
+            _ => Arc::new(make(properties)),
+        };
+        Ok(DrivenCpi { names, cpi, resizes_disks })
     }
 }
 
@@ -140,6 +163,7 @@ mod tests {
             folders,
             director_uuid: "uuid".into(),
             metrics: Default::default(),
+            variables: None,
             driven: Default::default(),
         }
     }

@@ -25,6 +25,7 @@ mod built_in;
 mod certificates;
 mod driven_cpis;
 mod fencing;
+mod filled_cpi;
 mod guesses;
 mod known_answers;
 mod leadership;

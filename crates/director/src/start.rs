@@ -258,6 +258,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         folders: folders.clone(),
         director_uuid: uuid.clone(),
         metrics: metrics.clone(),
+        variables: Some(variables.clone()),
         driven: Default::default(),
     };
     let blobs = Arc::new(open_blobs(&settings, &folders, &uuid).await?);

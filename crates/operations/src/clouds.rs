@@ -5,33 +5,44 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
+use serde_json::Value;
 use windlass_contract::cpi::ErrorType;
-use windlass_contract::{ApiVersion, Object, RequestId, explain};
+use windlass_contract::{ApiVersion, RequestId, explain};
 use windlass_cpi_client::{CallError, Cpi};
 use windlass_durable::process::ProcessIdentity;
 use windlass_planning::software::VariableSet;
 
 use crate::cpi_caller::{CallWatcher, CpiCaller};
-use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, NewVm, OpenIntent};
+use crate::late_values as late;
+use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, OpenIntent};
 
 /// The CPIs. While none is configured, the default one with the empty name serves everything.
 #[derive(Debug, Clone)]
 pub struct Clouds {
     default: Option<DrivenCpi>,
     configured: Arc<RwLock<Vec<DrivenCpi>>>,
-    values: Option<Arc<dyn EnvValues>>,
+    values: Option<Arc<dyn LateValues>>,
 }
 
-/// Knows the values of variables in the env of a VM: they are put in when a CPI is asked, so that no record has them.
+/// Knows the values of variables in the env and the tags of VMs and in cloud_properties: they are put in when a CPI is asked, so that no
+/// record has them.
 #[async_trait]
-pub trait EnvValues: std::fmt::Debug + Send + Sync {
-    /// The env of an instance with the values of these versions.
+pub trait LateValues: std::fmt::Debug + Send + Sync {
+    /// The same with the values of these versions; with none, of those that were deployed last.
     async fn put_in(
         &self,
-        instance: &str,
-        variables: VariableSet,
-        env: &Object,
-    ) -> Result<Object, Box<dyn std::error::Error + Send + Sync>>;
+        owner: Owner<'_>,
+        variables: Option<VariableSet>,
+        value: &Value,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// Whose variables are meant.
+#[derive(Debug, Clone, Copy)]
+pub enum Owner<'a> {
+    Deployment(&'a str),
+    /// That of this instance.
+    Instance(&'a str),
 }
 
 /// A CPI, and what the operator decided about it.
@@ -73,7 +84,7 @@ pub enum ChangeError {
         source: Box<CallError>,
     },
     /// values of variables are not to be had
-    #[error("the variables in the env of {subject} have no values")]
+    #[error("the variables of {subject} have no values")]
     Values {
         /// What it was about.
         subject: String,
@@ -127,8 +138,8 @@ impl Clouds {
         Self { default: Some(cpi), ..Self::none() }
     }
 
-    /// The same; values of variables in envs come from here.
-    pub fn filled_by(self, values: Arc<dyn EnvValues>) -> Self {
+    /// The same; values of variables come from here.
+    pub fn filled_by(self, values: Arc<dyn LateValues>) -> Self {
         Self { values: Some(values), ..self }
     }
 
@@ -239,16 +250,17 @@ impl Clouds {
         let cpi = self.cpi(&open.cpi)?;
         let filled = self.filled(&open.change).await?;
         let change = filled.as_ref().unwrap_or(&open.change);
-        Ok(change.send(&*cpi, &open.id, open.stemcell_version, &Observer { who, open }).await)
+        // Tags are among what logs show.
+        let hidden = filled.as_ref().map(|filled| late::Hidden::of(&open.change, filled));
+        let sent = change.send(&*cpi, &open.id, open.stemcell_version, &Observer { who, open, hidden }).await;
+        Ok(sent.map(|fact| if filled.is_some() { late::without_values(fact, &open.change) } else { fact }))
     }
 
     /// The change with values in the places of variables; none if it has no variables.
     async fn filled(&self, change: &Change) -> Result<Option<Change>, ChangeError> {
-        let (Change::CreateVm { vm }, Some(values)) = (change, &self.values) else { return Ok(None) };
-        let Some(variables) = vm.variables.filter(|_| vm.env_values.is_some()) else { return Ok(None) };
-        let env = values.put_in(&vm.instance, variables, &vm.env).await;
-        let env = env.map_err(|source| ChangeError::Values { subject: change.subject(), source })?;
-        Ok(Some(Change::CreateVm { vm: Box::new(NewVm { env, ..(**vm).clone() }) }))
+        let Some(values) = &self.values else { return Ok(None) };
+        let filled = late::filled(change, &**values).await;
+        filled.map_err(|source| ChangeError::Values { subject: change.subject(), source })
     }
 }
 
@@ -277,6 +289,16 @@ async fn doubtful(open: OpenIntent<'_>, cause: CallError) -> Result<Fact, Change
 struct Observer<'a> {
     who: OnBehalfOf<'a>,
     open: &'a OpenIntent<'a>,
+    hidden: Option<late::Hidden>,
+}
+
+impl Observer<'_> {
+    fn log(&self, line: &str) {
+        match &self.hidden {
+            Some(hidden) => (self.who.log)(&hidden.out_of(line)),
+            None => (self.who.log)(line),
+        }
+    }
 }
 
 #[async_trait]
@@ -286,11 +308,11 @@ impl CallWatcher for Observer<'_> {
     }
 
     fn log_line(&self, line: &str) {
-        (self.who.log)(line);
+        self.log(line);
     }
 
     fn told(&self, line: &str) {
-        (self.who.log)(line);
+        self.log(line);
     }
 }
 

@@ -18,6 +18,7 @@ pub mod agents;
 pub mod clock;
 pub mod clouds;
 pub mod cpi_caller;
+mod late_values;
 pub mod ledger;
 mod send;
 pub mod settle;

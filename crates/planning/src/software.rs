@@ -139,11 +139,19 @@ pub trait Templates {
     /// What stands in the way of rendering before a deploy.
     fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy>;
 
-    /// Stands for the values of variables in an env; none if it has no variables, and an error if one has no value.
-    fn env_values(&self, env: &Object, variables: Option<VariableSet>) -> Result<Option<String>, String>;
+    /// Stands for the values of variables in the env and the cloud_properties of a VM; none if they have no variables, and an error if
+    /// one has no value.
+    fn env_values(&self, late: &Object, variables: Option<VariableSet>) -> Result<Option<String>, String>;
 
     /// The hash of all files of an instance, or everything that is wrong with its templates.
     fn configuration_hash(&self, software: &Software, instance: &TemplateInstance<'_>) -> Result<String, String>;
+}
+
+/// Whether something has `((variables))`.
+pub fn has_variables(value: &Value) -> bool {
+    let mut found = false;
+    placeholders::each(value, &mut |_| found = true);
+    found
 }
 
 impl JobOfGroup {

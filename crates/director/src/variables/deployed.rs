@@ -104,8 +104,11 @@ impl Names {
         let own = software.flat_map(|software| software.given_values().map(|(_, value)| value));
         let provided = desired.links.providers.iter().map(|provider| &provider.content);
         let mut own = scope.names_in(own.chain(provided));
-        for group in &desired.groups {
-            own.extend(scope.names_in([&Value::Object(group.env.clone())]));
+        let workers = desired.compilation.iter().map(|compilation| &compilation.workers);
+        for group in desired.groups.iter().chain(workers) {
+            for late in group.late_values() {
+                own.extend(scope.names_in([&Value::Object(late.clone())]));
+            }
         }
         let (mut all, mut foreign) = (own.clone(), BTreeMap::<_, BTreeSet<_>>::new());
         for link in &desired.links.links {
@@ -120,7 +123,7 @@ impl Names {
 }
 
 /// The newest values, and the names of variables that have none.
-async fn current_values(
+pub(super) async fn current_values(
     variables: &Variables,
     scope: &Scope,
     names: &BTreeSet<String>,

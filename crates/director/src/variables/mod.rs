@@ -20,7 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 use windlass_contract::{Object, explain};
-use windlass_operations::clouds::EnvValues;
+use windlass_operations::clouds::{LateValues, Owner};
 use windlass_planning::software::{JobOfGroup, RenderedAtDeploy, Software, VariableSet};
 use windlass_variables::{Cipher, ConfigServer, External, FillError, Scope, ServerError, Values};
 
@@ -137,7 +137,7 @@ impl KnownValues {
         self.sets.get(&set).cloned().unwrap_or_else(|| Arc::new(Values::new(self.scope.clone())))
     }
 
-    /// Stands for the values of variables in an env; none if it has no variables.
+    /// Stands for the values of variables in an env and in cloud_properties; none if they have no variables.
     pub(crate) fn env_values(&self, env: &Object, set: Option<VariableSet>) -> Result<Option<String>, String> {
         let env = Value::Object(env.clone());
         let names = self.scope.names_in([&env]);
@@ -149,7 +149,7 @@ impl KnownValues {
             Ok(filled) => Ok(Some(digests.digest(filled.to_string().as_bytes()))),
             Err(errors) => {
                 let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-                Err(format!("its env: {}", errors.join("; ")))
+                Err(format!("its env or cloud_properties: {}", errors.join("; ")))
             }
         }
     }
@@ -178,7 +178,7 @@ impl KnownValues {
     }
 }
 
-/// Values for envs of VMs, when a CPI is asked for them.
+/// Values for VMs, disks and their tags, when a CPI is asked for them.
 #[derive(Debug)]
 pub(crate) struct ValuesOfInstances {
     pub(crate) director: String,
@@ -186,21 +186,50 @@ pub(crate) struct ValuesOfInstances {
 }
 
 #[async_trait]
-impl EnvValues for ValuesOfInstances {
+impl LateValues for ValuesOfInstances {
     async fn put_in(
         &self,
-        instance: &str,
-        set: VariableSet,
-        env: &Object,
-    ) -> Result<Object, Box<dyn std::error::Error + Send + Sync>> {
-        let record = self.variables.store.instance(instance).await?;
-        let record = record.ok_or_else(|| format!("the instance {instance} is not on record"))?;
-        let values = self.variables.load(&Scope::of(&self.director, &record.deployment), set).await;
-        let values = values.map_err(|error| explain(&error))?;
-        match values.fill(&Value::Object(env.clone())) {
+        owner: Owner<'_>,
+        set: Option<VariableSet>,
+        value: &Value,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        let store = &self.variables.store;
+        let deployment = match owner {
+            Owner::Deployment(name) => name.to_owned(),
+            Owner::Instance(instance) => {
+                let record = store.instance(instance).await?;
+                record.ok_or_else(|| format!("the instance {instance} is not on record"))?.deployment
+            }
+        };
+        let scope = Scope::of(&self.director, &deployment);
+        // What no versions were noted for goes by those of the latest deploy.
+        let set = match set {
+            Some(set) => Some(set),
+            None => store.last_variable_set(&deployment).await?,
+        };
+        let values = match set {
+            Some(set) => self.variables.load(&scope, set).await.map_err(|error| explain(&error))?,
+            None => Arc::new(Values::new(scope)),
+        };
+        values.fill(value).map_err(|errors| joined(&errors).into())
+    }
+}
+
+fn joined(errors: &BTreeSet<FillError>) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Variables {
+    /// Properties of a CPI with the newest values: no deployment has versions of its own of them.
+    pub(crate) async fn put_in_newest(&self, properties: &Object) -> Result<Object, String> {
+        let scope = Scope::default();
+        let value = Value::Object(properties.clone());
+        let names = scope.names_in([&value]);
+        let (values, _) = deployed::current_values(self, &scope, &names).await.map_err(|error| explain(&error))?;
+        match values.fill(&value) {
             Ok(Value::Object(filled)) => Ok(filled),
-            Ok(_) => Err("an env is an object".into()),
-            Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ").into()),
+            Ok(_) => Err("properties are an object".to_owned()),
+            Err(errors) => Err(joined(&errors)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use windlass_manifest::{At, Content, Document};
 
-use super::{CloudConfig, CpiConfig, Findings, RuntimeConfig, refuse_misplaced, refuse_unfilled};
+use super::{CloudConfig, CpiConfig, Findings, RuntimeConfig, refuse_misplaced, refuse_misplaced_in_config};
 use crate::records::ConfigRecord;
 
 /// What applies beside the manifest.
@@ -72,7 +72,7 @@ impl Configs {
             }
             match config.kind.as_str() {
                 "runtime" => refuse_misplaced(&document, findings),
-                _ => refuse_unfilled(&document, findings),
+                kind => refuse_misplaced_in_config(kind, config.team.is_some(), &document, findings),
             }
         }
         together.cloud.check(findings);

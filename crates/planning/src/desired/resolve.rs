@@ -225,6 +225,26 @@ impl DesiredGroup {
         zones + networks + disks + size + own.iter().sum::<usize>()
     }
 
+    /// What may have variables whose values are put in when a CPI is asked.
+    pub fn late_values(&self) -> Vec<&Object> {
+        let mut late = vec![&self.env, &self.tags, &self.vm_extensions];
+        late.extend(self.zones.iter().map(|zone| &zone.cloud_properties));
+        late.extend(self.disks.iter().map(|disk| &disk.cloud_properties));
+        if let DesiredSize::Type { cloud_properties, .. } = &self.vm_size {
+            late.push(cloud_properties);
+        }
+        for network in &self.networks {
+            match &network.definition.placement {
+                NetworkPlacement::Manual(subnets) => late.extend(subnets.iter().map(|subnet| &subnet.cloud_properties)),
+                NetworkPlacement::Dynamic(subnets) => {
+                    late.extend(subnets.iter().map(|subnet| &subnet.cloud_properties))
+                }
+                NetworkPlacement::Vip { cloud_properties, .. } => late.push(cloud_properties),
+            }
+        }
+        late
+    }
+
     /// The network that others reach its instances in.
     pub fn default_network(&self) -> Option<&str> {
         let by = |purpose: &str| {

@@ -24,7 +24,9 @@ const INVALID_DEFINITION: u32 = 560000;
 const INVALID_NAME: u32 = 540004;
 
 /// Where values are put in late, when files are rendered. Elsewhere they would be stored with what is planned.
-const LATE_IN_MANIFESTS: [&str; 9] = [
+const LATE_IN_MANIFESTS: [&str; 11] = [
+    "tags",
+    "instance_groups[].tags",
     "instance_groups[].env",
     "properties",
     "instance_groups[].properties",
@@ -35,6 +37,21 @@ const LATE_IN_MANIFESTS: [&str; 9] = [
     "addons[].jobs[].consumes",
     "variables[].options",
 ];
+
+/// The same in cloud configs, when a CPI is asked for a VM or a disk.
+const LATE_IN_CLOUD_CONFIGS: [&str; 8] = [
+    "compilation.env",
+    "azs[].cloud_properties",
+    "vm_types[].cloud_properties",
+    "vm_extensions[].cloud_properties",
+    "disk_types[].cloud_properties",
+    "networks[].cloud_properties",
+    "networks[].subnets[].cloud_properties",
+    "compilation.cloud_properties",
+];
+
+/// The same in CPI configs, when a CPI is called.
+const LATE_IN_CPI_CONFIGS: [&str; 1] = ["cpis[].properties"];
 
 /// A variable whose value is made at deploy, if it has none.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,9 +178,51 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     Placeholder { text: name }.problem()
 }
 
-/// Refuses every `((variable))`: nothing of this document is rendered late.
-pub fn refuse_unfilled(document: &Document, findings: &mut Findings) {
-    look(&document.root(), &[], findings);
+/// Refuses each `((variable))` of a cloud or CPI config that stands where values are not put in late, or has no absolute name. Those
+/// of teams have none at all: values could bring what the config itself may not have.
+pub fn refuse_misplaced_in_config(kind: &str, is_of_team: bool, document: &Document, findings: &mut Findings) {
+    let late: &[&str] = match (kind, is_of_team) {
+        ("cloud", false) => &LATE_IN_CLOUD_CONFIGS,
+        ("cpi", false) => &LATE_IN_CPI_CONFIGS,
+        _ => &[],
+    };
+    let known = findings.problems().len();
+    look(&document.root(), late, findings);
+    if findings.problems().len() > known {
+        return;
+    }
+    let mut relative = Vec::new();
+    names(&document.root(), &mut relative);
+    relative.retain(|name| !name.starts_with('/'));
+    if !relative.is_empty() {
+        let listed = relative.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "Relative paths are not allowed in this context. The following must be be switched to use absolute paths: {listed}"
+        );
+        findings.refuse(INVALID_NAME, None, message);
+    }
+}
+
+/// The names of all variables in a document, each once, in their order.
+fn names(at: &At<'_>, found: &mut Vec<String>) {
+    match &at.node().content {
+        Content::String(text) => {
+            for placeholder in placeholders::in_text(text) {
+                let name = placeholder.name().to_owned();
+                if !found.contains(&name) {
+                    found.push(name);
+                }
+            }
+        }
+        Content::List(_) => at.list().into_iter().flatten().for_each(|element| names(&element, found)),
+        Content::Object(_) => {
+            for (key, value) in at.entries().into_iter().flatten() {
+                found.extend(placeholders::in_text(key).map(|placeholder| placeholder.name().to_owned()));
+                names(&value, found);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Refuses each `((variable))` of a manifest or a runtime config that stands where values are not put in late, or has no proper name.
@@ -194,7 +253,7 @@ fn judge(at: &At<'_>, text: &str, late: &[&str], findings: &mut Findings) {
         return;
     }
     let problem = at.problem(format!(
-        "the variable (({name})) has no value, and the director puts values into properties of jobs and into env only; \
+        "the variable (({name})) has no value, and the director puts values into properties of jobs, env, tags, cloud_properties and properties of CPIs only; \
          give it to the client with -v {name}=VALUE or --vars-store FILE"
     ));
     let path = without_numbers(&problem.path);
@@ -231,13 +290,38 @@ mod tests {
     #[test]
     fn a_variable_is_refused_where_its_value_would_be_stored() {
         let found = misplaced(
-            "name: d\ninstance_groups:\n- {name: g, azs: [x, 'pre ((pass)) post'], tags: {a: ((b))}, env: {a: ((b))}}\n",
+            "name: d\ninstance_groups:\n- {name: g, azs: [x, 'pre ((pass)) post'], vm_type: ((v)), tags: {a: ((b))}, env: {a: ((b))}}\n",
         );
         assert_eq!(found.lines().count(), 2, "{found}");
         assert!(found.starts_with("instance_groups[0].azs[1]: the variable ((pass)) has no value"), "{found}");
+    }
+
+    fn misplaced_in_config(kind: &str, is_of_team: bool, text: &str) -> String {
         let mut findings = Findings::new();
-        refuse_unfilled(&Document::parse("a: ['((x))']\nb: '((not a name)) ((('\n").unwrap(), &mut findings);
-        assert_eq!(findings.problems().len(), 1, "{findings}");
+        refuse_misplaced_in_config(kind, is_of_team, &Document::parse(text).unwrap(), &mut findings);
+        findings.to_string()
+    }
+
+    /// Values would be stored with what is planned, or a team would get at what its config may not have.
+    #[test]
+    fn configs_have_variables_with_absolute_names_where_values_are_put_in_late() {
+        let cloud = "vm_types: [{name: v, cloud_properties: {key: ((/a/b)), list: ['((/c.d)) x']}}]\n\
+            networks: [{name: n, subnets: [{range: r, cloud_properties: {name: ((/n))}}]}]\n";
+        assert_eq!(misplaced_in_config("cloud", false, cloud), "");
+        let of_team = misplaced_in_config("cloud", true, cloud);
+        assert_eq!(of_team.lines().count(), 3, "{of_team}");
+        let cpi = "cpis: [{name: a, type: b, properties: {user: {password: ((/p))}}}]\n";
+        assert_eq!(misplaced_in_config("cpi", false, cpi), "");
+        for (kind, text) in
+            [("cpi", "cpis: [{name: ((/a))}]\n"), ("cloud", "networks: [{subnets: [{range: ((/r))}]}]\n")]
+        {
+            let found = misplaced_in_config(kind, false, text);
+            assert!(found.contains("has no value"), "{found}");
+        }
+        let relative =
+            misplaced_in_config("cloud", false, &cloud.replace("((/a/b))", "((a))").replace("((/n))", "((n))"));
+        assert!(relative.contains("Relative paths are not allowed in this context"), "{relative}");
+        assert!(relative.contains("must be be switched to use absolute paths: 'a', 'n'"), "{relative}");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn why_replace(desired: &Desired, present: &CurrentInstance, vm: &VmRecord, spec
         return Some(format!("its env changes ({})", keys.join(", ")));
     }
     if vm.env_values != spec.env_values {
-        return Some("values of variables in its env change".to_owned());
+        return Some("values of variables in its env or cloud_properties change".to_owned());
     }
     why_replace_for_networks(&vm.networks, &spec.networks)
 }

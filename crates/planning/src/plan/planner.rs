@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use windlass_contract::cpi::methods::VmResources;
 use windlass_contract::network::{Network, NetworkKind};
 use windlass_contract::{DiskCid, Networks, Object, VmCid};
@@ -23,7 +24,9 @@ use crate::desired::{
 use crate::dns::DnsNumbers;
 use crate::links::PlannedLinks;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
-use crate::software::{RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet};
+use crate::software::{
+    RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet, has_variables,
+};
 use crate::weight::{self, Room};
 
 /// What is, as far as the director knows.
@@ -225,6 +228,20 @@ pub fn plan_compilation(
     };
     let compilation = planner.compilation(new_id);
     Plan { deployment: desired.deployment.clone(), compilation, removed, ..Plan::default() }
+}
+
+/// What of a VM may have variables whose values are put in when it is made: its env alone, unless its cloud_properties have some.
+fn late_values(env: &Object, cloud_properties: &Object, networks: &Networks) -> Object {
+    let networks: Object = networks
+        .iter()
+        .map(|(name, network)| (name.clone(), Value::Object(network.cloud_properties.clone())))
+        .collect();
+    let (cloud_properties, networks) = (Value::Object(cloud_properties.clone()), Value::Object(networks));
+    if !has_variables(&cloud_properties) && !has_variables(&networks) {
+        return env.clone();
+    }
+    let env = ("env".to_owned(), Value::Object(env.clone()));
+    Object::from_iter([env, ("cloud_properties".to_owned(), cloud_properties), ("networks".to_owned(), networks)])
 }
 
 /// Where nothing is rendered.
@@ -669,6 +686,8 @@ impl<'a> Planner<'a, '_> {
         let of_objects = [&cloud_properties, &group.env, &group.tags].map(weight::of_object);
         let of_lists = networks.values().map(of_network).chain(group.disks.iter().map(of_disk)).sum::<usize>();
         self.room.take(OF_AN_INSTANCE + of_lists + of_objects.iter().sum::<usize>())?;
+        let late = late_values(&group.env, &cloud_properties, &networks);
+        let env_values = self.templates.env_values(&late, self.current.variables)?;
         Ok(InstanceSpec {
             cpi: zone.cpi.clone(),
             stemcell_cid: stemcell.cid.clone(),
@@ -682,7 +701,7 @@ impl<'a> Planner<'a, '_> {
             networks,
             disks: group.disks.clone(),
             env: group.env.clone(),
-            env_values: self.templates.env_values(&group.env, self.current.variables)?,
+            env_values,
             tags: group.tags.clone(),
             variables: None,
             dns_address: None,

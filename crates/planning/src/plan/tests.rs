@@ -598,7 +598,9 @@ fn a_vm_whose_env_has_another_value_of_a_variable_is_replaced_and_no_value_is_to
     assert_eq!(plan.instances().next().unwrap().spec.as_ref().unwrap().variables, current.variables);
     assert!(!plan.describe().contains("env"), "{}", plan.describe());
     current.instances[0].vm.as_mut().unwrap().env_values = Some("digest of another".into());
-    assert!(planned(&wanted, &current).describe().contains("values of variables in its env change"));
+    assert!(
+        planned(&wanted, &current).describe().contains("values of variables in its env or cloud_properties change")
+    );
 }
 
 #[test]

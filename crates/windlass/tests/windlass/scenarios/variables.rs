@@ -119,6 +119,67 @@ fn what_variables_promise() {
     assert!(log.contains("create_vm") && !log.contains("marked-"), "values in the director's log");
 }
 
+/// The cloud would get placeholders, or the director's records, logs and plans would have secrets.
+#[test]
+fn configs_have_variables_whose_values_only_clouds_get() {
+    let stand = Stand::new();
+    stand.upload(&kit());
+    let scene = Scene { stand: &stand, name: "configs".to_owned() };
+    for name in ["zone", "size", "net", "disk", "tag"] {
+        scene.put(&format!("/cloud/{name}"), json!(format!("marked-{name}-one")));
+    }
+    let mut config = stand.cloud_config();
+    config["azs"][0]["cloud_properties"] = json!({"place": "((/cloud/zone))"});
+    config["vm_types"][0]["cloud_properties"] = json!({"kind": "((/cloud/size))"});
+    config["networks"][0]["subnets"][0]["cloud_properties"] = json!({"wire": "x-((/cloud/net))"});
+    config["disk_types"][0]["cloud_properties"] = json!({"platter": "((/cloud/disk))"});
+    let relative =
+        with(config.clone(), json!({"vm_types": [{"name": "small", "cloud_properties": {"kind": "((size))"}}]}));
+    let refused = stand.configure("cloud", "default", &relative);
+    assert!(
+        refused.status.is_client_error() && refused.text().contains("Relative paths are not allowed"),
+        "{}",
+        refused.text()
+    );
+    stand.configure_cloud(&config);
+    let tagged = |groups: Value| with(scene.manifest(groups), json!({"tags": {"owner": "((/cloud/tag))"}}));
+    let idle = json!({"name": "idle", "release": "kit"});
+    let web = with(group("web", 1, json!([idle])), json!({"persistent_disk_type": "disk", "azs": ["z1"]}));
+    let manifest = tagged(json!([web]));
+    let task = scene.deploy_manifest(&manifest);
+    let in_cloud = |value: &str| !files_with(&stand.site.cloud(), Path::new(""), value.as_bytes()).is_empty();
+    for value in ["marked-zone-one", "marked-size-one", "x-marked-net-one", "marked-disk-one", "marked-tag-one"] {
+        assert!(in_cloud(value), "the cloud did not get {value}");
+    }
+    let cid = || scene.instance("web/0")["cid"].clone();
+    let first = cid();
+    scene.deploy_manifest(&manifest);
+    assert_eq!(cid(), first, "nothing changed");
+    // A newer value comes with a deploy, and what is recreated before keeps the old one.
+    scene.put("/cloud/size", json!("marked-size-two"));
+    scene.changed("web", "state=recreate");
+    let second = cid();
+    assert!(second != first && !in_cloud("marked-size-two"));
+    let planned = scene.client().send("POST", "/windlass/plan", "text/yaml", manifest.to_string()).text();
+    assert!(planned.contains("values of variables in its env or cloud_properties change"), "{planned}");
+    scene.deploy_manifest(&manifest);
+    assert!(cid() != second && in_cloud("marked-size-two"));
+
+    let everything =
+        [planned, format!("{task:?}"), stand.site.log(), scene.client().get("/cloud_configs?limit=9").to_string()];
+    assert!(everything.iter().all(|text| !text.contains("marked-")), "values are shown");
+    let newest = scene.client().get("/tasks?limit=20&verbose=2");
+    for task in newest.as_array().unwrap() {
+        for output in ["debug", "event", "cpi", "result"] {
+            let path = format!("/tasks/{}/output?type={output}", task["id"]);
+            let text = scene.client().send("GET", &path, "", "").text();
+            assert!(!text.contains("marked-"), "{path}: {text}");
+        }
+    }
+    let found = files_with(&stand.site.state_dir(), &stand.site.cloud(), b"marked-");
+    assert!(found.is_empty(), "values at rest: {found:?}");
+}
+
 /// The files below a folder, but for one, that have these bytes.
 fn files_with(folder: &Path, but: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     let mut found = Vec::new();
