@@ -186,8 +186,10 @@ fn words(code: &str) -> Vec<String> {
 }
 
 fn understood(page: &Page, line: usize, words: &[String]) {
+    // What follows is another program's.
+    let own = words.split(|word| word == "--").next().unwrap_or_default();
     // Names for numbers, which the parser wants to see.
-    let numbered = words.iter().map(|word| if matches!(word.as_str(), "ID" | "N") { "1" } else { word.as_str() });
+    let numbered = own.iter().map(|word| if matches!(word.as_str(), "ID" | "N") { "1" } else { word.as_str() });
     let output = Command::new(env!("CARGO_BIN_EXE_windlass")).args(numbered).arg("--help").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}:{line}: 'windlass {}' is not understood:\n{said}", page.name, words.join(" "));
