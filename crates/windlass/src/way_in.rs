@@ -131,7 +131,7 @@ impl Work {
         let (director, (saying, said)) = (director.twin(), mpsc::channel(WAITING));
         let (frames, sent) = mpsc::channel::<Frame>(WAITING);
         let interrupting = frames.clone();
-        let mut end = tokio::spawn(converse(director, path, begin, (frames, sent), input, saying));
+        let end = tokio::spawn(converse(director, path, begin, (frames, sent), input, saying));
         let abort = end.abort_handle();
         tokio::spawn(async move {
             for time in 0.. {
@@ -144,7 +144,7 @@ impl Work {
                 }
             }
         });
-        let end = tokio::spawn(async move { (&mut end).await.unwrap_or(Err(Lost::Interrupted)) });
+        let end = tokio::spawn(async move { end.await.unwrap_or(Err(Lost::Interrupted)) });
         Self { said, end }
     }
 
