@@ -41,6 +41,11 @@ pub trait CallObserver: Sync {
     /// instead.
     fn spawned(&self, child: ProcessIdentity) -> impl Future<Output = io::Result<()>> + Send;
 
+    /// A text without what only this caller knows to be secret.
+    fn hide(&self, text: String) -> String {
+        text
+    }
+
     /// A line that the CPI wrote to stderr, as it comes, then the lines of its answer's `log`; without credentials. After some
     /// megabytes of one call, one line says how much was left out.
     fn stderr_line(&self, line: &str);
@@ -277,7 +282,8 @@ impl Cpi {
             |source| CallError::Spawn { executable: self.command.executable.clone(), method: method.clone(), source };
         let bytes = serde_json::to_vec(request).map_err(|error| spawn_error(error.into()))?;
         if tracing::enabled!(tracing::Level::DEBUG) {
-            tracing::debug!(request = %redact(request), executable = %self.command.executable.display(), "calling the CPI");
+            let shown = observer.hide(redact(request).to_string());
+            tracing::debug!(request = %shown, executable = %self.command.executable.display(), "calling the CPI");
         }
         let started = Instant::now();
         let redactor = self.redactor(request);

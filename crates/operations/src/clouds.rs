@@ -314,6 +314,13 @@ impl CallWatcher for Observer<'_> {
     fn told(&self, line: &str) {
         self.log(line);
     }
+
+    fn hide(&self, text: String) -> String {
+        match &self.hidden {
+            Some(hidden) => hidden.out_of(&text),
+            None => text,
+        }
+    }
 }
 
 #[cfg(test)]

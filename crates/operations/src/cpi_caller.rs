@@ -52,6 +52,10 @@ pub trait CallWatcher: Send + Sync {
     fn log_line(&self, line: &str);
     /// What is asked, and later what came back after how long.
     fn told(&self, _line: &str) {}
+    /// A text without what only the caller knows to be secret.
+    fn hide(&self, text: String) -> String {
+        text
+    }
 }
 
 /// Writes down what is asked, answered and logged in a call that needs no record.
@@ -154,6 +158,10 @@ struct Watched<'a>(&'a dyn CallWatcher);
 impl CallObserver for Watched<'_> {
     async fn spawned(&self, child: ProcessIdentity) -> io::Result<()> {
         self.0.spawned(child).await
+    }
+
+    fn hide(&self, text: String) -> String {
+        self.0.hide(text)
     }
 
     fn stderr_line(&self, line: &str) {
