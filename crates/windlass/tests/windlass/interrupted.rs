@@ -70,7 +70,7 @@ impl Run {
 fn a_run_that_is_interrupted_at_any_step_is_finished_by_the_next_and_leaves_no_secret() {
     let env = Env::new();
     let mut interrupted = 0;
-    for number in Points::sampled(8) {
+    for number in Points::sampled(23) {
         env.write(&format!("{{greeting: number {number}}}"), "template: {name: toy_cpi, release: toy}");
         // Each time everything is compiled.
         let _ = fs::remove_dir_all(env.path("home/.bosh"));
