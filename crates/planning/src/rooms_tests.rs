@@ -30,7 +30,17 @@ fn collect(path: &Path, into: &mut BTreeSet<String>) {
 #[test]
 fn no_room_is_used_by_one_that_it_uses() {
     let rooms = [
-        "desired", "diff", "dns", "links", "plan", "problems", "records", "software", "spec", "template_spec", "weight",
+        "desired",
+        "diff",
+        "dns",
+        "links",
+        "plan",
+        "problems",
+        "records",
+        "software",
+        "spec",
+        "template_spec",
+        "weight",
     ];
     let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

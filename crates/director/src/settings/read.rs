@@ -13,8 +13,8 @@ use windlass_planning::desired::Findings;
 use windlass_variables::{Authorization, ExternalSettings};
 
 use super::{
-    CpiChoice, FencingSettings, GivenCertificate, Isolation, KeySource, Lifetimes, LocalDnsSettings, Meltdown, NoticeKind,
-    ResurrectorSettings, RubyUse, Schedules, Settings, VariableSettings, WebhookSettings,
+    CpiChoice, FencingSettings, GivenCertificate, Isolation, KeySource, Lifetimes, LocalDnsSettings, Meltdown,
+    NoticeKind, ResurrectorSettings, RubyUse, Schedules, Settings, VariableSettings, WebhookSettings,
 };
 use crate::users::{Account, Credentials, Scopes};
 

@@ -528,7 +528,8 @@ impl<'a> Planner<'a, '_> {
             let of_group: Vec<_> = group.instances.iter().filter_map(as_linked).collect();
             instances.insert(group.group.name.as_str(), of_group);
         }
-        let (links, problems) = link_contents::contents(self.desired, &self.current.numbers, &instances, &mut self.room);
+        let (links, problems) =
+            link_contents::contents(self.desired, &self.current.numbers, &instances, &mut self.room);
         problems.into_iter().for_each(|problem| self.findings.say(problem));
         links
     }
