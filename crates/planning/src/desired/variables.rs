@@ -9,7 +9,7 @@ use windlass_manifest::{At, Content, Document};
 
 use super::Desired;
 use super::fields::Fields;
-use super::findings::{Findings, Placed};
+use super::findings::{Findings, Place, Placed};
 use crate::dns::{DOMAIN, DnsNumbers, GroupKind, instance_name};
 use crate::links::LinkProvider;
 
@@ -191,37 +191,47 @@ pub fn refuse_misplaced_in_config(kind: &str, is_of_team: bool, document: &Docum
     if findings.problems().len() > known {
         return;
     }
-    let mut relative = Vec::new();
-    names(&document.root(), &mut relative);
-    relative.retain(|name| !name.starts_with('/'));
-    if !relative.is_empty() {
-        let listed = relative.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let mut relative = RelativeNames::default();
+    relative.look(&document.root());
+    if let Some(first) = &relative.first {
+        let listed = relative.names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
         let message = format!(
             "Relative paths are not allowed in this context. The following must be be switched to use absolute paths: {listed}"
         );
-        findings.refuse(INVALID_NAME, None, message);
+        findings.refuse(INVALID_NAME, Some(first), message);
     }
 }
 
-/// The names of all variables in a document, each once, in their order.
-fn names(at: &At<'_>, found: &mut Vec<String>) {
-    match &at.node().content {
-        Content::String(text) => {
-            for placeholder in placeholders::in_text(text) {
-                let name = placeholder.name().to_owned();
-                if !found.contains(&name) {
-                    found.push(name);
+/// The names of variables in a document that are not absolute, each once, in their order.
+#[derive(Default)]
+struct RelativeNames {
+    names: Vec<String>,
+    seen: HashSet<String>,
+    first: Option<Place>,
+}
+
+impl RelativeNames {
+    fn look(&mut self, at: &At<'_>) {
+        match &at.node().content {
+            Content::String(text) => self.take(at, text),
+            Content::List(_) => at.list().into_iter().flatten().for_each(|element| self.look(&element)),
+            Content::Object(_) => {
+                for (key, value) in at.entries().into_iter().flatten() {
+                    self.take(&value, key);
+                    self.look(&value);
                 }
             }
+            _ => {}
         }
-        Content::List(_) => at.list().into_iter().flatten().for_each(|element| names(&element, found)),
-        Content::Object(_) => {
-            for (key, value) in at.entries().into_iter().flatten() {
-                found.extend(placeholders::in_text(key).map(|placeholder| placeholder.name().to_owned()));
-                names(&value, found);
+    }
+
+    fn take(&mut self, at: &At<'_>, text: &str) {
+        for placeholder in placeholders::in_text(text).filter(|placeholder| !placeholder.name().starts_with('/')) {
+            self.first.get_or_insert_with(|| Place::of(at));
+            if self.seen.insert(placeholder.name().to_owned()) {
+                self.names.push(placeholder.name().to_owned());
             }
         }
-        _ => {}
     }
 }
 
@@ -322,6 +332,7 @@ mod tests {
             misplaced_in_config("cloud", false, &cloud.replace("((/a/b))", "((a))").replace("((/n))", "((n))"));
         assert!(relative.contains("Relative paths are not allowed in this context"), "{relative}");
         assert!(relative.contains("must be be switched to use absolute paths: 'a', 'n'"), "{relative}");
+        assert!(relative.contains("(vm_types[0].cloud_properties.key, line 1)"), "{relative}");
     }
 
     #[test]

@@ -89,12 +89,7 @@ impl Subject {
         let agent = prepare(folder.path(), authority)?;
         let started = Instant::now();
         let running = self.start(folder.path())?;
-        while let Err(error) = agent.ping().await {
-            if started.elapsed() > PATIENCE {
-                return Err(io::Error::other(error));
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        until_it_answers(&agent).await?;
         let first_pong = started.elapsed();
         let started = Instant::now();
         for _ in 0..pings {
@@ -120,10 +115,36 @@ impl Subject {
     }
 }
 
-/// The resident memory in KiB of an agent that has nothing to do.
-pub(super) async fn idle_memory(command: Vec<OsString>) -> io::Result<u64> {
-    let authority = Authority::new().map_err(io::Error::other)?;
-    Ok(Subject::new("windlass", command).measure(&authority, 1).await?.idle_kib)
+async fn until_it_answers(agent: &Agent) -> io::Result<()> {
+    let started = Instant::now();
+    while let Err(error) = agent.ping().await {
+        if started.elapsed() > PATIENCE {
+            return Err(io::Error::other(error));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// An agent that has nothing to do.
+pub(super) struct IdleAgent {
+    running: Running,
+    _folder: tempfile::TempDir,
+}
+
+impl IdleAgent {
+    pub(super) async fn start(command: Vec<OsString>) -> io::Result<Self> {
+        let authority = Authority::new().map_err(io::Error::other)?;
+        let folder = tempfile::tempdir()?;
+        let agent = prepare(folder.path(), &authority)?;
+        let running = Subject::new("windlass", command).start(folder.path())?;
+        until_it_answers(&agent).await?;
+        Ok(Self { running, _folder: folder })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.running.0.id()
+    }
 }
 
 /// Puts settings into a folder, and says how the agent with them will be reached.

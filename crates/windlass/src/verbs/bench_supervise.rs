@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use windlass_durable::process::ProcessIdentity;
 
-use super::bench_agent;
+use super::bench_agent::{self, IdleAgent};
 use crate::cli::BenchSuperviseArgs;
 use crate::failure::Failure;
 use crate::figures::{DEBUG_BUILD, Figure, Report};
@@ -41,15 +41,23 @@ esac
 pub(crate) async fn measure(arguments: &BenchSuperviseArgs) -> Result<Report, Failure> {
     let failed = |doing: &'static str| move |source| Failure::Bench { doing, source };
     let agent = bench_agent::own_agent(arguments.agent.as_deref()).map_err(failed("find the agent"))?;
-    let idle_agent = bench_agent::idle_memory(agent.clone()).await.map_err(failed("measure an agent"))?;
+    // A VM has both, and they are one program, whose pages it has once.
+    let beside = IdleAgent::start(agent.clone()).await.map_err(failed("start an agent"))?;
     let mut subjects = vec![("windlass", Program::Own(agent))];
     subjects.extend(monit().map(|program| ("monit", Program::Monit(program))));
     let mut rows = Vec::new();
+    let mut with_agent = 0;
     for (name, program) in subjects {
-        let figures = run(program, arguments).await.map_err(|error| io::Error::other(format!("{name}: {error}")));
-        rows.push((name, figures.map_err(failed("measure a supervisor"))?));
+        let is_own = matches!(program, Program::Own(_));
+        let measured = run(program, arguments, beside.id()).await;
+        let measured = measured.map_err(|error| io::Error::other(format!("{name}: {error}")));
+        let (figures, together) = measured.map_err(failed("measure a supervisor"))?;
+        if is_own {
+            with_agent = together;
+        }
+        rows.push((name, figures));
     }
-    Ok(report(&rows, idle_agent, arguments))
+    Ok(report(&rows, with_agent, arguments))
 }
 
 /// The program, if there is one.
@@ -74,7 +82,8 @@ struct Figures {
     memory_kib: u64,
 }
 
-async fn run(program: Program, arguments: &BenchSuperviseArgs) -> io::Result<Figures> {
+/// And what it and that agent take together, in KiB.
+async fn run(program: Program, arguments: &BenchSuperviseArgs, agent: u32) -> io::Result<(Figures, u64)> {
     let folder = tempfile::tempdir()?;
     let site = Site { folder: folder.path().to_owned(), services: arguments.services };
     let started = Instant::now();
@@ -92,7 +101,16 @@ async fn run(program: Program, arguments: &BenchSuperviseArgs) -> io::Result<Fig
     tokio::time::sleep(Duration::from_secs(arguments.seconds as u64)).await;
     let seconds = (supervisor.ticks()? - before) as f64 / TICKS_PER_SECOND;
     let idle = seconds * 100.0 / begun.elapsed().as_secs_f64();
-    Ok(Figures { all_run, comes_back, idle, memory_kib: supervisor.resident()? })
+    let together = proportional(supervisor.0.id())? + proportional(agent)?;
+    Ok((Figures { all_run, comes_back, idle, memory_kib: supervisor.resident()? }, together))
+}
+
+/// The memory of a process in KiB, with its share of what it has together with others.
+fn proportional(process: u32) -> io::Result<u64> {
+    let smaps = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    let line = smaps.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let line = line.ok_or_else(|| io::Error::other("a process has ended"))?;
+    line.trim().trim_end_matches(" kB").parse().map_err(io::Error::other)
 }
 
 /// A folder with services. None of them outlives it.
@@ -219,7 +237,7 @@ impl Drop for Supervisor {
     }
 }
 
-fn report(subjects: &[(&'static str, Figures)], idle_agent: u64, arguments: &BenchSuperviseArgs) -> Report {
+fn report(subjects: &[(&'static str, Figures)], with_agent: u64, arguments: &BenchSuperviseArgs) -> Report {
     let mebibytes = |kib: u64| kib as f64 / 1024.0;
     let row = |(name, figures): &(&str, Figures)| {
         vec![
@@ -233,7 +251,7 @@ fn report(subjects: &[(&'static str, Figures)], idle_agent: u64, arguments: &Ben
     let mut rows: Vec<Vec<String>> = subjects.iter().map(row).collect();
     let mut figures = Vec::new();
     if let Some((_, own)) = subjects.first() {
-        let together = mebibytes(idle_agent + own.memory_kib);
+        let together = mebibytes(with_agent);
         let what = format!("a supervisor of {} services that do nothing", arguments.services);
         figures.push(Figure::new(what, format!("{:.2} % of a core", own.idle)));
         figures.push(Figure::new("memory of an idle agent and its supervisor", format!("{together:.1} MiB")));
@@ -289,7 +307,7 @@ mod tests {
         };
         let arguments = BenchSuperviseArgs { services: 500, seconds: 60, agent: None };
         let subjects = [("windlass", figures(0.2, 4096)), ("monit", figures(0.4, 8192))];
-        let report = report(&subjects, 5120, &arguments);
+        let report = report(&subjects, 9216, &arguments);
         assert_eq!(report.tables[0].rows[2], ["with its agent", "", "", "", "9.0 MiB"]);
         assert_eq!(report.tables[0].rows[3], ["windlass : monit", "1.00", "1.00", "0.50", "0.50"]);
         assert_eq!(report.figures[0].ratio.as_deref(), Some("0.50 times monit's"));
