@@ -31,10 +31,12 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
     let settings = settings(&state_dir, arguments)?;
     raise_descriptor_limit(OPEN_FILES);
     let mut stop = Stop::listen()?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "the director starts");
     let options = DirectorOptions { state_dir: state_dir.clone(), settings, own_cpi };
     let started = windlass_director::start(options, stop.wanted()).await.map_err(Failure::DirectorStart)?;
     let Some(running) = started else { return Ok(()) };
     note_own_process(&state_dir).map_err(|source| Failure::StateDir { path: state_dir.clone(), source })?;
+    tracing::info!(address = %running.address(), "the director listens");
     let env_sh = running.env_sh().display();
     let here = if flags.state_dir.is_some() { format!(" --state-dir {}", state_dir.display()) } else { String::new() };
     say(&format!(
@@ -52,6 +54,7 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
     }
     say("Stopping: running tasks are finished first. Ctrl-C once more stops them after the step that they are at.");
     running.stop(stop.wanted()).await;
+    tracing::info!("the director stopped");
     Ok(())
 }
 
