@@ -290,6 +290,8 @@ fn containers_without_any_program_are_reached_too() {
     let (code, said, errors) = ran(&site, &["db/0", "--root", "--", "/var/vcap/bosh/bin/bosh-agent", "-v"]);
     assert!(code == Some(0) && said.starts_with("windlass-agent "), "{said}{errors}");
     site.ok(&["-d", "example", "logs", "db/0", "--num", "1", "--agent"]);
+    // Control groups outlive namespaces.
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
 /// The machine's own files are not for whoever may deploy to it.

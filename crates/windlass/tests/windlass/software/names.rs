@@ -83,4 +83,6 @@ fn a_program_in_a_container_asks_its_agent_for_names() {
     let site = Site::ready_with_containers(settings);
     deploy(&site, "windlass-minimal", &release("nslookup $name 2>/dev/null | tr '\\n' ' '"));
     everything_is_found(&site);
+    // Control groups outlive namespaces.
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
