@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use windlass_agent::NameServer;
+use windlass_planning::dns::RECORD_KEYS;
 
 use crate::cli::BenchDnsArgs;
 use crate::failure::Failure;
@@ -152,21 +153,6 @@ fn questions(records: usize, name: impl Fn(usize) -> String) -> Vec<Vec<u8>> {
 }
 
 fn records(count: usize) -> Value {
-    let keys = [
-        "id",
-        "num_id",
-        "instance_group",
-        "group_ids",
-        "az",
-        "az_id",
-        "network",
-        "network_id",
-        "deployment",
-        "ip",
-        "domain",
-        "agent_id",
-        "instance_index",
-    ];
     let info = |at: usize| {
         let address = Ipv4Addr::from(0x0a00_0000 + at as u32 + 1).to_string();
         json!([
@@ -185,7 +171,7 @@ fn records(count: usize) -> Value {
             at % GROUP
         ])
     };
-    json!({"version": 1, "records": [], "record_keys": keys, "record_infos": (0..count).map(info).collect::<Vec<_>>(), "aliases": {}})
+    json!({"version": 1, "records": [], "record_keys": RECORD_KEYS, "record_infos": (0..count).map(info).collect::<Vec<_>>(), "aliases": {}})
 }
 
 #[cfg(test)]
