@@ -1,4 +1,4 @@
-//! SPECIFICATION.md against the tests: a promise whose test was renamed or removed is only words.
+//! SPECIFICATION.md and the decisions in docs/architecture.md against the tree: a promise whose test was renamed or removed is only words.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -44,9 +44,9 @@ impl Names {
     }
 }
 
-#[test]
-fn every_promise_names_a_test_that_is_there() {
-    let page = all().into_iter().find(|page| page.name == "SPECIFICATION.md").unwrap();
+/// How many words of test names a page has, and which of them no crate has.
+fn names_of_tests(name: &str) -> (usize, Vec<String>) {
+    let page = all().into_iter().find(|page| page.name == name).unwrap();
     let mut crates: HashMap<String, Names> = HashMap::new();
     let mut folder = String::new();
     let (mut looked, mut missing) = (0, Vec::new());
@@ -65,13 +65,49 @@ fn every_promise_names_a_test_that_is_there() {
         for (index, word) in words.iter().enumerate().filter(|(_, word)| !word.contains('…')) {
             let is_test = index + 1 == words.len() && names.tests.contains(*word);
             if !is_test && !names.modules.contains(*word) {
-                missing.push(format!("SPECIFICATION.md:{line}: crates/{folder} has no test '{word}'"));
+                missing.push(format!("{name}:{line}: crates/{folder} has no test '{word}'"));
             }
             looked += 1;
         }
     }
+    (looked, missing)
+}
+
+#[test]
+fn every_promise_names_a_test_that_is_there() {
+    let (looked, missing) = names_of_tests("SPECIFICATION.md");
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(looked > 500, "only {looked} were found");
+}
+
+#[test]
+fn every_decision_has_a_number_a_file_and_a_test() {
+    let (_, missing) = names_of_tests("docs/architecture.md");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let decisions = text.split_once("## Decisions").unwrap().1;
+    let number = Regex::new(r"(?m)^(\d+)\. \*\*").unwrap();
+    let starts: Vec<_> = number.captures_iter(decisions).collect();
+    assert!(starts.len() > 50, "only {} were found", starts.len());
+    let file_and_test = Regex::new(r"(?m)^ +`[a-z-]+/src/[^`]+\.rs`, `[a-z-]+::[^`]+`$").unwrap();
+    for (index, start) in starts.iter().enumerate() {
+        assert_eq!(start[1], (index + 1).to_string(), "decisions are numbered one after the other");
+        let from = start.get(0).unwrap().start();
+        let to = starts.get(index + 1).map_or(decisions.len(), |next| next.get(0).unwrap().start());
+        let found = file_and_test.find_iter(&decisions[from..to]).count();
+        assert_eq!(found, 1, "decision {}: its last line is not `CRATE/src/FILE.rs`, `CRATE::TEST`", index + 1);
+    }
+}
+
+#[test]
+fn every_file_of_the_map_is_there() {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let file = Regex::new(r"`([a-z-]+/(?:src|tests)/[^` ]+)`").unwrap();
+    let named: BTreeSet<_> = file.captures_iter(&text).map(|found| found[1].to_owned()).collect();
+    assert!(named.len() > 150, "only {} were found", named.len());
+    let missing: Vec<_> = named.iter().filter(|path| !root().join("crates").join(path).exists()).collect();
+    assert!(missing.is_empty(), "docs/architecture.md names {missing:?}");
 }
 
 /// A promise is kept today, or it is none.
