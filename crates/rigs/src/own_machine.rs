@@ -19,7 +19,9 @@ pub fn is_own_machine(name: &str) -> bool {
         return false;
     }
     let address = std::net::Ipv4Addr::from(ADDRESS);
-    let output = Command::new("unshare")
+    // `unshare` passes over interrupts, so it is ended with the test that waits for it.
+    let output = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
         .args(["sh", "-c", &format!("ip link set lo up && ip addr add {address}/32 dev lo && exec \"$0\" \"$@\"")])
         .arg(std::env::current_exe().unwrap())

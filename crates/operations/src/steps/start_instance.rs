@@ -14,9 +14,11 @@ use super::{Context, Operation, StepError};
 
 /// What agents say when everything runs.
 const RUNNING: &str = "running";
-/// How often an instance is looked at between the first and the last look, within these limits.
+/// The pause after the first look. Most jobs run soon after it, so the pauses begin short and double.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause is this part of the watch time, as with BOSH, within these limits.
 const LOOKS: u32 = 9;
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const SHORTEST_LAST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// An instance to be started.
@@ -97,17 +99,14 @@ async fn start(op: &mut StartInstance) -> Result<(), StepError> {
     let agent = op.context.agent(&op.vm);
     agent.start().await?;
     let Some(watch) = op.watch else { return Ok(()) };
-    let (first_look, last_look) = (Duration::from_millis(watch.min), Duration::from_millis(watch.max));
-    let between = ((last_look - first_look) / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
     let begun = tokio::time::Instant::now();
     let mut state = agent.get_state(false).await?;
     // Without processes there is nothing that could fail later.
     if state.job_state == RUNNING && state.processes.is_empty() {
         return Ok(());
     }
-    let mut next_look = begun + first_look;
-    loop {
-        tokio::time::sleep_until(next_look).await;
+    for look in looks(watch) {
+        tokio::time::sleep_until(begun + look).await;
         state = agent.get_state(false).await?;
         if state.job_state == RUNNING {
             return Ok(());
@@ -115,11 +114,20 @@ async fn start(op: &mut StartInstance) -> Result<(), StepError> {
         if op.context.progress.is_cancelled() {
             return Err(StepError::Cancelled);
         }
-        if begun.elapsed() >= last_look {
-            return Err(not_running(op, &state));
-        }
-        next_look = (next_look + between).min(begun + last_look);
     }
+    Err(not_running(op, &state))
+}
+
+/// When an instance is looked at after its start: from the least to the greatest watch time, both included.
+fn looks(watch: WatchTime) -> impl Iterator<Item = Duration> {
+    let (first, last) = (Duration::from_millis(watch.min), Duration::from_millis(watch.max));
+    let longest_pause = (last.saturating_sub(first) / LOOKS).clamp(SHORTEST_LAST_PAUSE, LONGEST_PAUSE);
+    let mut pause = FIRST_PAUSE;
+    std::iter::successors(Some(first), move |look| {
+        let next = (*look + pause).min(last);
+        pause = (pause * 2).min(longest_pause);
+        (*look < last).then_some(next)
+    })
 }
 
 fn not_running(op: &StartInstance, state: &AgentState) -> StepError {
@@ -131,3 +139,19 @@ fn not_running(op: &StartInstance, state: &AgentState) -> StepError {
 
 #[cfg(test)]
 super::fault_tests::fault_tests!(faults, Scene::with_vm().with_disk("").wants_disk("", 64).wants_jobs(true));
+
+#[cfg(test)]
+mod tests {
+    use windlass_planning::desired::WatchTime;
+
+    #[test]
+    fn jobs_are_looked_at_soon_and_then_less_often_until_the_watch_time_ends() {
+        let looks = |min, max| super::looks(WatchTime { min, max }).map(|look| look.as_millis()).collect::<Vec<_>>();
+        assert_eq!(looks(1_000, 6_000), [1_000, 1_250, 1_750, 2_750, 3_750, 4_750, 5_750, 6_000]);
+        assert_eq!(looks(0, 10), [0, 10]);
+        assert_eq!(looks(500, 500), [500]);
+        let long = looks(1_000, 300_000);
+        assert_eq!((long.first(), long.last()), (Some(&1_000), Some(&300_000)));
+        assert!(long.windows(2).all(|pair| pair[1] - pair[0] <= 15_000) && long.len() < 30, "{long:?}");
+    }
+}

@@ -19,7 +19,9 @@ pub(super) fn in_namespaces(test: &str, body: impl AsyncFnOnce()) {
         return println!("{test} needs root, so it did not run");
     }
     let folder = tempfile::tempdir().unwrap();
-    let status = Command::new("unshare")
+    // `unshare` passes over interrupts, so it is ended with the test that waits for it.
+    let status = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args([
             "--net",
             "--mount",
