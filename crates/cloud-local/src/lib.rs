@@ -31,7 +31,7 @@
 //! - `network`, `address`: which addresses a VM gets, and how no two VMs ever use the same; `surroundings`: what VMs share, and
 //!   giving it back.
 //! - `disks`: what disks are made of, and showing them to VMs; [`operator`]: looking at all of this, and tidying up.
-//! - [`own_machine`]: where containers can be tried without touching anything.
+//! - [`own_machine`]: where containers can be tried without touching anything. [`LoopbackNet`]: addresses for VMs that are processes.
 //! - `unpack`, `oci`, `layers`: images, without letting them write anywhere else.
 
 mod address;
@@ -42,6 +42,7 @@ mod disks;
 mod isolation;
 mod layers;
 mod limits;
+mod loopback_net;
 mod machine;
 mod methods;
 mod network;
@@ -59,6 +60,7 @@ mod userland;
 pub use cloud::LocalCloud;
 pub use config::LocalConfig;
 pub use isolation::{Isolation, IsolationChoice, try_containers};
+pub use loopback_net::LoopbackNet;
 pub use own_root::{Refusal, try_own_root, vm_root};
 pub use supervisor::vm_run;
 

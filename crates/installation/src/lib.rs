@@ -12,11 +12,13 @@
 //! - [`jobs`]: rendered for this machine. They hold credentials, so only their owner can read them, and [`secret_folder`] removes
 //!   them with the process that needed them, however it ends.
 //! - [`launcher`]: what callers start. [`installed`]: CPIs under names.
+//! - [`own_programs`]: what is installed beside the program that runs.
 
 mod error;
 pub mod installed;
 pub mod jobs;
 pub mod launcher;
+pub mod own_programs;
 pub mod packages;
 pub mod plan;
 pub mod secret_folder;

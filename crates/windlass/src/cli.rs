@@ -1,7 +1,6 @@
 //! Every verb and flag of the command line.
 
 mod author;
-mod bench;
 mod envs;
 mod groups;
 mod remote;
@@ -12,12 +11,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use windlass_bench::BenchVerb;
 use windlass_contract::{DiskCid, Secret, VmCid};
 use windlass_director::settings::Isolation;
+use windlass_director_client::environment::{self, DirectorFlags, Environment, EnvironmentError};
 
 use crate::interpolation::InterpolationArgs;
 pub(crate) use author::*;
-pub(crate) use bench::*;
 use envs::ENV_HELP;
 pub(crate) use envs::{CreateEnvArgs, EnvArgs, StopEnvArgs};
 pub(crate) use groups::command;
@@ -57,6 +57,22 @@ impl Global {
             (Some(file), "BOSH_CONFIG") => Some(file.display().to_string()),
             _ => std::env::var(name).ok().filter(|value| !value.is_empty()),
         }
+    }
+
+    /// What they say of the director.
+    pub(crate) fn director(&self) -> DirectorFlags {
+        DirectorFlags {
+            environment: self.environment.clone(),
+            ca_cert: self.ca_cert.clone(),
+            client: self.client.clone(),
+            client_secret: self.client_secret.clone(),
+            state_dir: self.state_dir.clone(),
+        }
+    }
+
+    /// The director that flags, variables and the state of this machine name.
+    pub(crate) fn environment(&self) -> Result<Environment, EnvironmentError> {
+        environment::resolve(&self.director(), |name| self.variable(name))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The difference between what is and what would be, as the original shows it.
 
-use crate::director_answers::DiffLine;
+use windlass_director_client::answers::DiffLine;
+
 use crate::screen::{Paint, Screen};
 
 /// Shows a difference to a person, if there is one.

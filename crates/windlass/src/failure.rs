@@ -4,11 +4,12 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use windlass_director_client::ClientError;
+use windlass_director_client::environment::EnvironmentError;
+use windlass_director_client::known_environments::KnownError;
+
 use crate::demo::DemoError;
-use crate::director_client::ClientError;
-use crate::environment::EnvironmentError;
 use crate::interpolation::InterpolationError;
-use crate::known_environments::KnownError;
 use crate::verbs::certify::CertifyFailure;
 
 /// why a verb failed
@@ -189,19 +190,10 @@ pub(crate) enum Failure {
     RegistryStart(#[source] windlass_registry::server::StartError),
     #[error("{0}")]
     Process(&'static str, #[source] io::Error),
-    #[error("cannot {doing}")]
-    Bench { doing: &'static str, source: io::Error },
+    #[error(transparent)]
+    Bench(#[from] windlass_bench::BenchError),
     #[error("not measured: {0}; the lines above say why")]
     Unmeasured(String),
-    #[error(
-        "this build cannot be killed at its steps; build one that can, and run it: \
-         'cargo run --release --features kill-points -- bench kills'"
-    )]
-    NoKillPoints,
-    #[error("no sweep of '{unknown}'; there are {known}")]
-    NoSuchMethod { unknown: String, known: String },
-    #[error("the CPI has no good answer to '{call}': {reason}; 'windlass certify' tells more about it")]
-    BenchAnswer { call: &'static str, reason: String },
     #[error(transparent)]
     Certify(#[from] CertifyFailure),
     #[error("{problems} of these keep a director from running here; the last column says what to do")]
@@ -305,7 +297,8 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     tidy(&windlass_contract::explain(error))
 }
 
-fn tidy(text: &str) -> String {
+/// The text without what steers a terminal; all lines but the first are indented.
+pub(crate) fn tidy(text: &str) -> String {
     let tidy = |line: &str| {
         // A list within a list stays one.
         let indented = line.len() - line.trim_start_matches(' ').len();

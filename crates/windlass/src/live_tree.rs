@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use windlass_director_client::event_log::{Event, Key, State};
 
-use crate::event_log::{Event, Key, State};
+use crate::event_lines;
 use crate::failure::cause_first;
 use crate::formats;
 
@@ -63,7 +64,7 @@ impl LiveTree {
     /// Takes in one event.
     pub(crate) fn show(&mut self, event: &Event) {
         // What VMs, CPIs and manifests say is in it.
-        let event = &event.plain();
+        let event = &event_lines::plain(event);
         if let Some(error) = &event.error {
             self.verdict = Some(error.message.clone());
             return;
@@ -244,7 +245,7 @@ mod tests {
     fn what_others_say_does_not_steer_the_terminal() {
         let hostile =
             r#"{"time":1,"stage":"a\u001b[2J","task":"b\nc","state":"in_progress","data":{"status":"\u009b1A\u202e"}}"#;
-        let event = serde_json::from_str::<Event>(hostile).unwrap().plain();
+        let event = event_lines::plain(&serde_json::from_str::<Event>(hostile).unwrap());
         assert_eq!((event.stage_title().as_str(), event.task.as_str()), (r"a\u{1b}[2J", r"b\u{a}c"));
         assert_eq!(event.status(), Some(r"\u{9b}1A\u{202e}"));
     }
@@ -255,7 +256,8 @@ mod tests {
         let mut tree = LiveTree { multi, ..LiveTree::new(true) };
         let fails = |task: u32, error: &str| {
             let mut event = event(task, "failed");
-            event.data = Some(crate::event_log::Data { status: None, error: Some(error.to_owned()) });
+            event.data =
+                Some(windlass_director_client::event_log::Data { status: None, error: Some(error.to_owned()) });
             event
         };
         for task in 0..12 {

@@ -5,43 +5,29 @@
 //! and the async runtime start, so that a CPI call costs little more than a process.
 //!
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
-//! - [`environment`], [`known_environments`], [`director_client`], [`session`]: which director, and the conversation with it.
-//! - [`known_names`]: what a director has, for who misspells it and for shells that complete it.
-//! - [`screen`], [`table`], [`task_view`]: what people and scripts see, as BOSH prints it; [`terminal_table`]: tables on a terminal.
+//! - [`session`]: a verb's conversation with its user and with a director, whose calls are in `windlass_director_client`.
+//! - [`screen`], [`table`], [`task_view`], [`event_lines`]: what people and scripts see, as BOSH prints it; [`terminal_table`]: tables on a terminal.
 //! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
 //!   [`way_in`]: the same through their agents.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common. [`background_director`], [`director_log`]: a
 //!   director that runs in the background, and its log.
-//! - [`scratch_cloud`], [`scratch_director`], [`scratch_release`], [`loopback_net`], [`own_machine`], [`load`], [`figures`]: what measurements have in common.
+//! - [`own_machine`]: where demos and measurements touch nothing. The measurements themselves are in `windlass_bench`.
 //! - [`demo`]: the whole system in a minute.
 
 mod background_director;
 mod cli;
 mod demo;
 mod diff_view;
-mod director_answers;
-mod director_client;
 mod director_log;
-mod environment;
-mod event_log;
+mod event_lines;
 mod failure;
-mod figures;
 mod foreground;
 mod formats;
 mod interpolation;
-mod known_environments;
-mod known_names;
 mod live_tree;
-mod load;
-mod loopback_net;
-mod own_cpi;
 mod own_machine;
 mod packets;
-mod programs;
-mod scratch_cloud;
-mod scratch_director;
-mod scratch_release;
 mod screen;
 mod session;
 mod table;

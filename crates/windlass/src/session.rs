@@ -2,13 +2,13 @@
 
 use reqwest::Method;
 use serde_json::Value;
+use windlass_director_client::answers::Deployment;
+use windlass_director_client::environment::Environment;
+use windlass_director_client::known_names;
+use windlass_director_client::{ClientError, DirectorClient};
 
 use crate::cli::Global;
-use crate::director_answers::Deployment;
-use crate::director_client::{ClientError, DirectorClient};
-use crate::environment::{self, Environment};
 use crate::failure::{Failure, KnownNames};
-use crate::known_names;
 use crate::screen::Screen;
 use crate::task_view;
 
@@ -25,7 +25,7 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Finds the director and says which it is.
     pub(crate) fn open(flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {
-        let environment = environment::resolve(flags, |name| flags.variable(name))?;
+        let environment = flags.environment()?;
         let user = match &environment.client {
             Some(client) => format!("as client '{client}'"),
             None => "as anonymous user".to_owned(),
@@ -36,7 +36,7 @@ impl<'a> Session<'a> {
 
     /// The same without saying it.
     pub(crate) fn open_quietly(flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {
-        Self::with(&environment::resolve(flags, |name| flags.variable(name))?, flags, screen)
+        Self::with(&flags.environment()?, flags, screen)
     }
 
     fn with(environment: &Environment, flags: &Global, screen: &'a mut Screen) -> Result<Self, Failure> {

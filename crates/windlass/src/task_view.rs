@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use windlass_director_client::TaskOutput;
+use windlass_director_client::answers::Task;
+use windlass_director_client::event_log::EventReader;
 
-use crate::director_answers::Task;
-use crate::event_log::{EventLines, EventReader};
+use crate::event_lines::EventLines;
 use crate::failure::Failure;
 use crate::formats;
 use crate::live_tree::LiveTree;
@@ -23,12 +25,12 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
         session.screen.begin_line(&format!("Task {task}"));
     }
     let mut view = View::new(task, session.screen);
-    let mut output = Output::new(task, "event");
+    let mut output = TaskOutput::new(task, "event");
     let mut patience = Patience::new();
     let ended = loop {
         // The state first: what is written before the end is then in the output.
         let now = look(session, task, doing).await?;
-        let bytes = output.next(session, doing).await?;
+        let bytes = output.next(&session.director).await.while_(doing)?;
         view.show(session, &bytes);
         if !now.is_running() {
             break now;
@@ -62,7 +64,7 @@ pub(crate) async fn wait(session: &Session<'_>, task: u64, doing: &str) -> Resul
 
 /// Why a task failed, as its events tell.
 async fn why(session: &Session<'_>, task: u64, doing: &str) -> Result<Option<String>, Failure> {
-    let events = Output::new(task, "event").next(session, doing).await?;
+    let events = TaskOutput::new(task, "event").next(&session.director).await.while_(doing)?;
     Ok(EventReader::default().read(&events).into_iter().find_map(|event| event.error).map(|error| error.message))
 }
 
@@ -96,11 +98,11 @@ impl Patience {
 
 /// Follows a task and prints its output as it is. Fails if the task does.
 pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str, doing: &str) -> Result<(), Failure> {
-    let mut output = Output::new(task, kind);
+    let mut output = TaskOutput::new(task, kind);
     let mut patience = Patience::new();
     let ended = loop {
         let now = look(session, task, doing).await?;
-        let bytes = output.next(session, doing).await?;
+        let bytes = output.next(&session.director).await.while_(doing)?;
         if !bytes.is_empty() {
             session.screen.piece(&String::from_utf8_lossy(&bytes));
         }
@@ -117,38 +119,11 @@ pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str,
 
 /// The result of a task that ended.
 pub(crate) async fn result(session: &Session<'_>, task: u64, doing: &str) -> Result<String, Failure> {
-    let mut output = Output::new(task, "result");
-    let mut text = Vec::new();
-    loop {
-        let bytes = output.next(session, doing).await?;
-        if bytes.is_empty() {
-            return Ok(String::from_utf8_lossy(&text).into_owned());
-        }
-        text.extend(bytes);
-    }
+    TaskOutput::new(task, "result").rest(&session.director).await.while_(doing)
 }
 
 async fn look(session: &Session<'_>, task: u64, doing: &str) -> Result<Task, Failure> {
-    session.director.get(&format!("/tasks/{task}")).await.while_(doing)
-}
-
-/// What is read of an output so far.
-struct Output<'a> {
-    task: u64,
-    kind: &'a str,
-    offset: u64,
-}
-
-impl<'a> Output<'a> {
-    fn new(task: u64, kind: &'a str) -> Self {
-        Self { task, kind, offset: 0 }
-    }
-
-    async fn next(&mut self, session: &Session<'_>, doing: &str) -> Result<Vec<u8>, Failure> {
-        let bytes = session.director.output(self.task, self.kind, self.offset).await.while_(doing)?;
-        self.offset += bytes.len() as u64;
-        Ok(bytes)
-    }
+    session.director.task(task).await.while_(doing)
 }
 
 /// What a person or a script sees of the events.

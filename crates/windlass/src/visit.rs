@@ -12,11 +12,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_contract::agent::host_key;
+use windlass_director_client::answers::SshHost;
+use windlass_director_client::{ClientError, escape};
 use windlass_durable::file;
 
 use crate::cli::{GatewayArgs, KeyArgs, Selection};
-use crate::director_answers::SshHost;
-use crate::director_client::{ClientError, escape};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::{Call, Session, While};

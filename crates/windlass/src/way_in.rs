@@ -14,9 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use windlass_contract::way_in::{ALIVE_EVERY, Frame, Frames, INPUT_WINDOW, LARGEST, WayIn};
+use windlass_director_client::{ClientError, DirectorClient, escape};
 
 use crate::cli::Selection;
-use crate::director_client::{ClientError, DirectorClient, escape};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::{Session, While};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::director_client::escape;
+use windlass_director_client::escape;
 
 /// NAME/VERSION.
 #[derive(Debug, Clone, PartialEq, Eq)]

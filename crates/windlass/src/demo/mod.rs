@@ -15,13 +15,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use tokio::signal::unix::{SignalKind, signal};
+use windlass_cloud_local::LoopbackNet;
 use windlass_cloud_local::{Isolation, own_machine};
+use windlass_director_client::environment::EnvironmentError;
 use windlass_durable::file;
 
 use crate::cli::{DemoArgs, Global};
-use crate::environment::EnvironmentError;
 use crate::failure::chain;
-use crate::loopback_net::LoopbackNet;
 use place::Place;
 pub(crate) use place::of_the_past;
 
@@ -50,7 +50,7 @@ pub(crate) enum DemoError {
     #[error("'{command}' failed")]
     Verb { command: String },
     #[error("cannot ask the demo's director")]
-    Director(#[source] crate::director_client::ClientError),
+    Director(#[source] windlass_director_client::ClientError),
     #[error("cannot use the file '{}' on the disk", path.display())]
     Data { path: PathBuf, source: io::Error },
     #[error("the demo did not show what it should: {0}")]

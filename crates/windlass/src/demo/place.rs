@@ -10,13 +10,12 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use windlass_cloud_local::Isolation;
+use windlass_director_client::environment::{self, Environment};
 use windlass_durable::lock::FileLock;
 use windlass_durable::{file, kill_point};
 
 use super::{DemoError, bare, service};
 use crate::background_director::{BackgroundDirector, NotStarted};
-use crate::cli::Global;
-use crate::environment::{self, Environment};
 
 /// How the folders of demos begin.
 const PREFIX: &str = "windlass-demo-";
@@ -88,8 +87,7 @@ impl Place {
     }
 
     fn connection(&self) -> Result<Environment, environment::EnvironmentError> {
-        let here = Global { state_dir: Some(self.state_dir.clone()), ..Global::default() };
-        environment::resolve(&here, |_| None)
+        environment::in_state_dir(&self.state_dir)
     }
 
     /// One of our own verbs as a process, with the environment that `. env.sh` would give it.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use windlass_cloud_local::Isolation;
+use windlass_director_client::DirectorClient;
+use windlass_director_client::known_names;
 
 use super::telling::{
     Chapters, connect, expect, in_time, kill_and_wait, shell, shell_below, show, store_of, the_disk, verb, write,
 };
 use super::{DemoError, Stage, release, say};
-use crate::director_client::DirectorClient;
-use crate::known_names;
 
 /// As in the example.
 pub(super) const DEPLOYMENT: &str = "guestbook";

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use windlass_cloud_local::Isolation;
 use windlass_contract::ApiVersion;
 use windlass_contract::version::SettingsFrom;
+use windlass_director_client::DirectorClient;
+use windlass_director_client::answers::Stemcell;
+use windlass_installation::own_programs;
 
 use super::telling::{Chapters, command, connect, expect, shell, verb, write};
 use super::{DemoError, Stage, bare, place, say, service};
-use crate::director_answers::Stemcell;
-use crate::director_client::DirectorClient;
-use crate::programs;
 
 pub(super) const CLOUD_CONFIG: &str = include_str!("../../../../examples/cloud-config.yml");
 /// The addresses of the example, for which the demo puts its own.
@@ -102,7 +102,8 @@ async fn what_jobs_miss(stage: &Stage) -> Result<Option<String>, DemoError> {
     if info["result"]["windlass"]["jobs"] == false {
         return Ok(Some("Jobs do not run on this machine; 'windlass doctor' says why, and what helps.".to_owned()));
     }
-    let has_compiler = programs::find("cc").is_some_and(|path| path.starts_with("/usr") || path.starts_with("/bin"));
+    let has_compiler =
+        own_programs::find("cc").is_some_and(|path| path.starts_with("/usr") || path.starts_with("/bin"));
     Ok((!has_compiler).then(|| "The example needs a C compiler ('cc'), and this machine has none.".to_owned()))
 }
 

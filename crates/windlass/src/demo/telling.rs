@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use windlass_cloud_local::Isolation;
 use windlass_contract::DiskHint;
+use windlass_director_client::DirectorClient;
+use windlass_director_client::answers::{Disk, Task};
 
 use super::{DemoError, Stage, say};
-use crate::director_answers::{Disk, Task};
-use crate::director_client::DirectorClient;
 use crate::formats::{self, short_ids};
 
 /// How long the resurrector may take. It looks every second, and believes a silence of three.

@@ -1,9 +1,9 @@
 //! `windlass attach-disk`: an instance that is stopped gets another disk.
 
 use reqwest::Method;
+use windlass_director_client::{escape, query};
 
 use crate::cli::Instance;
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Call, Session};
 

@@ -1,9 +1,9 @@
 //! `windlass start`, `stop`, `restart` and `recreate`.
 
 use reqwest::Method;
+use windlass_director_client::{escape, query};
 
 use crate::cli::{ChangeArgs, DrainArgs, RecreateArgs, Selection, selected_path};
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Call, Session};
 

@@ -2,9 +2,9 @@
 
 use reqwest::Method;
 use serde_json::json;
+use windlass_director_client::answers::CleanUpPlan;
 
 use crate::cli::CleanUpArgs;
-use crate::director_answers::CleanUpPlan;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::table::Table;

@@ -2,10 +2,10 @@
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
+use windlass_director_client::answers::CloudProblem;
+use windlass_director_client::escape;
 
 use crate::cli::CloudCheckArgs;
-use crate::director_answers::CloudProblem;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::table::Table;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use windlass_director_client::DirectorClient;
+use windlass_director_client::known_environments::KnownEnvironments;
+use windlass_director_client::known_names::{self, Kind};
+
 use crate::cli::Global;
-use crate::director_client::DirectorClient;
-use crate::environment;
-use crate::known_environments::KnownEnvironments;
-use crate::known_names::{self, Kind};
 use crate::screen::Screen;
 
 /// A shell that waits longer feels broken.
@@ -105,7 +105,7 @@ async fn ask(flags: &Global, kind: Kind, wanted: &Wanted) -> Option<Vec<String>>
         state_dir: wanted.state_dir.clone().map(Into::into).or_else(|| flags.state_dir.clone()),
         ..flags.clone()
     };
-    let environment = environment::resolve(&named, |name| flags.variable(name)).ok()?;
+    let environment = named.environment().ok()?;
     let director = DirectorClient::new(&environment).ok()?;
     let deployment = wanted.deployment.clone().or_else(|| flags.variable("BOSH_DEPLOYMENT"));
     if matches!(kind, Kind::Instance | Kind::Errand) && deployment.is_none() {

@@ -3,12 +3,12 @@
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
+use windlass_director_client::answers::{Config, ConfigConflict, Diff};
+use windlass_director_client::{ClientError, escape, query};
 use windlass_manifest::interpolate::Strictness;
 
 use crate::cli::{DiffConfigArgs, OneConfigArgs, UpdateConfigArgs};
 use crate::diff_view;
-use crate::director_answers::{Config, ConfigConflict, Diff};
-use crate::director_client::{ClientError, escape, query};
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

@@ -1,11 +1,11 @@
 //! `windlass cloud-config`, `runtime-config`, `cpi-config`, and the verbs that change them.
 
+use windlass_director_client::answers::{CloudConfig, Diff};
+use windlass_director_client::query;
 use windlass_manifest::interpolate::Strictness;
 
 use crate::cli::DocumentArgs;
 use crate::diff_view;
-use crate::director_answers::{CloudConfig, Diff};
-use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::verbs::{config_warnings, read_yaml, releases_of_document};

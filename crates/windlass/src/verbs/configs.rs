@@ -1,8 +1,9 @@
 //! `windlass configs`: the configs that deployments use, or older ones as well.
 
+use windlass_director_client::answers::Config;
+use windlass_director_client::query;
+
 use crate::cli::ConfigsArgs;
-use crate::director_answers::Config;
-use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

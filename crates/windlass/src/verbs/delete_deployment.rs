@@ -1,9 +1,9 @@
 //! `windlass delete-deployment`: its VMs are deleted, its disks become orphans.
 
 use reqwest::Method;
+use windlass_director_client::answers::Deployment;
+use windlass_director_client::escape;
 
-use crate::director_answers::Deployment;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::task_view;

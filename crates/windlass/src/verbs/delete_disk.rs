@@ -1,9 +1,9 @@
 //! `windlass orphan-disk` and `delete-disk`.
 
 use reqwest::Method;
+use windlass_director_client::answers::OrphanedDisk;
+use windlass_director_client::escape;
 
-use crate::director_answers::OrphanedDisk;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Call, Session};
 

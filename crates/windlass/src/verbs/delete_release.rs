@@ -1,9 +1,9 @@
 //! `windlass delete-release`.
 
 use reqwest::Method;
+use windlass_director_client::answers::Release;
+use windlass_director_client::escape;
 
-use crate::director_answers::Release;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::task_view;

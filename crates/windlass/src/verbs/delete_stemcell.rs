@@ -1,10 +1,10 @@
 //! `windlass delete-stemcell`.
 
 use reqwest::Method;
+use windlass_director_client::answers::Stemcell;
+use windlass_director_client::escape;
 
 use crate::cli::Slug;
-use crate::director_answers::Stemcell;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::task_view;

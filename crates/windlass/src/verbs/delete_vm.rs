@@ -1,8 +1,8 @@
 //! `windlass delete-vm`: the VM goes, its instance stays.
 
 use reqwest::Method;
+use windlass_director_client::escape;
 
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Call, Session};
 

@@ -1,11 +1,11 @@
 //! `windlass deploy`: shows the difference and the plan, asks, and follows the task that carries it out.
 
 use reqwest::Method;
+use windlass_director_client::answers::Diff;
+use windlass_director_client::{escape, query};
 
 use crate::cli::DeployArgs;
 use crate::diff_view;
-use crate::director_answers::Diff;
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::verbs::plan::{self, Manifest};

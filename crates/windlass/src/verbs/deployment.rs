@@ -1,7 +1,8 @@
 //! `windlass deployment`: one deployment, with the configs that it uses.
 
-use crate::director_answers::{Deployment, DeploymentConfig};
-use crate::director_client::escape;
+use windlass_director_client::answers::{Deployment, DeploymentConfig};
+use windlass_director_client::escape;
+
 use crate::failure::{Failure, KnownNames};
 use crate::session::{Session, While};
 use crate::table::Table;

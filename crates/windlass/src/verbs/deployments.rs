@@ -1,6 +1,7 @@
 //! `windlass deployments`.
 
-use crate::director_answers::{Deployment, Versioned};
+use windlass_director_client::answers::{Deployment, Versioned};
+
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

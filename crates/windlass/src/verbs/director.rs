@@ -6,13 +6,13 @@ use windlass_certify::CommandLine;
 use windlass_cpi_client::{CpiCommand, Environment};
 use windlass_director::DirectorOptions;
 use windlass_director::settings::{CpiChoice, Settings};
+use windlass_installation::own_programs;
 
 use crate::background_director::{log_of, note_own_process};
 use crate::cli::{DirectorArgs, Global};
 use crate::director_log;
 use crate::failure::Failure;
 use crate::foreground::{Stop, raise_descriptor_limit, say};
-use crate::own_cpi;
 
 /// Enough for all connections, the database and many CPIs at once. CPIs inherit it, and some look at every number up to it.
 const OPEN_FILES: u64 = 8192;
@@ -26,7 +26,7 @@ pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), F
     let log = log_of(&state_dir);
     director_log::begin(&log, arguments.log_format);
     let (executable, arguments_before) =
-        own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
+        own_programs::cpi_command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let own_cpi = CpiCommand { executable, arguments: arguments_before, environment: Environment::Director };
     let settings = settings(&state_dir, arguments)?;
     raise_descriptor_limit(OPEN_FILES);

@@ -1,8 +1,8 @@
 //! `windlass disks`: every disk with the hint by which its agent finds it, or the orphans.
 
 use serde_json::Value;
+use windlass_director_client::answers::{Disk, OrphanedDisk};
 
-use crate::director_answers::{Disk, OrphanedDisk};
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Session, While};

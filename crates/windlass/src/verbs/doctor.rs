@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use windlass_contract::{Object, explain};
 use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_director::settings::{CpiChoice, Settings};
+use windlass_installation::own_programs;
 use windlass_render::{Ruby, RubySetup};
 
 use crate::background_director::BackgroundDirector;
@@ -17,7 +18,6 @@ use crate::cli::Global;
 use crate::demo;
 use crate::failure::Failure;
 use crate::formats;
-use crate::programs;
 use crate::screen::Screen;
 use crate::table::Table;
 
@@ -248,7 +248,7 @@ const PROGRAMS: [Program; 5] = [
 ];
 
 fn program(program: &Program) -> Finding {
-    let missing: Vec<&str> = program.names.iter().filter(|name| programs::find(name).is_none()).copied().collect();
+    let missing: Vec<&str> = program.names.iter().filter(|name| own_programs::find(name).is_none()).copied().collect();
     if missing.is_empty() {
         return Finding::good(program.names[0], format!("there, for {}", program.purpose));
     }

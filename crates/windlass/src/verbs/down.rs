@@ -8,13 +8,13 @@ use std::time::Duration;
 use reqwest::Method;
 use windlass_cloud_local::LocalCloud;
 use windlass_director::settings::{CpiChoice, Settings};
+use windlass_director_client::answers::Deployment;
+use windlass_director_client::escape;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use crate::background_director::BackgroundDirector;
 use crate::cli::{DownArgs, Global, UpArgs};
-use crate::director_answers::Deployment;
-use crate::director_client::escape;
 use crate::failure::{Failure, chain};
 use crate::screen::Screen;
 use crate::session::{Session, While};

@@ -1,6 +1,7 @@
 //! `windlass env`: which director this is.
 
-use crate::director_answers::{Certificate, Info};
+use windlass_director_client::answers::{Certificate, Info};
+
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

@@ -1,13 +1,13 @@
 //! `windlass alias-env`, `unalias-env`, `environments`, `log-in` and `log-out`: directors that a user gave names to.
 
 use windlass_contract::Secret;
+use windlass_director_client::DirectorClient;
+use windlass_director_client::answers::Info;
+use windlass_director_client::environment::Environment;
+use windlass_director_client::known_environments::KnownEnvironments;
 
 use crate::cli::Global;
-use crate::director_answers::Info;
-use crate::director_client::DirectorClient;
-use crate::environment::{self, Environment};
 use crate::failure::Failure;
-use crate::known_environments::KnownEnvironments;
 use crate::screen::Screen;
 use crate::session::While;
 use crate::table::Table;
@@ -26,7 +26,7 @@ pub(super) fn list(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
 
 /// The director is asked who it is first: a name for a mistyped address helps nobody.
 pub(super) async fn alias(screen: &mut Screen, flags: &Global, alias: &str) -> Result<(), Failure> {
-    let environment = environment::resolve(flags, |name| flags.variable(name))?;
+    let environment = flags.environment()?;
     let info = who(&environment).await?;
     let mut known = KnownEnvironments::open(|name| flags.variable(name))?;
     known.set_alias(&environment.url, alias, environment.ca.as_deref());
@@ -43,7 +43,7 @@ pub(super) fn unalias(flags: &Global, alias: &str) -> Result<(), Failure> {
 }
 
 pub(super) async fn log_in(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
-    let mut environment = environment::resolve(flags, |name| flags.variable(name))?;
+    let mut environment = flags.environment()?;
     screen.line(&format!("Using environment '{}'", environment.url));
     let given = flags.client.clone().or_else(|| flags.variable("BOSH_CLIENT"));
     if given.is_none() {
@@ -64,7 +64,7 @@ pub(super) async fn log_in(screen: &mut Screen, flags: &Global) -> Result<(), Fa
 }
 
 pub(super) fn log_out(screen: &mut Screen, flags: &Global) -> Result<(), Failure> {
-    let environment = environment::resolve(flags, |name| flags.variable(name))?;
+    let environment = flags.environment()?;
     let mut known = KnownEnvironments::open(|name| flags.variable(name))?;
     known.set_credentials(&environment.url, None);
     known.save()?;

@@ -1,7 +1,8 @@
 //! `windlass errands`.
 
-use crate::director_answers::Named;
-use crate::director_client::escape;
+use windlass_director_client::answers::Named;
+use windlass_director_client::escape;
+
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

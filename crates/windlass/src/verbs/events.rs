@@ -1,10 +1,10 @@
 //! `windlass events` and `event`: what was done, by whom.
 
 use serde_json::Value;
+use windlass_director_client::answers::RecordedEvent;
+use windlass_director_client::{escape, query};
 
 use crate::cli::EventsArgs;
-use crate::director_answers::RecordedEvent;
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Session, While};

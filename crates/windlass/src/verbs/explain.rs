@@ -1,13 +1,13 @@
 //! `windlass explain`: why an instance is as it is.
 
 use serde_json::Value;
+use windlass_director_client::answers::{Explained, ExplainedPlan, Moment};
+use windlass_director_client::escape;
+use windlass_director_client::known_names;
 
 use crate::cli::Instance;
-use crate::director_answers::{Explained, ExplainedPlan, Moment};
-use crate::director_client::escape;
 use crate::failure::{Failure, KnownNames};
 use crate::formats;
-use crate::known_names;
 use crate::session::{Session, While};
 use crate::table::Table;
 

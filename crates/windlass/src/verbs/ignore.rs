@@ -1,9 +1,9 @@
 //! `windlass ignore` and `unignore`: whether the director leaves an instance alone.
 
 use serde_json::json;
+use windlass_director_client::escape;
 
 use crate::cli::Instance;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 

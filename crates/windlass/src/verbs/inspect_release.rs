@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use windlass_director_client::{escape, query};
 use windlass_manifest::to_yaml;
 
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

@@ -1,6 +1,7 @@
 //! The columns that `vms` and `instances` have in common.
 
-use crate::director_answers::{InstanceInfo, Process, ProcessMemory, Uptime, Usage, Versioned};
+use windlass_director_client::answers::{InstanceInfo, Process, ProcessMemory, Uptime, Usage, Versioned};
+
 use crate::formats;
 
 /// Which columns are shown, in the order of the original.

@@ -1,10 +1,10 @@
 //! `windlass instances`: what should run, and how it is.
 
 use reqwest::Method;
+use windlass_director_client::answers::{Deployment, InstanceInfo, Named};
+use windlass_director_client::{ClientError, escape};
 
 use crate::cli::InstancesArgs;
-use crate::director_answers::{Deployment, InstanceInfo, Named};
-use crate::director_client::{ClientError, escape};
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use reqwest::Method;
 use serde_json::json;
 use windlass_cloud_local::LocalCloud;
+use windlass_director_client::answers::{Known, Leak};
 
 use crate::cli::{Global, LeaksArgs};
-use crate::director_answers::{Known, Leak};
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::table::Table;

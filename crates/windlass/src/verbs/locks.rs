@@ -1,7 +1,8 @@
 //! `windlass locks`: what is being changed, and by which task. `unlock` removes what no task gives back.
 
-use crate::director_answers::Lock;
-use crate::director_client::escape;
+use windlass_director_client::answers::Lock;
+use windlass_director_client::escape;
+
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Session, While};

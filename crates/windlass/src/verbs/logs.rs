@@ -3,11 +3,11 @@
 use reqwest::Method;
 use time::OffsetDateTime;
 use time::macros::format_description;
+use windlass_director_client::answers::Task;
+use windlass_director_client::{escape, query};
 use windlass_durable::file;
 
 use crate::cli::{LogsArgs, Selection};
-use crate::director_answers::Task;
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::verbs::follow_logs;

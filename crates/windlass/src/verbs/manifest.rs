@@ -1,7 +1,8 @@
 //! `windlass manifest`: the manifest of the last successful deploy.
 
-use crate::director_answers::Manifest;
-use crate::director_client::escape;
+use windlass_director_client::answers::Manifest;
+use windlass_director_client::escape;
+
 use crate::failure::Failure;
 use crate::session::{Session, While};
 

@@ -3,20 +3,6 @@
 mod attach_disk;
 mod author;
 mod bench;
-mod bench_agent;
-mod bench_api;
-mod bench_cpi_call;
-mod bench_deploy;
-mod bench_deploy_job;
-mod bench_dns;
-mod bench_health;
-mod bench_incus;
-mod bench_kills;
-mod bench_local;
-mod bench_registry;
-mod bench_release;
-mod bench_render;
-mod bench_supervise;
 mod cancel_task;
 pub(crate) mod certify;
 mod change_instances;
@@ -103,9 +89,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use windlass_bench::BenchVerb;
 use windlass_manifest::interpolate::Strictness;
 
-use crate::cli::{BenchVerb, Cli, CpiVerb, DemoArgs, Global, RemoteVerb, SimArgs, StemcellVerb, Verb};
+use crate::cli::{Cli, CpiVerb, DemoArgs, Global, RemoteVerb, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain, report};
 use crate::interpolation::{self, InterpolationArgs};

@@ -1,9 +1,9 @@
 //! `windlass networks --orphaned` and `delete-network`.
 
 use reqwest::Method;
+use windlass_director_client::answers::Network;
+use windlass_director_client::escape;
 
-use crate::director_answers::Network;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Call, Session, While};

@@ -1,6 +1,7 @@
 //! `windlass orphaned-vms`: VMs that were replaced and are not deleted yet.
 
-use crate::director_answers::OrphanedVm;
+use windlass_director_client::answers::OrphanedVm;
+
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Session, While};

@@ -1,10 +1,10 @@
 //! `windlass plan`: what a deploy would do, and why.
 
 use serde_json::Value;
+use windlass_director_client::answers::Plan;
+use windlass_director_client::{ClientError, query};
 
 use crate::cli::{LookArgs, PlanArgs};
-use crate::director_answers::Plan;
-use crate::director_client::{ClientError, query};
 use crate::failure::Failure;
 use crate::interpolation::InterpolationArgs;
 use crate::session::{Session, While};

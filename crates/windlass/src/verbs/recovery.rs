@@ -7,11 +7,11 @@ use std::path::Path;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use windlass_director_client::answers::{CloudProblem, Manifest};
+use windlass_director_client::escape;
 use windlass_durable::file;
 use windlass_manifest::original;
 
-use crate::director_answers::{CloudProblem, Manifest};
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::table::Table;

@@ -1,6 +1,7 @@
 //! `windlass releases`.
 
-use crate::director_answers::Release;
+use windlass_director_client::answers::Release;
+
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

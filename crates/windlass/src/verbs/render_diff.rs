@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use windlass_director_client::answers::{ChangedFile, ChangedFiles};
+use windlass_director_client::query;
 use windlass_manifest::interpolate::Strictness;
 
 use super::read_yaml;
-use crate::director_answers::{ChangedFile, ChangedFiles};
-use crate::director_client::query;
 use crate::failure::Failure;
 use crate::interpolation::InterpolationArgs;
 use crate::session::{Session, While};

@@ -3,9 +3,9 @@
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
+use windlass_director_client::{ClientError, escape};
 
 use crate::cli::{RunErrandArgs, Selection};
-use crate::director_client::{ClientError, escape};
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::table::Table;

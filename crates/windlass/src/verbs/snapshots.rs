@@ -1,10 +1,10 @@
 //! `windlass snapshots`, `take-snapshot`, `delete-snapshot` and `delete-snapshots`.
 
 use reqwest::Method;
+use windlass_director_client::answers::Snapshot;
+use windlass_director_client::escape;
 
 use crate::cli::Instance;
-use crate::director_answers::Snapshot;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Call, Session, While};

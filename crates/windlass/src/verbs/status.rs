@@ -5,12 +5,12 @@ use std::path::Path;
 use reqwest::Method;
 use windlass_cloud_local::LocalCloud;
 use windlass_cloud_local::operator::Resource;
+use windlass_director_client::answers::{CloudConfig, Deployment, InstanceInfo, OrphanedDisk, Stemcell, Task};
+use windlass_director_client::environment;
+use windlass_director_client::escape;
 
 use crate::background_director::{BackgroundDirector, log_of};
 use crate::cli::Global;
-use crate::director_answers::{CloudConfig, Deployment, InstanceInfo, OrphanedDisk, Stemcell, Task};
-use crate::director_client::escape;
-use crate::environment;
 use crate::failure::Failure;
 use crate::formats;
 use crate::screen::Screen;

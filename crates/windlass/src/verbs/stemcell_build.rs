@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use windlass_contract::ApiVersion;
+use windlass_installation::own_programs;
 use windlass_stemcell::{Base, BuildOptions, Debian, HOST, find_busybox, host_version};
 
 use crate::cli::{StemcellBuildArgs, Userland};
@@ -50,8 +51,5 @@ pub(crate) fn run(screen: &mut Screen, arguments: StemcellBuildArgs) -> Result<(
 /// The agent beside us, which is small and needs no libraries; or else ourselves: we are the agent, too, when we are
 /// called `bosh-agent`.
 pub(crate) fn default_agent() -> Result<PathBuf, Failure> {
-    let ourselves =
-        std::env::current_exe().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
-    let beside = ourselves.with_file_name("windlass-agent");
-    Ok(if beside.is_file() { beside } else { ourselves })
+    own_programs::agent().map_err(|error| Failure::Process("cannot find this program's own file", error))
 }

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::director_answers::Stemcell;
+use windlass_director_client::answers::Stemcell;
+
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;

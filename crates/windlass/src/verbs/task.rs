@@ -1,8 +1,9 @@
 //! `windlass task`: follows a task, or shows one that ended.
 
+use windlass_director_client::answers::Task;
+use windlass_director_client::query;
+
 use crate::cli::TaskArgs;
-use crate::director_answers::Task;
-use crate::director_client::query;
 use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::task_view;

@@ -1,8 +1,9 @@
 //! `windlass tasks`: what the director is doing, or did.
 
+use windlass_director_client::answers::Task;
+use windlass_director_client::escape;
+
 use crate::cli::TasksArgs;
-use crate::director_answers::Task;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::formats;
 use crate::session::{Session, While};

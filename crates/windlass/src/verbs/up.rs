@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use windlass_cloud_local::{Isolation, LocalCloud};
 use windlass_director::settings::{self, CpiChoice, Settings};
+use windlass_director_client::answers::{CloudConfig, Needed};
 use windlass_stemcell::{Base, BuildOptions, HOST, find_busybox, host_version};
 
 use crate::background_director::{BackgroundDirector, NotStarted, log_of};
 use crate::cli::{Global, UpArgs};
-use crate::director_answers::{CloudConfig, Needed};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::{Session, While};
@@ -125,7 +125,7 @@ fn greet(
     state_dir: &Path,
     loaded: Option<(String, Isolation)>,
 ) -> Result<(), Failure> {
-    let environment = crate::environment::in_state_dir(state_dir)?;
+    let environment = windlass_director_client::environment::in_state_dir(state_dir)?;
     let here = match &flags.state_dir {
         Some(named) => format!(" --state-dir {}", named.display()),
         None => String::new(),

@@ -5,14 +5,14 @@ use std::process::Stdio;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use windlass_director_client::answers::Release;
+use windlass_director_client::escape;
 use windlass_release::tarball::read_manifest;
 use windlass_release_author::{BuiltRelease, ReleaseDirectory};
 
 use super::author::{self, teller};
 use super::upload_stemcell::progress_bar;
 use crate::cli::UploadReleaseArgs;
-use crate::director_answers::Release;
-use crate::director_client::escape;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::task_view;

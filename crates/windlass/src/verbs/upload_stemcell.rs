@@ -5,9 +5,9 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reqwest::Method;
 use serde_json::json;
+use windlass_director_client::answers::Needed;
 
 use crate::cli::UploadStemcellArgs;
-use crate::director_answers::Needed;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
 use crate::task_view;

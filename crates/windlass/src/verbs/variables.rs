@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use windlass_director_client::answers::{Info, Variable};
+use windlass_director_client::{escape, query};
 use windlass_durable::file;
 use windlass_manifest::original;
 
-use crate::director_answers::{Info, Variable};
-use crate::director_client::{escape, query};
 use crate::failure::Failure;
 use crate::interpolation;
 use crate::session::{Session, While};

@@ -1,7 +1,8 @@
 //! `windlass vms`: the VMs of a deployment, or of all.
 
+use windlass_director_client::answers::InstanceInfo;
+
 use crate::cli::VmsArgs;
-use crate::director_answers::InstanceInfo;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::table::Table;

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, ClientTls};
 use windlass_contract::{AgentId, Secret};
+use windlass_director_client::answers::SshHost;
+use windlass_director_client::environment::read_ca;
 
 use super::{Guest, Visit};
 use crate::cli::{EnvAgentArgs, GatewayArgs};
-use crate::director_answers::SshHost;
-use crate::environment::read_ca;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::visit::Host;

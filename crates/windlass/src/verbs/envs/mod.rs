@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_create_env::{EnvError, OwnCpi, Setting, Wishes};
 use windlass_download::Patience;
+use windlass_installation::own_programs;
 use windlass_manifest::interpolate::Strictness;
 
 use crate::cli::{CreateEnvArgs, EnvArgs, Global, StopEnvArgs};
 use crate::failure::Failure;
 use crate::foreground::Stop;
 use crate::interpolation::{Interpolation, printed};
-use crate::own_cpi;
 use crate::verbs::cpi::renderer;
 use crate::verbs::read_document;
 use lines::Lines;
@@ -51,7 +51,7 @@ fn setting(flags: &Global, arguments: &EnvArgs, package_dir: Option<PathBuf>) ->
     let strictness = Strictness { missing: true, unused: false };
     let document = Interpolation::read(&arguments.changes)?.apply(&text, strictness)?;
     let (executable, before) =
-        own_cpi::command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
+        own_programs::cpi_command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let home = std::env::home_dir().unwrap_or_else(std::env::temp_dir);
     Ok(Setting {
         manifest: printed(&document, None)?,
