@@ -36,7 +36,6 @@ pub struct AgentEndpoint {
     pub agent_id: AgentId,
     /// Tried in turn.
     pub addresses: Vec<IpAddr>,
-    /// The port.
     pub port: u16,
     /// The user of the mbus URL.
     pub user: String,

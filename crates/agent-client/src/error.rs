@@ -54,7 +54,6 @@ pub enum CallError {
     /// the agent cannot be reached, or the connection broke
     #[error("agent {agent} at {address} cannot be reached (last stage: {stage}); {}", stage.remedy())]
     Unreachable {
-        /// The agent.
         agent: AgentId,
         /// What was dialled.
         address: String,
@@ -73,7 +72,6 @@ pub enum CallError {
          VM may have taken the address"
     )]
     Unauthorized {
-        /// The agent.
         agent: AgentId,
         /// What was dialled.
         address: String,
@@ -81,7 +79,6 @@ pub enum CallError {
     /// the agent answered that the action failed
     #[error("agent {agent} failed to {method}: {message}")]
     Exception {
-        /// The agent.
         agent: AgentId,
         /// The action.
         method: String,
@@ -96,7 +93,6 @@ pub enum CallError {
         "agent {agent} at {address} did not finish {method} within {after:?} (last stage: {stage}); {}", stage.remedy()
     )]
     TimedOut {
-        /// The agent.
         agent: AgentId,
         /// What was dialled.
         address: String,
@@ -110,18 +106,14 @@ pub enum CallError {
     /// a file of the caller's cannot be read or written
     #[error("cannot exchange a blob with agent {agent}, because of the file {path} here")]
     File {
-        /// The agent.
         agent: AgentId,
-        /// The file.
         path: std::path::PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// the answer is none that an agent gives
     #[error("agent {agent} at {address} answered {method} with {problem}; check that it is a BOSH agent")]
     BadReply {
-        /// The agent.
         agent: AgentId,
         /// What was dialled.
         address: String,

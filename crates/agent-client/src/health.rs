@@ -32,7 +32,6 @@ pub struct Heartbeat {
 /// An alert, in the original's form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
-    /// Its id.
     pub id: String,
     /// From 1, an alert, over 2, critical, and 3, an error, to 4, a warning.
     pub severity: u8,

@@ -16,7 +16,6 @@ use crate::limits::{self, LONGEST_NAME};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Done.
     Done,
     /// The agent answered `unknown message`: it is older than the action.
     UnknownToAgent,

@@ -21,7 +21,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[error("agent {agent} at {address} was not ready after {:.1} s (last stage: {stage})", waited.as_secs_f64())]
 pub struct NotReady {
-    /// The agent.
     pub agent: AgentId,
     /// What was dialled.
     pub address: String,

@@ -16,7 +16,6 @@ pub struct ClientTls {
     pub ca_pem: String,
     /// The caller's certificate, as PEM; empty if it shows none.
     pub client_certificate_pem: String,
-    /// Its key.
     pub client_key_pem: Secret,
 }
 
@@ -37,24 +36,17 @@ pub enum TlsError {
     /// the PEM text cannot be read
     #[error("{what} is not valid PEM")]
     Pem {
-        /// Which of them.
         what: &'static str,
-        /// Why.
         #[source]
         source: rustls_pki_types::pem::Error,
     },
     /// there is no certificate in the PEM text
     #[error("{what} holds no certificate")]
-    Empty {
-        /// Which of them.
-        what: &'static str,
-    },
+    Empty { what: &'static str },
     /// the certificate cannot be used
     #[error("{what} cannot be used")]
     Unusable {
-        /// Which of them.
         what: &'static str,
-        /// Why.
         #[source]
         source: rustls::Error,
     },

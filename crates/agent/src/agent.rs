@@ -12,7 +12,7 @@ use crate::actions::{self, Action, ActionError, Arguments, Mode};
 use crate::alerts::{Alerts, Severity};
 use crate::boot::Ending;
 use crate::dns::resolver::Resolver;
-use crate::embedded::{Handling, Temper};
+use crate::embedded::{Handling, Simulation};
 use crate::layout::Base;
 use crate::platform::Platform;
 use crate::scripts::ScriptError;
@@ -20,7 +20,7 @@ use crate::scripts::process::Runner;
 use crate::server::entrance::Gate;
 use crate::settings::SettingsStore;
 use crate::supervisor::Supervisor;
-use crate::tasks::{Tasks, Work};
+use crate::tasks::{TaskAction, Tasks};
 use crate::vitals::Vitals;
 use crate::way_in::Places;
 
@@ -45,7 +45,7 @@ pub(crate) struct Agent {
     pub(crate) visitors: Places,
     pub(crate) ending: UnboundedSender<Ending>,
     /// What it is like to talk to, if it is only simulated.
-    pub(crate) temper: Option<Arc<dyn Temper>>,
+    pub(crate) simulation: Option<Arc<dyn Simulation>>,
 }
 
 /// What comes of a request with a message.
@@ -62,8 +62,8 @@ impl Agent {
     /// Answers a message.
     pub(crate) async fn answer(self: &Arc<Self>, body: &[u8]) -> Answer {
         let Ok(message) = serde_json::from_slice::<Message>(body) else { return Answer::NoMessage };
-        let handling = match &self.temper {
-            Some(temper) => temper.before(&message.method).await,
+        let handling = match &self.simulation {
+            Some(simulation) => simulation.before(&message.method).await,
             None => Handling::Answered,
         };
         match handling {
@@ -142,7 +142,7 @@ impl Agent {
         Ok(json!(TaskHandle { agent_task_id: id, state: "running".to_owned() }))
     }
 
-    fn work(self: &Arc<Self>, action: &'static Action, arguments: Arguments) -> Work {
+    fn work(self: &Arc<Self>, action: &'static Action, arguments: Arguments) -> TaskAction {
         let agent = self.clone();
         Box::new(move || {
             (action.run)(&agent, arguments).map_err(|error| {
@@ -158,7 +158,7 @@ impl Agent {
         for kept in self.tasks.interrupted() {
             let message = kept.payload().and_then(|payload| serde_json::from_slice::<Message>(&payload).ok());
             let action = actions::find(&kept.method).filter(|action| action.mode == Mode::KeptTask);
-            let (method, work): (_, Work) = match (action, message) {
+            let (method, work): (_, TaskAction) = match (action, message) {
                 (Some(action), Some(message)) => (action.name, self.work(action, Arguments::new(message.arguments))),
                 _ => ("unknown", Box::new(|| Err("the task cannot be resumed".to_owned()))),
             };

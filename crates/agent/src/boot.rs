@@ -18,7 +18,7 @@ use crate::agent::Agent;
 use crate::alerts::Severity;
 use crate::command_line::Options;
 use crate::config::{self, Config, ConfigError};
-use crate::embedded::Temper;
+use crate::embedded::Simulation;
 use crate::layout::Base;
 use crate::mbus::{Mbus, MbusError};
 use crate::platform::{self, FindError, Platform, PlatformError};
@@ -120,7 +120,7 @@ pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
     })?;
     let lock = Some(lock);
     let (supervisor, patience) = (options.supervisor, SETTINGS_PATIENCE);
-    start(Parts { base, platform, supervisor, lock, patience, temper: None }, config)
+    start(Parts { base, platform, supervisor, lock, patience, simulation: None }, config)
 }
 
 /// What an agent is made of beside its configuration.
@@ -132,12 +132,12 @@ pub(crate) struct Parts {
     pub(crate) lock: Option<FileLock>,
     /// How long settings that may still come are waited for.
     pub(crate) patience: Duration,
-    pub(crate) temper: Option<Arc<dyn Temper>>,
+    pub(crate) simulation: Option<Arc<dyn Simulation>>,
 }
 
 /// Loads settings and mounts the disk that was mounted before.
 pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
-    let Parts { base, platform, supervisor, lock, patience, temper } = parts;
+    let Parts { base, platform, supervisor, lock, patience, simulation } = parts;
     let settings = SettingsStore::open(base.clone(), platform.clone(), config.sources, config.registry, patience)?;
     let entrance = {
         let settings = settings.current();
@@ -161,7 +161,7 @@ pub(crate) fn start(parts: Parts, config: Config) -> Result<Booted, BootError> {
         resolver,
         visitors: Default::default(),
         ending,
-        temper,
+        simulation,
     });
     authorize_keys(&agent)?;
     set_passwords(&agent)?;

@@ -34,7 +34,6 @@ pub(crate) enum Command {
     WayIn {
         /// The base directory of the VM.
         base: PathBuf,
-        /// What to do.
         order: String,
     },
     /// Become a process of bpm.

@@ -37,7 +37,7 @@ pub enum Handling {
 }
 
 /// What an agent is like to talk to.
-pub trait Temper: Debug + Send + Sync {
+pub trait Simulation: Debug + Send + Sync {
     /// Waits before a message is looked at, and says what becomes of it. An agent whose wait never ends is silent.
     fn before<'a>(&'a self, method: &'a str) -> Pin<Box<dyn Future<Output = Handling> + Send + 'a>>;
 
@@ -62,13 +62,12 @@ pub struct Embedded {
     /// Whether it takes jobs. Their scripts then run on this machine, as whoever runs this process.
     pub runs_jobs: bool,
     /// What it is like to talk to.
-    pub temper: Arc<dyn Temper>,
+    pub simulation: Arc<dyn Simulation>,
 }
 
 /// Why an agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
     Told,
     /// It powered its VM off.
     PoweredOff,
@@ -123,8 +122,8 @@ impl Embedded {
         };
         let platform = platform::find("directory", &base, &config.linux)?;
         let supervisor = SupervisorKind::Simulated { runs_jobs: self.runs_jobs };
-        let (patience, temper) = (Duration::ZERO, Some(self.temper));
-        boot::start(Parts { base, platform, supervisor, lock: None, patience, temper }, config)
+        let (patience, simulation) = (Duration::ZERO, Some(self.simulation));
+        boot::start(Parts { base, platform, supervisor, lock: None, patience, simulation }, config)
     }
 
     async fn listen(&self, mbus: &Mbus) -> Result<TcpListener, BootError> {

@@ -196,7 +196,6 @@ impl Base {
         self.sys().join("run")
     }
 
-    /// What the agent logs.
     pub(crate) fn agent_logs(&self) -> PathBuf {
         self.bosh().join("log")
     }

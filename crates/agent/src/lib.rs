@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 use command_line::Command;
 pub use dns::measured::NameServer;
-pub use embedded::{Embedded, EmbeddedError, Ended, Handling, Temper};
+pub use embedded::{Embedded, EmbeddedError, Ended, Handling, Simulation};
 
 /// Runs the agent with the arguments of a process, the program's name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {

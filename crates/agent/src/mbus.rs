@@ -10,7 +10,6 @@ use windlass_contract::Secret;
 pub(crate) struct Mbus {
     /// A name or an address to listen on.
     pub(crate) host: String,
-    /// The port.
     pub(crate) port: u16,
     /// What the `Authorization` header of a caller must be.
     pub(crate) authorization: Secret,

@@ -20,7 +20,7 @@ const KEPT_RESULTS: usize = 1000;
 const WAITING: usize = 100;
 
 /// What a task does. An error is what the caller reads.
-pub(crate) type Work = Box<dyn FnOnce() -> Result<Value, String> + Send>;
+pub(crate) type TaskAction = Box<dyn FnOnce() -> Result<Value, String> + Send>;
 
 /// How far a task is.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ pub(crate) struct Tasks {
 struct Queued {
     id: String,
     kept: bool,
-    work: Work,
+    work: TaskAction,
 }
 
 impl std::fmt::Debug for Queued {
@@ -117,12 +117,17 @@ impl Tasks {
     }
 
     /// Starts a task and returns its id.
-    pub(crate) fn begin(&self, method: &'static str, work: Work) -> Result<String, TaskError> {
+    pub(crate) fn begin(&self, method: &'static str, work: TaskAction) -> Result<String, TaskError> {
         self.enqueue(uuid::Uuid::new_v4().to_string(), method, false, work)
     }
 
     /// Starts a task that is begun again, under the same id, by an agent that restarts before its end.
-    pub(crate) fn begin_kept(&self, method: &'static str, payload: &[u8], work: Work) -> Result<String, TaskError> {
+    pub(crate) fn begin_kept(
+        &self,
+        method: &'static str,
+        payload: &[u8],
+        work: TaskAction,
+    ) -> Result<String, TaskError> {
         let id = uuid::Uuid::new_v4().to_string();
         let payload = Secret::new(base64::engine::general_purpose::STANDARD.encode(payload));
         let task = Kept { id: id.clone(), method: method.to_owned(), payload };
@@ -150,11 +155,11 @@ impl Tasks {
     }
 
     /// Begins an interrupted task again.
-    pub(crate) fn resume(&self, id: String, method: &'static str, work: Work) -> Result<String, TaskError> {
+    pub(crate) fn resume(&self, id: String, method: &'static str, work: TaskAction) -> Result<String, TaskError> {
         self.enqueue(id, method, true, work)
     }
 
-    fn enqueue(&self, id: String, method: &'static str, kept: bool, work: Work) -> Result<String, TaskError> {
+    fn enqueue(&self, id: String, method: &'static str, kept: bool, work: TaskAction) -> Result<String, TaskError> {
         let mut state = lock(&self.state);
         if state.tasks.len() - state.ended.len() >= WAITING {
             return Err(TaskError::TooMany);
@@ -324,7 +329,7 @@ mod tests {
         let path = folder.path().join("tasks.json");
         let (release, gate) = mpsc::channel::<()>();
         let tasks = Tasks::new(path.clone());
-        let work: Work = Box::new(move || gate.recv().map(|()| Value::Null).map_err(|e| e.to_string()));
+        let work: TaskAction = Box::new(move || gate.recv().map(|()| Value::Null).map_err(|e| e.to_string()));
         let id = tasks.begin_kept("update_settings", b"{}", work).unwrap();
 
         let restarted = Tasks::new(path.clone());

@@ -59,9 +59,7 @@ pub enum CopyError {
     /// a file cannot be written
     #[error("cannot write {path}")]
     Write {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -42,7 +42,6 @@ const MIB: u64 = 1 << 20;
 pub struct Limits {
     /// Bytes, once it is unpacked.
     pub bytes: u64,
-    /// Entries.
     pub entries: u64,
     /// Time, from its first entry to its last.
     pub time: Duration,
@@ -166,7 +165,6 @@ pub struct Tarball<R> {
     preserves: bool,
 }
 
-/// One of its entries.
 pub type TarEntry<'a, R> = tar::Entry<'a, Guarded<R>>;
 
 impl<R: Read> Tarball<R> {

@@ -9,7 +9,6 @@ pub(crate) const DEBUG_BUILD: Option<&str> =
 /// What a measurement found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// All of it.
     pub tables: Vec<Table>,
     /// What is worth quoting.
     pub figures: Vec<Figure>,

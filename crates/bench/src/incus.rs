@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SETTINGS: usize = 4096;
 /// Bare containers have addresses from here on, in the last byte.
 const FIRST_BARE: u8 = 200;
-/// The aim.
 const AIM: f64 = 1.3;
 
 pub(crate) async fn measure(arguments: &BenchIncusArgs) -> Result<Report, BenchError> {
@@ -43,15 +42,15 @@ pub(crate) async fn measure(arguments: &BenchIncusArgs) -> Result<Report, BenchE
         return Err(failed(io::Error::other(words)));
     }
     let mut stop = Stop::listen()?;
-    let bench = Bench::new(arguments).await.map_err(failed)?;
-    let measured = stop.or(bench.all(arguments)).await;
-    let cleared = bench.clear(arguments).await;
+    let rig = IncusRig::new(arguments).await.map_err(failed)?;
+    let measured = stop.or(rig.all(arguments)).await;
+    let cleared = rig.clear(arguments).await;
     let figures = measured.map_err(failed)?;
     cleared.map_err(failed)?;
     Ok(figures.report(arguments))
 }
 
-struct Bench {
+struct IncusRig {
     _folder: tempfile::TempDir,
     command: Vec<OsString>,
     client: Client,
@@ -77,7 +76,7 @@ struct Figures {
     bare_at_once: Duration,
 }
 
-impl Bench {
+impl IncusRig {
     async fn new(arguments: &BenchIncusArgs) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let (executable, before) = own_programs::cpi_command()?;
@@ -90,11 +89,10 @@ impl Bench {
         let client = operator::client(&arguments.config).map_err(io::Error::other)?;
         build_image(folder.path())?;
         let image = folder.path().join("stemcell/image");
-        let mut bench = Self { _folder: folder, command, client, authority, agents, stemcell: String::new() };
-        let stemcell =
-            bench.ok("create_stemcell", json!([image, {"name": "windlass-minimal", "version": "1"}])).await?;
-        bench.stemcell = text(&stemcell)?;
-        Ok(bench)
+        let mut rig = Self { _folder: folder, command, client, authority, agents, stemcell: String::new() };
+        let stemcell = rig.ok("create_stemcell", json!([image, {"name": "windlass-minimal", "version": "1"}])).await?;
+        rig.stemcell = text(&stemcell)?;
+        Ok(rig)
     }
 
     async fn ok(&self, method: &str, arguments: Value) -> io::Result<Value> {

@@ -110,7 +110,6 @@ impl Load {
         self.converse(connections, move |number| number < all, send).await.map(drop)
     }
 
-    /// A connection.
     pub(crate) async fn connect(&self) -> io::Result<Connection> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -173,7 +172,6 @@ pub(crate) struct Connection {
     filled: usize,
 }
 
-/// An answer.
 pub(crate) struct Answer<'a> {
     head: String,
     pub(crate) body: &'a [u8],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::cache::{Cache, LocalCopy};
-use crate::error::{BlobError, What};
+use crate::error::{BlobAction, BlobError};
 use crate::options::BlobstoreChoice;
 use crate::store::{Listed, Store};
 
@@ -86,7 +86,7 @@ impl Blobstore {
             choice => Store::open(choice, root)?,
         };
         let unusable = |source: io::Error| BlobError::File {
-            what: What::Fetch,
+            what: BlobAction::Fetch,
             id: String::new(),
             path: cache.to_owned(),
             source,
@@ -118,7 +118,8 @@ impl Blobstore {
 
     /// Keeps a file, which is gone then from where it was.
     pub async fn keep(&self, drawer: Drawer, id: &str, from: &Path) -> Result<(), BlobError> {
-        let failed = |source| BlobError::File { what: What::Keep, id: id.to_owned(), path: from.to_owned(), source };
+        let failed =
+            |source| BlobError::File { what: BlobAction::Keep, id: id.to_owned(), path: from.to_owned(), source };
         let size = std::fs::metadata(from).map_err(failed)?.len();
         self.claim().await?;
         self.must_fit(size).await?;

@@ -19,7 +19,7 @@ use windlass_contract::secret::REDACTED;
 use windlass_contract::{Secret, explain};
 use windlass_durable::kill_point;
 
-use crate::error::{BlobError, What};
+use crate::error::{BlobAction, BlobError};
 use crate::options::{GcsCredentials, GcsOptions, S3Credentials, S3Options};
 use crate::profile;
 use crate::store::Listed;
@@ -190,9 +190,9 @@ impl Bucket {
         Key::parse(full).ok().filter(|_| is_safe).ok_or_else(|| BlobError::Id(id.to_owned()))
     }
 
-    fn failed(&self, what: What, id: &str) -> impl Fn(Error) -> BlobError {
+    fn failed(&self, what: BlobAction, id: &str) -> impl Fn(Error) -> BlobError {
         move |error| match error {
-            Error::NotFound { .. } if what == What::Fetch => {
+            Error::NotFound { .. } if what == BlobAction::Fetch => {
                 BlobError::Missing { id: id.to_owned(), place: self.place.clone() }
             }
             error => {
@@ -211,10 +211,10 @@ impl Bucket {
         self.must_write()?;
         let key = self.key(id)?;
         let unreadable =
-            |source| BlobError::File { what: What::Keep, id: id.to_owned(), path: from.to_owned(), source };
+            |source| BlobError::File { what: BlobAction::Keep, id: id.to_owned(), path: from.to_owned(), source };
         let mut file = File::open(from).await.map_err(unreadable)?;
         let size = file.metadata().await.map_err(unreadable)?.len();
-        let failed = self.failed(What::Keep, id);
+        let failed = self.failed(BlobAction::Keep, id);
         kill_point("before a blob is sent");
         if size <= PART {
             let content = next_part(&mut file, PART).await.map_err(unreadable)?;
@@ -246,9 +246,9 @@ impl Bucket {
             if part.is_empty() {
                 break;
             }
-            upload.put_part(PutPayload::from(part)).await.map_err(self.failed(What::Keep, id))?;
+            upload.put_part(PutPayload::from(part)).await.map_err(self.failed(BlobAction::Keep, id))?;
         }
-        upload.complete().await.map(drop).map_err(self.failed(What::Keep, id))
+        upload.complete().await.map(drop).map_err(self.failed(BlobAction::Keep, id))
     }
 
     /// Fetches a blob into a new file.
@@ -263,9 +263,9 @@ impl Bucket {
     }
 
     async fn fetch(&self, store: &dyn ObjectStore, key: &Key, id: &str, into: &Path) -> Result<(), BlobError> {
-        let failed = self.failed(What::Fetch, id);
+        let failed = self.failed(BlobAction::Fetch, id);
         let unwritable =
-            |source| BlobError::File { what: What::Fetch, id: id.to_owned(), path: into.to_owned(), source };
+            |source| BlobError::File { what: BlobAction::Fetch, id: id.to_owned(), path: into.to_owned(), source };
         let found = store.get(key).await.map_err(&failed)?;
         let expected = found.meta.size;
         let mut stream = found.into_stream();
@@ -280,7 +280,7 @@ impl Bucket {
             return Ok(());
         }
         let why = format!("{received} of {expected} bytes came");
-        Err(BlobError::Remote { place: self.place.clone(), what: What::Fetch, id: id.to_owned(), why })
+        Err(BlobError::Remote { place: self.place.clone(), what: BlobAction::Fetch, id: id.to_owned(), why })
     }
 
     pub(crate) async fn list(&self, drawer: &str) -> Result<Vec<Listed>, BlobError> {
@@ -288,7 +288,7 @@ impl Bucket {
         let mut found = self.store.list(Some(&prefix));
         let mut listed = Vec::new();
         while let Some(object) = found.next().await {
-            let object = object.map_err(self.failed(What::List, ""))?;
+            let object = object.map_err(self.failed(BlobAction::List, ""))?;
             let Some(id) = object.location.as_ref().strip_prefix(&format!("{prefix}/")) else { continue };
             listed.push(Listed { id: id.to_owned(), size: object.size, modified: object.last_modified.into() });
         }
@@ -300,7 +300,7 @@ impl Bucket {
         kill_point("before a blob is removed from a store");
         match self.store.delete(&self.key(id)?).await {
             Err(Error::NotFound { .. }) => Ok(()),
-            removed => removed.map_err(self.failed(What::Remove, id)),
+            removed => removed.map_err(self.failed(BlobAction::Remove, id)),
         }
     }
 
@@ -313,16 +313,16 @@ impl Bucket {
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
             // Some stores know no conditions; who is first is found by looking.
             Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {}
-            Err(error) => return Err(self.failed(What::Keep, OWNER)(error)),
+            Err(error) => return Err(self.failed(BlobAction::Keep, OWNER)(error)),
         }
         let found = match self.store.get(&key).await {
             Err(Error::NotFound { .. }) => {
                 let content = PutPayload::from(owner.as_bytes().to_vec());
-                return self.store.put(&key, content).await.map(drop).map_err(self.failed(What::Keep, OWNER));
+                return self.store.put(&key, content).await.map(drop).map_err(self.failed(BlobAction::Keep, OWNER));
             }
-            found => found.map_err(self.failed(What::Fetch, OWNER))?,
+            found => found.map_err(self.failed(BlobAction::Fetch, OWNER))?,
         };
-        let found = found.bytes().await.map_err(self.failed(What::Fetch, OWNER))?;
+        let found = found.bytes().await.map_err(self.failed(BlobAction::Fetch, OWNER))?;
         let found = String::from_utf8_lossy(&found).trim().to_owned();
         if found == owner { Ok(()) } else { Err(BlobError::Owned { place: self.place.clone(), owner: found }) }
     }

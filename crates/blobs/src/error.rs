@@ -8,14 +8,14 @@ use windlass_archive::digest::{Mismatch, NoDigest};
 
 /// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum BlobAction {
     Keep,
     Fetch,
     Remove,
     List,
 }
 
-impl fmt::Display for What {
+impl fmt::Display for BlobAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Keep => "keep",
@@ -39,7 +39,7 @@ pub enum BlobError {
     /// a file cannot be used
     #[error("cannot {what} the blob '{id}': cannot use '{}'", path.display())]
     File {
-        what: What,
+        what: BlobAction,
         id: String,
         path: PathBuf,
         #[source]
@@ -50,7 +50,7 @@ pub enum BlobError {
     Remote {
         /// Which store.
         place: String,
-        what: What,
+        what: BlobAction,
         /// Empty where it is about all of them.
         id: String,
         /// In the store's words, without credentials.

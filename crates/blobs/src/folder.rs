@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use windlass_durable::file;
 
-use crate::error::{BlobError, What};
+use crate::error::{BlobAction, BlobError};
 use crate::store::{Listed, checked};
 
 /// A folder whose files are called as their blobs.
@@ -31,7 +31,7 @@ impl Folder {
         Ok(self.root.join(inner.ok_or_else(|| BlobError::Id(id.to_owned()))?))
     }
 
-    fn failed(&self, what: What, id: &str, path: &Path) -> impl Fn(io::Error) -> BlobError + use<> {
+    fn failed(&self, what: BlobAction, id: &str, path: &Path) -> impl Fn(io::Error) -> BlobError + use<> {
         let (id, path) = (id.to_owned(), path.to_owned());
         move |source| BlobError::File { what, id: id.clone(), path: path.clone(), source }
     }
@@ -43,10 +43,10 @@ impl Folder {
     /// Keeps a copy.
     pub(crate) fn put(&self, id: &str, from: &Path) -> Result<(), BlobError> {
         let to = self.path(id)?;
-        let failed = self.failed(What::Keep, id, &to);
+        let failed = self.failed(BlobAction::Keep, id, &to);
         self.make_parent(&to).map_err(&failed)?;
         let temporary = file::beside(&to).map_err(&failed)?;
-        let kept = fs::copy(from, &temporary).map_err(self.failed(What::Keep, id, from)).and_then(|_| {
+        let kept = fs::copy(from, &temporary).map_err(self.failed(BlobAction::Keep, id, from)).and_then(|_| {
             fs::File::open(&temporary).and_then(|file| file.sync_all()).map_err(&failed)?;
             file::rename(&temporary, &to).map_err(&failed)
         });
@@ -66,9 +66,9 @@ impl Folder {
         match kept {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 self.put(id, from)?;
-                file::remove_file(from).map_err(self.failed(What::Keep, id, from))
+                file::remove_file(from).map_err(self.failed(BlobAction::Keep, id, from))
             }
-            kept => kept.map_err(self.failed(What::Keep, id, &to)),
+            kept => kept.map_err(self.failed(BlobAction::Keep, id, &to)),
         }
     }
 
@@ -83,14 +83,14 @@ impl Folder {
             return Err(self.missing(id));
         }
         checked(id, digest, into, &self.place(), |temporary| {
-            fs::copy(&from, temporary).map(drop).map_err(self.failed(What::Fetch, id, &from))
+            fs::copy(&from, temporary).map(drop).map_err(self.failed(BlobAction::Fetch, id, &from))
         })
     }
 
     /// The blobs below `drawer`, in no order. What a killed copy left is among them.
     pub(crate) fn list(&self, drawer: &str) -> Result<Vec<Listed>, BlobError> {
         let folder = self.root.join(drawer);
-        let failed = self.failed(What::List, drawer, &folder);
+        let failed = self.failed(BlobAction::List, drawer, &folder);
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(&failed)?,
@@ -117,6 +117,6 @@ impl Folder {
 
     pub(crate) fn remove(&self, id: &str) -> Result<(), BlobError> {
         let path = self.path(id)?;
-        file::remove_file(&path).map_err(self.failed(What::Remove, id, &path))
+        file::remove_file(&path).map_err(self.failed(BlobAction::Remove, id, &path))
     }
 }

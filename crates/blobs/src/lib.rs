@@ -16,6 +16,6 @@ mod profile;
 mod store;
 
 pub use blobstore::{BlobFile, Blobstore, Drawer};
-pub use error::{BlobError, What};
+pub use error::{BlobAction, BlobError};
 pub use options::{BlobstoreChoice, GcsOptions, OptionsError, S3Options};
 pub use store::{Listed, Store};

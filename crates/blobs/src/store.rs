@@ -7,7 +7,7 @@ use windlass_archive::digest::Digest;
 use windlass_durable::file;
 
 use crate::bucket::Bucket;
-use crate::error::{BlobError, What};
+use crate::error::{BlobAction, BlobError};
 use crate::folder::Folder;
 use crate::options::BlobstoreChoice;
 
@@ -86,8 +86,12 @@ impl Store {
             }
             Place::Bucket(bucket) => {
                 bucket.put(id, from).await?;
-                let failed =
-                    |source| BlobError::File { what: What::Keep, id: id.to_owned(), path: from.to_owned(), source };
+                let failed = |source| BlobError::File {
+                    what: BlobAction::Keep,
+                    id: id.to_owned(),
+                    path: from.to_owned(),
+                    source,
+                };
                 file::remove_file(from).map_err(failed)
             }
         }
@@ -102,7 +106,8 @@ impl Store {
                 blocking(move || folder.get(&id, digest.as_deref(), &into)).await
             }
             Place::Bucket(bucket) => {
-                let failed = |source| BlobError::File { what: What::Fetch, id: id.clone(), path: into.clone(), source };
+                let failed =
+                    |source| BlobError::File { what: BlobAction::Fetch, id: id.clone(), path: into.clone(), source };
                 let temporary = file::beside(&into).map_err(failed)?;
                 let fetched = bucket.get(&id, &temporary).await;
                 if fetched.is_err() {
@@ -155,7 +160,7 @@ pub(crate) fn checked(
     place: &str,
     fetch: impl FnOnce(&Path) -> Result<(), BlobError>,
 ) -> Result<(), BlobError> {
-    let failed = |source| BlobError::File { what: What::Fetch, id: id.to_owned(), path: into.to_owned(), source };
+    let failed = |source| BlobError::File { what: BlobAction::Fetch, id: id.to_owned(), path: into.to_owned(), source };
     let temporary = file::beside(into).map_err(failed)?;
     match fetch(&temporary) {
         Ok(()) => finish(id, digest, &temporary, into, place),
@@ -167,7 +172,7 @@ pub(crate) fn checked(
 }
 
 fn finish(id: &str, digest: Option<&str>, temporary: &Path, into: &Path, place: &str) -> Result<(), BlobError> {
-    let failed = |source| BlobError::File { what: What::Fetch, id: id.to_owned(), path: into.to_owned(), source };
+    let failed = |source| BlobError::File { what: BlobAction::Fetch, id: id.to_owned(), path: into.to_owned(), source };
     let finished = digest
         .map_or(Ok(()), |digest| verify(id, digest, temporary, place))
         .and_then(|()| std::fs::File::open(temporary).and_then(|file| file.sync_all()).map_err(failed))
@@ -180,7 +185,7 @@ fn finish(id: &str, digest: Option<&str>, temporary: &Path, into: &Path, place: 
 
 fn verify(id: &str, digest: &str, path: &Path, place: &str) -> Result<(), BlobError> {
     let no_digest = |source| BlobError::NoDigest { id: id.to_owned(), digest: digest.to_owned(), source };
-    let failed = |source| BlobError::File { what: What::Fetch, id: id.to_owned(), path: path.to_owned(), source };
+    let failed = |source| BlobError::File { what: BlobAction::Fetch, id: id.to_owned(), path: path.to_owned(), source };
     let parsed = Digest::parse(digest).map_err(no_digest)?;
     let mut file = std::fs::File::open(path).map_err(failed)?;
     let differs = |source| BlobError::Digest { id: id.to_owned(), place: place.to_owned(), source };

@@ -3,7 +3,6 @@
 use crate::answer::Answer;
 use crate::scene::Scene;
 
-/// One check.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
     /// Stable: scripts and `--only` name it.

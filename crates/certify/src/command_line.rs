@@ -9,7 +9,6 @@ use std::str::FromStr;
 pub struct CommandLine {
     /// An absolute path.
     pub executable: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
 }
 

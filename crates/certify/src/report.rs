@@ -27,7 +27,6 @@ pub struct Report {
 /// What came of a check.
 #[derive(Debug)]
 pub struct Row {
-    /// The check.
     pub check: Check,
     /// What came of it.
     pub outcome: Outcome,
@@ -79,7 +78,6 @@ impl Row {
         self.same_as.map_or_else(|| one_line(&self.what), |earlier| format!("for the same reason as {earlier}"))
     }
 
-    /// One line.
     pub fn line(&self) -> String {
         let why = if self.what.is_empty() { String::new() } else { format!(": {}", self.reason()) };
         let level = if self.is_satisfied() { "" } else { " (required)" };

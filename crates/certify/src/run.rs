@@ -22,7 +22,6 @@ use crate::shared_vm::LostVm;
 /// What to certify, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The CPI.
     pub cpi: CommandLine,
     /// What its cloud needs.
     pub profile: Profile,
@@ -43,7 +42,6 @@ pub enum Progress<'a> {
     Preparing(&'static str),
     /// A check begins, as number `number` of `total`.
     Begins {
-        /// The check.
         check: &'a Check,
         /// Counted from 1.
         number: usize,
@@ -70,7 +68,6 @@ pub enum CertifyError {
     Stemcell {
         /// The tarball.
         path: PathBuf,
-        /// Why.
         #[source]
         source: windlass_stemcell::ReadError,
     },

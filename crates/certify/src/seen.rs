@@ -19,7 +19,6 @@ pub(crate) enum Rule {
     ErrorShape,
     /// No message that callers take for "not implemented".
     NoCompatPrefix,
-    /// One line.
     OneLine,
     /// Valid UTF-8 without a byte-order mark.
     Utf8,

@@ -12,7 +12,6 @@ pub struct VmType {
     pub name: String,
     /// Cores.
     pub cpu: u64,
-    /// Memory.
     pub ram: MiB,
     /// Size of the ephemeral disk.
     pub ephemeral_disk_size: MiB,

@@ -16,7 +16,7 @@ use windlass_contract::cpi::methods::{
 };
 use windlass_contract::cpi::{CloudLimits, CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
 use windlass_contract::{DiskCid, DiskHint, MiB, Object, SnapshotCid, StemcellCid, VmCid};
-use windlass_cpi::resources::Shelf;
+use windlass_cpi::resources::ResourceFolder;
 use windlass_cpi::{Call, Cloud, UserData};
 use windlass_durable::lock::{FileLock, Locks};
 use windlass_durable::{file, kill_point};
@@ -37,11 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The simulated cloud in one state folder.
 #[derive(Debug)]
 pub struct SimCloud {
-    pub(crate) stemcells: Shelf<StemcellRecord>,
-    pub(crate) vms: Shelf<VmRecord>,
-    pub(crate) disks: Shelf<DiskRecord>,
-    pub(crate) snapshots: Shelf<SnapshotRecord>,
-    pub(crate) networks: Shelf<NetworkRecord>,
+    pub(crate) stemcells: ResourceFolder<StemcellRecord>,
+    pub(crate) vms: ResourceFolder<VmRecord>,
+    pub(crate) disks: ResourceFolder<DiskRecord>,
+    pub(crate) snapshots: ResourceFolder<SnapshotRecord>,
+    pub(crate) networks: ResourceFolder<NetworkRecord>,
     pub(crate) addresses: Addresses,
     pub(crate) faults: Faults,
     pub(crate) config: SimConfig,
@@ -59,11 +59,11 @@ impl SimCloud {
         config.check()?;
         let state = config.state_dir()?;
         Ok(Self {
-            stemcells: Shelf::new(&state),
-            vms: Shelf::new(&state),
-            disks: Shelf::new(&state),
-            snapshots: Shelf::new(&state),
-            networks: Shelf::new(&state),
+            stemcells: ResourceFolder::new(&state),
+            vms: ResourceFolder::new(&state),
+            disks: ResourceFolder::new(&state),
+            snapshots: ResourceFolder::new(&state),
+            networks: ResourceFolder::new(&state),
             addresses: Addresses::new(&state),
             faults: Faults::new(config.faults.clone(), state.join("calls")),
             locks: state.join("locks"),

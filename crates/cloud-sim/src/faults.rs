@@ -30,7 +30,6 @@ use crate::agents::AgentBehaviour;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// In which method.
     pub method: String,
     /// In which of its calls, counted from 1; in all of them if absent.
     #[serde(default)]

@@ -14,15 +14,11 @@ use crate::records::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, 
 /// Everything that there is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Inventory {
-    /// Stemcells.
     pub stemcells: Vec<StemcellRecord>,
-    /// VMs.
     pub vms: Vec<VmRecord>,
     /// Disks; one that is attached to a VM which is gone is not attached.
     pub disks: Vec<DiskRecord>,
-    /// Snapshots.
     pub snapshots: Vec<SnapshotRecord>,
-    /// Networks.
     pub networks: Vec<NetworkRecord>,
 }
 

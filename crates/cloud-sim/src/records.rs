@@ -16,20 +16,17 @@ use crate::agents::AgentBehaviour;
 /// `stemcell.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StemcellRecord {
-    /// Its cid.
     pub cid: StemcellCid,
     /// As the caller gave them.
     pub cloud_properties: Object,
     /// `env.tags` of version 3.
     pub tags: Object,
-    /// Of the image.
     pub image_bytes: u64,
 }
 
 /// `vm.json`. The VM exists if, and only if, this file does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmRecord {
-    /// Its cid.
     pub cid: VmCid,
     /// The agent that it runs.
     pub agent_id: AgentId,
@@ -81,14 +78,12 @@ pub(crate) fn now() -> u64 {
 pub struct Address {
     /// The network; the same address in another one is another address.
     pub network: String,
-    /// The address.
     pub ip: IpAddr,
 }
 
 /// `disk.json`. What is on the disk is in the folder [`CONTENT`] beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskRecord {
-    /// Its cid.
     pub cid: DiskCid,
     /// Noted, not enforced.
     pub size_mib: u64,
@@ -103,7 +98,6 @@ pub struct DiskRecord {
 /// `snapshot.json`. What was on the disk is in the folder [`CONTENT`] beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
-    /// Its cid.
     pub cid: SnapshotCid,
     /// The disk, which may be gone.
     pub disk_cid: DiskCid,
@@ -116,7 +110,6 @@ pub struct SnapshotRecord {
 /// `network.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRecord {
-    /// Its cid.
     pub cid: NetworkCid,
     /// Its addresses.
     pub range: IpNet,

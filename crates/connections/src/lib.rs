@@ -5,15 +5,15 @@
 //! through this; what they answer, and to whom, is theirs.
 //!
 //! [`Reception::serve`] takes connections for a [`Host`] until it is told to stop; [`Reception::close`] then finishes the answers
-//! under way. The host marks a connection that shall stay ([`Guest::trust`], [`Guest::working`]); when all places are taken, the
+//! under way. The host marks a connection that shall stay ([`Peer::trust`], [`Peer::working`]); when all places are taken, the
 //! oldest of the others is closed. So no crowd of silent or slow strangers keeps anybody out, and no stranger keeps a
 //! place that somebody with credentials wants. If all shall stay, whoever has more than their share loses their oldest one
-//! ([`Guest::trust_user`]): a user who may only read does not keep all others out.
+//! ([`Peer::trust_user`]): a user who may only read does not keep all others out.
 //!
-//! - [`guest`]: whoever is connected, and whether they keep their place.
+//! - [`peer`]: whoever is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
 
-pub mod guest;
+pub mod peer;
 pub mod received;
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-pub use guest::{Guest, Working};
+pub use peer::{Peer, Working};
 pub use received::{ReceiveError, Received};
 
 /// How much of a body that nobody wants is read, and for how long.
@@ -97,14 +97,14 @@ pub trait Host: Clone + Send + Sync + 'static {
     fn tls(&self) -> Option<TlsAcceptor>;
 
     /// Answers a request.
-    fn answer(&self, guest: &Guest, request: Request<Received>) -> impl Future<Output = Response<Self::Body>> + Send;
+    fn answer(&self, peer: &Peer, request: Request<Received>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// A connection's place.
 #[derive(Debug)]
 struct Place {
     task: AbortHandle,
-    guest: Guest,
+    peer: Peer,
 }
 
 /// Where connections come in.
@@ -136,16 +136,16 @@ impl Reception {
             while self.connections.try_join_next().is_some() {}
             match accepted {
                 Ok((stream, address)) if self.has_room() => {
-                    let guest = Guest::new(address);
+                    let peer = Peer::new(address);
                     let connection = Connection {
                         host: host.clone(),
-                        guest: guest.clone(),
+                        peer: peer.clone(),
                         limits: self.limits,
                         closing: self.closing.subscribe(),
                         _open: Open::new(self.tally.clone()),
                     };
                     let task = self.connections.spawn(connection.serve(stream));
-                    self.places.push_back(Place { task, guest });
+                    self.places.push_back(Place { task, peer });
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -173,7 +173,7 @@ impl Reception {
             return true;
         }
         self.tally.crowded_out.fetch_add(1, Ordering::Relaxed);
-        let oldest = self.places.iter().position(|place| !place.guest.keeps_place());
+        let oldest = self.places.iter().position(|place| !place.peer.keeps_place());
         match oldest.or_else(|| self.oldest_beyond_a_share()).and_then(|oldest| self.places.remove(oldest)) {
             Some(place) => {
                 place.task.abort();
@@ -186,12 +186,12 @@ impl Reception {
     /// The oldest connection of the user who has most, if that is more than a share.
     fn oldest_beyond_a_share(&self) -> Option<usize> {
         let mut taken: HashMap<u64, usize> = HashMap::new();
-        for user in self.places.iter().filter_map(|place| place.guest.user()) {
+        for user in self.places.iter().filter_map(|place| place.peer.user()) {
             *taken.entry(user).or_default() += 1;
         }
         let (most, places) = taken.into_iter().max_by_key(|(_, places)| *places)?;
         let is_beyond = places > (self.limits.connections / SHARE).max(1);
-        self.places.iter().position(|place| is_beyond && place.guest.user() == Some(most))
+        self.places.iter().position(|place| is_beyond && place.peer.user() == Some(most))
     }
 }
 
@@ -213,7 +213,7 @@ impl Drop for Open {
 
 struct Connection<H> {
     host: H,
-    guest: Guest,
+    peer: Peer,
     limits: Limits,
     closing: watch::Receiver<()>,
     _open: Open,
@@ -228,17 +228,17 @@ impl<H: Host> Connection<H> {
         let Some(tls) = self.host.tls() else { return self.converse(stream).await };
         match tokio::time::timeout(self.limits.handshake, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.converse(stream).await,
-            Ok(Err(error)) => tracing::debug!(%error, address = %self.guest.address, "no TLS handshake"),
-            Err(_) => tracing::debug!(address = %self.guest.address, "the TLS handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, address = %self.peer.address, "no TLS handshake"),
+            Err(_) => tracing::debug!(address = %self.peer.address, "the TLS handshake took too long"),
         }
     }
 
     async fn converse(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let Self { host, guest, limits, mut closing, _open } = self;
+        let Self { host, peer, limits, mut closing, _open } = self;
         let left_unread = Arc::<AtomicBool>::default();
         let service = service_fn(|request: Request<Incoming>| {
             let request = request.map(|body| Received::new(body, limits.pause, Arc::clone(&left_unread)));
-            let answer = host.answer(&guest, request);
+            let answer = host.answer(&peer, request);
             Box::pin(async {
                 let answer = answer.await;
                 if answer.extensions().get::<CutOff>().is_some() { Err(CutOff) } else { Ok(answer) }
@@ -259,7 +259,7 @@ impl<H: Host> Connection<H> {
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, address = %guest.address, "a connection broke");
+            tracing::debug!(%error, address = %peer.address, "a connection broke");
             return;
         }
         let mut stream = connection.into_parts().io.into_inner();

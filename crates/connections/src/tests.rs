@@ -20,17 +20,17 @@ impl Host for Echo {
         None
     }
 
-    async fn answer(&self, guest: &Guest, request: Request<Received>) -> Response<Self::Body> {
+    async fn answer(&self, peer: &Peer, request: Request<Received>) -> Response<Self::Body> {
         let _working = match request.uri().path() {
             "/trust" => {
-                guest.trust();
+                peer.trust();
                 None
             }
             "/eve" | "/ann" => {
-                guest.trust_user(request.uri().path());
+                peer.trust_user(request.uri().path());
                 None
             }
-            "/work" => Some(guest.working()),
+            "/work" => Some(peer.working()),
             _ => None,
         };
         if request.uri().path() == "/large" {

@@ -34,10 +34,7 @@ pub const POWERED_OFF: u8 = 86;
 #[serde(untagged)]
 pub enum Reply {
     /// The action failed.
-    Exception {
-        /// Why.
-        exception: Exception,
-    },
+    Exception { exception: Exception },
     /// The action's result, or a [`TaskHandle`].
     Value {
         /// Any JSON.

@@ -32,7 +32,6 @@ impl RegistryEnvelope {
 /// What a VM is given when the rest of its settings is in a registry.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegistryUserData {
-    /// Where the registry is.
     pub registry: RegistryLocation,
     /// The name under which its settings are there, where the agent does not find that out itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

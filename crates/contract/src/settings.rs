@@ -13,7 +13,6 @@ use crate::{AgentId, DiskCid, DiskHint, Networks, Object, Secret};
 pub struct AgentSettings {
     /// Its absence tells an agent that these are not the full settings.
     pub agent_id: AgentId,
-    /// The VM.
     #[serde(default, deserialize_with = "or_default")]
     pub vm: Vm,
     /// The VM's networks.
@@ -53,7 +52,6 @@ pub struct Disks {
     /// A string on the wire, because the original agent takes nothing else; one document shows an object with `path`.
     #[serde(default, deserialize_with = "system_disk")]
     pub system: String,
-    /// The ephemeral disk.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "null::hint")]
     pub ephemeral: Option<DiskHint>,
     /// Persistent disks; empty at `create_vm`.
@@ -173,7 +171,6 @@ pub struct BoshEnv {
     /// How the agent is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbus: Option<Mbus>,
-    /// Where blobs are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blobstores: Option<Vec<Value>>,
     /// Time servers.
@@ -210,13 +207,10 @@ pub struct Mbus {
 /// A certificate with its key and CA, as PEM.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MbusCert {
-    /// The CA.
     #[serde(default, deserialize_with = "or_default")]
     pub ca: String,
-    /// The certificate.
     #[serde(default, deserialize_with = "or_default")]
     pub certificate: String,
-    /// Its key.
     #[serde(default, deserialize_with = "or_default")]
     pub private_key: Secret,
     /// Keys that we do not know.

@@ -28,7 +28,6 @@ pub struct WayIn {
     /// As root, and not as the user of jobs.
     #[serde(default)]
     pub root: bool,
-    /// What to do.
     pub work: Work,
 }
 

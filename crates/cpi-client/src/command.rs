@@ -12,7 +12,6 @@ use crate::CallError;
 /// How a CPI is started.
 #[derive(Debug, Clone)]
 pub struct CpiCommand {
-    /// The executable file.
     pub executable: PathBuf,
     /// Its arguments; the originals pass none.
     pub arguments: Vec<OsString>,

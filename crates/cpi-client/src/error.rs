@@ -21,18 +21,14 @@ pub enum CallError {
     Spawn {
         /// What should have been run.
         executable: PathBuf,
-        /// The method.
         method: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// values of variables are not to be had
     #[error("'{method}' was not sent: variables in the properties of the CPI '{cpi}' have no values: {why}")]
     NoValues {
-        /// The CPI.
         cpi: String,
-        /// The method.
         method: String,
         /// Which, and why; never the values.
         why: String,
@@ -40,9 +36,7 @@ pub enum CallError {
     /// the caller could not record the process
     #[error("'{method}' was not sent: the CPI's process could not be recorded, and was killed")]
     NotRecorded {
-        /// The method.
         method: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -52,11 +46,9 @@ pub enum CallError {
          what it may have left (request {request_id})"
     )]
     Deadline {
-        /// The method.
         method: String,
         /// The deadline.
         after: Duration,
-        /// The request.
         request_id: String,
     },
     /// something was answered that is not a response
@@ -65,7 +57,6 @@ pub enum CallError {
          log for the cause (request {request_id}){}", quoted(.stdout, .stderr)
     )]
     InvalidAnswer {
-        /// The method.
         method: String,
         /// What is wrong with the answer.
         what: String,
@@ -73,7 +64,6 @@ pub enum CallError {
         stdout: String,
         /// The first and the last lines that came on stderr, without secrets.
         stderr: String,
-        /// The request.
         request_id: String,
     },
     /// the CPI reports a version that is not one
@@ -87,11 +77,8 @@ pub enum CallError {
     /// the CPI answered with an error
     #[error("the CPI answered '{method}' with an error (request {request_id})")]
     Cpi {
-        /// The method.
         method: String,
-        /// The request.
         request_id: String,
-        /// The error.
         #[source]
         source: CpiError,
     },

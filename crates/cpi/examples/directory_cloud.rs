@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::{CpiError, CreatedVm, methods::*};
 use windlass_contract::{DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
-use windlass_cpi::resources::{Kept, Shelf};
+use windlass_cpi::resources::{Kept, ResourceFolder};
 use windlass_cpi::{Call, Cloud, Config, UserData};
 use windlass_durable::file;
 
-/// One folder per resource, with a record in it; a `Shelf` makes and removes them so that no half-made one is ever seen.
+/// One folder per resource, with a record in it; a `ResourceFolder` makes and removes them so that no half-made one is ever seen.
 macro_rules! resource {
     ($name:ident($record:ty), $folder:literal, $prefix:literal) => {
         #[derive(Serialize, Deserialize)]
@@ -32,16 +32,17 @@ struct Settings {
 
 struct Directory {
     memory: PathBuf,
-    stemcells: Shelf<Stemcell>,
-    vms: Shelf<Vm>,
-    disks: Shelf<Disk>,
+    stemcells: ResourceFolder<Stemcell>,
+    vms: ResourceFolder<Vm>,
+    disks: ResourceFolder<Disk>,
 }
 
 impl Directory {
     /// Called for `info`, too: only looks at the configuration.
     fn new(config: &Config) -> Result<Self, CpiError> {
         let Settings { folder } = config.plugin()?;
-        let (stemcells, vms, disks) = (Shelf::new(&folder), Shelf::new(&folder), Shelf::new(&folder));
+        let (stemcells, vms, disks) =
+            (ResourceFolder::new(&folder), ResourceFolder::new(&folder), ResourceFolder::new(&folder));
         Ok(Self { memory: folder.join("memory"), stemcells, vms, disks })
     }
 

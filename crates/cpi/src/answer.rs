@@ -14,7 +14,7 @@ use windlass_contract::version::SettingsFrom;
 use crate::asked::{Asked, NewVm};
 use crate::cloud::{Call, Cloud};
 use crate::config::Config;
-use crate::mirror::Mirror;
+use crate::registered_vms::RegisteredVms;
 use crate::user_data::UserData;
 use crate::{decode, settings};
 
@@ -153,7 +153,7 @@ async fn create_vm<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Va
         let mut user_data = UserData::new(settings, registry.clone());
         user_data.set_vm_name(format!("vm-{}", call.id));
         let vm = asked.cloud.create_vm(call, arguments, &mut user_data).await?;
-        match Mirror::new(memory, config).add(&vm, &user_data, registry.as_ref()).await {
+        match RegisteredVms::new(memory, config).add(&vm, &user_data, registry.as_ref()).await {
             Ok(()) => Ok(vm),
             Err(error) => Err(undo(asked.cloud, call, config, vm, error).await),
         }
@@ -166,7 +166,7 @@ async fn undo<C: Cloud>(cloud: &C, call: &Call, config: &Config, vm: CreatedVm, 
     let cid = vm.cid;
     let deleted = cloud.delete_vm(call, DeleteVm { vm_cid: cid.clone() }).await;
     let remains = match deleted {
-        Ok(()) => Mirror::new(cloud.memory(), config).remove(&cid).await.err().map(|remains| remains.message),
+        Ok(()) => RegisteredVms::new(cloud.memory(), config).remove(&cid).await.err().map(|remains| remains.message),
         Err(remains) => Some(format!("the VM '{cid}' remains: {}", remains.message)),
     };
     if let Some(remains) = remains {
@@ -182,7 +182,7 @@ async fn delete_vm<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<Va
         if matches!(&deleted, Err(error) if error.kind != ErrorType::VmNotFound) {
             return deleted;
         }
-        Mirror::new(asked.cloud.memory(), config).remove(&cid).await?;
+        RegisteredVms::new(asked.cloud.memory(), config).remove(&cid).await?;
         deleted
     };
     asked.serve(delete).await
@@ -192,7 +192,7 @@ async fn attach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<
     let attach = async |call: &Call, arguments: AttachDisk| {
         let (vm, disk) = (arguments.vm_cid.clone(), arguments.disk_cid.clone());
         let hint = asked.cloud.attach_disk(call, arguments).await?;
-        Mirror::new(asked.cloud.memory(), config).add_disk(&vm, &disk, &hint).await?;
+        RegisteredVms::new(asked.cloud.memory(), config).add_disk(&vm, &disk, &hint).await?;
         Ok(AttachedDisk { hint: Some(hint) })
     };
     asked.serve(attach).await
@@ -206,7 +206,7 @@ async fn detach_disk<C: Cloud>(asked: &Asked<'_, C>, config: &Config) -> Result<
         if matches!(&detached, Err(error) if !gone.contains(&error.kind)) {
             return detached;
         }
-        Mirror::new(asked.cloud.memory(), config).remove_disk(&vm, &disk).await?;
+        RegisteredVms::new(asked.cloud.memory(), config).remove_disk(&vm, &disk).await?;
         detached
     };
     asked.serve(detach).await

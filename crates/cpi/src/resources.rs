@@ -1,7 +1,7 @@
 //! What a cloud keeps in a folder: one folder per resource with a record that a person can read, shared safely by any
 //! number of CPI processes.
 //!
-//! For clouds that have no other place to remember what they made. A [`Shelf`] holds the resources of one kind. A resource
+//! For clouds that have no other place to remember what they made. A [`ResourceFolder`] holds the resources of one kind. A resource
 //! appears and disappears as a whole; what a killed process left half done is invisible (its name starts with a dot) and is
 //! removed by a later call. Changes are made under the resource's lock.
 
@@ -37,9 +37,7 @@ pub enum StateError {
     /// the file system refused
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What was tried.
         doing: &'static str,
-        /// On what.
         path: PathBuf,
         /// Why not.
         #[source]
@@ -48,7 +46,6 @@ pub enum StateError {
     /// a record that this cloud did not write
     #[error("{} is not a record of this cloud; restore it or delete its folder", path.display())]
     NotARecord {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         #[source]
@@ -81,13 +78,13 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(600);
 
 /// The folder of all resources of one kind. A cid that is not of our form names nothing: it is never made a path.
 #[derive(Debug)]
-pub struct Shelf<R> {
+pub struct ResourceFolder<R> {
     folder: PathBuf,
     locks: PathBuf,
     record: PhantomData<R>,
 }
 
-impl<R: Kept> Shelf<R> {
+impl<R: Kept> ResourceFolder<R> {
     /// The resources of this kind in a cloud's state folder. Touches nothing.
     pub fn new(state: &Path) -> Self {
         Self { folder: state.join(R::FOLDER), locks: state.join("locks"), record: PhantomData }
@@ -242,7 +239,7 @@ impl<R: Kept> Shelf<R> {
         }
     }
 
-    /// Like [`Shelf::lock_existing`], for removals: what interrupted calls left of a resource that does not exist goes, too.
+    /// Like [`ResourceFolder::lock_existing`], for removals: what interrupted calls left of a resource that does not exist goes, too.
     pub fn lock_to_remove(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
         if self.path(cid).is_none() {
             return Ok(None);
@@ -357,52 +354,52 @@ mod tests {
 
     #[test]
     fn a_cid_that_is_not_ours_is_never_a_path() {
-        let shelf = Shelf::<Thing>::new(Path::new("/nowhere"));
+        let things = ResourceFolder::<Thing>::new(Path::new("/nowhere"));
         let id = Uuid::new_v4();
-        assert!(shelf.path(&shelf.cid(id)).is_some());
+        assert!(things.path(&things.cid(id)).is_some());
         for foreign in
             ["", "thing-", "../..", "thing-../../etc", &format!("vm-{id}"), &format!("thing-{}", id.simple())]
         {
-            assert_eq!(shelf.path(foreign), None, "{foreign}");
-            assert_eq!(shelf.read(foreign).unwrap(), None);
+            assert_eq!(things.path(foreign), None, "{foreign}");
+            assert_eq!(things.read(foreign).unwrap(), None);
         }
-        assert_eq!(shelf.path(&format!("thing-{id}/../x")), None);
-        assert_eq!(shelf.path(&shelf.cid(id).to_uppercase()), None);
+        assert_eq!(things.path(&format!("thing-{id}/../x")), None);
+        assert_eq!(things.path(&things.cid(id).to_uppercase()), None);
     }
 
     #[test]
     fn a_failure_leaves_nothing_and_a_leftover_is_purged() {
         let state = tempfile::tempdir().unwrap();
-        let shelf = Shelf::<Thing>::new(state.path());
-        let cid = shelf.cid(Uuid::new_v4());
-        shelf.make(&cid, &Thing(1), |_| Err(CpiError::cloud("no"))).unwrap_err();
-        assert_eq!(shelf.names().unwrap(), Vec::<String>::new());
-        let living = shelf.folder.join(format!(".new-{cid}-{}-0", std::process::id()));
-        let dead = shelf.folder.join(format!(".new-{cid}-4000000000-0/read-only"));
+        let things = ResourceFolder::<Thing>::new(state.path());
+        let cid = things.cid(Uuid::new_v4());
+        things.make(&cid, &Thing(1), |_| Err(CpiError::cloud("no"))).unwrap_err();
+        assert_eq!(things.names().unwrap(), Vec::<String>::new());
+        let living = things.folder.join(format!(".new-{cid}-{}-0", std::process::id()));
+        let dead = things.folder.join(format!(".new-{cid}-4000000000-0/read-only"));
         for folder in [&living, &dead] {
             fs::create_dir_all(folder).unwrap();
         }
-        assert_eq!(shelf.leftovers().unwrap(), [dead.parent().unwrap()], "what is being made is not left over");
-        shelf.remove_leftover(&living).unwrap();
-        shelf.remove_leftover(dead.parent().unwrap()).unwrap();
+        assert_eq!(things.leftovers().unwrap(), [dead.parent().unwrap()], "what is being made is not left over");
+        things.remove_leftover(&living).unwrap();
+        things.remove_leftover(dead.parent().unwrap()).unwrap();
         assert!(living.exists() && !dead.exists());
         fs::create_dir_all(&dead).unwrap();
-        shelf.make(&cid, &Thing(1), |_| Ok(())).unwrap();
-        assert_eq!(shelf.names().unwrap(), [cid.as_str()]);
-        fs::create_dir(shelf.folder.join(".trash-x")).unwrap();
-        assert_eq!(shelf.cids().unwrap(), BTreeSet::from([cid.clone()]), "nothing that is half done");
-        fs::remove_dir(shelf.folder.join(".trash-x")).unwrap();
-        shelf.make(&cid, &Thing(2), |_| Ok(())).unwrap();
-        assert_eq!(shelf.all().unwrap(), [Thing(1)], "made once, however often it is asked for");
-        let lock = shelf.lock(&cid).unwrap();
-        assert!(shelf.is_locked(&cid));
+        things.make(&cid, &Thing(1), |_| Ok(())).unwrap();
+        assert_eq!(things.names().unwrap(), [cid.as_str()]);
+        fs::create_dir(things.folder.join(".trash-x")).unwrap();
+        assert_eq!(things.cids().unwrap(), BTreeSet::from([cid.clone()]), "nothing that is half done");
+        fs::remove_dir(things.folder.join(".trash-x")).unwrap();
+        things.make(&cid, &Thing(2), |_| Ok(())).unwrap();
+        assert_eq!(things.all().unwrap(), [Thing(1)], "made once, however often it is asked for");
+        let lock = things.lock(&cid).unwrap();
+        assert!(things.is_locked(&cid));
         drop(lock);
-        assert!(!shelf.is_locked(&cid) && shelf.stale_locks().unwrap().is_empty());
-        shelf.remove(&cid).unwrap();
-        let gone = shelf.cid(Uuid::new_v4());
-        drop(shelf.lock(&gone).unwrap());
-        assert_eq!(shelf.stale_locks().unwrap(), [shelf.locks.join(&gone)]);
-        fs::remove_file(shelf.locks.join(&gone)).unwrap();
-        assert!(shelf.names().unwrap().is_empty() && fs::read_dir(&shelf.locks).unwrap().next().is_none());
+        assert!(!things.is_locked(&cid) && things.stale_locks().unwrap().is_empty());
+        things.remove(&cid).unwrap();
+        let gone = things.cid(Uuid::new_v4());
+        drop(things.lock(&gone).unwrap());
+        assert_eq!(things.stale_locks().unwrap(), [things.locks.join(&gone)]);
+        fs::remove_file(things.locks.join(&gone)).unwrap();
+        assert!(things.names().unwrap().is_empty() && fs::read_dir(&things.locks).unwrap().next().is_none());
     }
 }

@@ -16,7 +16,6 @@ use windlass_manifest::{At, Content, Document, Fields, Findings};
 /// What a manifest says about the cloud.
 #[derive(Debug, Clone)]
 pub struct CloudProvider {
-    /// The CPI.
     pub cpi: CpiForm,
     /// Where the agent is reached; none if that is left to us.
     pub mbus: Option<Mbus>,
@@ -30,7 +29,6 @@ pub struct CloudProvider {
     pub registry: RegistryPlace,
 }
 
-/// Which CPI.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CpiForm {
     /// The embedded cloud.
@@ -51,11 +49,8 @@ pub enum CpiForm {
 pub struct Mbus {
     /// An address or a name.
     pub host: String,
-    /// Port.
     pub port: u16,
-    /// User.
     pub user: String,
-    /// Password.
     pub password: Secret,
 }
 
@@ -64,9 +59,7 @@ pub struct Mbus {
 pub struct SshTunnel {
     /// The VM.
     pub host: String,
-    /// Port.
     pub port: u16,
-    /// User.
     pub user: String,
     /// A PEM text, or a path from the manifest's folder.
     pub private_key: Option<Secret>,
@@ -266,7 +259,6 @@ impl CloudProvider {
 /// How our own CPI is started; `local …` is added.
 #[derive(Debug, Clone)]
 pub struct OwnCpi {
-    /// The executable.
     pub executable: PathBuf,
     /// What comes before.
     pub arguments: Vec<OsString>,

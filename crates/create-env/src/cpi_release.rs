@@ -13,7 +13,7 @@ use windlass_installation::{CpiPlan, InstallError, JobReference, jobs, launcher,
 
 use crate::releases::ReadReleases;
 use crate::report::{End, Report};
-use crate::run::{EnvError, Setting};
+use crate::run::{EnvError, EnvOptions};
 
 /// A CPI of releases whose packages are installed.
 #[derive(Debug)]
@@ -25,33 +25,37 @@ pub(crate) struct CpiSoftware {
 }
 
 /// What we keep for an environment.
-pub(crate) fn folder(setting: &Setting, installation_id: &str) -> PathBuf {
-    setting.installations.join(installation_id).join("windlass")
+pub(crate) fn folder(options: &EnvOptions, installation_id: &str) -> PathBuf {
+    options.installations.join(installation_id).join("windlass")
 }
 
 /// Whether the jobs are one CPI, and this machine has what it takes.
-pub(crate) fn validate(setting: &Setting, releases: &ReadReleases, jobs: &[JobReference]) -> Result<(), InstallError> {
-    tools::check(&CpiPlan::new(&releases.releases, jobs)?, &*setting.renderer)
+pub(crate) fn validate(
+    options: &EnvOptions,
+    releases: &ReadReleases,
+    jobs: &[JobReference],
+) -> Result<(), InstallError> {
+    tools::check(&CpiPlan::new(&releases.releases, jobs)?, &*options.renderer)
 }
 
 impl CpiSoftware {
     /// Compiles and installs the packages.
     pub(crate) async fn install(
-        setting: &Setting,
+        options: &EnvOptions,
         report: &Report,
         installation_id: &str,
         deployment: &str,
         releases: &Arc<ReadReleases>,
         jobs: &[JobReference],
     ) -> Result<Self, EnvError> {
-        let root = folder(setting, installation_id);
-        let packages = setting.package_dir.clone().unwrap_or_else(|| root.join("packages"));
+        let root = folder(options, installation_id);
+        let packages = options.package_dir.clone().unwrap_or_else(|| root.join("packages"));
         let packages = std::path::absolute(&packages).map_err(|source| EnvError::File { path: packages, source })?;
         let place =
             PackageFolder { packages: packages.clone(), sources: root.join("sources"), logs: root.join("logs") };
         let software =
             Self { releases: releases.clone(), jobs: jobs.to_vec(), deployment: deployment.to_owned(), packages };
-        let (read, wanted, stop, shown) = (releases.clone(), jobs.to_vec(), setting.stop.clone(), report.clone());
+        let (read, wanted, stop, shown) = (releases.clone(), jobs.to_vec(), options.stop.clone(), report.clone());
         let installing = tokio::task::spawn_blocking(move || {
             let plan = CpiPlan::new(&read.releases, &wanted)?;
             let tell = |package: &PlannedPackage, ended: Option<Installed>| match ended {
@@ -66,10 +70,10 @@ impl CpiSoftware {
     }
 
     /// Renders the jobs into `folder`; returns what is to be started.
-    pub(crate) fn render(&self, setting: &Setting, properties: &Object, folder: &Path) -> Result<PathBuf, EnvError> {
+    pub(crate) fn render(&self, options: &EnvOptions, properties: &Object, folder: &Path) -> Result<PathBuf, EnvError> {
         let plan = CpiPlan::new(&self.releases.releases, &self.jobs)?;
         let (rendered, start) = (folder.join("jobs"), folder.join("cpi"));
-        jobs::install(&plan, &self.deployment, properties, &*setting.renderer, &rendered)?;
+        jobs::install(&plan, &self.deployment, properties, &*options.renderer, &rendered)?;
         launcher::write(&start, &self.packages, &rendered, &plan.cpi_job().job.spec.name)
             .map_err(|source| EnvError::File { path: start.clone(), source })?;
         Ok(start)

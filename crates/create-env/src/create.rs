@@ -19,21 +19,21 @@ use crate::plan::{self, Found, Wishes};
 use crate::releases::{self, ReadReleases};
 use crate::report::{End, Report};
 use crate::run::{
-    Cloud, EnvError, Identity, PING_PATIENCE, Seen, Setting, agents, disks_on_record, instance_spec, vm_on_record,
+    Cloud, EnvError, EnvOptions, Identity, PING_PATIENCE, Seen, agents, disks_on_record, instance_spec, vm_on_record,
 };
 use crate::software::EnvSoftware;
 use crate::state::{ReleaseEntry, StateFile, StemcellEntry};
 use crate::stemcell::{self, Stemcell};
 
 /// Brings the VM and its disk to what the manifest says. A run that was interrupted is continued.
-pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
-    let report = setting.report();
-    let ledger = EnvLedger::new(StateFile::open(&setting.state_path)?);
+pub async fn create(options: &EnvOptions, wishes: Wishes) -> Result<(), EnvError> {
+    let report = options.report();
+    let ledger = EnvLedger::new(StateFile::open(&options.state_path)?);
     let installation = installation_id(&ledger);
-    let validating = validate(setting, &report, &installation);
+    let validating = validate(options, &report, &installation);
     let Validated { wanted, provider, releases, software, stemcell } = report.stage("validating", validating).await?;
-    let sha: String = Sha512::digest(setting.manifest.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let entries = releases::entries(&wanted.releases, &releases.releases, setting.folder(), &setting.downloads);
+    let sha: String = Sha512::digest(options.manifest.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let entries = releases::entries(&wanted.releases, &releases.releases, options.folder(), &options.downloads);
     let change = change(&ledger, &stemcell, &entries, &sha);
     let agents = agents(&provider, &wanted.env, &ledger).await?;
     if change.is_none()
@@ -46,11 +46,11 @@ pub async fn create(setting: &Setting, wishes: Wishes) -> Result<(), EnvError> {
     }
     report.go_on()?;
     identify(&ledger, &installation)?;
-    let cpi = install_cpi(setting, &report, &installation, &wanted.name, &releases, &provider).await?;
+    let cpi = install_cpi(options, &report, &installation, &wanted.name, &releases, &provider).await?;
     report.go_on()?;
     let mut versions = vec![stemcell.manifest.api_version.unwrap_or_default()];
-    versions.extend(ledger.look().current_stemcell().map(|known| known.api_version.unwrap_or_default()));
-    let cloud = Cloud::open(setting, &ledger, &provider, cpi.as_ref(), &wanted.networks, &versions).await?;
+    versions.extend(ledger.state_file().current_stemcell().map(|known| known.api_version.unwrap_or_default()));
+    let cloud = Cloud::open(options, &ledger, &provider, cpi.as_ref(), &wanted.networks, &versions).await?;
     say_what_runs(&report, &cloud, &provider);
     let (report, ledger, wanted, provider) = (&report, &ledger, &wanted, &provider);
     let run = Run { report, ledger, cloud: &cloud, wanted, provider, releases: entries, software };
@@ -69,10 +69,10 @@ struct Validated {
 }
 
 /// Finds all mistakes that can be found before anything changes, in templates as well.
-async fn validate(setting: &Setting, report: &Report, installation: &str) -> Result<Validated, EnvError> {
+async fn validate(options: &EnvOptions, report: &Report, installation: &str) -> Result<Validated, EnvError> {
     let (wanted, provider) = report
         .step("Validating deployment manifest", async {
-            setting.read(|document, findings| {
+            options.read(|document, findings| {
                 let provider = cloud_provider::read(document, findings);
                 let wanted = manifest::read(document, findings);
                 wanted.zip(provider)
@@ -85,12 +85,12 @@ async fn validate(setting: &Setting, report: &Report, installation: &str) -> Res
             needed.push(&job.release);
         }
     }
-    let releases = releases::read(setting, report, &wanted.releases, &needed).await?;
+    let releases = releases::read(options, report, &wanted.releases, &needed).await?;
     if let CpiForm::Release(jobs) = &provider.cpi {
-        report.step("Validating cpi release", async { cpi_release::validate(setting, &releases, jobs) }).await?;
+        report.step("Validating cpi release", async { cpi_release::validate(options, &releases, jobs) }).await?;
     }
-    let compiled = cpi_release::folder(setting, installation).join("compiled");
-    let software = EnvSoftware::new(&wanted, &releases, &setting.renderer, compiled)?.map(Arc::new);
+    let compiled = cpi_release::folder(options, installation).join("compiled");
+    let software = EnvSoftware::new(&wanted, &releases, &options.renderer, compiled)?.map(Arc::new);
     if let Some(software) = software.clone() {
         let networks = wanted.networks.clone();
         let rendering = async move {
@@ -99,10 +99,10 @@ async fn validate(setting: &Setting, report: &Report, installation: &str) -> Res
         };
         report.step("Rendering job templates", rendering).await?;
     }
-    let tarball = match stemcell::local_path(&wanted.stemcell.url, setting.folder()) {
+    let tarball = match stemcell::local_path(&wanted.stemcell.url, options.folder()) {
         Some(path) => path,
         None => {
-            let fetching = stemcell::fetch(&wanted.stemcell, &setting.downloads, setting.patience);
+            let fetching = stemcell::fetch(&wanted.stemcell, &options.downloads, options.patience);
             let fetching = async { Ok::<_, EnvError>(report.unless_stopped(fetching).await??) };
             report.step("Downloading stemcell", fetching).await?
         }
@@ -114,7 +114,7 @@ async fn validate(setting: &Setting, report: &Report, installation: &str) -> Res
 
 /// The stage in which a CPI of releases is installed; nothing for one that is here already.
 pub(crate) async fn install_cpi(
-    setting: &Setting,
+    options: &EnvOptions,
     report: &Report,
     installation: &str,
     deployment: &str,
@@ -122,18 +122,18 @@ pub(crate) async fn install_cpi(
     provider: &CloudProvider,
 ) -> Result<Option<CpiSoftware>, EnvError> {
     let CpiForm::Release(jobs) = &provider.cpi else { return Ok(None) };
-    let installing = CpiSoftware::install(setting, report, installation, deployment, releases, jobs);
+    let installing = CpiSoftware::install(options, report, installation, deployment, releases, jobs);
     report.stage("installing CPI", installing).await.map(Some)
 }
 
 /// What differs from the run before, in words; none if nothing does.
 fn change(ledger: &EnvLedger, stemcell: &Stemcell, releases: &[ReleaseEntry], sha: &str) -> Option<&'static str> {
-    let file = ledger.look();
+    let file = ledger.state_file();
     let is_same = |known: &StemcellEntry| is_of(known, stemcell);
     if file.state.current_vm_cid.is_empty() {
         return None;
     }
-    if !file.beside.intents.is_empty() || file.state.current_manifest_sha.is_empty() {
+    if !file.own_state.intents.is_empty() || file.state.current_manifest_sha.is_empty() {
         return Some("an earlier run did not finish");
     }
     if !file.current_stemcell().is_some_and(is_same) {
@@ -155,7 +155,7 @@ fn is_of(known: &StemcellEntry, stemcell: &Stemcell) -> bool {
 
 /// What the environment's folder of packages is called; a new name if it has none yet.
 pub(crate) fn installation_id(ledger: &EnvLedger) -> String {
-    let known = ledger.look().state.installation_id.clone();
+    let known = ledger.state_file().state.installation_id.clone();
     if known.is_empty() { uuid::Uuid::new_v4().to_string() } else { known }
 }
 
@@ -179,9 +179,9 @@ fn say_what_runs(report: &Report, cloud: &Cloud, provider: &CloudProvider) {
 
 /// Settles what earlier runs left open, also what could not be settled then, and tells what cannot be settled now.
 pub(crate) async fn settle(report: &Report, cloud: &Cloud, ledger: &EnvLedger) -> Result<(), EnvError> {
-    ledger.change(|file| file.beside.intents.iter_mut().for_each(|intent| intent.doubt = None))?;
+    ledger.change(|file| file.own_state.intents.iter_mut().for_each(|intent| intent.doubt = None))?;
     settle::settle_intents(&cloud.clouds, ledger).await?;
-    for intent in &ledger.look().beside.intents {
+    for intent in &ledger.state_file().own_state.intents {
         let (method, subject) = (intent.change.method(), intent.change.subject());
         report.line(&format!(
             "Nobody knows whether {method} for {subject} happened; look whether the cloud has one too many"
@@ -221,7 +221,7 @@ impl Run<'_> {
     async fn upload(&self, stemcell: &Stemcell) -> Result<StemcellEntry, EnvError> {
         let manifest = &stemcell.manifest;
         let title = format!("Uploading stemcell '{}/{}'", manifest.name, manifest.version);
-        let find = || self.ledger.look().state.stemcells.iter().find(|known| is_of(known, stemcell)).cloned();
+        let find = || self.ledger.state_file().state.stemcells.iter().find(|known| is_of(known, stemcell)).cloned();
         if let Some(known) = find() {
             self.report.skipped(&title, "Stemcell already uploaded");
             return Ok(known);
@@ -252,11 +252,11 @@ impl Run<'_> {
             file.state.current_manifest_sha.clear();
             file.state.releases.clear();
             file.state.current_release_ids.clear();
-            file.beside.vm = vm.clone();
-            file.beside.disks = disks.clone();
+            file.own_state.vm = vm.clone();
+            file.own_state.disks = disks.clone();
         })?;
         let seen = match &vm {
-            Some(vm) => self.cloud.look(self.report, &agents, vm, &disks).await?,
+            Some(vm) => self.cloud.inspect_vm(self.report, &agents, vm, &disks).await?,
             None => Seen::default(),
         };
         let disk = disks.iter().find(|disk| disk.active);
@@ -310,7 +310,7 @@ impl Run<'_> {
     /// Disks that a run before left over, once the current one is in its place with the data.
     async fn delete_unused_disks(&self) -> Result<(), EnvError> {
         let unused: Vec<DiskCid> = {
-            let file = self.ledger.look();
+            let file = self.ledger.state_file();
             let Some(current) = file.current_disk() else { return Ok(()) };
             file.state.disks.iter().filter(|disk| disk.id != current.id).map(|disk| disk.cid.clone()).collect()
         };
@@ -323,7 +323,7 @@ impl Run<'_> {
 
     async fn delete_unused_stemcells(&self) -> Result<(), EnvError> {
         let (current, known) = {
-            let file = self.ledger.look();
+            let file = self.ledger.state_file();
             (file.state.current_stemcell_id.clone(), file.state.stemcells.clone())
         };
         for stemcell in known.into_iter().filter(|stemcell| stemcell.id != current) {

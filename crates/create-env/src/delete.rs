@@ -16,17 +16,17 @@ use crate::cloud_provider::CpiForm;
 use crate::create::{delete_stemcell, identify, install_cpi, installation_id, settle};
 use crate::ledger::EnvLedger;
 use crate::report::{End, Report};
-use crate::run::{Cloud, EnvError, Identity, Setting, agents, disks_on_record, vm_on_record};
+use crate::run::{Cloud, EnvError, EnvOptions, Identity, agents, disks_on_record, vm_on_record};
 use crate::{cloud_provider, cpi_release, manifest, releases};
 
 /// Removes everything that the state knows of.
-pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
-    let report = setting.report();
-    let ledger = setting.known_state("deleted")?;
+pub async fn delete(options: &EnvOptions, skip_drain: bool) -> Result<(), EnvError> {
+    let report = options.report();
+    let ledger = options.known_state("deleted")?;
     let validating = async {
         report
             .step("Validating deployment manifest", async {
-                setting.read(|document, findings| {
+                options.read(|document, findings| {
                     let provider = cloud_provider::read(document, findings)?;
                     // What shall exist may be gone or wrong by now; only the networks are of use, if there are any.
                     let wanted = manifest::read(document, &mut Findings::new());
@@ -37,9 +37,9 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
     };
     let validating = async {
         let (provider, wanted, listed) = validating.await?;
-        let releases = releases::read(setting, &report, &listed, &provider.releases()).await?;
+        let releases = releases::read(options, &report, &listed, &provider.releases()).await?;
         if let CpiForm::Release(jobs) = &provider.cpi {
-            report.step("Validating cpi release", async { cpi_release::validate(setting, &releases, jobs) }).await?;
+            report.step("Validating cpi release", async { cpi_release::validate(options, &releases, jobs) }).await?;
         }
         Ok::<_, EnvError>((provider, wanted, releases))
     };
@@ -51,10 +51,10 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
     let (networks, env) = wanted.map(|wanted| (wanted.networks, wanted.env)).unwrap_or_default();
     let agents = agents(&provider, &env, &ledger).await?;
     let versions: Vec<_> =
-        ledger.look().state.stemcells.iter().map(|known| known.api_version.unwrap_or_default()).collect();
-    let cpi = install_cpi(setting, &report, &installation, &deployment, &releases, &provider).await?;
+        ledger.state_file().state.stemcells.iter().map(|known| known.api_version.unwrap_or_default()).collect();
+    let cpi = install_cpi(options, &report, &installation, &deployment, &releases, &provider).await?;
     report.go_on()?;
-    let cloud = Cloud::open(setting, &ledger, &provider, cpi.as_ref(), &networks, &versions).await?;
+    let cloud = Cloud::open(options, &ledger, &provider, cpi.as_ref(), &networks, &versions).await?;
     let deleting = delete_all(&report, &ledger, &cloud, agents, &networks, skip_drain);
     let deleted = report.stage("deleting deployment", deleting).await;
     let vms = cloud.vms.clone();
@@ -65,19 +65,19 @@ pub async fn delete(setting: &Setting, skip_drain: bool) -> Result<(), EnvError>
             if let Some(cloud) = vms.as_deref().and_then(Path::parent) {
                 remove_empty_cloud(cloud, &ledger)?;
             }
-            remove_installation(setting, &installation)?;
-            Ok::<_, EnvError>(ledger.look().remove()?)
+            remove_installation(options, &installation)?;
+            Ok::<_, EnvError>(ledger.state_file().remove()?)
         })
         .await
 }
 
 /// Compiled packages are of no use any more, neither ours nor those of BOSH's command line.
-fn remove_installation(setting: &Setting, installation: &str) -> Result<(), EnvError> {
+fn remove_installation(options: &EnvOptions, installation: &str) -> Result<(), EnvError> {
     // A state file that somebody edited must not lead elsewhere.
     if installation.parse::<uuid::Uuid>().is_err() {
         return Ok(());
     }
-    let path = setting.installations.join(installation);
+    let path = options.installations.join(installation);
     file::remove_tree(&path).or_else(|source| match path.exists() {
         true => Err(EnvError::File { path, source }),
         // Nothing was ever installed, nor is there a place for it.
@@ -104,7 +104,7 @@ async fn delete_all(
         let change = Change::DeleteDisk { cid: disk.cid.clone() };
         report.step(&format!("{title} '{}'", disk.cid), cloud.perform(None, change)).await?;
     }
-    let stemcells = ledger.look().state.stemcells.clone();
+    let stemcells = ledger.state_file().state.stemcells.clone();
     for stemcell in stemcells {
         report.go_on()?;
         report.step(&format!("Deleting stemcell '{}'", stemcell.cid), delete_stemcell(cloud, &stemcell)).await?;
@@ -122,10 +122,10 @@ async fn delete_vm(
 ) -> Result<(), EnvError> {
     let disks = disks_on_record(ledger);
     ledger.change(|file| {
-        file.beside.vm = Some(vm.clone());
-        file.beside.disks = disks.clone();
+        file.own_state.vm = Some(vm.clone());
+        file.own_state.disks = disks.clone();
     })?;
-    let seen = cloud.look(report, &agents, &vm, &disks).await?;
+    let seen = cloud.inspect_vm(report, &agents, &vm, &disks).await?;
     let mut actions = Vec::new();
     if seen.answers {
         actions.push(ActionKind::Stop { drain: !skip_drain });
@@ -155,7 +155,7 @@ async fn delete_vm(
 
 /// An embedded cloud beside the state goes with it, unless something is left in it.
 fn remove_empty_cloud(cloud: &Path, ledger: &EnvLedger) -> Result<(), EnvError> {
-    let is_ours = cloud == ledger.look().beside(".cloud");
+    let is_ours = cloud == ledger.state_file().path_with_suffix(".cloud");
     let is_empty =
         |shelf: &&str| std::fs::read_dir(cloud.join(shelf)).map_or(true, |mut entries| entries.next().is_none());
     if is_ours && cloud.exists() && ["stemcells", "vms", "disks", "snapshots", "networks"].iter().all(is_empty) {

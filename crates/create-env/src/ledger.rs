@@ -25,14 +25,14 @@ impl EnvLedger {
     }
 
     /// The state as it is now.
-    pub fn look(&self) -> MutexGuard<'_, StateFile> {
+    pub fn state_file(&self) -> MutexGuard<'_, StateFile> {
         // A panic while it was held left what is on disk, which is always whole.
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state and makes it durable.
     pub fn change(&self, change: impl FnOnce(&mut StateFile)) -> Result<(), StateError> {
-        unless_lost(&mut self.look(), |file| {
+        unless_lost(&mut self.state_file(), |file| {
             change(file);
             file.save()
         })
@@ -45,10 +45,10 @@ impl EnvLedger {
         id: &RequestId,
         change: impl FnOnce(&mut StateFile, usize) -> Result<(), StateError>,
     ) -> Result<(), LedgerError> {
-        let mut file = self.look();
+        let mut file = self.state_file();
         let place = place(&file);
         let places: Vec<usize> =
-            file.beside.intents.iter().enumerate().filter(|(_, known)| known.id == *id).map(|(at, _)| at).collect();
+            file.own_state.intents.iter().enumerate().filter(|(_, known)| known.id == *id).map(|(at, _)| at).collect();
         let failed = |source| LedgerError { what, place: place.clone(), source };
         NotOneIntent::unless_one(id, places.len() as u64).map_err(|error| failed(error.into()))?;
         unless_lost(&mut file, |file| change(file, places[0])).map_err(|error| failed(error.into()))
@@ -60,10 +60,10 @@ fn unless_lost(
     file: &mut StateFile,
     change: impl FnOnce(&mut StateFile) -> Result<(), StateError>,
 ) -> Result<(), StateError> {
-    let before = (file.state.clone(), file.beside.clone());
+    let before = (file.state.clone(), file.own_state.clone());
     let result = change(file);
     if result.is_err() {
-        (file.state, file.beside) = before;
+        (file.state, file.own_state) = before;
     }
     result
 }
@@ -75,23 +75,23 @@ fn place(file: &StateFile) -> String {
 #[async_trait]
 impl Ledger for EnvLedger {
     async fn write_intent(&self, intent: &Intent) -> Result<(), LedgerError> {
-        let mut file = self.look();
+        let mut file = self.state_file();
         let place = place(&file);
         let failed = |source| LedgerError { what: "write an intent", place, source };
-        if file.beside.intents.iter().any(|known| known.id == intent.id) {
+        if file.own_state.intents.iter().any(|known| known.id == intent.id) {
             return Err(failed("another one has its id".into()));
         }
         let written = unless_lost(&mut file, |file| {
-            file.beside.intents.push(intent.clone());
-            file.save_beside()
+            file.own_state.intents.push(intent.clone());
+            file.save_own_state()
         });
         written.map_err(|error| failed(error.into()))
     }
 
     async fn note_child(&self, id: &RequestId, child: ProcessIdentity) -> Result<(), LedgerError> {
         self.with_intent("note the CPI's process", id, |file, at| {
-            file.beside.intents[at].child = Some(child);
-            file.save_beside()
+            file.own_state.intents[at].child = Some(child);
+            file.save_own_state()
         })
     }
 
@@ -101,34 +101,34 @@ impl Ledger for EnvLedger {
                 apply(file, fact);
                 // Before the intent goes: a run that is killed in between repeats it.
                 file.save_state()?;
-                file.beside.intents.remove(at);
-                file.save_beside()
+                file.own_state.intents.remove(at);
+                file.save_own_state()
             }),
             IntentOutcome::Abandoned(_) => self.with_intent("end an intent", end.id(), |file, at| {
-                file.beside.intents.remove(at);
-                file.save_beside()
+                file.own_state.intents.remove(at);
+                file.save_own_state()
             }),
             IntentOutcome::Doubtful(why) => self.with_intent("note a doubt", end.id(), |file, at| {
-                file.beside.intents[at].doubt = Some(why.to_owned());
-                file.save_beside()
+                file.own_state.intents[at].doubt = Some(why.to_owned());
+                file.save_own_state()
             }),
         }
     }
 
     async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {
-        let place = place(&self.look());
+        let place = place(&self.state_file());
         let recorded = self.change(|file| apply(file, fact));
         recorded.map_err(|error| LedgerError { what: "record a fact", place, source: error.into() })
     }
 
     async fn intents(&self) -> Result<Vec<Intent>, LedgerError> {
-        Ok(self.look().beside.intents.clone())
+        Ok(self.state_file().own_state.intents.clone())
     }
 }
 
 /// Puts a fact into the state and into what is beside it.
 fn apply(file: &mut StateFile, fact: &Fact) {
-    let (state, beside) = (&mut file.state, &mut file.beside);
+    let (state, own) = (&mut file.state, &mut file.own_state);
     match fact {
         Fact::StemcellCreated { stemcell, cid } => {
             let is_it = |known: &&mut StemcellEntry| known.name == stemcell.name && known.version == stemcell.version;
@@ -153,19 +153,19 @@ fn apply(file: &mut StateFile, fact: &Fact) {
             state.stemcells.retain(|known| known.cid != *cid);
         }
         // One that stands beside the VM in use is not the current one until it takes its place.
-        Fact::VmCreated { vm } if vm.spare => beside.spare = Some(VmRecord { ready: false, ..(**vm).clone() }),
+        Fact::VmCreated { vm } if vm.spare => own.spare = Some(VmRecord { ready: false, ..(**vm).clone() }),
         Fact::VmCreated { vm } => {
             make_vm_current(state, vm);
-            beside.vm = Some(VmRecord { ready: false, ..(**vm).clone() });
+            own.vm = Some(VmRecord { ready: false, ..(**vm).clone() });
         }
         Fact::VmReady { cid } => {
-            let vms = beside.vm.iter_mut().chain(beside.spare.iter_mut());
+            let vms = own.vm.iter_mut().chain(own.spare.iter_mut());
             vms.filter(|vm| vm.cid == *cid).for_each(|vm| vm.ready = true);
         }
         Fact::VmSwapped { to, .. } => {
-            if let Some(new) = beside.spare.take_if(|spare| spare.cid == *to) {
+            if let Some(new) = own.spare.take_if(|spare| spare.cid == *to) {
                 make_vm_current(state, &new);
-                beside.vm = Some(VmRecord { spare: false, ..new });
+                own.vm = Some(VmRecord { spare: false, ..new });
             }
         }
         // Only directors have workers whose VMs they give up, and a state file has no place for such a VM.
@@ -174,11 +174,11 @@ fn apply(file: &mut StateFile, fact: &Fact) {
                 state.current_vm_cid.clear();
                 state.current_stemcell_id.clear();
             }
-            if beside.vm.as_ref().is_some_and(|vm| vm.cid == *cid) {
-                beside.vm = None;
+            if own.vm.as_ref().is_some_and(|vm| vm.cid == *cid) {
+                own.vm = None;
             }
-            beside.spare.take_if(|spare| spare.cid == *cid);
-            beside.disks.iter_mut().filter(|disk| disk.vm.as_ref() == Some(cid)).for_each(detached);
+            own.spare.take_if(|spare| spare.cid == *cid);
+            own.disks.iter_mut().filter(|disk| disk.vm.as_ref() == Some(cid)).for_each(detached);
         }
         Fact::DiskCreated { disk } => {
             if !state.disks.iter().any(|known| known.cid == disk.cid) {
@@ -190,40 +190,40 @@ fn apply(file: &mut StateFile, fact: &Fact) {
                     other: Default::default(),
                 });
             }
-            beside.disks.retain(|known| known.cid != disk.cid);
-            beside.disks.push(disk.clone());
+            own.disks.retain(|known| known.cid != disk.cid);
+            own.disks.push(disk.clone());
         }
-        Fact::DiskAttached { disk, vm, hint } => with(&mut beside.disks, disk, |disk| {
+        Fact::DiskAttached { disk, vm, hint } => with(&mut own.disks, disk, |disk| {
             disk.vm = Some(vm.clone());
             disk.hint = hint.clone();
             disk.mounted = false;
         }),
         Fact::DiskMounted { disk } => {
-            with(&mut beside.disks, disk, |disk| (disk.mounted, disk.active) = (true, true));
+            with(&mut own.disks, disk, |disk| (disk.mounted, disk.active) = (true, true));
             make_current(state, disk);
         }
-        Fact::DiskUnmounted { disk } => with(&mut beside.disks, disk, |disk| disk.mounted = false),
+        Fact::DiskUnmounted { disk } => with(&mut own.disks, disk, |disk| disk.mounted = false),
         Fact::DiskResized { disk, size } => {
-            with(&mut beside.disks, disk, |disk| disk.size = *size);
+            with(&mut own.disks, disk, |disk| disk.size = *size);
             if let Some(known) = state.disks.iter_mut().find(|known| known.cid == *disk) {
                 known.size = *size;
             }
         }
         Fact::DiskReplaced { old, new } => {
-            with(&mut beside.disks, old, |disk| (disk.mounted, disk.active) = (false, false));
-            with(&mut beside.disks, new, |disk| (disk.mounted, disk.active) = (true, true));
+            with(&mut own.disks, old, |disk| (disk.mounted, disk.active) = (false, false));
+            with(&mut own.disks, new, |disk| (disk.mounted, disk.active) = (true, true));
             make_current(state, new);
         }
-        Fact::DiskDetached { disk } => with(&mut beside.disks, disk, detached),
+        Fact::DiskDetached { disk } => with(&mut own.disks, disk, detached),
         // It stays on record until it is deleted, or is the current one again.
-        Fact::DiskOrphaned { disk } => with(&mut beside.disks, disk, |disk| disk.active = false),
+        Fact::DiskOrphaned { disk } => with(&mut own.disks, disk, |disk| disk.active = false),
         Fact::DiskDeleted { disk } => {
             let gone = state.disks.iter().find(|known| known.cid == *disk).map(|known| known.id.clone());
             if gone.is_some_and(|id| id == state.current_disk_id) {
                 state.current_disk_id.clear();
             }
             state.disks.retain(|known| known.cid != *disk);
-            beside.disks.retain(|known| known.cid != *disk);
+            own.disks.retain(|known| known.cid != *disk);
         }
         // A run takes no snapshots and adopts no disks, and its one instance is the state file.
         Fact::SnapshotTaken { .. }
@@ -290,12 +290,12 @@ mod tests {
 
     /// What everybody reads says the same as what only we know.
     fn assert_both_files_agree(file: &StateFile) {
-        let StateFile { state, beside, .. } = file;
-        assert_eq!(state.current_vm_cid, beside.vm.as_ref().map(|vm| vm.cid.to_string()).unwrap_or_default());
+        let StateFile { state, own_state: own, .. } = file;
+        assert_eq!(state.current_vm_cid, own.vm.as_ref().map(|vm| vm.cid.to_string()).unwrap_or_default());
         let listed: Vec<_> = state.disks.iter().map(|disk| (&disk.cid, disk.size, &disk.cloud_properties)).collect();
-        let known: Vec<_> = beside.disks.iter().map(|disk| (&disk.cid, disk.size, &disk.cloud_properties)).collect();
+        let known: Vec<_> = own.disks.iter().map(|disk| (&disk.cid, disk.size, &disk.cloud_properties)).collect();
         assert_eq!(listed, known);
-        if let Some(active) = beside.disks.iter().find(|disk| disk.active) {
+        if let Some(active) = own.disks.iter().find(|disk| disk.active) {
             assert_eq!(file.current_disk().map(|disk| &disk.cid), Some(&active.cid));
         }
     }
@@ -307,7 +307,7 @@ mod tests {
         }
 
         async fn records(&self) -> Model {
-            let file = self.ledger.look();
+            let file = self.ledger.state_file();
             assert_both_files_agree(&file);
             let stemcell = |known: &StemcellEntry| StemcellRecord {
                 id: 0,
@@ -319,11 +319,11 @@ mod tests {
                 api_version: known.api_version,
                 deployments: Vec::new(),
             };
-            let beside = &file.beside;
+            let own = &file.own_state;
             Model {
                 stemcells: file.state.stemcells.iter().map(stemcell).collect(),
-                vms: beside.vm.iter().chain(&beside.spare).cloned().collect(),
-                disks: beside.disks.clone(),
+                vms: own.vm.iter().chain(&own.spare).cloned().collect(),
+                disks: own.disks.clone(),
                 ..Model::default()
             }
         }
@@ -378,10 +378,10 @@ mod tests {
     async fn an_intent_that_could_not_be_written_is_forgotten() {
         let OnFile { ledger, folder } = on_file().await;
         // Nothing can be put in the place of a folder that is not empty.
-        let beside = ledger.look().beside(".json");
-        std::fs::create_dir_all(beside.join("in the way")).unwrap();
+        let blocked = ledger.state_file().path_with_suffix(".json");
+        std::fs::create_dir_all(blocked.join("in the way")).unwrap();
         ledger.write_intent(&reboot()).await.unwrap_err();
-        std::fs::remove_dir_all(&beside).unwrap();
+        std::fs::remove_dir_all(&blocked).unwrap();
         ledger.record(&Fact::Nothing).await.unwrap();
         drop(ledger);
         assert!(open(&path(&folder)).intents().await.unwrap().is_empty());

@@ -31,5 +31,5 @@ pub use create::create;
 pub use delete::delete;
 pub use plan::Wishes;
 pub use report::{End, Screen};
-pub use run::{EnvError, Setting};
+pub use run::{EnvError, EnvOptions};
 pub use stop_start::{start, stop};

@@ -28,13 +28,11 @@ pub struct Wanted {
     pub releases: Vec<ReleasePlace>,
     /// What runs on the VM.
     pub jobs: Vec<WantedJob>,
-    /// For the cloud.
     pub cloud_properties: Object,
     /// For the agent.
     pub env: Object,
     /// With addresses.
     pub networks: Networks,
-    /// Its disk.
     pub disk: Option<DiskSpec>,
     /// For the cloud.
     pub tags: Object,
@@ -50,7 +48,6 @@ pub struct WantedJob {
     pub properties: Object,
 }
 
-/// Where a stemcell is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StemcellPlace {
     /// `file://…`, `http://…` or `https://…`.

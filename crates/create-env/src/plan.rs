@@ -7,7 +7,6 @@ use windlass_planning::records::{DiskRecord, VmRecord};
 /// What is there when a run begins.
 #[derive(Debug)]
 pub struct Found<'a> {
-    /// The VM on record.
     pub vm: Option<&'a VmRecord>,
     /// Whether the cloud still has that VM.
     pub exists: bool,

@@ -28,9 +28,7 @@ pub enum RegistryError {
     /// its folder cannot be made
     #[error("cannot use '{}' for the registry", path.display())]
     Folder {
-        /// The folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -74,7 +72,6 @@ impl EnvRegistry {
         Ok(Self { registry, tunnel, properties: properties.as_object().cloned().unwrap_or_default() })
     }
 
-    /// Stops it.
     pub async fn stop(self) {
         if let Some(tunnel) = self.tunnel {
             tunnel.abort();

@@ -14,7 +14,7 @@ use windlass_manifest::{At, Document, Problem, fields};
 use windlass_release::{Release, ReleaseError};
 
 use crate::report::Report;
-use crate::run::{EnvError, Setting};
+use crate::run::{EnvError, EnvOptions};
 use crate::state::ReleaseEntry;
 use crate::stemcell::local_path;
 
@@ -61,7 +61,7 @@ pub(crate) struct ReadReleases {
 
 /// Fetches and reads the releases of these names. Their archives go with the run.
 pub(crate) async fn read(
-    setting: &Setting,
+    options: &EnvOptions,
     report: &Report,
     listed: &[ReleasePlace],
     needed: &[&str],
@@ -73,7 +73,7 @@ pub(crate) async fn read(
         report.go_on()?;
         let place = listed.iter().find(|place| place.name == *name);
         let place = place.ok_or_else(|| EnvReleaseError::Unlisted((*name).to_owned()))?;
-        let tarball = place.fetch(setting, report).await?;
+        let tarball = place.fetch(options, report).await?;
         let into = folder.path().join(number.to_string());
         let reading = async {
             let (name, path) = (place.name.clone(), tarball.clone());
@@ -102,7 +102,6 @@ const LARGEST_MANIFEST: u64 = 4 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleasePlace {
     pub name: String,
-    /// Where it is.
     pub url: Option<String>,
     /// A digest, or several.
     pub sha1: Option<String>,
@@ -123,9 +122,9 @@ impl ReleasePlace {
     }
 
     /// Its tarball, on this machine.
-    async fn fetch(&self, setting: &Setting, report: &Report) -> Result<PathBuf, EnvError> {
+    async fn fetch(&self, options: &EnvOptions, report: &Report) -> Result<PathBuf, EnvError> {
         let (name, url) = (self.name.clone(), self.url.as_deref().unwrap_or_default());
-        if let Some(path) = local_path(url, setting.folder()) {
+        if let Some(path) = local_path(url, options.folder()) {
             return Ok(path);
         }
         if !url.starts_with("http://") && !url.starts_with("https://") {
@@ -133,8 +132,8 @@ impl ReleasePlace {
         }
         let digest = self.sha1.as_deref().ok_or_else(|| EnvReleaseError::NoDigest(name.clone()))?;
         let title = format!("Downloading release '{name}'");
-        let download = Download::of("release").with_patience(setting.patience).through_bosh_proxy();
-        let fetching = report.unless_stopped(download.fetch_once(url, digest, &setting.downloads));
+        let download = Download::of("release").with_patience(options.patience).through_bosh_proxy();
+        let fetching = report.unless_stopped(download.fetch_once(url, digest, &options.downloads));
         let fetching =
             async { fetching.await?.map_err(|source| EnvError::from(EnvReleaseError::Fetch { name, source })) };
         report.step(&title, fetching).await
@@ -226,8 +225,8 @@ mod tests {
         fn end_stage(&self, _: &str, _: bool, _: Duration) {}
     }
 
-    fn setting(folder: &Path, silence: Duration) -> Setting {
-        Setting {
+    fn options(folder: &Path, silence: Duration) -> EnvOptions {
+        EnvOptions {
             manifest_path: folder.join("env.yml"),
             manifest: String::new(),
             state_path: folder.join("state.json"),
@@ -268,8 +267,8 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_silent_slow_or_wrong_is_given_up_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let setting = setting(folder.path(), Duration::from_millis(300));
-        let report = Report::new(setting.screen.clone(), setting.stop.clone());
+        let options = options(folder.path(), Duration::from_millis(300));
+        let report = Report::new(options.screen.clone(), options.stop.clone());
         for (answer, dribbles, words) in [
             (&b""[..], false, "is silent; try again, or fetch the file yourself and give its path"),
             (
@@ -280,29 +279,29 @@ mod tests {
             (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", false, "No release found at 'http://127.0.0.1:"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", false, "another one: look at url and sha1"),
         ] {
-            let error = place(server(answer, dribbles).await).fetch(&setting, &report).await.unwrap_err();
+            let error = place(server(answer, dribbles).await).fetch(&options, &report).await.unwrap_err();
             let said = windlass_contract::explain(&error);
             assert!(said.starts_with("the release 'cloud' is not to be had") && said.contains(words), "{said}");
-            assert_eq!(std::fs::read_dir(&setting.downloads).unwrap().count(), 0, "{words}: nothing stays");
+            assert_eq!(std::fs::read_dir(&options.downloads).unwrap().count(), 0, "{words}: nothing stays");
         }
     }
 
     #[tokio::test]
     async fn who_stops_does_not_wait_for_a_server() {
         let folder = tempfile::tempdir().unwrap();
-        let setting = setting(folder.path(), Duration::from_secs(600));
-        let report = Report::new(setting.screen.clone(), setting.stop.clone());
+        let options = options(folder.path(), Duration::from_secs(600));
+        let report = Report::new(options.screen.clone(), options.stop.clone());
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nthe beginning";
         let place = place(server(answer, false).await);
         let stopping = async {
-            while std::fs::read_dir(&setting.downloads).map_or(0, Iterator::count) == 0 {
+            while std::fs::read_dir(&options.downloads).map_or(0, Iterator::count) == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            setting.stop.store(true, std::sync::atomic::Ordering::SeqCst);
+            options.stop.store(true, std::sync::atomic::Ordering::SeqCst);
         };
-        let (fetched, ()) = tokio::join!(place.fetch(&setting, &report), stopping);
+        let (fetched, ()) = tokio::join!(place.fetch(&options, &report), stopping);
         assert!(matches!(fetched, Err(EnvError::Stopped)), "{fetched:?}");
-        assert_eq!(std::fs::read_dir(&setting.downloads).unwrap().count(), 0, "no part of it stays");
+        assert_eq!(std::fs::read_dir(&options.downloads).unwrap().count(), 0, "no part of it stays");
     }
 
     #[test]

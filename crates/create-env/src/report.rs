@@ -15,9 +15,7 @@ use crate::run::EnvError;
 pub trait Screen: Send + Sync + std::fmt::Debug {
     /// A line of its own.
     fn line(&self, text: &str);
-    /// A stage begins.
     fn begin_stage(&self, name: &str);
-    /// A step begins.
     fn begin_step(&self, name: &str);
     /// What the step does just now.
     fn status(&self, status: &str);
@@ -151,10 +149,10 @@ impl Report {
     fn title(&self, step: StepId) -> Option<String> {
         let instance = format!("'{}/0'", self.group);
         let ledger = self.ledger.as_ref()?;
-        let file = ledger.look();
+        let file = ledger.state_file();
         let vm = &file.state.current_vm_cid;
         let newest = file.state.disks.last().map(|disk| disk.cid.clone());
-        let is_attached = |cid: &DiskCid| file.beside.disks.iter().any(|disk| disk.cid == *cid && disk.vm.is_some());
+        let is_attached = |cid: &DiskCid| file.own_state.disks.iter().any(|disk| disk.cid == *cid && disk.vm.is_some());
         let shown = |disk: Option<DiskCid>| disk.map(|cid| format!(" '{cid}'")).unwrap_or_default();
         let disk = shown(self.disk.clone());
         // Without an arm for the others: whoever adds a step decides about its line.
@@ -217,7 +215,7 @@ impl Report {
     /// What the VM said last, for people who wonder why it does not answer.
     fn show_console(&self) {
         let (Some(vms), Some(ledger)) = (&self.console, &self.ledger) else { return };
-        let path = vms.join(&ledger.look().state.current_vm_cid).join("console.log");
+        let path = vms.join(&ledger.state_file().state.current_vm_cid).join("console.log");
         let Ok(text) = std::fs::read_to_string(&path) else { return };
         let lines: Vec<&str> = text.lines().collect();
         self.screen.line("The VM's console ends with:");

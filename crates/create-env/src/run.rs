@@ -42,12 +42,11 @@ pub(crate) const PING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a run is about.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct EnvOptions {
     /// Where the manifest is; paths in it start there.
     pub manifest_path: PathBuf,
     /// The manifest after operations and with all variables filled in.
     pub manifest: String,
-    /// Where the state is.
     pub state_path: PathBuf,
     /// Where downloads are kept.
     pub downloads: PathBuf,
@@ -75,7 +74,6 @@ pub enum EnvError {
     Yaml {
         /// The manifest.
         path: PathBuf,
-        /// Why.
         #[source]
         source: ParseError,
     },
@@ -93,7 +91,6 @@ pub enum EnvError {
     /// nothing is known
     #[error("there is no state file '{}', so nothing is known that could be {done}; name the right one with --state", path.display())]
     NoState {
-        /// The file.
         path: PathBuf,
         /// Such as `deleted`.
         done: &'static str,
@@ -149,9 +146,7 @@ pub enum EnvError {
     /// a file cannot be used
     #[error("cannot use '{}'", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -176,7 +171,7 @@ impl EnvError {
     }
 }
 
-impl Setting {
+impl EnvOptions {
     pub(crate) fn report(&self) -> Report {
         let report = Report::new(self.screen.clone(), self.stop.clone());
         report.line(&format!("Deployment manifest: '{}'", self.manifest_path.display()));
@@ -227,7 +222,7 @@ impl Cloud {
     /// Prepares the CPI, which is `software` where it comes from releases. `stemcells` are the versions of those that VMs of this
     /// run are made from.
     pub(crate) async fn open(
-        setting: &Setting,
+        options: &EnvOptions,
         ledger: &EnvLedger,
         provider: &CloudProvider,
         software: Option<&CpiSoftware>,
@@ -235,18 +230,18 @@ impl Cloud {
         stemcells: &[ApiVersion],
     ) -> Result<Self, EnvError> {
         let (cloud_folder, director_uuid, installation) = {
-            let file = ledger.look();
-            (file.beside(".cloud"), file.state.director_id.clone(), file.state.installation_id.clone())
+            let file = ledger.state_file();
+            (file.path_with_suffix(".cloud"), file.state.director_id.clone(), file.state.installation_id.clone())
         };
         let path = match software {
-            Some(_) => cpi_release::folder(setting, &installation).join("run"),
+            Some(_) => cpi_release::folder(options, &installation).join("run"),
             None => std::env::temp_dir().join(format!("windlass-cpi-{}", uuid::Uuid::new_v4().simple())),
         };
         let folder = SecretFolder::new(&path).map_err(|source| EnvError::File { path, source })?;
         let config = folder.path().join(if software.is_some() { "cpi" } else { "cpi.json" });
-        let (executable, arguments) = provider.command(&setting.own_cpi, &config);
+        let (executable, arguments) = provider.command(&options.own_cpi, &config);
         let command = CpiCommand { executable, arguments, environment: Environment::CommandLine };
-        let options = CpiOptions {
+        let cpi_options = CpiOptions {
             director_uuid,
             properties: Object::new(),
             preferred_version: ApiVersion::HIGHEST,
@@ -255,21 +250,21 @@ impl Cloud {
         let write = |content: &serde_json::Value| match software {
             Some(software) => {
                 let properties = content["cloud"]["properties"].as_object().cloned().unwrap_or_default();
-                software.render(setting, &properties, folder.path()).map(drop)
+                software.render(options, &properties, folder.path()).map(drop)
             }
             None => file::write_json(&config, content, file::PRIVATE)
                 .map_err(|source| EnvError::File { path: config.clone(), source }),
         };
         let content = provider.config(&cloud_folder, None);
         write(&content)?;
-        let cpi = Cpi::new(command, options).configured_with(Configuration::Given(provider.properties.clone()));
+        let cpi = Cpi::new(command, cpi_options).configured_with(Configuration::Given(provider.properties.clone()));
         let version = cpi.negotiated().await?.version;
         let needs_registry =
             stemcells.iter().any(|stemcell| SettingsFrom::decide(version, *stemcell) == SettingsFrom::Registry);
         let mut registry = None;
         if needs_registry {
-            let (folder, tunnel) = (ledger.look().beside(REGISTRY), provider.ssh_tunnel.as_ref());
-            let started = EnvRegistry::start(&folder, &provider.registry, tunnel, networks, setting.folder()).await?;
+            let (folder, tunnel) = (ledger.state_file().path_with_suffix(REGISTRY), provider.ssh_tunnel.as_ref());
+            let started = EnvRegistry::start(&folder, &provider.registry, tunnel, networks, options.folder()).await?;
             write(&provider.config(&cloud_folder, Some(&started.properties)))?;
             registry = Some(started);
         }
@@ -294,7 +289,7 @@ impl Cloud {
     }
 
     /// Asks the cloud and the agent how a VM on record is.
-    pub(crate) async fn look(
+    pub(crate) async fn inspect_vm(
         &self,
         report: &Report,
         agents: &Agents,
@@ -428,7 +423,7 @@ pub(crate) async fn agents(
     ledger: &EnvLedger,
 ) -> Result<Arc<Agents>, EnvError> {
     let Some(mbus) = &provider.mbus else {
-        let folder = ledger.look().beside(CA);
+        let folder = ledger.state_file().path_with_suffix(CA);
         file::create_private_dir(&folder).map_err(|source| EnvError::File { path: folder.clone(), source })?;
         let authority = Authority::open(&folder)?;
         let client = authority.new_client()?;
@@ -461,9 +456,9 @@ pub(crate) async fn agents(
 
 /// The VM on record, completed by what the state file alone does not tell.
 pub(crate) fn vm_on_record(ledger: &EnvLedger, networks: &Networks) -> Option<VmRecord> {
-    let file = ledger.look();
+    let file = ledger.state_file();
     let cid = file.vm_cid()?;
-    if let Some(vm) = file.beside.vm.as_ref().filter(|vm| vm.cid == cid) {
+    if let Some(vm) = file.own_state.vm.as_ref().filter(|vm| vm.cid == cid) {
         return Some(vm.clone());
     }
     let stemcell = match file.current_stemcell() {
@@ -494,9 +489,10 @@ pub(crate) fn vm_on_record(ledger: &EnvLedger, networks: &Networks) -> Option<Vm
 
 /// The disks on record, completed by what the state file alone does not tell.
 pub(crate) fn disks_on_record(ledger: &EnvLedger) -> Vec<DiskRecord> {
-    let file = ledger.look();
+    let file = ledger.state_file();
     let current = file.state.current_disk_id.clone();
-    let known = |entry: &crate::state::DiskEntry| file.beside.disks.iter().find(|disk| disk.cid == entry.cid).cloned();
+    let known =
+        |entry: &crate::state::DiskEntry| file.own_state.disks.iter().find(|disk| disk.cid == entry.cid).cloned();
     let records = file.state.disks.iter().map(|entry| {
         let mut disk = known(entry).unwrap_or_else(|| DiskRecord {
             cid: entry.cid.clone(),

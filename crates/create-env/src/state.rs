@@ -40,13 +40,10 @@ pub struct State {
     /// SHA-512 of the manifest that was deployed last, with its variables filled in; empty while one is being deployed.
     #[serde(deserialize_with = "null_is_default")]
     pub current_manifest_sha: String,
-    /// All disks.
     #[serde(deserialize_with = "null_is_default")]
     pub disks: Vec<DiskEntry>,
-    /// All stemcells.
     #[serde(deserialize_with = "null_is_default")]
     pub stemcells: Vec<StemcellEntry>,
-    /// All releases.
     #[serde(deserialize_with = "null_is_default")]
     pub releases: Vec<ReleaseEntry>,
     /// What we do not know.
@@ -54,7 +51,6 @@ pub struct State {
     pub other: Object,
 }
 
-/// A disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskEntry {
     /// Ours.
@@ -71,7 +67,6 @@ pub struct DiskEntry {
     pub other: Object,
 }
 
-/// A stemcell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StemcellEntry {
     /// Ours.
@@ -90,14 +85,11 @@ pub struct StemcellEntry {
     pub other: Object,
 }
 
-/// A release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseEntry {
     /// Ours.
     pub id: String,
-    /// Name.
     pub name: String,
-    /// Version.
     pub version: String,
 }
 
@@ -107,7 +99,7 @@ const FORM: u32 = 0;
 /// What only we know.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Beside {
+pub struct OwnState {
     /// The file's form; the first has no number.
     #[serde(skip_serializing_if = "is_first")]
     pub form: u32,
@@ -138,9 +130,7 @@ pub enum StateError {
     File {
         /// Such as `read`.
         doing: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -151,9 +141,7 @@ pub enum StateError {
         path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
@@ -163,11 +151,7 @@ pub enum StateError {
          version; nothing was changed",
         path.display()
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        form: u32,
-    },
+    Newer { path: PathBuf, form: u32 },
     /// another run has it
     #[error("another run works on '{}'; wait for its end", path.display())]
     InUse {
@@ -181,10 +165,9 @@ pub enum StateError {
 pub struct StateFile {
     path: PathBuf,
     _lock: FileLock,
-    /// The state.
     pub state: State,
-    /// What is beside it.
-    pub beside: Beside,
+    /// What only we know, in a file beside it.
+    pub own_state: OwnState,
 }
 
 /// The folder of our own authority, where the manifest brings no certificate for the agent.
@@ -200,15 +183,15 @@ impl StateFile {
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let path = std::path::absolute(path).map_err(failed("find", path))?;
         // Locked by a file of its own: the state file is replaced with every write.
-        let lock_path = beside(&path, ".lock");
+        let lock_path = path_with_suffix(&path, ".lock");
         let lock = match FileLock::acquire(&lock_path, PATIENCE) {
             Ok(lock) => lock,
             Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(StateError::InUse { path }),
             Err(source) => return Err(failed("lock", &lock_path)(source)),
         };
         let state = read(&path)?.unwrap_or_default();
-        let known = read_beside(&beside(&path, ".json"))?;
-        Ok(Self { path, _lock: lock, state, beside: known })
+        let known = read_own_state(&path_with_suffix(&path, ".json"))?;
+        Ok(Self { path, _lock: lock, state, own_state: known })
     }
 
     pub fn path(&self) -> &Path {
@@ -216,14 +199,14 @@ impl StateFile {
     }
 
     /// A file of ours that belongs to this state.
-    pub fn beside(&self, suffix: &str) -> PathBuf {
-        beside(&self.path, suffix)
+    pub fn path_with_suffix(&self, suffix: &str) -> PathBuf {
+        path_with_suffix(&self.path, suffix)
     }
 
     /// Makes the state durable, first what everybody reads.
     pub fn save(&self) -> Result<(), StateError> {
         self.save_state()?;
-        self.save_beside()
+        self.save_own_state()
     }
 
     /// Makes what everybody reads durable.
@@ -240,18 +223,18 @@ impl StateFile {
     }
 
     /// Makes what only we know durable.
-    pub fn save_beside(&self) -> Result<(), StateError> {
-        let path = self.beside(".json");
-        file::write_json(&path, &self.beside, file::PRIVATE).map_err(failed("write", &path))
+    pub fn save_own_state(&self) -> Result<(), StateError> {
+        let path = self.path_with_suffix(".json");
+        file::write_json(&path, &self.own_state, file::PRIVATE).map_err(failed("write", &path))
     }
 
     /// Removes everything: nothing exists any more.
     pub fn remove(&self) -> Result<(), StateError> {
-        let folders = [self.beside(CA), self.beside(REGISTRY)];
+        let folders = [self.path_with_suffix(CA), self.path_with_suffix(REGISTRY)];
         for folder in folders.iter().filter(|folder| folder.exists()) {
             file::remove_tree(folder).map_err(failed("remove", folder))?;
         }
-        for path in [self.path.clone(), self.beside(".json"), self.beside(".lock")] {
+        for path in [self.path.clone(), self.path_with_suffix(".json"), self.path_with_suffix(".lock")] {
             match file::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &path)(error)),
                 _ => {}
@@ -272,7 +255,7 @@ impl StateFile {
 
     /// Whether the VM's agent answered once and knows who it is.
     pub fn is_ready(&self) -> bool {
-        self.beside.vm.as_ref().is_some_and(|vm| vm.ready)
+        self.own_state.vm.as_ref().is_some_and(|vm| vm.ready)
     }
 
     /// The VM, if there is one.
@@ -282,14 +265,14 @@ impl StateFile {
 }
 
 /// `bosh-state.json` has `bosh-state.windlass.json` beside it.
-fn beside(state: &Path, suffix: &str) -> PathBuf {
+fn path_with_suffix(state: &Path, suffix: &str) -> PathBuf {
     let stem = state.file_stem().unwrap_or_default().to_string_lossy();
     state.with_file_name(format!("{stem}.windlass{suffix}"))
 }
 
 /// Its form is looked at first: a newer one may have anything else in it.
-fn read_beside(path: &Path) -> Result<Beside, StateError> {
-    let Some(document) = read::<serde_json::Value>(path)? else { return Ok(Beside::default()) };
+fn read_own_state(path: &Path) -> Result<OwnState, StateError> {
+    let Some(document) = read::<serde_json::Value>(path)? else { return Ok(OwnState::default()) };
     match document["form"].as_u64().and_then(|form| u32::try_from(form).ok()) {
         Some(form) if form > FORM => Err(StateError::Newer { path: path.to_owned(), form }),
         _ => serde_json::from_value(document).map_err(|source| StateError::Damaged { path: path.to_owned(), source }),

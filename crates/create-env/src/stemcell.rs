@@ -21,9 +21,7 @@ pub enum StemcellError {
 /// A stemcell on this machine.
 #[derive(Debug)]
 pub struct Stemcell {
-    /// The tarball.
     pub tarball: PathBuf,
-    /// What it is.
     pub manifest: StemcellManifest,
 }
 

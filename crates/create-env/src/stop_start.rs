@@ -8,32 +8,32 @@ use windlass_planning::records::{DiskRecord, VmRecord};
 
 use crate::report::End;
 use crate::run::{
-    EnvError, Identity, PING_PATIENCE, Setting, agents, context, disks_on_record, instance_spec, vm_on_record,
+    EnvError, EnvOptions, Identity, PING_PATIENCE, agents, context, disks_on_record, instance_spec, vm_on_record,
 };
 use crate::{cloud_provider, manifest};
 
 /// Stops what runs on the VM.
-pub async fn stop(setting: &Setting, skip_drain: bool) -> Result<(), EnvError> {
-    act(setting, "stopping deployment", "stopped", ActionKind::Stop { drain: !skip_drain }).await
+pub async fn stop(options: &EnvOptions, skip_drain: bool) -> Result<(), EnvError> {
+    act(options, "stopping deployment", "stopped", ActionKind::Stop { drain: !skip_drain }).await
 }
 
 /// Starts what runs on the VM.
-pub async fn start(setting: &Setting) -> Result<(), EnvError> {
-    act(setting, "starting deployment", "started", ActionKind::Start).await
+pub async fn start(options: &EnvOptions) -> Result<(), EnvError> {
+    act(options, "starting deployment", "started", ActionKind::Start).await
 }
 
-async fn act(setting: &Setting, stage: &str, done: &'static str, what: ActionKind) -> Result<(), EnvError> {
-    let report = setting.report();
-    let ledger = setting.known_state(done)?;
+async fn act(options: &EnvOptions, stage: &str, done: &'static str, what: ActionKind) -> Result<(), EnvError> {
+    let report = options.report();
+    let ledger = options.known_state(done)?;
     let validating = report.step("Validating deployment manifest", async {
-        setting
+        options
             .read(|document, findings| manifest::read(document, findings).zip(cloud_provider::read(document, findings)))
     });
     let (wanted, provider) = report.stage("validating", validating).await?;
     let vm =
-        vm_on_record(&ledger, &wanted.networks).ok_or_else(|| EnvError::NoVm { path: setting.state_path.clone() })?;
+        vm_on_record(&ledger, &wanted.networks).ok_or_else(|| EnvError::NoVm { path: options.state_path.clone() })?;
     let agents = agents(&provider, &wanted.env, &ledger).await?;
-    let stemcell = ledger.look().current_stemcell().cloned();
+    let stemcell = ledger.state_file().current_stemcell().cloned();
     let spec = stemcell.map(|stemcell| instance_spec(&wanted, &provider, &stemcell, None));
     let acting = async {
         let agent = agents.of(&vm);

@@ -71,27 +71,21 @@ pub enum OpenError {
     Connect {
         /// Which kind.
         dialect: Dialect,
-        /// Why.
         #[source]
         source: sqlx::Error,
     },
     /// the file cannot be made
     #[error("cannot make the database file {}", path.display())]
     Create {
-        /// Which.
         path: std::path::PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// a migration failed
     #[error("migration {number} ({name}) failed; the database is as it was before it")]
     Migrate {
-        /// Its number.
         number: i64,
-        /// Its name.
         name: &'static str,
-        /// Why.
         #[source]
         source: sqlx::Error,
     },
@@ -123,11 +117,11 @@ impl Database {
         Self::open_beside_others(url, LEDGER, migrations).await
     }
 
-    /// The same for a database that holds other programs' tables, too: migrations are noted in a table called `ledger`, so
+    /// The same for a database that holds other programs' tables, too: migrations are noted in a table called `applied_table`, so
     /// that everybody counts their own.
     pub async fn open_beside_others(
         url: &str,
-        ledger: &'static str,
+        applied_table: &'static str,
         migrations: &[Migration],
     ) -> Result<Self, OpenError> {
         sqlx::any::install_default_drivers();
@@ -149,7 +143,7 @@ impl Database {
         first.close().await.map_err(failed)?;
         // A connection that was open during a migration may remember tables as they were before it.
         let migrating = Self::connect(dialect, options.clone(), 1).await.map_err(failed)?;
-        let migrated = migration::apply(&migrating, ledger, migrations).await;
+        let migrated = migration::apply(&migrating, applied_table, migrations).await;
         migrating.close().await;
         migrated?;
         Self::connect(dialect, options, connections).await.map_err(failed)

@@ -25,16 +25,16 @@ fn in_dialect(sql: &str, dialect: Dialect) -> String {
     sql.replace("{id}", id)
 }
 
-/// `ledger` is the table in which applied migrations are noted: a constant of the program, as all SQL here.
+/// `applied_table` is the table in which applied migrations are noted: a constant of the program, as all SQL here.
 pub(crate) async fn apply(
     database: &Database,
-    ledger: &'static str,
+    applied_table: &'static str,
     migrations: &[Migration],
 ) -> Result<(), OpenError> {
     let failed = |source| OpenError::Connect { dialect: database.dialect(), source };
-    let create = format!("CREATE TABLE IF NOT EXISTS {ledger} (number BIGINT PRIMARY KEY, name TEXT NOT NULL)");
+    let create = format!("CREATE TABLE IF NOT EXISTS {applied_table} (number BIGINT PRIMARY KEY, name TEXT NOT NULL)");
     sqlx::query(AssertSqlSafe(create)).execute(database.pool()).await.map_err(failed)?;
-    let applied = sqlx::query(AssertSqlSafe(format!("SELECT number FROM {ledger}")));
+    let applied = sqlx::query(AssertSqlSafe(format!("SELECT number FROM {applied_table}")));
     let applied = applied.fetch_all(database.pool()).await.map_err(failed)?;
     let applied: BTreeSet<i64> = applied.iter().map(|row| row.get("number")).collect();
     let found = applied.last().copied().unwrap_or(0);
@@ -43,7 +43,7 @@ pub(crate) async fn apply(
         return Err(OpenError::TooNew { found, known });
     }
     for migration in migrations.iter().filter(|migration| !applied.contains(&migration.number)) {
-        one(database, ledger, migration).await.map_err(|source| OpenError::Migrate {
+        one(database, applied_table, migration).await.map_err(|source| OpenError::Migrate {
             number: migration.number,
             name: migration.name,
             source,
@@ -52,7 +52,7 @@ pub(crate) async fn apply(
     Ok(())
 }
 
-async fn one(database: &Database, ledger: &'static str, migration: &Migration) -> Result<(), sqlx::Error> {
+async fn one(database: &Database, applied_table: &'static str, migration: &Migration) -> Result<(), sqlx::Error> {
     let mut transaction = database.begin().await?;
     for statement in in_dialect(migration.sql, database.dialect()).split(';') {
         if !statement.trim().is_empty() {
@@ -60,7 +60,7 @@ async fn one(database: &Database, ledger: &'static str, migration: &Migration) -
             sqlx::query(AssertSqlSafe(statement)).execute(transaction.connection()).await?;
         }
     }
-    sqlx::query(AssertSqlSafe(format!("INSERT INTO {ledger} (number, name) VALUES ($1, $2)")))
+    sqlx::query(AssertSqlSafe(format!("INSERT INTO {applied_table} (number, name) VALUES ($1, $2)")))
         .bind(migration.number)
         .bind(migration.name)
         .execute(transaction.connection())

@@ -50,7 +50,6 @@ impl PrivatePostgres {
         format!("postgres://windlass@localhost/postgres?host={}", self.folder.path().display())
     }
 
-    /// Where its data is.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }

@@ -68,7 +68,6 @@ impl KnownEnvironments {
         Ok(Self { path, entries, rest })
     }
 
-    /// All of them.
     pub fn all(&self) -> Vec<Known> {
         self.entries.iter().map(read).collect()
     }

@@ -16,9 +16,7 @@ pub enum BuiltInError {
     /// the configuration cannot be read or written
     #[error("cannot use the CPI's configuration {}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -38,7 +36,6 @@ pub enum BuiltInError {
     /// the configuration is for something else
     #[error("the CPI's configuration {} has no object 'cloud.properties.{plugin}'; write it as cpi.json is written", path.display())]
     NotForThis {
-        /// Which.
         path: PathBuf,
         /// The cloud.
         plugin: &'static str,

@@ -36,9 +36,7 @@ pub(crate) enum FencingError {
     /// the command cannot be run
     #[error("the fencing command {} cannot be run", program.display())]
     NotRun {
-        /// Which.
         program: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -48,7 +46,6 @@ pub(crate) enum FencingError {
     /// the command failed
     #[error("the fencing command ended with {status}: {said}")]
     Failed {
-        /// How.
         status: std::process::ExitStatus,
         /// The last line that it printed.
         said: String,

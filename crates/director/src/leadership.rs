@@ -30,7 +30,6 @@ pub enum LeadershipError {
     /// another one leads, and this one cannot stand by
     #[error("{leader} leads this database, and this one cannot stand by; stop it, or give this one another db")]
     Taken {
-        /// Who leads.
         leader: String,
         /// Why this one cannot stand by.
         #[source]
@@ -57,9 +56,7 @@ pub enum LeadershipError {
     /// nobody can tell who leads
     #[error("cannot lock {}", path.display())]
     Lock {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -86,11 +86,9 @@ pub(crate) struct Director {
     pub(crate) users: Users,
     /// The records.
     pub(crate) store: Store,
-    /// The clouds.
     pub(crate) clouds: Clouds,
     /// Makes the CPIs of cpi configs ready; none where nothing but the default is driven.
     pub(crate) drivers: Option<Drivers>,
-    /// The agents.
     pub(crate) agents: Arc<Agents>,
     /// Whether it still leads.
     pub(crate) lead: Arc<Lead>,

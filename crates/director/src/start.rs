@@ -62,27 +62,20 @@ pub enum StartError {
     /// the state directory cannot be used
     #[error("cannot use the state directory {}", path.display())]
     StateDir {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// the folder that directors share cannot be used
     #[error("cannot use the shared_dir {}; it must be there, and belong to the director's user", path.display())]
     SharedDir {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// another director uses it
     #[error("another director uses {}; stop it, or choose another --state-dir", path.display())]
-    InUse {
-        /// Which.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// the database cannot be opened
     #[error("cannot open the director's database")]
     Database(#[from] windlass_database::OpenError),
@@ -116,9 +109,7 @@ pub enum StartError {
     /// the address cannot be listened on
     #[error("cannot listen on {address}; choose another --listen")]
     Listen {
-        /// Which.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -8,9 +8,7 @@ use windlass_contract::Secret;
 /// A user and password.
 #[derive(Debug, Clone)]
 pub struct Credentials {
-    /// User.
     pub user: String,
-    /// Password.
     pub password: Secret,
 }
 
@@ -73,9 +71,7 @@ fn is_known(scope: &str) -> bool {
 /// Somebody who may use the director.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Who.
     pub credentials: Credentials,
-    /// For what.
     pub scopes: Arc<Scopes>,
 }
 

@@ -41,7 +41,6 @@ pub enum NoticeKind {
     ResurrectionEnded,
     /// It could not.
     ResurrectionFailed,
-    /// A deploy failed.
     DeployFailed,
     /// A certificate of the director ends soon, so it was not renewed by itself.
     CertificateExpires,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// A process, told apart from any later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
-    /// The pid.
     pub pid: u32,
     /// Clock ticks between the machine's boot and the process's start.
     pub start_time: u64,

@@ -107,7 +107,6 @@ impl InstalledCpis {
         Ok(found)
     }
 
-    /// One of them.
     pub fn find(&self, name: &str) -> Result<InstalledCpi, InstallError> {
         let found = if windlass_manifest::names::check(name).is_ok() { self.read(name)? } else { None };
         found.map_or_else(|| Err(self.not_installed(name)?), Ok)

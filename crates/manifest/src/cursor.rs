@@ -93,7 +93,6 @@ enum To<'a> {
 const LONGEST_KEY: usize = 255;
 
 impl<'a> At<'a> {
-    /// A root.
     pub fn root(node: &'a Node) -> Self {
         Self { node, way: None }
     }
@@ -102,7 +101,6 @@ impl<'a> At<'a> {
         Self { node, way: Some(Arc::new(Step { before: self.way.clone(), to })) }
     }
 
-    /// The node.
     pub fn node(&self) -> &'a Node {
         self.node
     }
@@ -178,7 +176,6 @@ impl<'a> At<'a> {
         }
     }
 
-    /// An integer.
     pub fn integer(&self) -> Result<i64, Problem> {
         match &self.node.content {
             Content::Number(number) => number.as_i64().ok_or_else(|| self.expected("an integer")),
@@ -194,7 +191,6 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A boolean.
     pub fn boolean(&self) -> Result<bool, Problem> {
         match &self.node.content {
             Content::Boolean(boolean) => Ok(*boolean),

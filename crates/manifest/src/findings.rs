@@ -25,7 +25,6 @@ pub struct Finding {
     pub document: String,
     /// Such as `instance_groups[0].name`; empty for the document as a whole.
     pub path: String,
-    /// What.
     pub message: String,
     /// Where in the document's text, if it is about a place there.
     pub line: Option<usize>,
@@ -213,7 +212,6 @@ impl Place {
 /// A value and where it stands, for checks that need more than its own document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed<T> {
-    /// The value.
     pub value: T,
     /// Where it stands.
     pub place: Place,

@@ -65,7 +65,6 @@ pub enum InterpolateError {
     Part {
         /// The variable with its path.
         name: String,
-        /// Why.
         #[source]
         source: PatchError,
     },
@@ -96,7 +95,6 @@ pub enum InterpolateError {
     Source {
         /// The variable.
         name: String,
-        /// Why.
         #[source]
         source: SourceError,
     },
@@ -108,10 +106,7 @@ pub enum InterpolateError {
     },
     /// definitions that cannot be read
     #[error("'variables' must be a list of definitions, not {found}")]
-    Definitions {
-        /// What it is.
-        found: &'static str,
-    },
+    Definitions { found: &'static str },
     /// a definition that stands twice
     #[error("the variable '{0}' is defined more than once; remove all definitions but one")]
     Twice(String),

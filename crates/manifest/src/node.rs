@@ -6,7 +6,6 @@ use serde_json::{Number, Value};
 /// A place in the text. Both numbers count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// The line.
     pub line: usize,
     /// The column, in characters.
     pub column: usize,
@@ -24,7 +23,6 @@ impl std::fmt::Display for Position {
 pub struct Node {
     /// Where it starts.
     pub position: Position,
-    /// What it is.
     pub content: Content,
 }
 
@@ -37,7 +35,6 @@ pub enum Content {
     Boolean(bool),
     /// An integer or float.
     Number(Number),
-    /// Text.
     String(String),
     /// A sequence.
     List(Vec<Node>),

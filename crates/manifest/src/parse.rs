@@ -22,7 +22,6 @@ pub const MOST_NODES: usize = 200_000;
 /// What a node weighs besides its text.
 const NODE_WEIGHT: usize = 128;
 
-/// A document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     root: Node,
@@ -73,13 +72,11 @@ pub enum ParseError {
     Syntax {
         /// What is wrong.
         message: String,
-        /// Where.
         position: Position,
     },
     /// a key stands twice in one mapping
     #[error("the key '{key}' at {second} was already given at {first}; remove one of them")]
     DuplicateKey {
-        /// The key.
         key: String,
         /// Where it stood first.
         first: Position,
@@ -88,32 +85,20 @@ pub enum ParseError {
     },
     /// a list or mapping is used as a key
     #[error("a key must be a word, not a list or mapping ({position})")]
-    ComplexKey {
-        /// Where.
-        position: Position,
-    },
+    ComplexKey { position: Position },
     /// `<<` with something else than mappings
     #[error("'<<' merges a mapping or a list of mappings, not {found} ({position})")]
     Merge {
         /// What stands there.
         found: &'static str,
-        /// Where.
         position: Position,
     },
     /// an anchor that contains an alias to itself
     #[error("this alias stands inside the value that it refers to ({position})")]
-    Cycle {
-        /// Where.
-        position: Position,
-    },
+    Cycle { position: Position },
     /// a tag that changes the meaning of a value in a way that we do not know
     #[error("the tag '{tag}' is not understood; remove it ({position})")]
-    Tag {
-        /// The tag.
-        tag: String,
-        /// Where.
-        position: Position,
-    },
+    Tag { tag: String, position: Position },
     /// nested too deeply
     #[error("nested more than {DEEPEST} levels deep ({position})")]
     TooDeep {

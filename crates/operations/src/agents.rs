@@ -15,7 +15,7 @@ use windlass_planning::records::{AgentCertificate, VmRecord};
 /// Talks to agents.
 #[derive(Debug)]
 pub struct Agents {
-    way: Way,
+    credentials: AgentCredentials,
     /// Asked before every message.
     permission: Permission,
     env: Object,
@@ -36,16 +36,16 @@ const MOST_OLDER: usize = 10_000;
 
 /// How agents get their certificates and passwords.
 #[derive(Debug)]
-enum Way {
+enum AgentCredentials {
     /// Each has its own, from us.
-    Ours(RwLock<Arc<Ours>>),
+    Issued(RwLock<Arc<IssuedCredentials>>),
     /// The operator decided it, for the one agent that there is.
     Given(AgentClient, GivenAgent),
 }
 
 /// What agents are given, and how we show ourselves to them. Put in the place of another when certificates are renewed.
 #[derive(Debug)]
-struct Ours {
+struct IssuedCredentials {
     client: AgentClient,
     authority: Authority,
 }
@@ -57,7 +57,6 @@ pub struct GivenAgent {
     pub name: String,
     /// Tried in turn.
     pub addresses: Vec<IpAddr>,
-    /// Its port.
     pub port: u16,
     /// The user in its URL.
     pub user: String,
@@ -81,7 +80,7 @@ impl Agents {
     ) -> Result<Self, TlsError> {
         let client = AgentClient::new(ClientTls::new(&authority, client))?.asking_first(permission.clone());
         Ok(Self {
-            way: Way::Ours(RwLock::new(Arc::new(Ours { client, authority }))),
+            credentials: AgentCredentials::Issued(RwLock::new(Arc::new(IssuedCredentials { client, authority }))),
             permission,
             env,
             wait: DEFAULT_WAIT,
@@ -93,9 +92,9 @@ impl Agents {
     /// Uses other certificates from now on. Calls that run keep theirs.
     pub fn renew(&self, authority: Authority, client: &Identity) -> Result<(), TlsError> {
         let client = AgentClient::new(ClientTls::new(&authority, client))?.asking_first(self.permission.clone());
-        let ours = Ours { client, authority };
-        if let Way::Ours(current) = &self.way {
-            *current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ours);
+        let issued = IssuedCredentials { client, authority };
+        if let AgentCredentials::Issued(current) = &self.credentials {
+            *current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(issued);
         }
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(())
@@ -108,10 +107,10 @@ impl Agents {
             client_certificate_pem: String::new(),
             client_key_pem: Secret::new(""),
         };
-        let way = Way::Given(AgentClient::new(tls)?, agent);
+        let credentials = AgentCredentials::Given(AgentClient::new(tls)?, agent);
         let (permission, env, wait) = (Permission::default(), Object::new(), DEFAULT_WAIT);
         let (older_than_hints, recent) = (Mutex::default(), Mutex::default());
-        Ok(Self { way, permission, env, wait, older_than_hints, recent })
+        Ok(Self { credentials, permission, env, wait, older_than_hints, recent })
     }
 
     /// Waits so long for agents until they answer.
@@ -131,10 +130,12 @@ impl Agents {
 
     /// What a new agent is given: an address to listen on, a certificate, a password of its own.
     pub fn access(&self, agent_id: &AgentId, networks: &Networks) -> Result<AgentAccess, PkiError> {
-        match &self.way {
-            Way::Ours(ours) => AgentAccess::new(&current(ours).authority, agent_id, &addresses(networks)),
+        match &self.credentials {
+            AgentCredentials::Issued(issued) => {
+                AgentAccess::new(&current(issued).authority, agent_id, &addresses(networks))
+            }
             // What it needs is in its VM's env already.
-            Way::Given(_, GivenAgent { user, password, .. }) => {
+            AgentCredentials::Given(_, GivenAgent { user, password, .. }) => {
                 Ok(AgentAccess { env: BoshEnv::default(), user: user.clone(), password: password.clone() })
             }
         }
@@ -142,16 +143,16 @@ impl Agents {
 
     /// What an agent shows and trusts that gets its certificate now.
     pub fn certificate_from_now(&self) -> Result<Option<AgentCertificate>, PkiError> {
-        let Way::Ours(ours) = &self.way else { return Ok(None) };
-        let (ours, now) = (current(ours), time::OffsetDateTime::now_utc());
-        let expires_at = ours.authority.next_expiry(now)?.unix_timestamp();
-        Ok(Some(AgentCertificate { issued_at: now.unix_timestamp(), expires_at, trusts: ours.authority.trust() }))
+        let AgentCredentials::Issued(issued) = &self.credentials else { return Ok(None) };
+        let (issued, now) = (current(issued), time::OffsetDateTime::now_utc());
+        let expires_at = issued.authority.next_expiry(now)?.unix_timestamp();
+        Ok(Some(AgentCertificate { issued_at: now.unix_timestamp(), expires_at, trusts: issued.authority.trust() }))
     }
 
     /// Whether an agent needs another certificate: a third of the life of its own is left, or it does not trust whom it
     /// should.
     pub fn is_renewal_due(&self, vm: &VmRecord) -> bool {
-        let Way::Ours(_) = &self.way else { return false };
+        let AgentCredentials::Issued(_) = &self.credentials else { return false };
         let Some(certificate) = &vm.certificate else { return true };
         let left = certificate.expires_at - crate::clock::now();
         left <= (certificate.expires_at - certificate.issued_at) / 3 || !self.trusts_everybody(vm)
@@ -159,14 +160,14 @@ impl Agents {
 
     /// Whether the agent of a VM was told of every CA that signs, did or will.
     pub fn trusts_everybody(&self, vm: &VmRecord) -> bool {
-        let Way::Ours(ours) = &self.way else { return true };
-        vm.certificate.as_ref().is_some_and(|certificate| certificate.trusts == current(ours).authority.trust())
+        let AgentCredentials::Issued(issued) = &self.credentials else { return true };
+        vm.certificate.as_ref().is_some_and(|certificate| certificate.trusts == current(issued).authority.trust())
     }
 
     /// Another certificate for the agent of a VM, with everybody whom it shall trust.
     pub fn certificate_for(&self, vm: &VmRecord) -> Result<Option<MbusCert>, PkiError> {
-        let Way::Ours(ours) = &self.way else { return Ok(None) };
-        let authority = &current(ours).authority;
+        let AgentCredentials::Issued(issued) = &self.credentials else { return Ok(None) };
+        let authority = &current(issued).authority;
         let Identity { certificate, private_key } = authority.agent(&vm.agent_id, &addresses(&vm.networks))?;
         Ok(Some(MbusCert { ca: authority.certificate().to_owned(), certificate, private_key, other: Object::new() }))
     }
@@ -205,15 +206,15 @@ impl Agents {
     /// The agent of a VM, over connections of its own.
     pub fn afresh(&self, vm: &VmRecord) -> Agent {
         let agent_id = vm.agent_id.clone();
-        match &self.way {
-            Way::Ours(ours) => current(ours).client.agent(AgentEndpoint {
+        match &self.credentials {
+            AgentCredentials::Issued(issued) => current(issued).client.agent(AgentEndpoint {
                 agent_id,
                 addresses: addresses(&vm.networks),
                 port: AGENT_PORT,
                 user: vm.mbus_user.clone(),
                 password: vm.mbus_password.clone(),
             }),
-            Way::Given(client, given) => {
+            AgentCredentials::Given(client, given) => {
                 let GivenAgent { name, addresses, port, user, password } = given.clone();
                 client.agent_named(AgentEndpoint { agent_id, addresses, port, user, password }, name)
             }
@@ -221,8 +222,8 @@ impl Agents {
     }
 }
 
-fn current(ours: &RwLock<Arc<Ours>>) -> Arc<Ours> {
-    ours.read().unwrap_or_else(PoisonError::into_inner).clone()
+fn current(issued: &RwLock<Arc<IssuedCredentials>>) -> Arc<IssuedCredentials> {
+    issued.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Addresses of a VM, that of the default network first.

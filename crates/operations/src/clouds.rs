@@ -41,7 +41,6 @@ pub trait LateValues: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub enum Owner<'a> {
     Deployment(&'a str),
-    /// That of this instance.
     Instance(&'a str),
 }
 
@@ -64,22 +63,18 @@ pub enum ChangeError {
     /// the CPI failed
     #[error("{method} failed for {subject}")]
     Call {
-        /// The method.
         method: &'static str,
         /// What it was about.
         subject: String,
-        /// Why.
         #[source]
         source: Box<CallError>,
     },
     /// nobody knows whether it happened
     #[error("{method} for {subject} may or may not have happened; it stays on record as a possible leak")]
     Doubtful {
-        /// The method.
         method: &'static str,
         /// What it was about.
         subject: String,
-        /// Why.
         #[source]
         source: Box<CallError>,
     },
@@ -88,7 +83,6 @@ pub enum ChangeError {
     Values {
         /// What it was about.
         subject: String,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -110,7 +104,6 @@ impl ChangeError {
 pub struct OnBehalfOf<'a> {
     /// The records.
     pub ledger: &'a dyn Ledger,
-    /// The task.
     pub task: Option<i64>,
     /// Takes the lines that the CPI writes to stderr.
     pub log: &'a (dyn Fn(&str) + Sync),

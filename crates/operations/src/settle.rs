@@ -25,7 +25,6 @@ pub async fn settle_intents(clouds: &Clouds, ledger: &dyn Ledger) -> Result<(), 
     Ok(())
 }
 
-/// Settles one of them.
 pub async fn settle(clouds: &Clouds, ledger: &dyn Ledger, open: OpenIntent<'_>) {
     let (method, subject) = (open.change.method(), open.change.subject());
     tracing::warn!(method, subject, request = %open.id, "an earlier run did not hear the end of this");

@@ -34,25 +34,20 @@ pub enum PkiError {
     /// a file cannot be read or written
     #[error("cannot use {}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// a certificate cannot be read
     #[error("a certificate cannot be read")]
     Unreadable {
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// a certificate cannot be made
     #[error("cannot make a certificate for {subject}")]
     Make {
-        /// For whom.
         subject: String,
-        /// Why.
         #[source]
         source: rcgen::Error,
     },
@@ -61,9 +56,7 @@ pub enum PkiError {
 /// A certificate and its key, as PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
-    /// Its key.
     pub private_key: Secret,
 }
 
@@ -72,7 +65,6 @@ pub struct Identity {
 pub struct Lifetimes {
     /// Of the director and of agents.
     pub leaf: std::time::Duration,
-    /// Of the CA.
     pub ca: std::time::Duration,
 }
 

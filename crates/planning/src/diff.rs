@@ -54,8 +54,8 @@ pub fn diff_deployments(
     after: (&str, &[ConfigRecord]),
     redact: bool,
 ) -> Result<Vec<Line>, String> {
-    let before = before.map(|(manifest, configs)| together(manifest, configs)).transpose()?;
-    compare(&before.unwrap_or_default(), &together(after.0, after.1)?, redact)
+    let before = before.map(|(manifest, configs)| manifest_with_configs(manifest, configs)).transpose()?;
+    compare(&before.unwrap_or_default(), &manifest_with_configs(after.0, after.1)?, redact)
 }
 
 fn read(text: &str) -> Result<Object, String> {
@@ -67,7 +67,7 @@ fn read(text: &str) -> Result<Object, String> {
 }
 
 /// The manifest with what the configs add to it.
-fn together(manifest: &str, configs: &[ConfigRecord]) -> Result<Object, String> {
+fn manifest_with_configs(manifest: &str, configs: &[ConfigRecord]) -> Result<Object, String> {
     let mut whole = read(manifest)?;
     let mut cloud = Object::new();
     let mut tags = Object::new();

@@ -14,9 +14,7 @@ pub use crate::spec::StemcellOfVm;
 pub struct InstanceRecord {
     /// A UUID.
     pub id: String,
-    /// Its deployment.
     pub deployment: String,
-    /// Its group.
     pub group: String,
     /// Counted from 0; the lowest free number is used first.
     pub index: i64,
@@ -75,9 +73,7 @@ impl InstanceState {
 /// A VM as the director knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmRecord {
-    /// Its cid.
     pub cid: VmCid,
-    /// Its agent.
     pub agent_id: AgentId,
     /// The instance that it belongs to.
     pub instance: String,
@@ -127,7 +123,6 @@ pub struct AgentCertificate {
 /// A persistent disk as the director knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskRecord {
-    /// Its cid.
     pub cid: DiskCid,
     /// The instance that it belongs to.
     pub instance: String,
@@ -153,9 +148,7 @@ pub struct DiskRecord {
 /// A snapshot of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
-    /// Its cid.
     pub cid: SnapshotCid,
-    /// The disk.
     pub disk: DiskCid,
     /// The CPI that has both.
     pub cpi: String,
@@ -168,17 +161,13 @@ pub struct SnapshotRecord {
 /// A stemcell that was uploaded to a CPI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StemcellRecord {
-    /// Id.
     pub id: i64,
-    /// Name.
     pub name: String,
-    /// Version.
     pub version: String,
     /// What deployments name.
     pub operating_system: String,
     /// The CPI's name.
     pub cpi: String,
-    /// Its cid.
     pub cid: StemcellCid,
     /// What its agent can do; none counts as 1.
     pub api_version: Option<ApiVersion>,

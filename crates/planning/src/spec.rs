@@ -15,7 +15,6 @@ pub struct InstanceSpec {
     pub cpi: String,
     /// The stemcell in that cloud.
     pub stemcell_cid: StemcellCid,
-    /// The stemcell.
     pub stemcell: StemcellOfVm,
     /// The name of the VM's type; none for one that is sized by what it needs.
     pub vm_type: Option<String>,
@@ -47,9 +46,7 @@ pub struct InstanceSpec {
 /// The stemcell that a VM was made from. Later calls send this version, whatever is uploaded meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StemcellOfVm {
-    /// Name.
     pub name: String,
-    /// Version.
     pub version: String,
     /// What its agent can do.
     pub api_version: Option<ApiVersion>,

@@ -9,9 +9,7 @@ use windlass_contract::Secret;
 /// A user and password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user.
     pub user: String,
-    /// Its password.
     pub password: Secret,
 }
 

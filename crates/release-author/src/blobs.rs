@@ -22,7 +22,6 @@ pub struct Blobs {
     release: PathBuf,
 }
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     /// Its path below `blobs/`.

@@ -21,7 +21,6 @@ pub struct Part {
     pub fingerprint: String,
     /// The digest of its archive.
     pub digest: String,
-    /// Where its archive is.
     pub archive: PathBuf,
 }
 

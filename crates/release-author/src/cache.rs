@@ -20,7 +20,6 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// That of the user.
     pub(crate) fn of_user() -> Result<Self, AuthorError> {
         let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).ok_or(AuthorError::NoHome)?;
         Self::at(&home.join(".bosh/cache"))

@@ -20,7 +20,6 @@ use crate::sources::All;
 use crate::store::Store;
 use crate::{Said, Tell, git, yaml};
 
-/// A release directory.
 #[derive(Debug)]
 pub struct ReleaseDirectory {
     folder: PathBuf,

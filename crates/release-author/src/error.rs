@@ -36,7 +36,6 @@ pub enum AuthorError {
         /// Job or package.
         kind: &'static str,
         name: String,
-        /// Where it is.
         path: PathBuf,
     },
     /// changes that no commit has
@@ -47,7 +46,6 @@ pub enum AuthorError {
     Git {
         /// What it was asked.
         what: String,
-        /// What it said.
         said: String,
     },
     /// several at once
@@ -96,11 +94,7 @@ pub enum AuthorError {
     Mode(PathBuf),
     /// a thing that no archive of a release has
     #[error("'{}' is {kind}, and a release has only files and links to them; remove it, or change the spec", path.display())]
-    Kind {
-        path: PathBuf,
-        /// What it is.
-        kind: &'static str,
-    },
+    Kind { path: PathBuf, kind: &'static str },
     /// somebody edits it
     #[error("'{}' changed while it was packed; try again", .0.display())]
     Changed(PathBuf),
@@ -109,7 +103,6 @@ pub enum AuthorError {
     NoPackage {
         /// What is needed.
         package: String,
-        /// By whom.
         of: String,
     },
     /// an archive that is said to exist
@@ -169,7 +162,6 @@ pub enum AuthorError {
     /// no digest that could be checked
     #[error("'{what}' has no digest that can be checked: '{digest}'")]
     NoDigest {
-        /// Whose.
         what: String,
         digest: String,
         #[source]
@@ -178,7 +170,6 @@ pub enum AuthorError {
     /// it is another one
     #[error("'{what}' is not what its digest says")]
     Digest {
-        /// What.
         what: String,
         #[source]
         source: Mismatch,

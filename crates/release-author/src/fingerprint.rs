@@ -14,7 +14,6 @@ use crate::error::AuthorError;
 /// A file that becomes part of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// Where it is.
     pub(crate) path: PathBuf,
     /// Its path in the archive.
     pub(crate) name: PathBuf,

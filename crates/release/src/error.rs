@@ -15,7 +15,6 @@ pub enum ReleaseError {
     /// the file cannot be read
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -23,7 +22,6 @@ pub enum ReleaseError {
     /// nothing can be written where it is laid out
     #[error("cannot write {path}")]
     Write {
-        /// The file.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -55,7 +53,6 @@ pub enum ReleaseError {
     Name {
         /// What is called so.
         kind: &'static str,
-        /// The name.
         name: String,
     },
     /// two things of one name
@@ -63,7 +60,6 @@ pub enum ReleaseError {
     Twice {
         /// What is called so.
         kind: &'static str,
-        /// The name.
         name: String,
     },
     /// source and compiled packages at once
@@ -80,7 +76,6 @@ pub enum ReleaseError {
     Missing {
         /// Job, package or compiled package.
         kind: &'static str,
-        /// Its name.
         name: String,
         /// The file that should be there.
         file: String,
@@ -90,7 +85,6 @@ pub enum ReleaseError {
     NoDigest {
         /// Job, package or compiled package.
         kind: &'static str,
-        /// Its name.
         name: String,
         #[source]
         source: NoDigest,
@@ -102,7 +96,6 @@ pub enum ReleaseError {
     Digest {
         /// Job, package or compiled package.
         kind: &'static str,
-        /// Its name.
         name: String,
         #[source]
         source: Mismatch,
@@ -116,7 +109,6 @@ pub enum ReleaseError {
          'packages'"
     )]
     UnknownPackage {
-        /// The job.
         job: String,
         /// What it needs.
         package: String,
@@ -145,41 +137,24 @@ pub enum ReleaseError {
     NoMonit(String),
     /// a template that is not there
     #[error("Missing template file '{template}' for job '{job}'; add it, or remove it from the job's 'templates'")]
-    NoTemplate {
-        /// The job.
-        job: String,
-        /// The template.
-        template: String,
-    },
+    NoTemplate { job: String, template: String },
     /// a template whose result would be elsewhere
     #[error(
         "the template '{template}' of job '{job}' would be written to '{destination}', which is not inside of the job; name \
          a path inside"
     )]
     Destination {
-        /// The job.
         job: String,
-        /// The template.
         template: String,
         /// Where it would be.
         destination: String,
     },
     /// a template that is not text
     #[error("the file '{file}' of job '{job}' is not UTF-8; put such files into packages")]
-    NotText {
-        /// The job.
-        job: String,
-        /// The file.
-        file: String,
-    },
+    NotText { job: String, file: String },
     /// what a job has is too much
     #[error("the files of job '{job}' have more than {limit} MiB; put large files into packages")]
-    TooLarge {
-        /// The job.
-        job: String,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { job: String, limit: u64 },
 }
 
 impl ReleaseError {

@@ -37,12 +37,7 @@ pub enum GraphError {
     #[error(
         "the package '{package}' needs '{needs}', which the release does not have; add it, or remove it from 'dependencies'"
     )]
-    Unknown {
-        /// The package.
-        package: String,
-        /// What it needs.
-        needs: String,
-    },
+    Unknown { package: String, needs: String },
     /// they need each other
     #[error("packages need each other: {}; remove one of these dependencies", .0.join(" => "))]
     Cycle(Vec<String>),

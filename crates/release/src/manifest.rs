@@ -16,13 +16,11 @@ pub const NAME: &str = "release.MF";
 pub struct ReleaseManifest {
     /// The release's name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// Of which commit it was made, if its author says so.
     pub commit_hash: Option<String>,
     /// Whether there were changes that no commit has.
     pub uncommitted_changes: bool,
-    /// Its jobs.
     pub jobs: Vec<JobEntry>,
     /// Its packages, as source.
     pub packages: Vec<Package>,
@@ -48,7 +46,6 @@ pub struct License {
 /// A job in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobEntry {
-    /// Its name.
     pub name: String,
     /// Its version: today the fingerprint.
     pub version: String,
@@ -63,7 +60,6 @@ pub struct JobEntry {
 /// A package in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Its name.
     pub name: String,
     /// Its version: today the fingerprint.
     pub version: String,

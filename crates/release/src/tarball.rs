@@ -32,7 +32,6 @@ const OF_ALL_PACKAGES: Limits = Limits { bytes: 64 << 30, entries: 2_000_000, ti
 /// A release that was read, and whose archives are in a folder.
 #[derive(Debug)]
 pub struct Release {
-    /// What it has.
     pub manifest: ReleaseManifest,
     /// Its jobs, in the manifest's order.
     pub jobs: Vec<JobArchive>,
@@ -46,9 +45,7 @@ pub struct Release {
 /// A job and its archive.
 #[derive(Debug)]
 pub struct JobArchive {
-    /// The job.
     pub job: Job,
-    /// Where its archive is.
     pub archive: PathBuf,
 }
 

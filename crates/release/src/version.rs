@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     release: Segment,

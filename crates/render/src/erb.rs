@@ -27,7 +27,6 @@ pub(crate) struct Program {
     pub(crate) reserved: bool,
 }
 
-/// What a tag does.
 #[derive(Clone, Copy, PartialEq)]
 enum Tag {
     Code,

@@ -153,7 +153,6 @@ fn plain(content: &str) -> Vec<HiddenLine> {
     content.split('\n').map(|line| HiddenLine { content: line.to_owned(), shown: line.to_owned() }).collect()
 }
 
-/// How a line changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineChange {
     Removed,

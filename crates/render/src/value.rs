@@ -54,7 +54,6 @@ pub(crate) struct List {
     pub(crate) busy: Cell<usize>,
 }
 
-/// A map.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     pub(crate) entries: RefCell<IndexMap<Key, Value>>,

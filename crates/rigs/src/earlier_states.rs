@@ -19,21 +19,17 @@ pub struct Kept {
 /// An entry of `files.txt`.
 #[derive(Debug)]
 pub struct Entry {
-    /// In the folder.
     pub path: String,
-    /// What it is.
     pub content: Content,
 }
 
 /// What an entry is.
 #[derive(Debug)]
 pub enum Content {
-    /// A folder.
     Folder {
         /// Who may use it.
         mode: u32,
     },
-    /// A file.
     File {
         /// Who may use it.
         mode: u32,

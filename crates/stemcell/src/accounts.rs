@@ -18,7 +18,6 @@ pub(crate) struct Accounts {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{file} gives the number {NUMBER} to '{name}', but stemcells give it to '{USER}'; remove '{name}' first")]
 pub struct AccountTaken {
-    /// Which file.
     pub file: &'static str,
     /// Who has the number.
     pub name: String,

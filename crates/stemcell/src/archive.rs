@@ -25,50 +25,37 @@ pub enum ReadError {
     /// the file cannot be opened
     #[error("the stemcell '{}' cannot be opened", path.display())]
     Open {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// the file is something else, or damaged
     #[error("'{}' is not a tarball, or it is damaged; download or build the stemcell again", path.display())]
     NotTarball {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// it takes more than it may
     #[error("the stemcell '{}' is refused", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Refusal,
     },
     /// one of the two files is missing
     #[error("'{}' is not a stemcell: it contains no '{name}'", path.display())]
     Missing {
-        /// The file.
         path: PathBuf,
         /// What is missing.
         name: &'static str,
     },
     /// one of the two files is a link or something else
     #[error("'{name}' in the stemcell is not a regular file")]
-    NotRegular {
-        /// Which.
-        name: &'static str,
-    },
+    NotRegular { name: &'static str },
     /// one of the two files is there twice
     #[error("'{name}' is in the stemcell more than once")]
-    Twice {
-        /// Which.
-        name: &'static str,
-    },
+    Twice { name: &'static str },
     /// an entry that points outside the stemcell
     #[error("the stemcell is hostile: its entry '{name}' points outside of it")]
     Outside {
@@ -87,9 +74,7 @@ pub enum ReadError {
     /// a file cannot be written
     #[error("'{}' cannot be written while unpacking the stemcell", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -32,9 +32,7 @@ pub enum RootFsError {
     /// a file of it cannot be read
     #[error("its '{}' cannot be read", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -58,7 +56,6 @@ pub enum RootFsError {
     LinkToReplaced {
         /// The link.
         path: PathBuf,
-        /// The file.
         target: PathBuf,
     },
     /// its users are in the way
@@ -67,9 +64,7 @@ pub enum RootFsError {
     /// one of our own files cannot be read
     #[error("'{}' cannot be read", path.display())]
     Own {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -95,7 +90,7 @@ enum Node {
 
 /// What becomes of an entry.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum EntryTreatment {
     Kept,
     /// Left out: it is ours, or tells one machine from another.
     Dropped,
@@ -110,14 +105,14 @@ enum Account {
     Shadow,
 }
 
-fn fate(path: &Path, is_file: bool) -> Fate {
-    let Some(path) = path.to_str() else { return Fate::Kept };
+fn treatment(path: &Path, is_file: bool) -> EntryTreatment {
+    let Some(path) = path.to_str() else { return EntryTreatment::Kept };
     match path {
         // The resolver of the machine where the system was made. A link leads to whoever manages it, and stays.
-        "etc/resolv.conf" if is_file => Fate::Dropped,
-        "etc/passwd" => Fate::Read(Account::Passwd),
-        "etc/group" => Fate::Read(Account::Group),
-        "etc/shadow" => Fate::Read(Account::Shadow),
+        "etc/resolv.conf" if is_file => EntryTreatment::Dropped,
+        "etc/passwd" => EntryTreatment::Read(Account::Passwd),
+        "etc/group" => EntryTreatment::Read(Account::Group),
+        "etc/shadow" => EntryTreatment::Read(Account::Shadow),
         AGENT
         | "var/vcap/bosh/agent.json"
         | "var/vcap/bosh/etc/operating_system"
@@ -131,9 +126,9 @@ fn fate(path: &Path, is_file: bool) -> Fate {
         | "etc/hostname"
         | "etc/machine-id"
         | "var/lib/dbus/machine-id"
-        | "var/lib/systemd/random-seed" => Fate::Dropped,
-        _ if path.starts_with("etc/ssh/ssh_host_") || path.starts_with(LIBRARIES) => Fate::Dropped,
-        _ => Fate::Kept,
+        | "var/lib/systemd/random-seed" => EntryTreatment::Dropped,
+        _ if path.starts_with("etc/ssh/ssh_host_") || path.starts_with(LIBRARIES) => EntryTreatment::Dropped,
+        _ => EntryTreatment::Kept,
     }
 }
 
@@ -212,7 +207,7 @@ pub(crate) fn from_tar(reader: impl Read, image: &mut ImagePack) -> Result<Seen,
         let target = entry.link_name_bytes().map(|target| target.into_owned()).unwrap_or_default();
         if kind.is_hard_link() {
             let target = inside(&target).ok_or_else(|| outside(&target))?;
-            if fate(&target, true) != Fate::Kept {
+            if treatment(&target, true) != EntryTreatment::Kept {
                 return Err(RootFsError::LinkToReplaced { path, target });
             }
         }
@@ -223,13 +218,13 @@ pub(crate) fn from_tar(reader: impl Read, image: &mut ImagePack) -> Result<Seen,
         } else {
             Node::Other
         };
-        match fate(&path, kind.is_file()) {
-            Fate::Dropped => return Ok(()),
-            Fate::Read(account) => {
+        match treatment(&path, kind.is_file()) {
+            EntryTreatment::Dropped => return Ok(()),
+            EntryTreatment::Read(account) => {
                 let group = entry.header().gid().ok().and_then(|group| u32::try_from(group).ok()).unwrap_or_default();
                 return seen.remember(&account, group, entry).map_err(RootFsError::Damaged);
             }
-            Fate::Kept => {}
+            EntryTreatment::Kept => {}
         }
         let copied = image.copy(entry, &path, |header| {
             header.set_mtime(0);
@@ -302,9 +297,9 @@ pub(crate) fn from_folder(listing: &Listing, image: &mut ImagePack, meter: &Mete
                 PutError::Write(source) => RootFsError::Write(source),
             })
         };
-        match fate(path, metadata.is_file()) {
-            Fate::Dropped => continue,
-            Fate::Read(account) => {
+        match treatment(path, metadata.is_file()) {
+            EntryTreatment::Dropped => continue,
+            EntryTreatment::Read(account) => {
                 // Never through a link: it would lead into this machine.
                 if !metadata.is_file() {
                     return Err(unreadable(io::Error::other("it is not a regular file")));
@@ -313,7 +308,7 @@ pub(crate) fn from_folder(listing: &Listing, image: &mut ImagePack, meter: &Mete
                 File::open(&source).and_then(|file| seen.remember(&account, group, file)).map_err(unreadable)?;
                 continue;
             }
-            Fate::Kept => {}
+            EntryTreatment::Kept => {}
         }
         let kind = metadata.file_type();
         let mut header = Header::new_gnu();

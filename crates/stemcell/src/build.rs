@@ -19,7 +19,6 @@ use crate::program::{self, ProgramError};
 use crate::root_fs::{self, AGENT_FOLDER, Content, Entry, Setup};
 use crate::tarball;
 
-/// What to build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
     /// Where the stemcell goes.
@@ -42,10 +41,7 @@ pub struct BuildOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
     /// Nothing, or a busybox that is static.
-    Minimal {
-        /// The busybox.
-        busybox: Option<PathBuf>,
-    },
+    Minimal { busybox: Option<PathBuf> },
     /// A root file system: a tar, compressed with gzip or not, or a folder.
     RootFs(PathBuf),
     /// A Debian system.
@@ -92,9 +88,7 @@ pub enum BuildError {
     /// the agent is not a file that can be read
     #[error("the agent '{}' cannot be packed into the stemcell", path.display())]
     Agent {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -104,9 +98,7 @@ pub enum BuildError {
     /// the busybox is none
     #[error("the busybox '{}' cannot be used", path.display())]
     Busybox {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -115,7 +107,6 @@ pub enum BuildError {
     RootFs {
         /// Its path, or the suite.
         path: String,
-        /// Why.
         #[source]
         source: RootFsError,
     },
@@ -125,9 +116,7 @@ pub enum BuildError {
     /// the stemcell cannot be written
     #[error("the stemcell '{}' cannot be written", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

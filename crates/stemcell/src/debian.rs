@@ -34,7 +34,6 @@ pub enum DebianError {
     /// mmdebstrap failed
     #[error("mmdebstrap could not make '{suite}' and ended with {status}; it said: {said}")]
     Failed {
-        /// The suite.
         suite: String,
         /// How it ended.
         status: String,

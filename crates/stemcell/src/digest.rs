@@ -10,7 +10,6 @@ use sha2::{Sha256, Sha512};
 /// Whether an image is the one that its manifest describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DigestCheck {
-    /// It is.
     Matches,
     /// It is another one.
     Differs {
@@ -75,7 +74,6 @@ pub enum DigestError {
     Different {
         /// What it should be.
         expected: String,
-        /// What it is.
         found: String,
     },
     /// the file cannot be read

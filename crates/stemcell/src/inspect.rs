@@ -13,7 +13,6 @@ use crate::{DigestCheck, ReadError};
 /// What is inside a stemcell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inspection {
-    /// Its manifest.
     pub manifest: StemcellManifest,
     /// Bytes of the tarball.
     pub size: u64,

@@ -26,7 +26,6 @@ pub(crate) struct Needs {
     pub(crate) libraries: BTreeMap<String, Library>,
 }
 
-/// Where a library is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Library {
     /// On this machine.
@@ -41,18 +40,14 @@ pub enum ProgramError {
     /// it cannot be read
     #[error("'{}' cannot be read", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// it is damaged
     #[error("'{}' is a damaged program", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: elf::ParseError,
     },
@@ -62,7 +57,6 @@ pub enum ProgramError {
         path.display()
     )]
     NoLibrary {
-        /// The file.
         path: PathBuf,
         /// The library.
         name: String,

@@ -25,9 +25,7 @@ pub struct RepackOptions {
     pub input: PathBuf,
     /// Where the new one goes; may be the same.
     pub output: PathBuf,
-    /// Its name.
     pub name: Option<String>,
-    /// Its version.
     pub version: Option<String>,
     /// The operating system that deployments name.
     pub os: Option<String>,
@@ -35,7 +33,6 @@ pub struct RepackOptions {
     pub api_version: Option<ApiVersion>,
     /// Merged into its cloud properties, key by key.
     pub cloud_properties: Object,
-    /// Its formats.
     pub formats: Option<Vec<String>>,
     /// Another agent, which must be static.
     pub agent: Option<PathBuf>,
@@ -61,9 +58,7 @@ pub enum RepackError {
     /// the agent cannot be read
     #[error("the agent '{}' cannot be packed into the stemcell", path.display())]
     Agent {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -85,9 +80,7 @@ pub enum RepackError {
     /// the stemcell cannot be written
     #[error("the stemcell '{}' cannot be written", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -18,13 +18,11 @@ use crate::program::Needs;
 pub struct Entry {
     /// The path, without the leading slash; folders end with one.
     pub path: String,
-    /// Permissions.
     pub mode: u32,
     /// The number of its user.
     pub user: u32,
     /// The number of its group.
     pub group: u32,
-    /// What it is.
     pub content: Content,
     /// Whether what a root file system has of its own at this place is left there.
     pub yields: bool,
@@ -33,7 +31,6 @@ pub struct Entry {
 /// What an entry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A folder.
     Folder,
     /// A file with this text.
     Text(String),
@@ -45,7 +42,6 @@ pub enum Content {
 
 /// Where CPIs of containers write the agent's settings before they start it.
 pub const SETTINGS: &str = "/var/vcap/bosh/warden-cpi-agent-env.json";
-/// Where the agent is.
 pub const AGENT: &str = "var/vcap/bosh/bin/bosh-agent";
 /// The folder of the agent.
 pub(crate) const AGENT_FOLDER: &str = "/var/vcap/bosh/bin";

@@ -29,9 +29,7 @@ pub enum ClientError {
     /// nobody answers
     #[error("the supervisor in {} does not answer: is it running?", folder.display())]
     Unreachable {
-        /// Its folder.
         folder: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

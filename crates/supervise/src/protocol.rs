@@ -22,17 +22,9 @@ pub const LONGEST_LINE: u64 = 16 << 20;
 #[serde(tag = "method", rename_all = "snake_case")]
 pub enum Request {
     /// These files from now on, and no others.
-    Load {
-        /// All of them.
-        files: Vec<MonitText>,
-    },
+    Load { files: Vec<MonitText> },
     /// Do this to these.
-    Command {
-        /// What.
-        command: Command,
-        /// To whom.
-        of: Selection,
-    },
+    Command { command: Command, of: Selection },
     /// How is everybody?
     Status,
     /// What happened?
@@ -65,7 +57,6 @@ pub struct Happening {
     pub number: u64,
     /// Seconds since 1970.
     pub at: u64,
-    /// The service.
     pub service: String,
     /// What happened, in monit's words.
     pub event: String,

@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use crate::formats;
 
-/// A table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     /// What the rows are, in the plural; none for a table of one thing.
@@ -155,7 +154,6 @@ impl Table {
         lines
     }
 
-    /// For scripts.
     pub(crate) fn for_scripts(&self) -> String {
         if self.ours {
             let lines: Vec<_> =

@@ -25,7 +25,8 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     if full {
         let platform = &agent.platform;
         state["vitals"] = agent.vitals.now(&platform.file_systems(), platform.has_own_file_systems());
-        let simulated = agent.temper.as_ref().and_then(|temper| temper.persistent_disk_kib(&agent.base.store()));
+        let simulated =
+            agent.simulation.as_ref().and_then(|simulation| simulation.persistent_disk_kib(&agent.base.store()));
         if let (Some(kib), Some(persistent)) = (simulated, state.pointer_mut("/vitals/disk/persistent")) {
             persistent["kb"] = kib.to_string().into();
         }

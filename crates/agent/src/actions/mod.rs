@@ -73,7 +73,6 @@ pub(crate) enum Mode {
     TaskFromProtocol3,
 }
 
-/// An action.
 #[derive(Debug)]
 pub(crate) struct Action {
     pub(crate) name: &'static str,
@@ -87,7 +86,6 @@ macro_rules! actions {
     };
 }
 
-/// All actions.
 pub(crate) const ACTIONS: &[Action] = actions! {
     "ping", Instant, ping;
     "info", Instant, info;

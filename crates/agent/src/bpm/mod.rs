@@ -67,7 +67,6 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BpmEr
     move |source| BpmError::Io { doing, path, source }
 }
 
-/// What is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     verb: String,

@@ -9,7 +9,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTH
 use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{CutOff, Guest, Host, Received};
+use windlass_connections::{CutOff, Host, Peer, Received};
 use windlass_contract::explain;
 use windlass_contract::way_in::AGENT_PATH;
 
@@ -40,7 +40,7 @@ impl Host for Routes {
     }
 
     /// Unknown paths are not found whoever asks; everything else wants the password first.
-    async fn answer(&self, guest: &Guest, request: Request<Received>) -> Response<Body> {
+    async fn answer(&self, peer: &Peer, request: Request<Received>) -> Response<Body> {
         let path = request.uri().path();
         if path == "/blobs" {
             let mut answer = empty(StatusCode::TEMPORARY_REDIRECT);
@@ -57,7 +57,7 @@ impl Host for Routes {
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"\""));
             return answer;
         }
-        guest.trust();
+        peer.trust();
         if is_way_in {
             return match request.method() {
                 &Method::POST => self.way_in(request).await,

@@ -7,7 +7,6 @@ use windlass_contract::explain;
 
 use super::drive;
 
-/// A config drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConfigDrive {
     /// Where it may be; the first that has the file is used.

@@ -45,7 +45,6 @@ pub(crate) struct InstanceMetadata {
     pub(crate) uri: String,
     /// What every request says.
     pub(crate) headers: BTreeMap<String, String>,
-    /// The settings.
     pub(crate) settings_path: String,
 }
 

@@ -82,7 +82,7 @@ impl Account {
 
 /// Starts it, with pipes, in a process group of its own.
 pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Child, WorkError> {
-    if agent.temper.is_some() {
+    if agent.simulation.is_some() {
         return Err(WorkError::Simulated);
     }
     // Logs are below the agent's own folder everywhere.

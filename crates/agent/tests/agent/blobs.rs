@@ -68,12 +68,12 @@ esac
 }
 
 /// A store over TLS at which whoever says `x-key: let-me-in` gets and puts blobs.
-struct Shelf {
+struct BlobServer {
     address: std::net::SocketAddr,
     blobs: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
-impl Shelf {
+impl BlobServer {
     async fn new(machine: &Machine) -> Self {
         let issued = machine.ca.server("127.0.0.1");
         let chain = vec![CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()];
@@ -89,11 +89,11 @@ impl Shelf {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let blobs = Arc::new(Mutex::new(BTreeMap::new()));
-        let shelf = blobs.clone();
+        let shared = blobs.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
-                let _ = Self::answer(stream, &shelf).await;
+                let _ = Self::answer(stream, &shared).await;
             }
         });
         Self { address, blobs }
@@ -101,7 +101,7 @@ impl Shelf {
 
     async fn answer(
         stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>,
-        shelf: &Mutex<BTreeMap<String, Vec<u8>>>,
+        blobs: &Mutex<BTreeMap<String, Vec<u8>>>,
     ) -> std::io::Result<()> {
         let mut stream = BufReader::new(stream);
         let mut head = String::new();
@@ -118,10 +118,10 @@ impl Shelf {
         let (status, answer) = match head.split(' ').next().unwrap() {
             _ if !head.contains("x-key: let-me-in") => (403, Vec::new()),
             "put" => {
-                shelf.lock().unwrap().insert(path, body);
+                blobs.lock().unwrap().insert(path, body);
                 (200, Vec::new())
             }
-            _ => shelf.lock().unwrap().get(&path).map_or((404, Vec::new()), |blob| (200, blob.clone())),
+            _ => blobs.lock().unwrap().get(&path).map_or((404, Vec::new()), |blob| (200, blob.clone())),
         };
         let head = format!("HTTP/1.1 {status} Answer\r\nContent-Length: {}\r\n\r\n", answer.len());
         stream.write_all(head.as_bytes()).await?;
@@ -137,7 +137,7 @@ impl Shelf {
 #[tokio::test]
 async fn blobs_at_signed_urls_are_fetched_and_stored() {
     let mut machine = Machine::new();
-    let shelf = Shelf::new(&machine).await;
+    let server = BlobServer::new(&machine).await;
     machine.settings["blobstore"] = json!({"provider": "dav", "options": {"tls": {"cert": {"ca": machine.ca.pem}}}});
     machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
     machine.start().await;
@@ -145,30 +145,31 @@ async fn blobs_at_signed_urls_are_fetched_and_stored() {
     std::fs::write(machine.base().join("sys/log/web/web.log"), "line\n".repeat(50_000)).unwrap();
 
     let headers = json!({"X-Key": "let-me-in"});
-    let logs = json!({"signed_url": shelf.url("logs"), "log_type": "job", "filters": [], "blobstore_headers": headers});
+    let logs =
+        json!({"signed_url": server.url("logs"), "log_type": "job", "filters": [], "blobstore_headers": headers});
     let stored = machine.task(json!({"method": "fetch_logs_with_signed_url", "arguments": [logs]})).await;
     let digests = stored["value"]["sha1"].as_str().unwrap_or_else(|| panic!("{stored}"));
     let (sha1, sha512) = digests.split_once(";sha512:").unwrap();
     assert_eq!((sha1.len(), sha512.len()), (40, 128));
-    let blob = shelf.blobs.lock().unwrap()["/logs?signature=hunter2"].clone();
+    let blob = server.blobs.lock().unwrap()["/logs?signature=hunter2"].clone();
     let hex: String = sha2::Sha512::digest(&blob).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, sha512);
 
-    shelf.blobs.lock().unwrap().insert("/dns?signature=hunter2".into(), records(3).into_bytes());
+    server.blobs.lock().unwrap().insert("/dns?signature=hunter2".into(), records(3).into_bytes());
     let sync = async |name: &str, headers: Value, digest: String| {
         let located = json!({"signed_url": name, "multi_digest": digest, "version": 3, "blobstore_headers": headers});
         machine.message(json!({"method": "sync_dns_with_signed_url", "arguments": [located]})).await
     };
     let nowhere = sync("", json!(null), sha256("x")).await;
     assert!(exception(&nowhere).ends_with("Both signedURL and blobID are blank which is invalid"), "{nowhere}");
-    let wrong = sync(&shelf.url("dns"), headers.clone(), sha256("x")).await;
+    let wrong = sync(&server.url("dns"), headers.clone(), sha256("x")).await;
     assert!(exception(&wrong).contains("fetching new DNS records: Checking downloaded blob digest"), "{wrong}");
     let other = sync("ftp://x/y?signature=hunter2", headers.clone(), sha256("x")).await;
     assert!(exception(&other).contains("the signed URL is not valid"), "{other}");
-    assert_eq!(sync(&shelf.url("dns"), headers, sha256(&records(3))).await["value"], "synced");
+    assert_eq!(sync(&server.url("dns"), headers, sha256(&records(3))).await["value"], "synced");
     assert!(machine.state("etc_hosts").contains("10.0.0.1 a.b"));
     // Storing is not tried again, so a refusal is told at once.
-    let logs = json!({"signed_url": shelf.url("logs"), "log_type": "job", "filters": []});
+    let logs = json!({"signed_url": server.url("logs"), "log_type": "job", "filters": []});
     let refused = machine.task(json!({"method": "fetch_logs_with_signed_url", "arguments": [logs]})).await;
     assert!(exception(&refused).contains("Error executing PUT, response was 403 from 127.0.0.1"), "{refused}");
     assert_eq!(std::fs::read_dir(machine.base().join("data/tmp")).unwrap().count(), 0, "nothing is left");
@@ -178,7 +179,7 @@ async fn blobs_at_signed_urls_are_fetched_and_stored() {
 #[tokio::test]
 async fn packages_at_signed_urls_are_compiled_and_installed() {
     let mut machine = Machine::new();
-    let shelf = Shelf::new(&machine).await;
+    let server = BlobServer::new(&machine).await;
     machine.kind = ["-P", "directory", "-M", "dummy"];
     machine.settings["blobstore"] = json!({"provider": "dav", "options": {"tls": {"cert": {"ca": machine.ca.pem}}}});
     machine.settings["env"]["bosh"]["mbus"]["require_client_cert"] = json!(false);
@@ -186,7 +187,7 @@ async fn packages_at_signed_urls_are_compiled_and_installed() {
     let put = |name: &str, files: &[(&str, u32, &str)]| {
         let content = archive(files);
         let digest = sha1(&content);
-        shelf.blobs.lock().unwrap().insert(format!("/{name}?signature=hunter2"), content);
+        server.blobs.lock().unwrap().insert(format!("/{name}?signature=hunter2"), content);
         digest
     };
     let headers = json!({"X-Key": "let-me-in"});
@@ -194,15 +195,15 @@ async fn packages_at_signed_urls_are_compiled_and_installed() {
     let (source, library) =
         (put("source", &[("packaging", 0o644, packaging)]), put("library", &[("lib.txt", 0o644, "lib")]));
     let dependency = json!({"name": "library", "version": "1", "sha1": library, "blobstore_id": "",
-        "package_get_signed_url": shelf.url("library"), "blobstore_headers": headers});
-    let located = json!({"package_get_signed_url": shelf.url("source"), "upload_signed_url": shelf.url("made"),
+        "package_get_signed_url": server.url("library"), "blobstore_headers": headers});
+    let located = json!({"package_get_signed_url": server.url("source"), "upload_signed_url": server.url("made"),
         "blobstore_headers": headers, "digest": source, "name": "app", "version": "fp.1", "deps": {"library": dependency}});
     let compiled = machine.task(json!({"method": "compile_package_with_signed_url", "arguments": [located]})).await;
     let digests = compiled["value"]["result"]["sha1"].as_str().unwrap_or_else(|| panic!("{compiled}")).to_owned();
-    let made = shelf.blobs.lock().unwrap()["/made?signature=hunter2"].clone();
+    let made = server.blobs.lock().unwrap()["/made?signature=hunter2"].clone();
     assert!(digests.starts_with(&sha1(&made)), "{digests}");
 
-    let package = json!({"name": "app", "version": "fp.1", "sha1": digests, "blobstore_id": "", "signed_url": shelf.url("made"),
+    let package = json!({"name": "app", "version": "fp.1", "sha1": digests, "blobstore_id": "", "signed_url": server.url("made"),
         "blobstore_headers": headers});
     let spec = json!({"configuration_hash": "h", "networks": {}, "packages": {"app": package}});
     let applied = machine.task(json!({"method": "apply", "arguments": [spec]})).await;

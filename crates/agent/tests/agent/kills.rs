@@ -8,7 +8,7 @@ use windlass_agent_client::Deadlines;
 use windlass_durable::sweep::Points;
 
 use crate::machine::{Machine, PATIENCE};
-use crate::software::Shelf;
+use crate::software::SoftwareBlobs;
 
 /// The life of a disk: it comes, is mounted, and its data moves to another one.
 fn story(machine: &Machine) -> Vec<(&'static str, Value)> {
@@ -37,13 +37,13 @@ fn story(machine: &Machine) -> Vec<(&'static str, Value)> {
 
 /// Makes the calls one after the other, each with the blobs that it needs, with a kill at step `machine.kill_at`; says whether
 /// there was one.
-pub(crate) async fn tell(machine: &mut Machine, shelf: &Shelf, calls: &[(&'static str, Value)]) -> bool {
+pub(crate) async fn tell(machine: &mut Machine, blobs: &SoftwareBlobs, calls: &[(&'static str, Value)]) -> bool {
     machine.spawn();
-    tell_on(machine, shelf, calls).await
+    tell_on(machine, blobs, calls).await
 }
 
 /// The same to an agent that was started before.
-pub(crate) async fn tell_on(machine: &mut Machine, shelf: &Shelf, calls: &[(&'static str, Value)]) -> bool {
+pub(crate) async fn tell_on(machine: &mut Machine, blobs: &SoftwareBlobs, calls: &[(&'static str, Value)]) -> bool {
     let kill_at = machine.kill_at.unwrap_or_default();
     let mut was_killed = false;
     let patience = Deadlines { silence: Duration::from_millis(200), ..Deadlines::default() };
@@ -61,7 +61,7 @@ pub(crate) async fn tell_on(machine: &mut Machine, shelf: &Shelf, calls: &[(&'st
         if director.wait_until_ready(Duration::from_secs(1)).await.is_err() {
             continue;
         }
-        shelf.hand_over(machine).await;
+        blobs.hand_over(machine).await;
         let (method, arguments) = &calls[position];
         match director.with_deadlines(patience).call(method, arguments.as_array().unwrap().clone()).await {
             Ok(_) => position += 1,
@@ -82,7 +82,7 @@ async fn killed_at(kill_at: u64) -> bool {
     let mut machine = Machine::new();
     machine.kill_at = Some(kill_at);
     let calls = story(&machine);
-    let was_killed = tell(&mut machine, &Shelf::default(), &calls).await;
+    let was_killed = tell(&mut machine, &SoftwareBlobs::default(), &calls).await;
     check(&machine, kill_at).await;
     was_killed
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
-use crate::software::{Shelf, archive, machines};
+use crate::software::{SoftwareBlobs, archive, machines};
 
 /// What is otherwise here, and why. A path that ends with a slash is everything below it.
 const OTHERWISE: &[(&str, &str)] = &[
@@ -110,11 +110,11 @@ fn job(name: &str, hash: &str) -> Vec<(String, u32, String)> {
     .collect()
 }
 
-fn spec(shelf: &mut Shelf, hash: &str, jobs: &[&str], packages: &[Value]) -> Value {
+fn spec(blobs: &mut SoftwareBlobs, hash: &str, jobs: &[&str], packages: &[Value]) -> Value {
     let files: Vec<_> = jobs.iter().flat_map(|name| job(name, hash)).collect();
     let files: Vec<_> = files.iter().map(|(name, mode, content)| (name.as_str(), *mode, content.as_str())).collect();
-    let mut spec = shelf.spec(hash, jobs, packages);
-    spec["rendered_templates_archive"] = shelf.add(&format!("rendered-{hash}"), archive(&files));
+    let mut spec = blobs.spec(hash, jobs, packages);
+    spec["rendered_templates_archive"] = blobs.add(&format!("rendered-{hash}"), archive(&files));
     spec
 }
 
@@ -123,14 +123,14 @@ async fn the_same_calls_have_the_same_answers_and_leave_the_same_files_as_with_b
     let Ok([ours, theirs]) = <[Machine; 2]>::try_from(machines().await) else {
         return eprintln!("not compared: WINDLASS_ORIGINAL_AGENT names no agent");
     };
-    let mut shelf = Shelf::default();
-    let tool = shelf.package("tool", "1", &[("./bin/tool", 0o755, "tool 1"), ("./share/data", 0o600, "x")]);
-    let newer = shelf.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
+    let mut blobs = SoftwareBlobs::default();
+    let tool = blobs.package("tool", "1", &[("./bin/tool", 0o755, "tool 1"), ("./share/data", 0o600, "x")]);
+    let newer = blobs.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
     let source =
-        shelf.package("app", "f", &[("packaging", 0o644, "cp -r . $BOSH_INSTALL_TARGET"), ("a/b", 0o640, "x")]);
-    let failing = shelf.package("bad", "f", &[("packaging", 0o644, "echo no; exit 7")]);
-    let first = spec(&mut shelf, "hash1", &["web", "db"], std::slice::from_ref(&tool));
-    let second = spec(&mut shelf, "hash2", &["web"], &[newer]);
+        blobs.package("app", "f", &[("packaging", 0o644, "cp -r . $BOSH_INSTALL_TARGET"), ("a/b", 0o640, "x")]);
+    let failing = blobs.package("bad", "f", &[("packaging", 0o644, "echo no; exit 7")]);
+    let first = spec(&mut blobs, "hash1", &["web", "db"], std::slice::from_ref(&tool));
+    let second = spec(&mut blobs, "hash2", &["web"], &[newer]);
     let stopped = json!({"env": {"BOSH_VM_NEXT_STATE": "keep"}});
     let compile = |package: &Value, needs: Value| {
         json!([package["blobstore_id"], package["sha1"], package["name"], "1.1", needs])
@@ -158,7 +158,7 @@ async fn the_same_calls_have_the_same_answers_and_leave_the_same_files_as_with_b
     let mut wrong = Vec::new();
     for (method, arguments) in steps {
         for machine in [&ours, &theirs] {
-            shelf.hand_over(machine).await;
+            blobs.hand_over(machine).await;
         }
         let message = json!({"method": method, "arguments": arguments, "protocol": 3});
         let answers = [answer(&ours, &message).await, answer(&theirs, &message).await];

@@ -31,11 +31,11 @@ pub(crate) fn sha1(content: &[u8]) -> String {
 
 /// What a director has: blobs, and specs that name them.
 #[derive(Default)]
-pub(crate) struct Shelf {
+pub(crate) struct SoftwareBlobs {
     blobs: BTreeMap<String, Vec<u8>>,
 }
 
-impl Shelf {
+impl SoftwareBlobs {
     pub(crate) fn add(&mut self, id: &str, content: Vec<u8>) -> Value {
         let reference = json!({"blobstore_id": id, "sha1": sha1(&content)});
         self.blobs.insert(id.to_owned(), content);
@@ -136,10 +136,10 @@ async fn jobs_and_packages_are_installed_by_prepare_and_in_use_after_apply() {
 }
 
 async fn installed_and_in_use(machine: &Machine) {
-    let mut shelf = Shelf::default();
-    let tool = shelf.package("tool", "1", &[("./bin/tool", 0o755, "tool 1"), ("./share/data", 0o600, "x")]);
-    let first = shelf.spec("hash1", &["web", "db"], &[tool]);
-    shelf.hand_over(machine).await;
+    let mut blobs = SoftwareBlobs::default();
+    let tool = blobs.package("tool", "1", &[("./bin/tool", 0o755, "tool 1"), ("./share/data", 0o600, "x")]);
+    let first = blobs.spec("hash1", &["web", "db"], &[tool]);
+    blobs.hand_over(machine).await;
     assert_eq!(call(machine, "prepare", json!([first])).await["value"], "prepared");
     let base = machine.base();
     assert!(!base.join("jobs/web").exists() && !base.join("packages/tool").exists(), "nothing is in use");
@@ -166,9 +166,9 @@ async fn installed_and_in_use(machine: &Machine) {
         assert_eq!(base.join(folder).metadata().unwrap().permissions().mode() & 0o777, 0o770, "{folder}");
     }
 
-    let newer = shelf.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
-    let second = shelf.spec("hash2", &["web"], &[newer]);
-    shelf.hand_over(machine).await;
+    let newer = blobs.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
+    let second = blobs.spec("hash2", &["web"], &[newer]);
+    blobs.hand_over(machine).await;
     assert_eq!(call(machine, "prepare", json!([second])).await["value"], "prepared");
     assert_eq!(std::fs::read_to_string(base.join("packages/tool/bin/tool")).unwrap(), "tool 1", "still in use");
     assert_eq!(call(machine, "apply", json!([second])).await["value"], "applied");
@@ -189,10 +189,10 @@ fn versions(base: &Path, name: &str) -> usize {
 async fn what_cannot_be_installed_is_refused_and_leaves_what_is_in_use() {
     let mut machine = machine();
     machine.start().await;
-    let mut shelf = Shelf::default();
-    let tool = shelf.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
-    let first = shelf.spec("hash1", &["web"], std::slice::from_ref(&tool));
-    shelf.hand_over(&machine).await;
+    let mut blobs = SoftwareBlobs::default();
+    let tool = blobs.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
+    let first = blobs.spec("hash1", &["web"], std::slice::from_ref(&tool));
+    blobs.hand_over(&machine).await;
     call(&machine, "apply", json!([first])).await;
     let before = tree(&machine.base().join("packages"));
 
@@ -211,8 +211,8 @@ async fn what_cannot_be_installed_is_refused_and_leaves_what_is_in_use() {
     builder.append(&header, &b"x"[..]).unwrap();
     climbing.clear();
     climbing.extend(builder.into_inner().unwrap());
-    let broken = |shelf: &mut Shelf, id: &str, content: Vec<u8>| {
-        let mut package = shelf.add(id, content);
+    let broken = |blobs: &mut SoftwareBlobs, id: &str, content: Vec<u8>| {
+        let mut package = blobs.add(id, content);
         package["name"] = "tool".into();
         package["version"] = id.into();
         package
@@ -220,20 +220,20 @@ async fn what_cannot_be_installed_is_refused_and_leaves_what_is_in_use() {
     let mut wrong_digest = tool.clone();
     wrong_digest["sha1"] = "00".repeat(20).into();
     wrong_digest["blobstore_id"] = "tool-again".into();
-    shelf.add("tool-again", archive(&[("bin/tool", 0o755, "another")]));
+    blobs.add("tool-again", archive(&[("bin/tool", 0o755, "another")]));
     let cases = [
-        (broken(&mut shelf, "fifo", fifo.into_inner().unwrap()), "is a device or a pipe"),
-        (broken(&mut shelf, "climbing", climbing), "leads out of it"),
-        (broken(&mut shelf, "garbage", b"not a tar at all".repeat(100)), "damaged"),
-        (broken(&mut shelf, "xz", [b"\xfd7zXZ\0".as_slice(), &[0; 600]].concat()), "neither tar nor gzip"),
+        (broken(&mut blobs, "fifo", fifo.into_inner().unwrap()), "is a device or a pipe"),
+        (broken(&mut blobs, "climbing", climbing), "leads out of it"),
+        (broken(&mut blobs, "garbage", b"not a tar at all".repeat(100)), "damaged"),
+        (broken(&mut blobs, "xz", [b"\xfd7zXZ\0".as_slice(), &[0; 600]].concat()), "neither tar nor gzip"),
         (wrong_digest, "Expected stream to have digest"),
         (json!({"name": "../tool", "version": "1", "sha1": "00", "blobstore_id": "b"}), "cannot name a package"),
         (json!({"name": "tool", "version": "", "sha1": "00", "blobstore_id": "b"}), "has no version"),
         (json!({"name": "tool", "version": "9", "sha1": "00", "blobstore_id": "nowhere"}), "there is no such blob"),
     ];
     for (package, words) in cases {
-        let spec = shelf.spec("hash2", &["web"], &[package]);
-        shelf.hand_over(&machine).await;
+        let spec = blobs.spec("hash2", &["web"], &[package]);
+        blobs.hand_over(&machine).await;
         for method in ["prepare", "apply"] {
             let reply = call(&machine, method, json!([spec])).await;
             assert!(exception(&reply).contains(words), "{words}: {reply}");
@@ -242,10 +242,10 @@ async fn what_cannot_be_installed_is_refused_and_leaves_what_is_in_use() {
         let installed = std::fs::read_dir(machine.base().join("data/packages/tool")).unwrap().count();
         assert_eq!(installed, 1, "{words}: nothing half-installed stays");
     }
-    let spec = shelf.spec("hash3", &["web"], &[tool]);
+    let spec = blobs.spec("hash3", &["web"], &[tool]);
     let mut without = spec.clone();
     without["job"]["templates"] = json!([{"name": "absent", "version": "v1"}]);
-    shelf.hand_over(&machine).await;
+    blobs.hand_over(&machine).await;
     let reply = call(&machine, "prepare", json!([without])).await;
     assert!(exception(&reply).contains("no file with prefix 'absent' found"), "{reply}");
 }
@@ -258,12 +258,12 @@ async fn a_package_is_compiled_with_nothing_but_what_it_depends_on() {
 }
 
 async fn compiled(machine: &Machine) {
-    let mut shelf = Shelf::default();
-    let library = shelf.package("library", "7", &[("lib.txt", 0o644, "library 7")]);
+    let mut blobs = SoftwareBlobs::default();
+    let library = blobs.package("library", "7", &[("lib.txt", 0o644, "library 7")]);
     let packaging = "set -e\necho compiling >&1\ncp $(dirname $BOSH_INSTALL_TARGET)/library/lib.txt $BOSH_INSTALL_TARGET/\n\
         echo \"$BOSH_PACKAGE_NAME $BOSH_PACKAGE_VERSION $(cat source.txt)\" > $BOSH_INSTALL_TARGET/made\n";
-    let source = shelf.add("source", archive(&[("packaging", 0o644, packaging), ("source.txt", 0o644, "hello")]));
-    shelf.hand_over(machine).await;
+    let source = blobs.add("source", archive(&[("packaging", 0o644, packaging), ("source.txt", 0o644, "hello")]));
+    blobs.hand_over(machine).await;
     let arguments = json!(["source", source["sha1"], "app", "fp.1", {"library": library}]);
     let reply = call(machine, "compile_package", arguments).await;
     let result = &reply["value"]["result"];
@@ -282,8 +282,8 @@ async fn compiled(machine: &Machine) {
     let log = machine.base().join("sys/log/compilation/packaging.stdout.log");
     assert_eq!(std::fs::read_to_string(log).unwrap(), "compiling\n");
 
-    let failing = shelf.add("failing", archive(&[("packaging", 0o644, "echo out; echo oh no >&2; exit 3")]));
-    shelf.hand_over(machine).await;
+    let failing = blobs.add("failing", archive(&[("packaging", 0o644, "echo out; echo oh no >&2; exit 3")]));
+    blobs.hand_over(machine).await;
     let reply = call(machine, "compile_package", json!(["failing", failing["sha1"], "app", "fp.2", {}])).await;
     let words = exception(&reply);
     for part in ["Compiling package app: Running packaging script", "Command exited with 3; Stdout: ", "oh no"] {
@@ -296,14 +296,14 @@ async fn compiled(machine: &Machine) {
     }
 }
 
-fn story() -> (Shelf, Vec<(&'static str, Value)>) {
-    let mut shelf = Shelf::default();
-    let tool = shelf.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
-    let newer = shelf.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
-    let source = shelf.add("source", archive(&[("packaging", 0o644, "cp packaging $BOSH_INSTALL_TARGET/")]));
+fn story() -> (SoftwareBlobs, Vec<(&'static str, Value)>) {
+    let mut blobs = SoftwareBlobs::default();
+    let tool = blobs.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
+    let newer = blobs.package("tool", "2", &[("bin/tool", 0o755, "tool 2")]);
+    let source = blobs.add("source", archive(&[("packaging", 0o644, "cp packaging $BOSH_INSTALL_TARGET/")]));
     let compile = json!(["source", source["sha1"], "app", "fp.1", {"tool": tool}]);
-    let first = shelf.spec("hash1", &["web", "db"], &[tool]);
-    let second = shelf.spec("hash2", &["web"], &[newer]);
+    let first = blobs.spec("hash1", &["web", "db"], &[tool]);
+    let second = blobs.spec("hash2", &["web"], &[newer]);
     let calls = vec![
         ("compile_package", compile),
         ("prepare", json!([first])),
@@ -311,14 +311,14 @@ fn story() -> (Shelf, Vec<(&'static str, Value)>) {
         ("prepare", json!([second])),
         ("apply", json!([second])),
     ];
-    (shelf, calls)
+    (blobs, calls)
 }
 
 async fn killed_at(kill_at: u64) -> bool {
     let mut machine = machine();
     machine.kill_at = Some(kill_at);
-    let (shelf, calls) = story();
-    let was_killed = kills::tell(&mut machine, &shelf, &calls).await;
+    let (blobs, calls) = story();
+    let was_killed = kills::tell(&mut machine, &blobs, &calls).await;
     let after = format!("after a kill at step {kill_at}\n{}", machine.console());
     let read = |path: &str| std::fs::read_to_string(machine.base().join(path)).unwrap_or_default();
     assert_eq!(read("jobs/web/config/a.yml"), "hash2", "{after}");
@@ -449,17 +449,17 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
     let Some(mut machine) = machine_that_runs_jobs("") else { return };
     machine.start().await;
     let word = machine.agent_id.to_string();
-    let mut shelf = Shelf::default();
+    let mut blobs = SoftwareBlobs::default();
     let ctl = format!(
         "#!/bin/bash\nrun=/var/vcap/sys/run/web\nmkdir -p $run\ncase $1 in\nstart) (exec -a web-{word} sleep 1000) & \
          echo $! > $run/pid ;;\nstop) kill $(cat $run/pid); rm $run/pid ;;\nesac\n"
     );
     let monit_file = "check process web with pidfile /var/vcap/sys/run/web/pid\n\
         start program \"/var/vcap/jobs/web/bin/ctl start\"\nstop program \"/var/vcap/jobs/web/bin/ctl stop\"\ngroup vcap\n";
-    let mut spec = shelf.spec("hash1", &["web"], &[]);
+    let mut spec = blobs.spec("hash1", &["web"], &[]);
     let files = archive(&[("web/monit", 0o644, monit_file), ("web/bin/ctl", 0o755, &ctl)]);
-    spec["rendered_templates_archive"] = shelf.add("rendered", files);
-    shelf.hand_over(&machine).await;
+    spec["rendered_templates_archive"] = blobs.add("rendered", files);
+    blobs.hand_over(&machine).await;
     assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
     assert_eq!(machine.message(json!({"method": "start", "arguments": []})).await["value"], "started");
     let mut vm = Processes(machine);
@@ -516,9 +516,9 @@ async fn a_jobs_process_is_started_kept_alive_and_stopped_whatever_becomes_of_th
 
     let before = std::fs::read_link(vm.0.base().join("jobs/web")).unwrap();
     let broken = archive(&[("web/monit", 0o644, "check process web with a twist\n"), ("web/bin/ctl", 0o755, &ctl)]);
-    let mut wrong = shelf.spec("hash2", &["web"], &[]);
-    wrong["rendered_templates_archive"] = shelf.add("rendered-wrong", broken);
-    shelf.hand_over(&vm.0).await;
+    let mut wrong = blobs.spec("hash2", &["web"], &[]);
+    wrong["rendered_templates_archive"] = blobs.add("rendered-wrong", broken);
+    blobs.hand_over(&vm.0).await;
     // Already before anything is stopped for it.
     for method in ["prepare", "apply"] {
         let reply = call(&vm.0, method, json!([wrong])).await;
@@ -553,9 +553,9 @@ async fn running_killed_at(kill_at: u64) -> bool {
         chmod +x /var/unkilled; export WINDLASS_AGENT=/var/unkilled";
     let Some(mut machine) = machine_that_runs_jobs(unkilled) else { return false };
     machine.kill_at = Some(kill_at);
-    let mut shelf = Shelf::default();
-    let mut spec = shelf.spec("hash1", &["web"], &[]);
-    spec["rendered_templates_archive"] = shelf.add("rendered", careful_job(machine.agent_id.as_str()));
+    let mut blobs = SoftwareBlobs::default();
+    let mut spec = blobs.spec("hash1", &["web"], &[]);
+    spec["rendered_templates_archive"] = blobs.add("rendered", careful_job(machine.agent_id.as_str()));
     let calls = [
         ("prepare", json!([spec])),
         ("apply", json!([spec])),
@@ -568,10 +568,10 @@ async fn running_killed_at(kill_at: u64) -> bool {
         ("start", json!([])),
     ];
     let mut vm = Processes(machine);
-    let mut was_killed = kills::tell(&mut vm.0, &shelf, &calls).await;
+    let mut was_killed = kills::tell(&mut vm.0, &blobs, &calls).await;
     let after = format!("after a kill at step {kill_at}");
     until(&after, &vm.0, || vm.of_jobs().len() == 1).await;
-    was_killed |= kills::tell_on(&mut vm.0, &shelf, &[("stop", json!([]))]).await;
+    was_killed |= kills::tell_on(&mut vm.0, &blobs, &[("stop", json!([]))]).await;
     let log = std::fs::read_to_string(vm.0.base().join("monit/monit.log")).unwrap_or_default();
     assert_eq!(vm.of_jobs(), [] as [u32; 0], "{after}: a process is lost\n{log}");
     assert!(!vm.0.base().join("data/web/twice").exists(), "{after}: something ran beside itself\n{log}");
@@ -590,11 +590,11 @@ async fn an_agent_killed_at_any_step_of_starting_draining_and_stopping_loses_no_
 #[tokio::test]
 async fn what_nobody_uses_and_wants_goes_with_the_next_prepare() {
     for machine in machines().await.into_iter().take(1) {
-        let mut shelf = Shelf::default();
+        let mut blobs = SoftwareBlobs::default();
         for number in 1..=4 {
-            let tool = shelf.package("tool", &number.to_string(), &[("bin/tool", 0o755, "tool")]);
-            let spec = shelf.spec(&format!("hash{number}"), &["web"], &[tool]);
-            shelf.hand_over(&machine).await;
+            let tool = blobs.package("tool", &number.to_string(), &[("bin/tool", 0o755, "tool")]);
+            let spec = blobs.spec(&format!("hash{number}"), &["web"], &[tool]);
+            blobs.hand_over(&machine).await;
             let method = if number == 1 { "apply" } else { "prepare" };
             let reply = call(&machine, method, json!([spec])).await;
             assert!(reply["value"].is_string(), "{reply}");
@@ -638,7 +638,7 @@ async fn archives_that_lead_out_of_their_tree_or_never_end_are_refused_and_write
     let outside = machine.folder.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     let absolute = format!("{}/escaped", outside.display());
-    let mut shelf = Shelf::default();
+    let mut blobs = SoftwareBlobs::default();
     let bomb = {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let mut header = tar::Header::new_gnu();
@@ -659,21 +659,21 @@ async fn archives_that_lead_out_of_their_tree_or_never_end_are_refused_and_write
         bomb,
     ];
     for (number, content) in cases.into_iter().enumerate() {
-        let mut package = shelf.add(&format!("case-{number}"), content);
+        let mut package = blobs.add(&format!("case-{number}"), content);
         package["name"] = "tool".into();
         package["version"] = number.to_string().into();
-        let spec = shelf.spec(&format!("hash{number}"), &["web"], &[package]);
-        shelf.hand_over(&machine).await;
+        let spec = blobs.spec(&format!("hash{number}"), &["web"], &[package]);
+        blobs.hand_over(&machine).await;
         let reply = call(&machine, "prepare", json!([spec])).await;
         assert!(exception(&reply).contains("cannot install the package 'tool'"), "case {number}: {reply}");
         assert_eq!(versions(&machine.base(), "packages/tool"), 0, "case {number}");
     }
     // As with tar, the slash in front of a name means the tree.
-    let mut package = shelf.add("absolute", odd_archive(tar::EntryType::Regular, absolute.as_bytes(), "", b"x"));
+    let mut package = blobs.add("absolute", odd_archive(tar::EntryType::Regular, absolute.as_bytes(), "", b"x"));
     package["name"] = "tool".into();
     package["version"] = "absolute".into();
-    let spec = shelf.spec("hash", &["web"], &[package]);
-    shelf.hand_over(&machine).await;
+    let spec = blobs.spec("hash", &["web"], &[package]);
+    blobs.hand_over(&machine).await;
     assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
     assert!(machine.base().join("packages/tool").join(absolute.trim_start_matches('/')).exists());
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "nothing is written outside");
@@ -686,20 +686,20 @@ async fn archives_that_lead_out_of_their_tree_or_never_end_are_refused_and_write
 async fn jobs_without_monit_files_have_no_processes_and_two_services_of_one_name_are_refused_by_the_names_of_both() {
     let mut machine = machine();
     machine.start().await;
-    let mut shelf = Shelf::default();
-    let mut spec = shelf.spec("hash1", &["plain"], &[]);
+    let mut blobs = SoftwareBlobs::default();
+    let mut spec = blobs.spec("hash1", &["plain"], &[]);
     spec["rendered_templates_archive"] =
-        shelf.add("plain", archive(&[("plain/bin/run", 0o755, "#!/bin/sh\necho ran\n")]));
-    shelf.hand_over(&machine).await;
+        blobs.add("plain", archive(&[("plain/bin/run", 0o755, "#!/bin/sh\necho ran\n")]));
+    blobs.hand_over(&machine).await;
     assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
     assert!(machine.console().contains("has no monit file: nothing of it is looked after"));
     assert_eq!(call(&machine, "run_errand", json!(["plain"])).await["value"]["stdout"], "ran\n");
 
     let check = "check process same with pidfile /p\n";
-    let mut spec = shelf.spec("hash2", &["one", "two"], &[]);
+    let mut spec = blobs.spec("hash2", &["one", "two"], &[]);
     let files = archive(&[("one/monit", 0o644, check), ("two/monit", 0o644, check)]);
-    spec["rendered_templates_archive"] = shelf.add("twice", files);
-    shelf.hand_over(&machine).await;
+    spec["rendered_templates_archive"] = blobs.add("twice", files);
+    blobs.hand_over(&machine).await;
     for method in ["prepare", "apply"] {
         let reply = call(&machine, method, json!([spec])).await;
         let words = "'same' is checked twice, in one.monitrc and in two.monitrc: rename one of them in its job";
@@ -718,27 +718,27 @@ async fn a_disk_that_is_full_in_the_middle_of_an_apply_leaves_what_is_in_use_and
     machine.start().await;
     let vm = Processes(machine);
     let in_use = || vm.inside("cat /var/vcap/packages/tool/bin/tool").0;
-    let mut shelf = Shelf::default();
-    let small = shelf.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
-    let first = shelf.spec("hash1", &["web"], &[small]);
-    shelf.hand_over(&vm.0).await;
+    let mut blobs = SoftwareBlobs::default();
+    let small = blobs.package("tool", "1", &[("bin/tool", 0o755, "tool 1")]);
+    let first = blobs.spec("hash1", &["web"], &[small]);
+    blobs.hand_over(&vm.0).await;
     assert_eq!(call(&vm.0, "apply", json!([first])).await["value"], "applied");
     // Many files, so that the size of each is no surprise.
     let content = "0".repeat(100_000);
     let names: Vec<String> = (0..100).map(|number| format!("share/{number}")).collect();
     let files: Vec<(&str, u32, &str)> = names.iter().map(|name| (name.as_str(), 0o644, content.as_str())).collect();
-    let large = shelf.package("tool", "2", &files);
-    let second = shelf.spec("hash2", &["web"], &[large]);
-    shelf.hand_over(&vm.0).await;
+    let large = blobs.package("tool", "2", &files);
+    let second = blobs.spec("hash2", &["web"], &[large]);
+    blobs.hand_over(&vm.0).await;
     for method in ["prepare", "apply"] {
         let reply = call(&vm.0, method, json!([second])).await;
         assert!(exception(&reply).contains("cannot install the package 'tool'"), "{reply}");
     }
     assert_eq!(in_use(), "tool 1");
     assert_eq!(vm.inside("ls -A /var/vcap/data/packages/tool | wc -l").0.trim(), "1", "nothing half-installed stays");
-    let newer = shelf.package("tool", "3", &[("bin/tool", 0o755, "tool 3")]);
-    let third = shelf.spec("hash3", &["web"], &[newer]);
-    shelf.hand_over(&vm.0).await;
+    let newer = blobs.package("tool", "3", &[("bin/tool", 0o755, "tool 3")]);
+    let third = blobs.spec("hash3", &["web"], &[newer]);
+    blobs.hand_over(&vm.0).await;
     assert_eq!(call(&vm.0, "apply", json!([third])).await["value"], "applied");
     assert_eq!(in_use(), "tool 3");
 }
@@ -757,8 +757,8 @@ async fn bpm_is_stood_in_for_where_the_operator_asks_for_it_and_says_so() {
             base.display()
         );
         let hook = format!("#!/bin/sh\necho hooked >> {}/hooked\n", base.display());
-        let mut shelf = Shelf::default();
-        let mut spec = shelf.spec("hash1", &["web", "bpm"], &[]);
+        let mut blobs = SoftwareBlobs::default();
+        let mut spec = blobs.spec("hash1", &["web", "bpm"], &[]);
         let files = archive(&[
             ("bpm/monit", 0o644, "# nothing"),
             ("bpm/bin/bpm", 0o755, "#!/bin/sh\necho the real one\n"),
@@ -766,8 +766,8 @@ async fn bpm_is_stood_in_for_where_the_operator_asks_for_it_and_says_so() {
             ("web/bin/hook", 0o755, &hook),
             ("web/config/bpm.yml", 0o644, &config),
         ]);
-        spec["rendered_templates_archive"] = shelf.add("rendered", files);
-        shelf.hand_over(&machine).await;
+        spec["rendered_templates_archive"] = blobs.add("rendered", files);
+        blobs.hand_over(&machine).await;
         assert_eq!(call(&machine, "apply", json!([spec])).await["value"], "applied");
         let bpm = |words: &[&str]| {
             let output = std::process::Command::new(base.join("jobs/bpm/bin/bpm")).args(words).output().unwrap();

@@ -42,7 +42,6 @@ impl Operation {
         (Self::Delete, "delete"),
     ];
 
-    /// The verb.
     fn verb(self, scene: &Scene) -> Vec<&str> {
         let words = match self {
             Self::Deploy => vec!["deploy", &scene.small],

@@ -23,7 +23,6 @@ const LARGE: u64 = 64;
 /// What is in the disk.
 const DATA: &str = "kept";
 
-/// The scene.
 pub(super) struct Scene<'a> {
     cloud: &'a ScratchCloud,
     image: PathBuf,

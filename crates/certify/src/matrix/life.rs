@@ -42,7 +42,7 @@ pub struct Observed {
 }
 
 /// What the cases of a run share.
-pub(super) struct Setting<'a> {
+pub(super) struct SharedRig<'a> {
     pub(super) runtime: &'a tokio::runtime::Runtime,
     pub(super) registry: &'a WatchedRegistry,
     pub(super) authority: &'a Authority,
@@ -53,7 +53,7 @@ pub(super) struct Setting<'a> {
 
 /// A VM's life as it goes on.
 pub(super) struct Life<'a> {
-    setting: &'a Setting<'a>,
+    shared: &'a SharedRig<'a>,
     scene: &'a Scene<'a>,
     case: Case,
     observed: Observed,
@@ -68,7 +68,7 @@ const REGISTRY: &str = "registry";
 const CALLER: &str = "caller";
 
 impl<'a> Life<'a> {
-    pub(super) fn new(setting: &'a Setting<'a>, scene: &'a Scene<'a>, case: Case) -> Self {
+    pub(super) fn new(shared: &'a SharedRig<'a>, scene: &'a Scene<'a>, case: Case) -> Self {
         let observed = Observed {
             request_version: String::new(),
             stemcell_version: String::new(),
@@ -80,14 +80,14 @@ impl<'a> Life<'a> {
             hint_from: UNSEEN,
             job: UNSEEN,
         };
-        Self { setting, scene, case, observed, differences: Vec::new() }
+        Self { shared, scene, case, observed, differences: Vec::new() }
     }
 
     /// Lives it. What could not go on is an error; what went on otherwise than the row says is a difference.
     pub(super) fn live(mut self) -> (Observed, Vec<String>, Result<(), NotPassed>) {
-        let before = self.setting.registry.seen();
+        let before = self.shared.registry.seen();
         let end = self.go_through_it();
-        let after = self.setting.registry.seen();
+        let after = self.shared.registry.seen();
         self.observed.registry_writes = after.writes - before.writes;
         self.observed.registry_reads = after.reads - before.reads;
         if !self.case.row.registry {
@@ -122,7 +122,7 @@ impl<'a> Life<'a> {
     /// In each row a release is deployed by one who asks, where VMs may have the programs that its scripts need.
     fn deploys(&self) -> bool {
         let version = usize::from(self.case.row.stemcell == 2);
-        self.setting.with_programs[version] && matches!(self.case.client, Client::Unversioned | Client::Director)
+        self.shared.with_programs[version] && matches!(self.case.client, Client::Unversioned | Client::Director)
     }
 
     /// The disk comes, is used, and goes. Says what a job found on it, if one was deployed.
@@ -139,7 +139,7 @@ impl<'a> Life<'a> {
         self.mount(agent, disk, hint.as_ref())?;
         let mut found = Vec::new();
         if deploys {
-            match self.setting.runtime.block_on(release::deploy(agent, agent_id.as_str())) {
+            match self.shared.runtime.block_on(release::deploy(agent, agent_id.as_str())) {
                 Err(ReleaseError::NoJobs) => self.observed.job = NO_JOBS,
                 deployed => {
                     found = self.on_agent("a release", async { deployed })?;
@@ -193,7 +193,7 @@ impl<'a> Life<'a> {
         };
         let agent_id = AgentId::random();
         let planned: Vec<IpAddr> = network["ip"].as_str().and_then(|ip| ip.parse().ok()).into_iter().collect();
-        let access = AgentAccess::new(self.setting.authority, &agent_id, &planned)
+        let access = AgentAccess::new(self.shared.authority, &agent_id, &planned)
             .map_err(|error| NotPassed::not_observed(format!("no certificate for the agent: {error}")))?;
         let properties = &self.scene.profile.vm.cloud_properties;
         let env = json!({"bosh": access.env});
@@ -221,7 +221,7 @@ impl<'a> Life<'a> {
                 "nobody says which address the VM has; give the profile a manual network",
             ));
         }
-        Ok((vm, agent_id.clone(), self.setting.agents.agent(access.endpoint(agent_id, addresses))))
+        Ok((vm, agent_id.clone(), self.shared.agents.agent(access.endpoint(agent_id, addresses))))
     }
 
     fn attach_disk(&mut self, vm: &str, disk: &DiskCid) -> Result<Option<DiskHint>, NotPassed> {
@@ -240,7 +240,7 @@ impl<'a> Life<'a> {
 
     /// Mounts in the caller's words, and sees where the agent found the disk.
     fn mount(&mut self, agent: &Agent, cid: &DiskCid, hint: Option<&DiskHint>) -> Result<(), NotPassed> {
-        let before = self.setting.registry.seen();
+        let before = self.shared.registry.seen();
         match hint {
             Some(hint) => {
                 let known = self.on_agent("add_persistent_disk", agent.add_persistent_disk(cid, hint))?;
@@ -255,7 +255,7 @@ impl<'a> Life<'a> {
             None => self.on_agent("mount_disk", agent.mount_disk(cid, None))?,
         }
         // Nobody but the agent asks now.
-        let after = self.setting.registry.seen();
+        let after = self.shared.registry.seen();
         let read = after.reads + after.lookups > before.reads + before.lookups;
         self.observed.hint_from = match (read, hint) {
             (true, _) => REGISTRY,
@@ -298,7 +298,7 @@ impl<'a> Life<'a> {
 
     /// Whether the registry has a record of this agent, and what is in it.
     fn record_holds(&mut self, agent: &AgentId, after: &str, wanted: bool, right: impl Fn(&Value) -> bool) {
-        let record = self.setting.runtime.block_on(self.setting.registry.record_of(agent));
+        let record = self.shared.runtime.block_on(self.shared.registry.record_of(agent));
         match (record, wanted) {
             (None, false) => {}
             (Some(record), true) => self.expect(right(&record), || {
@@ -337,7 +337,7 @@ impl<'a> Life<'a> {
         what: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, NotPassed> {
-        let done = self.setting.runtime.block_on(work);
+        let done = self.shared.runtime.block_on(work);
         done.map_err(|error| NotPassed::failed(format!("{what}: {}", windlass_contract::explain(&error))))
     }
 

@@ -34,7 +34,7 @@ use crate::command_line::CommandLine;
 use crate::profile::Profile;
 use crate::run::{CertifyError, image_of, secrets_of};
 use crate::scene::{Image, Observers, Scene};
-use life::{Life, Setting};
+use life::{Life, SharedRig};
 use watched_registry::WatchedRegistry;
 
 /// Whose version table, and how.
@@ -61,7 +61,6 @@ pub struct MatrixPlan {
 pub enum MatrixProgress<'a> {
     /// A case begins, as number `number` of `total`.
     Begins {
-        /// The case.
         case: Case,
         /// Counted from 1.
         number: usize,
@@ -87,7 +86,7 @@ pub fn matrix(
     let agents = AgentClient::new(ClientTls::new(&authority, &authority.new_client()?))?;
     let with_programs = [plan.stemcells[0].is_some(), plan.stemcells[1].is_some()];
     let (registry, authority, agents) = (&registry, &authority, &agents);
-    let setting = Setting { runtime: &runtime, registry, authority, agents, with_programs };
+    let shared = SharedRig { runtime: &runtime, registry, authority, agents, with_programs };
     let profiles = [1, 2].map(|cpi| profile(plan, cpi, registry));
     let mut scenes = Vec::new();
     for (cpi, profile) in [1, 2].into_iter().zip(&profiles) {
@@ -106,7 +105,7 @@ pub fn matrix(
         progress(MatrixProgress::Begins { case, number: position + 1, total });
         let of_row = |(versions, _): &&((u64, u64), Scene)| *versions == (case.row.cpi, case.row.stemcell);
         let Some((_, scene)) = scenes.iter().find(of_row) else { continue };
-        let (observed, differences, end) = Life::new(&setting, scene, case).live();
+        let (observed, differences, end) = Life::new(&shared, scene, case).live();
         if matches!(end, Err(NotPassed::Interrupted)) {
             break;
         }

@@ -15,7 +15,6 @@ use crate::report::xml;
 /// One case, lived through.
 #[derive(Debug)]
 pub struct Lived {
-    /// The case.
     pub case: Case,
     /// What was seen.
     pub observed: Observed,
@@ -82,7 +81,6 @@ impl Lived {
         self.differences.is_empty() && self.unseen.is_none()
     }
 
-    /// One line.
     pub fn line(&self) -> String {
         let row = self.case.row;
         let title = format!(

@@ -60,7 +60,6 @@ pub enum Client {
 pub struct Case {
     /// The row's position in [`TABLE`], counted from 1.
     pub number: usize,
-    /// The row.
     pub row: Combination,
     /// Who asks.
     pub client: Client,

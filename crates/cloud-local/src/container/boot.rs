@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::root::Root;
 use crate::machine::SETTINGS_IN_VM;
 
-/// Where the agent is.
 pub(crate) const AGENT: &str = "/var/vcap/bosh/bin/bosh-agent";
 
 /// The agent's own configuration.
@@ -23,10 +22,7 @@ pub(crate) const AGENT_LOG: &str = "/var/vcap/bosh/log/current";
 #[serde(rename_all = "snake_case", tag = "init")]
 pub(crate) enum Boot {
     /// The agent, kept running by us.
-    Agent {
-        /// The command.
-        command: Vec<String>,
-    },
+    Agent { command: Vec<String> },
     /// runit, which keeps the agent running.
     Runit,
     /// systemd, which keeps the agent running.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use windlass_contract::DiskCid;
 use windlass_contract::cpi::CpiError;
 use windlass_contract::explain;
-use windlass_cpi::resources::{Kept, Shelf};
+use windlass_cpi::resources::{Kept, ResourceFolder};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
@@ -89,12 +89,12 @@ pub(super) fn find(cloud: &LocalCloud) -> Result<Vec<Problem>, CpiError> {
 }
 
 /// Halves of resources, and locks of resources that are gone.
-fn halves<R: Kept>(shelf: &Shelf<R>, problems: &mut Vec<Problem>) -> Result<(), CpiError> {
-    for path in shelf.leftovers()? {
+fn halves<R: Kept>(resources: &ResourceFolder<R>, problems: &mut Vec<Problem>) -> Result<(), CpiError> {
+    for path in resources.leftovers()? {
         let what = path.display().to_string();
         problems.push(Problem::new(what, "half of a resource; its call was killed", Cure::RemoveLeftover(path)));
     }
-    for lock in shelf.stale_locks()? {
+    for lock in resources.stale_locks()? {
         let what = lock.display().to_string();
         problems.push(Problem::new(what, "lock of a resource that is gone", Cure::RemoveLock(lock)));
     }

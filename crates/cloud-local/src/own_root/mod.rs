@@ -47,7 +47,6 @@ pub(crate) struct OwnRoot {
 /// What a root is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// A VM.
     Vm,
     /// To see whether it can be made.
     Trial,

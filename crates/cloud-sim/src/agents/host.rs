@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use windlass_cpi::resources::Shelf;
+use windlass_cpi::resources::ResourceFolder;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
@@ -50,16 +50,11 @@ pub enum Stay {
 pub enum HostError {
     /// another process does it
     #[error("the simulated agents in {} have a host already; end it first, or leave them to it", state.display())]
-    AnotherHost {
-        /// The state folder.
-        state: PathBuf,
-    },
+    AnotherHost { state: PathBuf },
     /// something cannot be had
     #[error("cannot {doing} in {}", state.display())]
     Io {
-        /// What.
         doing: &'static str,
-        /// The state folder.
         state: PathBuf,
         /// Why not.
         #[source]
@@ -190,13 +185,13 @@ async fn answer(mut stream: UnixStream, host: Arc<Host>) {
 }
 
 struct Host {
-    vms: Shelf<VmRecord>,
+    vms: ResourceFolder<VmRecord>,
     hosted: Mutex<HashMap<String, Hosted>>,
 }
 
 impl Host {
     fn new(state: &Path) -> Self {
-        Self { vms: Shelf::new(state), hosted: Mutex::default() }
+        Self { vms: ResourceFolder::new(state), hosted: Mutex::default() }
     }
 
     /// Starts and ends agents for VMs that came and went.

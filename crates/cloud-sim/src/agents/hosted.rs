@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
-use windlass_agent::{Embedded, Ended, Handling, Temper};
+use windlass_agent::{Embedded, Ended, Handling, Simulation};
 use windlass_contract::version::SettingsFrom;
 use windlass_cpi::resources::Kept;
 use windlass_durable::file;
@@ -73,7 +73,7 @@ fn agent_of(vm: &VmRecord, folder: &Path, address: IpAddr) -> Embedded {
         from_registry: vm.settings_from == SettingsFrom::Registry,
         address,
         runs_jobs: vm.agent.runs_jobs,
-        temper: Arc::new(Simulated {
+        simulation: Arc::new(Simulated {
             behaviour: vm.agent,
             store: folder.join(BASE).join("store"),
             first: OnceLock::new(),
@@ -142,7 +142,7 @@ struct Simulated {
     messages: AtomicU64,
 }
 
-impl Temper for Simulated {
+impl Simulation for Simulated {
     /// The store leads to the folder with the content of a disk, beside which its record is.
     fn persistent_disk_kib(&self, store: &Path) -> Option<u64> {
         let record = store.canonicalize().ok()?.parent()?.join(<DiskRecord as Kept>::FILE);

@@ -135,7 +135,6 @@ impl CpiInfo {
 /// What `create_vm` answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreatedVm {
-    /// The VM.
     pub cid: VmCid,
     /// Its networks, with the addresses that the cloud chose.
     pub networks: Networks,
@@ -229,7 +228,6 @@ impl Answer for UpdatedDisk {
 /// What `create_network` answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreatedNetwork {
-    /// The network.
     pub cid: NetworkCid,
     /// `range`, `gateway` and `reserved`, as far as the cloud chose them.
     pub address_properties: Object,

@@ -33,7 +33,6 @@ impl Declaration {
 pub enum Resource {
     /// An image.
     Stemcell,
-    /// A VM.
     Vm,
     /// A persistent disk.
     Disk,

@@ -83,12 +83,10 @@ pub struct Response {
 }
 
 impl Response {
-    /// A success.
     pub fn success(result: Value) -> Self {
         Self { result, error: None, log: String::new() }
     }
 
-    /// A failure.
     pub fn failure(error: CpiError) -> Self {
         Self { result: Value::Null, error: Some(error), log: String::new() }
     }

@@ -27,7 +27,6 @@ pub struct CloudLimits {
 /// A range that something other than VMs uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkInUse {
-    /// Which.
     pub range: IpNet,
     /// Who, for people.
     pub by: String,

@@ -15,7 +15,6 @@ pub trait Method: Sized {
     const NAME: &'static str;
     /// What it locks, what of it is hidden, what a repeated request does, and how long an answer may be.
     const DECLARATION: Declaration;
-    /// What it answers.
     type Answer: Answer;
     /// Arguments in their order.
     fn to_arguments(&self) -> Vec<Value>;
@@ -34,11 +33,9 @@ pub enum ArgumentError {
     /// an argument is missing
     #[error("'{method}' needs argument {position} ({name}), got {got} arguments")]
     Missing {
-        /// The method.
         method: &'static str,
         /// Counted from 1.
         position: usize,
-        /// Its name.
         name: &'static str,
         /// How many there were.
         got: usize,
@@ -46,11 +43,9 @@ pub enum ArgumentError {
     /// an argument has the wrong type
     #[error("argument {position} ({name}) of '{method}' is wrong: {reason}")]
     Wrong {
-        /// The method.
         method: &'static str,
         /// Counted from 1.
         position: usize,
-        /// Its name.
         name: &'static str,
         /// What is wrong.
         reason: String,
@@ -151,7 +146,6 @@ macro_rules! methods {
         }
 
         impl MethodName {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The name on the wire.
@@ -326,7 +320,6 @@ methods! {
 pub struct VmResources {
     /// Cores.
     pub cpu: u64,
-    /// Memory.
     pub ram: MiB,
     /// Size of the ephemeral disk.
     pub ephemeral_disk_size: MiB,

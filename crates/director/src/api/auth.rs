@@ -14,7 +14,7 @@ use super::ApiError;
 use super::permissions::{self, Permission};
 use crate::Director;
 use crate::users::{Scopes, Users};
-use windlass_connections::Guest;
+use windlass_connections::Peer;
 
 /// A user who showed the right credentials.
 #[derive(Debug, Clone)]
@@ -44,16 +44,16 @@ pub(super) async fn admit(
 ) -> Response {
     let director = &gate.director;
     let is_download = request.uri().path().starts_with("/resources/");
-    let guest = request.extensions().get::<Guest>().cloned();
-    let mut response = match identify(director, guest.as_ref(), request.headers()).await {
+    let peer = request.extensions().get::<Peer>().cloned();
+    let mut response = match identify(director, peer.as_ref(), request.headers()).await {
         None => {
             let refusal = format!("Not authorized: '{}'\n", request.uri().path());
             (StatusCode::UNAUTHORIZED, refusal).into_response()
         }
         Some((name, scopes)) => {
             // From here on the connection is not closed in favour of others, unless this user has very many.
-            if let Some(guest) = guest {
-                guest.trust_user(&name);
+            if let Some(peer) = peer {
+                peer.trust_user(&name);
             }
             let context_id = request.headers().get("x-bosh-context-id").and_then(|value| value.to_str().ok());
             let user = User { name, scopes, context_id: context_id.unwrap_or_default().to_owned() };
@@ -95,7 +95,7 @@ pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Response
 /// The user whose credentials a request shows. Whoever shows wrong ones often waits for the answer.
 pub(super) async fn identify(
     director: &Director,
-    guest: Option<&Guest>,
+    peer: Option<&Peer>,
     headers: &HeaderMap,
 ) -> Option<(String, Arc<Scopes>)> {
     let shown = headers.get(header::AUTHORIZATION)?;
@@ -103,8 +103,8 @@ pub(super) async fn identify(
     if let Some(scopes) = scopes {
         return Some((name, scopes));
     }
-    if let Some(guest) = guest {
-        let wait = director.limits.guesses.wrong(guest.address.ip(), &name, Instant::now());
+    if let Some(peer) = peer {
+        let wait = director.limits.guesses.wrong(peer.address.ip(), &name, Instant::now());
         tokio::time::sleep(wait).await;
     }
     None

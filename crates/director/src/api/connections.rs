@@ -10,7 +10,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{Guest, Host, Received, Reception};
+use windlass_connections::{Host, Peer, Received, Reception};
 
 /// How long answers under way may take when the director ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ impl Host for ApiHost {
         Some(self.tls.clone())
     }
 
-    async fn answer(&self, guest: &Guest, mut request: Request<Received>) -> Response {
-        request.extensions_mut().insert(guest.clone());
+    async fn answer(&self, peer: &Peer, mut request: Request<Received>) -> Response {
+        request.extensions_mut().insert(peer.clone());
         let Ok(answer) = TowerToHyperService::new(self.router.clone()).call(request).await;
         answer
     }

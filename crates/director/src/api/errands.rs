@@ -36,7 +36,6 @@ fn is_errand(spec: &Value) -> bool {
     templates.is_some_and(|templates| templates.values().any(|place| place == "bin/run" || place == "bin/run.ps1"))
 }
 
-/// How it is run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Run {

@@ -112,7 +112,7 @@ async fn what_pages_of_others_let_a_browser_send_is_refused() {
 #[tokio::test]
 async fn who_tries_passwords_is_answered_slowly_and_who_knows_one_is_not() {
     let bench = TestDirector::new().await;
-    let eve = windlass_connections::Guest::new(([192, 0, 2, 1], 7).into());
+    let eve = windlass_connections::Peer::new(([192, 0, 2, 1], 7).into());
     let send = async |path: &str, pair: &str| {
         let pair = base64::engine::general_purpose::STANDARD.encode(pair);
         let request = Request::builder().uri(path).header(header::AUTHORIZATION, format!("Basic {pair}"));

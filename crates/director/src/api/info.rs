@@ -5,15 +5,15 @@ use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_connections::Guest;
+use windlass_connections::Peer;
 use windlass_operations::clock;
 use windlass_pki::Keychain;
 
 use super::{ApiError, Shared, auth};
 
-pub(super) async fn info(State(director): Shared, guest: Option<Extension<Guest>>, headers: HeaderMap) -> Json<Value> {
-    let guest = guest.map(|Extension(guest)| guest);
-    let user = auth::identify(&director, guest.as_ref(), &headers).await;
+pub(super) async fn info(State(director): Shared, peer: Option<Extension<Peer>>, headers: HeaderMap) -> Json<Value> {
+    let peer = peer.map(|Extension(peer)| peer);
+    let user = auth::identify(&director, peer.as_ref(), &headers).await;
     let config_servers: Vec<&str> = director.settings.config_server.iter().map(|server| server.url.as_str()).collect();
     Json(json!({
         "name": director.name,

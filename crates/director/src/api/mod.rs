@@ -70,7 +70,6 @@ type Shared = axum::extract::State<Arc<Director>>;
 /// Manifests and configs are small; a larger body is a mistake or an attack.
 const LARGEST_DOCUMENT: usize = 2 << 20;
 
-/// All routes.
 pub(crate) fn router(director: Arc<Director>) -> Router {
     let gate = |permission: Permission| {
         let gate = auth::Gate { director: director.clone(), permission };

@@ -12,7 +12,6 @@ enum Takes {
     Json,
     /// A YAML document.
     Yaml,
-    /// A tarball.
     Tarball,
     /// Frames, for as long as it takes.
     Frames,
@@ -27,7 +26,6 @@ enum Gives {
     Task,
     /// Nothing but a status.
     Status,
-    /// Text.
     Text,
     /// Frames, for as long as it takes.
     Frames,

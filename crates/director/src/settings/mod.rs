@@ -158,7 +158,6 @@ pub enum CpiChoice {
     Installed { name: String },
     /// Any CPI.
     Executable {
-        /// The file.
         exec: PathBuf,
         /// What it is started with.
         arguments: Vec<String>,
@@ -389,16 +388,13 @@ pub enum SettingsError {
     /// the file cannot be read
     #[error("cannot read the director's settings in {}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// the file is wrong
     #[error("the director's settings in {} cannot be used:\n{problems}", path.display())]
     Wrong {
-        /// Which.
         path: PathBuf,
         /// One per line, with path and line.
         problems: String,

@@ -12,9 +12,7 @@ use super::{Store, StoreError};
 pub(crate) struct Counts {
     /// Tasks by state.
     pub tasks: BTreeMap<String, i64>,
-    /// Deployments.
     pub deployments: i64,
-    /// VMs.
     pub vms: i64,
     /// Disks of instances.
     pub disks: i64,

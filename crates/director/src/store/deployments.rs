@@ -6,7 +6,6 @@ use windlass_planning::software::VariableSet;
 
 use super::{Store, StoreError};
 
-/// A deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeploymentRecord {
     /// Unique.
@@ -27,7 +26,6 @@ impl Store {
             .collect()
     }
 
-    /// One deployment.
     pub(crate) async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {
         let row = sqlx::query(DEPLOYMENT).bind(name).fetch_optional(self.database.pool()).await?;
         row.map(|row| Ok(DeploymentRecord { name: row.try_get("name")?, manifest: row.try_get("manifest")? }))

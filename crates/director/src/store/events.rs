@@ -66,7 +66,6 @@ impl Event {
         }
     }
 
-    /// The director starts.
     pub(crate) fn director_starts(name: &str) -> Self {
         let mut event = Self::new(DIRECTOR, "start", "director", Some(name));
         event.context.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
@@ -83,13 +82,9 @@ pub(crate) struct EventFilter {
     pub before: Option<i64>,
     /// After this second.
     pub after: Option<i64>,
-    /// Of a task.
     pub task: Option<i64>,
-    /// About a deployment.
     pub deployment: Option<String>,
-    /// About an instance.
     pub instance: Option<String>,
-    /// By a user.
     pub user: Option<String>,
     /// Of a kind.
     pub action: Option<String>,
@@ -200,7 +195,6 @@ impl Store {
         Ok(())
     }
 
-    /// One event.
     pub(crate) async fn event(&self, id: i64) -> Result<Option<EventRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM events WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;

@@ -79,7 +79,6 @@ impl Store {
         row.map(name).transpose()
     }
 
-    /// One instance.
     pub(crate) async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
         let row =
             sqlx::query("SELECT * FROM instances WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;

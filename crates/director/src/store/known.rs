@@ -12,9 +12,7 @@ pub(crate) struct Known {
     pub vms: Vec<String>,
     /// Of instances, and orphaned ones.
     pub disks: Vec<String>,
-    /// Stemcells.
     pub stemcells: Vec<String>,
-    /// Snapshots.
     pub snapshots: Vec<String>,
 }
 

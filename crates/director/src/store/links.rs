@@ -30,7 +30,6 @@ pub(crate) struct LinkConsumerRecord {
     pub optional: bool,
 }
 
-/// A link on record.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LinkRecord {
     pub id: i64,
@@ -294,7 +293,6 @@ impl Store {
         rows.iter().map(provider).collect()
     }
 
-    /// One provider.
     pub(crate) async fn link_provider(&self, id: i64) -> Result<Option<LinkProvider>, StoreError> {
         let row = sqlx::query("SELECT * FROM link_providers WHERE id = $1")
             .bind(id)
@@ -323,7 +321,6 @@ impl Store {
         rows.iter().map(link).collect()
     }
 
-    /// One link.
     pub(crate) async fn link(&self, id: i64) -> Result<Option<LinkOfConsumer>, StoreError> {
         let row = sqlx::query(
             "SELECT l.*, c.kind, c.deployment FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE l.id = $1",

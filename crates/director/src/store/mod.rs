@@ -123,7 +123,6 @@ pub enum StoreError {
     Damaged {
         /// Which column of which table.
         column: &'static str,
-        /// Where in it.
         byte: usize,
     },
 }

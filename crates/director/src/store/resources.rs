@@ -10,7 +10,6 @@ use super::{Store, StoreError, from_json, optional_json, to_json};
 /// A disk that belongs to no instance; its data is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OrphanDisk {
-    /// Its cid.
     pub cid: DiskCid,
     /// The CPI that made it.
     pub cpi: String,
@@ -18,9 +17,7 @@ pub(crate) struct OrphanDisk {
     pub size: u64,
     /// As sent.
     pub cloud_properties: Object,
-    /// Where it was.
     pub az: Option<String>,
-    /// Whose it was.
     pub deployment: String,
     /// `group/uuid`.
     pub instance: String,
@@ -33,11 +30,8 @@ pub(crate) struct OrphanDisk {
 /// A VM that belongs to no instance, because another one took its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OrphanedVm {
-    /// All about it.
     pub vm: VmRecord,
-    /// Where it was.
     pub az: Option<String>,
-    /// Whose it was.
     pub deployment: String,
     /// `group/uuid`.
     pub instance: String,

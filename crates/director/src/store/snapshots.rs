@@ -10,11 +10,9 @@ use super::{Store, StoreError};
 /// A snapshot with the instance whose disk it was taken of.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct InstanceSnapshot {
-    /// The snapshot.
     pub snapshot: SnapshotRecord,
     /// The instance's group.
     pub group: String,
-    /// Its index.
     pub index: i64,
     /// Its UUID.
     pub instance: String,

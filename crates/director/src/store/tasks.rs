@@ -14,7 +14,6 @@ use super::{LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
 /// How many bytes are kept of what a task is called, which may have names that nobody has looked for yet.
 const LONGEST_DESCRIPTION: usize = 1000;
 
-/// A task.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRecord {
     /// Counts up.
@@ -25,7 +24,6 @@ pub(crate) struct TaskRecord {
     pub description: String,
     /// Who asked.
     pub user: String,
-    /// About which deployment.
     pub deployment: Option<String>,
     /// From the request's header.
     pub context_id: String,
@@ -112,7 +110,6 @@ pub(crate) struct TaskFilter {
     pub states: Vec<String>,
     /// Of one of these types.
     pub kinds: Vec<String>,
-    /// About a deployment.
     pub deployment: Option<String>,
     /// From the request's header.
     pub context_id: Option<String>,
@@ -264,7 +261,6 @@ impl Store {
         Ok(changed == 1)
     }
 
-    /// A task.
     pub(crate) async fn task(&self, id: i64) -> Result<Option<TaskRecord>, StoreError> {
         let statement = format!("SELECT {RECORD} FROM tasks WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(statement)).bind(id).fetch_optional(self.database.pool()).await?;

@@ -25,9 +25,7 @@ pub(crate) struct LeakRequest {
     /// The CPI's name; empty for the default one.
     #[serde(default)]
     pub cpi: String,
-    /// What it is.
     pub kind: LeakKind,
-    /// Its cid.
     pub cid: String,
 }
 

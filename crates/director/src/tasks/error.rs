@@ -47,7 +47,6 @@ pub(crate) enum TaskError {
     Cpi {
         /// Its name.
         cpi: String,
-        /// Why.
         #[source]
         source: Box<windlass_cpi_client::CallError>,
     },
@@ -75,9 +74,7 @@ pub(crate) enum TaskError {
     /// a folder cannot be made
     #[error("cannot make {}", path.display())]
     Folder {
-        /// Where.
         path: std::path::PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -92,7 +89,6 @@ pub(crate) enum TaskError {
     NotResolved {
         /// Its number.
         problem: i64,
-        /// Why.
         #[source]
         source: Box<TaskError>,
     },

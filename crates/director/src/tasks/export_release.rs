@@ -33,7 +33,6 @@ use crate::software::exported::{self, ExportedJob, ExportedPackage};
 /// How long the deployment is waited for.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// What is exported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExportRequest {
     /// Whose configs say where packages are compiled.

@@ -24,7 +24,6 @@ pub(crate) enum Job {
     },
     /// Fetch a stemcell and take it into the clouds.
     DownloadStemcell {
-        /// Where from.
         location: String,
         /// What its digest must be.
         sha1: Option<String>,
@@ -33,9 +32,7 @@ pub(crate) enum Job {
     },
     /// Remove a stemcell from the clouds.
     DeleteStemcell {
-        /// Name.
         name: String,
-        /// Version.
         version: String,
         /// Whatever the clouds say.
         force: bool,
@@ -52,7 +49,6 @@ pub(crate) enum Job {
     },
     /// Fetch a release and take it.
     DownloadRelease {
-        /// Where from.
         location: String,
         /// What its digest must be.
         sha1: Option<String>,
@@ -66,7 +62,6 @@ pub(crate) enum Job {
     ExportRelease(ExportRequest),
     /// Remove a release.
     DeleteRelease {
-        /// Name.
         name: String,
         /// Only this version.
         version: Option<String>,
@@ -77,12 +72,10 @@ pub(crate) enum Job {
         deployment: String,
         /// Verbatim.
         manifest: String,
-        /// How.
         options: DeployOptions,
     },
     /// Start, stop, restart or recreate one instance from what is on record, without converging anything else.
     UpdateInstance {
-        /// Its deployment.
         deployment: String,
         /// What is asked for.
         #[serde(flatten)]
@@ -95,10 +88,8 @@ pub(crate) enum Job {
         /// Go on after failures.
         force: bool,
     },
-    /// Run an errand.
     RunErrand {
         deployment: String,
-        /// What and where.
         #[serde(flatten)]
         request: ErrandRequest,
     },
@@ -106,19 +97,14 @@ pub(crate) enum Job {
     DeleteOrphanedVms,
     /// Ask agents how they are.
     VmStats {
-        /// The deployment.
         deployment: String,
         /// Instances, with or without VMs, rather than VMs.
         instances: bool,
     },
     /// Compare what agents and clouds say with the records.
-    Scan {
-        /// The deployment.
-        deployment: String,
-    },
+    Scan { deployment: String },
     /// Do what somebody chose to do about problems.
     ApplyResolutions {
-        /// The deployment.
         deployment: String,
         /// What to do about each.
         choices: Choices,
@@ -126,48 +112,28 @@ pub(crate) enum Job {
         max_in_flight: BTreeMap<String, Count>,
     },
     /// Look at some instances, and give new VMs to those that lost theirs.
-    ScanAndFix {
-        /// The deployment.
-        deployment: String,
-        /// Which.
-        suspects: Suspects,
-    },
+    ScanAndFix { deployment: String, suspects: Suspects },
     /// Give agents other certificates.
-    RenewCertificates {
-        /// The deployment.
-        deployment: String,
-    },
+    RenewCertificates { deployment: String },
     /// Put a disk in the place of an instance's disk.
     AttachDisk {
-        /// The deployment.
         deployment: String,
-        /// The one instance.
         instance: Selection,
-        /// The disk.
         disk: DiskCid,
         /// Take size and properties of a disk that only the cloud knows from the one before.
         copy_properties: bool,
     },
     /// Take a disk away from its instance; its data is kept.
-    OrphanDisk {
-        /// The disk.
-        disk: DiskCid,
-    },
+    OrphanDisk { disk: DiskCid },
     /// Delete orphaned disks with their data.
-    DeleteOrphanDisks {
-        /// The disks.
-        disks: Vec<DiskCid>,
-    },
+    DeleteOrphanDisks { disks: Vec<DiskCid> },
     /// Take snapshots of disks.
     TakeSnapshots {
-        /// The deployment.
         deployment: String,
         /// Of these instances.
         instances: Selection,
     },
-    /// Delete snapshots.
     DeleteSnapshots {
-        /// The deployment.
         deployment: String,
         /// Only this one.
         snapshot: Option<SnapshotCid>,
@@ -175,15 +141,11 @@ pub(crate) enum Job {
     /// Delete what nobody uses.
     CleanUp(CleanUp),
     /// Delete a VM, whoever it belongs to.
-    DeleteVm {
-        /// The VM.
-        vm: VmCid,
-    },
+    DeleteVm { vm: VmCid },
     /// Delete what a cloud has and nobody owns.
     DeleteLeak(LeakRequest),
     /// Fetch logs from agents.
     FetchLogs {
-        /// The deployment.
         deployment: String,
         /// Of these instances.
         instances: Selection,
@@ -194,7 +156,6 @@ pub(crate) enum Job {
     },
     /// Let a person into VMs, or forget them again.
     Ssh {
-        /// The deployment.
         deployment: String,
         /// Whom, and where.
         request: SshRequest,
@@ -204,7 +165,6 @@ pub(crate) enum Job {
 /// What is asked for one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InstanceChange {
-    /// The one instance.
     pub instance: Selection,
     /// What becomes of it.
     pub wish: Wish,
@@ -217,7 +177,6 @@ pub(crate) struct InstanceChange {
     pub only: Option<WhatWasThere>,
 }
 
-/// How to deploy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeployOptions {
     /// All VMs anew.

@@ -24,7 +24,6 @@ const CANCELLATION_LOOK: Duration = Duration::from_millis(200);
 /// How many bytes are told of why something failed: it is kept with the task, in events, and in logs.
 pub(super) const LONGEST_MESSAGE: usize = 64 << 10;
 
-/// A kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputKind {
     /// Stages and tasks, as JSON lines.
@@ -113,7 +112,6 @@ impl TaskLog {
         self.warning(message);
     }
 
-    /// The task.
     pub(crate) fn task(&self) -> i64 {
         self.inner.task
     }

@@ -15,7 +15,6 @@ pub enum PatchError {
         path: String,
         /// What it needs.
         expected: &'static str,
-        /// What there is.
         found: &'static str,
     },
     /// no such key
@@ -23,7 +22,6 @@ pub enum PatchError {
     NoKey {
         /// The path up to the key.
         path: String,
-        /// The key.
         key: String,
         /// The keys that there are.
         others: Vec<String>,
@@ -51,36 +49,23 @@ pub enum PatchError {
     Step {
         /// The path up to the step.
         path: String,
-        /// The step.
         step: String,
     },
     /// `-` where nothing is added
     #[error("'-' in '{path}' is a place for something new, where nothing can be found or removed")]
-    AfterLast {
-        /// The path.
-        path: String,
-    },
+    AfterLast { path: String },
     /// a number below something that is not there
     #[error("'{path}' counts elements of a list that does not exist; use '-' or KEY=VALUE to make one")]
-    NothingToCount {
-        /// The path.
-        path: String,
-    },
+    NothingToCount { path: String },
     /// the root
     #[error("a whole document cannot be removed")]
     Root,
     /// a test that failed
     #[error("the value at '{path}' is not the expected one")]
-    Unexpected {
-        /// The path.
-        path: String,
-    },
+    Unexpected { path: String },
     /// a test that failed
     #[error("there is something at '{path}', although nothing is expected")]
-    NotAbsent {
-        /// The path.
-        path: String,
-    },
+    NotAbsent { path: String },
 }
 
 impl PatchError {

@@ -52,7 +52,6 @@ pub enum OperationsError {
 pub struct OperationFailed {
     /// Which one, from 0.
     pub index: usize,
-    /// Why.
     #[source]
     pub source: PatchError,
 }

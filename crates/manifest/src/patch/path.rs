@@ -40,7 +40,6 @@ pub enum PathError {
         "':{step}' in the path '{path}' is none of ':prev', ':next', ':before' and ':after'; a colon in a key is '~7'"
     )]
     Step {
-        /// The path.
         path: String,
         /// What stands behind the colon.
         step: String,
@@ -48,7 +47,6 @@ pub enum PathError {
     /// a place beside a key
     #[error("only elements of lists have neighbours, so '{token}' in the path '{path}' can have no ':'")]
     StepOfKey {
-        /// The path.
         path: String,
         /// The part of it.
         token: String,

@@ -19,85 +19,65 @@ use windlass_planning::software::VariableSet;
 pub enum Change {
     /// Make a stemcell from an unpacked image.
     CreateStemcell {
-        /// What it is.
         stemcell: NewStemcell,
-        /// Where the image is.
         image: PathBuf,
     },
     /// Remove a stemcell.
     DeleteStemcell {
-        /// Its CPI.
         cpi: String,
-        /// Its cid.
         cid: StemcellCid,
     },
     /// Make a VM.
     CreateVm {
-        /// What it is.
         vm: Box<NewVm>,
     },
     /// Remove a VM.
     DeleteVm {
-        /// Its cid.
         cid: VmCid,
     },
     /// Name a VM for people.
     SetVmMetadata {
-        /// Its cid.
         cid: VmCid,
         /// The names.
         metadata: Object,
     },
     /// Restart a VM.
     RebootVm {
-        /// Its cid.
         cid: VmCid,
     },
     /// Make a disk.
     CreateDisk {
-        /// What it is.
         disk: NewDisk,
         /// The VM that it will be attached to.
         near: Option<VmCid>,
     },
-    /// Attach a disk.
     AttachDisk {
-        /// To this VM.
         vm: VmCid,
-        /// This disk.
         disk: DiskCid,
     },
-    /// Detach a disk.
     DetachDisk {
-        /// From this VM.
         vm: VmCid,
-        /// This disk.
         disk: DiskCid,
     },
     /// Name a disk for people.
     SetDiskMetadata {
-        /// Its cid.
         cid: DiskCid,
         /// The names.
         metadata: Object,
     },
     /// Make a detached disk larger.
     ResizeDisk {
-        /// Its cid.
         cid: DiskCid,
         /// In MiB.
         size: u64,
     },
     /// Remove a disk with its data.
     DeleteDisk {
-        /// Its cid.
         cid: DiskCid,
     },
     /// Take a snapshot of a disk.
     SnapshotDisk {
-        /// The disk.
         disk: DiskCid,
-        /// Its CPI.
         cpi: String,
         /// Whether nothing writes to it meanwhile.
         clean: bool,
@@ -106,7 +86,6 @@ pub enum Change {
     },
     /// Remove a snapshot.
     DeleteSnapshot {
-        /// Its cid.
         cid: SnapshotCid,
     },
 }
@@ -114,9 +93,7 @@ pub enum Change {
 /// A stemcell to be made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewStemcell {
-    /// Name.
     pub name: String,
-    /// Version.
     pub version: String,
     /// What deployments name.
     pub operating_system: String,
@@ -126,7 +103,6 @@ pub struct NewStemcell {
     pub api_version: Option<ApiVersion>,
     /// Second argument of `create_stemcell`.
     pub cloud_properties: Object,
-    /// The CPI.
     pub cpi: String,
 }
 
@@ -137,7 +113,6 @@ pub struct NewVm {
     pub agent_id: AgentId,
     /// The instance that it belongs to.
     pub instance: String,
-    /// The CPI.
     pub cpi: String,
     /// The image.
     pub stemcell_cid: StemcellCid,
@@ -179,7 +154,6 @@ pub struct NewDisk {
     /// Empty for the one that the agent mounts by itself.
     #[serde(default)]
     pub name: String,
-    /// The CPI.
     pub cpi: String,
     /// In MiB.
     pub size: u64,

@@ -14,26 +14,14 @@ pub enum Fact {
     StemcellCreated {
         /// What it was made from.
         stemcell: NewStemcell,
-        /// Its cid.
         cid: StemcellCid,
     },
     /// A stemcell is gone from the cloud.
-    StemcellDeleted {
-        /// Its CPI.
-        cpi: String,
-        /// Its cid.
-        cid: StemcellCid,
-    },
+    StemcellDeleted { cpi: String, cid: StemcellCid },
     /// A VM exists.
-    VmCreated {
-        /// All about it.
-        vm: Box<VmRecord>,
-    },
+    VmCreated { vm: Box<VmRecord> },
     /// The VM's agent answered and knows who it is.
-    VmReady {
-        /// The VM.
-        cid: VmCid,
-    },
+    VmReady { cid: VmCid },
     /// A VM that was made beside an instance's took its place; the old one belongs to no instance any more.
     VmSwapped {
         /// The old VM.
@@ -44,34 +32,22 @@ pub enum Fact {
     /// A VM belongs to no instance any more, and is deleted later.
     VmOrphaned { cid: VmCid },
     /// A VM is gone, and so are its attachments.
-    VmDeleted {
-        /// The VM.
-        cid: VmCid,
-    },
+    VmDeleted { cid: VmCid },
     /// A disk exists and is attached to nothing.
-    DiskCreated {
-        /// All about it.
-        disk: DiskRecord,
-    },
+    DiskCreated { disk: DiskRecord },
     /// A disk is attached, and this is where the VM finds it.
     DiskAttached {
-        /// The disk.
         disk: DiskCid,
-        /// The VM.
         vm: VmCid,
         /// None from a CPI of version 1.
         hint: Option<DiskHint>,
     },
     /// The agent mounted the disk: it is the instance's disk now.
-    DiskMounted {
-        /// The disk.
-        disk: DiskCid,
-    },
+    DiskMounted { disk: DiskCid },
     /// The agent is about to unmount the disk, or may have: nothing may be started before it is mounted again.
     DiskUnmounted { disk: DiskCid },
     /// The VM sees that the disk has this size.
     DiskResized {
-        /// The disk.
         disk: DiskCid,
         /// In MiB.
         size: u64,
@@ -84,35 +60,17 @@ pub enum Fact {
         new: DiskCid,
     },
     /// A disk is attached to nothing.
-    DiskDetached {
-        /// The disk.
-        disk: DiskCid,
-    },
+    DiskDetached { disk: DiskCid },
     /// A disk belongs to no instance any more; its data is kept.
-    DiskOrphaned {
-        /// The disk.
-        disk: DiskCid,
-    },
+    DiskOrphaned { disk: DiskCid },
     /// A disk is gone with its data.
-    DiskDeleted {
-        /// The disk.
-        disk: DiskCid,
-    },
+    DiskDeleted { disk: DiskCid },
     /// An orphaned disk, or one that only the cloud knew, is an instance's disk now.
-    DiskAdopted {
-        /// All about it.
-        disk: DiskRecord,
-    },
+    DiskAdopted { disk: DiskRecord },
     /// A snapshot exists.
-    SnapshotTaken {
-        /// All about it.
-        snapshot: SnapshotRecord,
-    },
+    SnapshotTaken { snapshot: SnapshotRecord },
     /// A snapshot is gone.
-    SnapshotDeleted {
-        /// The snapshot.
-        cid: SnapshotCid,
-    },
+    SnapshotDeleted { cid: SnapshotCid },
     /// An instance has neither VM nor disk any more, and nobody wants it.
     InstanceRemoved {
         /// Its id.

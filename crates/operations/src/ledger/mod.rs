@@ -34,7 +34,6 @@ pub struct Intent {
     pub cpi: String,
     /// The stemcell's version, where the call is about a VM.
     pub stemcell_version: Option<ApiVersion>,
-    /// What to do.
     pub change: Change,
     /// The CPI's process, once it was started on this machine.
     pub child: Option<ProcessIdentity>,

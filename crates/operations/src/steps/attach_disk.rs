@@ -15,7 +15,6 @@ use crate::ledger::{Change, Fact};
 pub struct AttachDisk {
     /// What everything works with.
     pub context: Context,
-    /// To this VM.
     pub vm: VmRecord,
     /// What the disk shall be.
     pub spec: DiskSpec,

@@ -11,7 +11,6 @@ use crate::ledger::Change;
 pub struct DeleteVm {
     /// What everything works with.
     pub context: Context,
-    /// The VM.
     pub vm: VmRecord,
 }
 

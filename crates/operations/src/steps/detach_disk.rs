@@ -11,9 +11,7 @@ use crate::ledger::{Change, Fact};
 pub struct DetachDisk {
     /// What everything works with.
     pub context: Context,
-    /// From this VM.
     pub vm: VmRecord,
-    /// This disk.
     pub disk: DiskRecord,
     /// The disk that jobs go on with.
     pub remaining: Option<DiskRecord>,

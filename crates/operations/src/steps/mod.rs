@@ -127,7 +127,6 @@ pub enum StepError {
     /// the jobs do not run
     #[error("{instance} is not running after update, but {state}{}; see its logs", named(.failing))]
     NotRunning {
-        /// The instance.
         instance: String,
         /// What its agent says instead.
         state: String,
@@ -167,9 +166,7 @@ pub struct OperationError {
     pub operation: &'static str,
     /// The instance.
     pub subject: String,
-    /// The step.
     pub step: StepId,
-    /// Why.
     #[source]
     pub cause: StepError,
     /// What could not be taken back, and why.
@@ -217,7 +214,6 @@ pub(crate) trait Operation: Sized + 'static {
     const NAME: &'static str;
     /// What everything works with.
     fn context(&self) -> &Context;
-    /// The steps.
     fn steps() -> &'static [Step<Self>];
 }
 
@@ -308,15 +304,11 @@ impl Progress for NotCancelled {
 pub struct Context {
     /// The records.
     pub ledger: Arc<dyn Ledger>,
-    /// The clouds.
     pub clouds: Clouds,
-    /// The agents.
     pub agents: Arc<dyn AgentsOfVms>,
     /// Who listens.
     pub progress: Arc<dyn Progress>,
-    /// The task.
     pub task: Option<i64>,
-    /// The instance.
     pub instance: Arc<InstanceIdentity>,
     /// Where its jobs come from; none where it has none.
     pub software: Option<Arc<dyn SoftwareSource>>,
@@ -327,15 +319,12 @@ pub struct Context {
 pub struct InstanceIdentity {
     /// The director's name.
     pub director: String,
-    /// Its deployment.
     pub deployment: String,
-    /// Its group.
     pub group: String,
     /// Counted from 0.
     pub index: i64,
     /// A UUID.
     pub id: String,
-    /// Its zone.
     pub az: Option<String>,
     /// For the clouds.
     pub tags: Object,

@@ -17,7 +17,6 @@ pub struct ResizeDisk {
     pub context: Context,
     /// The VM that it is attached to.
     pub vm: VmRecord,
-    /// The disk.
     pub disk: DiskRecord,
     /// What it shall be.
     pub spec: DiskSpec,

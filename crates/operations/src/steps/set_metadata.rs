@@ -11,9 +11,7 @@ use crate::ledger::Change;
 pub struct SetMetadata {
     /// What everything works with.
     pub context: Context,
-    /// The VM.
     pub vm: VmRecord,
-    /// Its disks.
     pub disks: Vec<DiskRecord>,
 }
 

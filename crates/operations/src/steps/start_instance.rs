@@ -26,7 +26,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 pub struct StartInstance {
     /// What everything works with.
     pub context: Context,
-    /// Its VM.
     pub vm: VmRecord,
     /// What it shall be.
     pub spec: InstanceSpec,

@@ -9,7 +9,6 @@ pub(crate) struct Step<S: 'static> {
     pub(crate) id: StepId,
     /// Whether there is nothing to do.
     pub(crate) is_done: fn(&S) -> bool,
-    /// Does it.
     pub(crate) act: Act<S>,
     /// Takes it back.
     pub(crate) undo: Option<Act<S>>,

@@ -14,7 +14,6 @@ use super::{Context, Operation, StepError};
 pub struct StopInstance {
     /// What everything works with.
     pub context: Context,
-    /// Its VM.
     pub vm: VmRecord,
     /// Whether its jobs may finish what they do.
     pub drain: bool,

@@ -23,11 +23,9 @@ pub struct InstanceWork {
     pub spec: Option<InstanceSpec>,
     /// How long a start is watched; none to start without waiting until everything runs.
     pub watch: Option<WatchTime>,
-    /// Its VM.
     pub vm: Option<VmRecord>,
     /// A VM beside that one, to take its place.
     pub spare: Option<VmRecord>,
-    /// Its disks.
     pub disks: Vec<DiskRecord>,
     /// Disks that this work mounted itself, so that nobody has to look.
     pub mounted_now: BTreeSet<DiskCid>,

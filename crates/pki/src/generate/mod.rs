@@ -20,7 +20,6 @@ pub enum GenerateError {
     /// options that do not fit the kind
     #[error("the options are not those of a {kind}")]
     Options {
-        /// The kind.
         kind: &'static str,
         /// What is wrong.
         #[source]
@@ -44,9 +43,7 @@ pub enum GenerateError {
     /// the CA cannot be looked up
     #[error("the CA '{name}' cannot be had")]
     Lookup {
-        /// Its name.
         name: String,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -56,9 +53,7 @@ pub enum GenerateError {
     /// the library cannot make it
     #[error("cannot make a {what}")]
     Make {
-        /// What.
         what: &'static str,
-        /// Why.
         #[source]
         source: rcgen::Error,
     },

@@ -23,7 +23,6 @@ pub struct CloudConfig {
     pub vm_extensions: Vec<VmType>,
     /// Sizes of disks.
     pub disk_types: Vec<DiskType>,
-    /// Networks.
     pub networks: Vec<NetworkDefinition>,
     /// How packages are compiled.
     pub compilation: Option<Compilation>,
@@ -75,7 +74,6 @@ impl Section {
 /// An availability zone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Az {
-    /// Name.
     pub name: String,
     /// The CPI that serves it; the default one when it does not say.
     pub cpi: Option<String>,
@@ -86,7 +84,6 @@ pub struct Az {
 /// A size of VM, or an extension of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmType {
-    /// Name.
     pub name: String,
     /// What only the cloud understands.
     pub cloud_properties: Object,
@@ -95,7 +92,6 @@ pub struct VmType {
 /// A size of disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiskType {
-    /// Name.
     pub name: String,
     /// In MiB.
     pub size: u64,

@@ -15,7 +15,6 @@ pub struct CpiConfig {
     pub cpis: Vec<CpiEntry>,
 }
 
-/// A CPI.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpiEntry {
     /// What zones name.

@@ -20,7 +20,6 @@ use crate::dns::canonical;
 /// A deployment manifest, as far as it could be read: what could not is in the findings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeploymentManifest {
-    /// Name.
     pub name: Option<Placed<String>>,
     /// Releases that its jobs are of.
     pub releases: Vec<ReleaseReference>,
@@ -30,7 +29,6 @@ pub struct DeploymentManifest {
     pub stemcells: Vec<StemcellReference>,
     /// Whether all of them could be read; if not, an alias that is missing here may be there.
     pub knows_all_stemcells: bool,
-    /// Groups of instances.
     pub groups: Vec<InstanceGroup>,
     /// Jobs for groups that match.
     pub addons: Vec<Addon>,

@@ -15,7 +15,6 @@ use super::update::{UpdateSettings, VmStrategy};
 use crate::records::{ReleaseRecord, StemcellRecord};
 use crate::software::Software;
 
-/// What is exported.
 #[derive(Debug, Clone)]
 pub struct Export<'a> {
     pub release: &'a ReleaseRecord,

@@ -22,13 +22,11 @@ use super::{AddressRange, VmStrategy};
 pub struct InstanceGroup {
     /// Where it stands.
     pub place: Place,
-    /// Name.
     pub name: String,
     /// How many.
     pub instances: Option<usize>,
     /// Zones to spread over.
     pub azs: Vec<Placed<String>>,
-    /// Size of its VMs.
     pub vm_size: Option<VmSize>,
     /// Extra properties of its VMs.
     pub vm_extensions: Vec<Placed<String>>,
@@ -36,11 +34,9 @@ pub struct InstanceGroup {
     pub stemcell: Option<Placed<String>>,
     /// Its persistent disks.
     pub disks: Vec<WantedDisk>,
-    /// Its networks.
     pub networks: Vec<GroupNetwork>,
     /// For the agent.
     pub env: Object,
-    /// How it is updated.
     pub update: UpdateSettings,
     /// Whether it has VMs all the time.
     pub lifecycle: Lifecycle,
@@ -86,7 +82,6 @@ pub enum DiskSize {
 /// A network of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupNetwork {
-    /// Name.
     pub name: Placed<String>,
     /// One address per instance, if any.
     pub static_ips: Option<Vec<Placed<AddressRange>>>,
@@ -120,7 +115,6 @@ impl Lifecycle {
 /// A group that this one takes over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MigratedFrom {
-    /// Its name.
     pub name: Placed<String>,
     /// The zone of its instances, if they have none on record.
     pub az: Option<Placed<String>>,

@@ -11,10 +11,8 @@ use super::fields::{Fields, text};
 use super::findings::{Findings, Place, Placed};
 use crate::weight;
 
-/// A network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkDefinition {
-    /// Name.
     pub name: String,
     /// Who chooses addresses, and from what.
     pub placement: NetworkPlacement,
@@ -41,7 +39,6 @@ pub enum NetworkPlacement {
 pub struct Subnet {
     /// Its addresses.
     pub range: IpNet,
-    /// Its gateway.
     pub gateway: Option<IpAddr>,
     /// Addresses that are never used: reserved ones, the gateway, the subnet's own id, its broadcast address.
     pub reserved: Vec<AddressRange>,

@@ -26,13 +26,9 @@ use crate::weight::{self, Room};
 /// All documents, and the stemcells that were uploaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// The manifest.
     pub manifest: &'a DeploymentManifest,
-    /// All cloud configs.
     pub cloud: &'a CloudConfig,
-    /// All runtime configs.
     pub runtime: &'a RuntimeConfig,
-    /// All cpi configs.
     pub cpis: &'a CpiConfig,
     /// In every cloud.
     pub stemcells: &'a [StemcellRecord],
@@ -70,7 +66,6 @@ pub struct Desired {
 /// A group in which every name means something.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredGroup {
-    /// Name.
     pub name: String,
     /// Where it stands in the manifest.
     pub place: Place,
@@ -92,7 +87,6 @@ pub struct DesiredGroup {
     pub env: Object,
     /// For the clouds: runtime config, deployment and group together.
     pub tags: Object,
-    /// How it is updated.
     pub update: UpdateSettings,
     /// How a VM is replaced.
     pub strategy: VmStrategy,
@@ -133,7 +127,6 @@ pub struct Zone {
 pub enum DesiredSize {
     /// Properties of a type.
     Type {
-        /// Its name.
         name: String,
         /// What only the cloud understands.
         cloud_properties: Object,

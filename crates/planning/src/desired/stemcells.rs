@@ -10,7 +10,6 @@ use crate::records::StemcellRecord;
 /// Which stemcell an alias means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StemcellReference {
-    /// The alias.
     pub alias: Placed<String>,
     /// By operating system, or by name.
     pub family: Family,
@@ -23,7 +22,6 @@ pub struct StemcellReference {
 pub enum Family {
     /// The operating system.
     Os(String),
-    /// The name.
     Name(String),
 }
 
@@ -32,11 +30,8 @@ pub enum Family {
 pub struct StemcellChoice {
     /// The CPI's name.
     pub cpi: String,
-    /// Its cid there.
     pub cid: StemcellCid,
-    /// Name.
     pub name: String,
-    /// Version.
     pub version: String,
     /// What manifests name it by.
     pub os: String,

@@ -64,7 +64,7 @@ fn stemcells(cpi: &str) -> Vec<StemcellRecord> {
     }]
 }
 
-fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecord]) -> (Desired, Findings) {
+fn resolved_with(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecord]) -> (Desired, Findings) {
     let mut findings = Findings::new();
     let manifest = DeploymentManifest::read(&Document::parse(manifest).unwrap(), &mut findings);
     let Configs { cloud, runtime, cpis } = Configs::read(configs, &mut findings);
@@ -86,13 +86,13 @@ fn together(manifest: &str, configs: &[ConfigRecord], stemcells: &[StemcellRecor
 }
 
 fn with(manifest: &str) -> (Desired, Findings) {
-    together(manifest, &[config("cloud", CLOUD)], &stemcells(""))
+    resolved_with(manifest, &[config("cloud", CLOUD)], &stemcells(""))
 }
 
 #[test]
 fn names_are_looked_up_and_tags_and_extensions_merged_in_their_order() {
     let runtime = config("runtime", "tags: {level: runtime, from: runtime}\n");
-    let (desired, findings) = together(MANIFEST, &[config("cloud", CLOUD), runtime], &stemcells(""));
+    let (desired, findings) = resolved_with(MANIFEST, &[config("cloud", CLOUD), runtime], &stemcells(""));
     assert!(findings.is_clean() && findings.warnings().is_empty(), "{findings}");
     let group = &desired.groups[0];
     assert_eq!(Value::from(group.tags.clone()), json!({"level": "group", "from": "runtime", "team": "a"}));
@@ -113,7 +113,7 @@ fn problems_of_manifest_cloud_config_and_lookups_are_told_at_once_and_each_once(
         .replace("version: latest", "version: 9")
         .replace("{name: dyn}", "{name: nowhere}");
     let cloud = CLOUD.replace("disk_size: 64", "disk_size: big");
-    let (_, findings) = together(&manifest, &[config("cloud", &cloud)], &stemcells(""));
+    let (_, findings) = resolved_with(&manifest, &[config("cloud", &cloud)], &stemcells(""));
     let problems = findings.to_string();
     for expected in [
         "instance_groups[0].instances: expected a whole number from 0 to 100000, found -2 (line 8)",
@@ -177,7 +177,7 @@ fn one_network_is_the_default_for_everything_and_of_several_the_manifest_says_wh
 #[test]
 fn zones_that_networks_do_not_reach_and_networks_that_need_zones_are_refused() {
     let narrow = CLOUD.replace("azs: [z2]}", "azs: [z1]}");
-    let (_, findings) = together(MANIFEST, &[config("cloud", &narrow)], &stemcells(""));
+    let (_, findings) = resolved_with(MANIFEST, &[config("cloud", &narrow)], &stemcells(""));
     let expected = "instance_groups[0].networks[0].name: no subnet of 'n' reaches the az 'z2' (line 14)";
     assert_eq!(findings.to_string(), expected);
     let without = MANIFEST.replace("  azs: [z1, z2]\n", "");
@@ -190,17 +190,17 @@ fn each_az_has_its_cpi_and_the_stemcell_must_be_there() {
     let cpis = "cpis: [{name: a, type: x, migrated_from: [{name: ''}]}, {name: b, type: y}]\n";
     let configs = [config("cloud", &cloud), config("cpi", cpis)];
     let both: Vec<_> = [stemcells(""), stemcells("b")].concat();
-    let (desired, findings) = together(MANIFEST, &configs, &both);
+    let (desired, findings) = resolved_with(MANIFEST, &configs, &both);
     assert!(findings.is_clean(), "{findings}");
     let zones: Vec<_> = desired.groups[0].zones.iter().map(|zone| zone.cpi.as_str()).collect();
     assert_eq!(zones, ["a", "b"]);
     assert_eq!(desired.groups[0].stemcells[0].cpi, "a", "what the default CPI had is its successor's");
     assert!(desired.is_same_cpi("", "a") && !desired.is_same_cpi("b", "a"));
-    let (_, findings) = together(MANIFEST, &configs, &stemcells(""));
+    let (_, findings) = resolved_with(MANIFEST, &configs, &stemcells(""));
     assert!(findings.to_string().contains("was not uploaded to the CPI 'b'"), "{findings}");
-    let (_, findings) = together(MANIFEST, &configs[..1], &both);
+    let (_, findings) = resolved_with(MANIFEST, &configs[..1], &both);
     assert!(findings.to_string().contains("names the CPI 'a', but there is no cpi config"), "{findings}");
-    let (_, findings) = together(MANIFEST, &[config("cloud", CLOUD), configs[1].clone()], &both);
+    let (_, findings) = resolved_with(MANIFEST, &[config("cloud", CLOUD), configs[1].clone()], &both);
     assert!(findings.to_string().contains("the az 'z1' names no 'cpi'"), "{findings}");
 }
 
@@ -317,7 +317,7 @@ proptest! {
         let configs = [
             config("cloud", &to_yaml(&cloud)), config("runtime", &to_yaml(&other)), config("cpi", &to_yaml(&other)),
         ];
-        together(&to_yaml(&manifest), &configs, &stemcells(""));
+        resolved_with(&to_yaml(&manifest), &configs, &stemcells(""));
     }
 
     #[test]
@@ -328,7 +328,7 @@ proptest! {
             (Document::parse(MANIFEST).unwrap().node().to_json(), Document::parse(CLOUD).unwrap().node().to_json());
         let mut number = at;
         replace(if in_cloud { &mut cloud } else { &mut manifest }, &mut number, &with);
-        let (desired, findings) = together(&to_yaml(&manifest), &[config("cloud", &to_yaml(&cloud))], &stemcells(""));
+        let (desired, findings) = resolved_with(&to_yaml(&manifest), &[config("cloud", &to_yaml(&cloud))], &stemcells(""));
         for finding in findings.problems() {
             prop_assert!(!finding.message.contains('\n'), "one line each: {finding:?}");
         }
@@ -339,7 +339,7 @@ proptest! {
 #[test]
 fn who_misspells_a_name_of_the_cloud_config_is_told_which_one_was_meant() {
     let manifest = MANIFEST.replace("vm_type: small", "vm_type: smal");
-    let (_, findings) = together(&manifest, &[config("cloud", CLOUD)], &stemcells(""));
+    let (_, findings) = resolved_with(&manifest, &[config("cloud", CLOUD)], &stemcells(""));
     let problems = findings.to_string();
     assert!(
         problems.contains("the vm_type 'smal' is not in the cloud config (did you mean 'small'?) (line 10)"),

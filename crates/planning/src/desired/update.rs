@@ -44,7 +44,6 @@ impl Default for UpdateSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
-    /// A number.
     Number(u64),
     /// Of a hundred.
     Percent(u64),

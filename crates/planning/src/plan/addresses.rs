@@ -18,13 +18,12 @@ pub(super) struct Addresses {
 }
 
 /// Whose networks are assigned.
-pub(super) struct Tenant<'a> {
+pub(super) struct AddressRequest<'a> {
     /// `deployment/group/uuid`, as it is on record.
     pub(super) holder: &'a str,
     pub(super) zone: &'a Zone,
     /// Addresses that it asks for, by network.
     pub(super) statics: &'a BTreeMap<String, IpAddr>,
-    /// What it has.
     pub(super) present: Option<&'a Networks>,
 }
 
@@ -34,11 +33,11 @@ impl Addresses {
     }
 
     /// The networks of one instance. An address that it has already is kept where it still fits.
-    pub(super) fn assign(&mut self, group: &DesiredGroup, tenant: &Tenant<'_>) -> Result<Networks, String> {
+    pub(super) fn assign(&mut self, group: &DesiredGroup, request: &AddressRequest<'_>) -> Result<Networks, String> {
         let mut assigned = Networks::new();
         for network in &group.networks {
-            let kept = kept_candidates(group, network, tenant.present, &assigned);
-            let built = self.one(network, tenant, &kept)?;
+            let kept = kept_candidates(group, network, request.present, &assigned);
+            let built = self.one(network, request, &kept)?;
             assigned.insert(network.definition.name.clone(), built);
         }
         Ok(assigned)
@@ -48,7 +47,7 @@ impl Addresses {
     pub(super) fn renew(
         &mut self,
         group: &DesiredGroup,
-        tenant: &Tenant<'_>,
+        request: &AddressRequest<'_>,
         mut networks: Networks,
         old: &Networks,
     ) -> Result<Networks, String> {
@@ -56,16 +55,21 @@ impl Addresses {
             let name = &network.definition.name;
             let ip = networks.get(name).and_then(|network| network.ip.clone());
             if ip.is_some() && old.values().any(|old| old.ip == ip) {
-                networks.insert(name.clone(), self.one(network, tenant, &[])?);
+                networks.insert(name.clone(), self.one(network, request, &[])?);
             }
         }
         Ok(networks)
     }
 
-    fn one(&mut self, network: &DesiredNetwork, tenant: &Tenant<'_>, kept: &[IpAddr]) -> Result<Network, String> {
+    fn one(
+        &mut self,
+        network: &DesiredNetwork,
+        request: &AddressRequest<'_>,
+        kept: &[IpAddr],
+    ) -> Result<Network, String> {
         let name = &network.definition.name;
-        let az = tenant.zone.az.as_deref();
-        let wanted = tenant.statics.get(name).copied();
+        let az = request.zone.az.as_deref();
+        let wanted = request.statics.get(name).copied();
         let mut built = match &network.definition.placement {
             NetworkPlacement::Dynamic(subnets) => {
                 let subnet = subnets.iter().find(|subnet| subnet.reaches(az));
@@ -80,15 +84,15 @@ impl Addresses {
             }
             NetworkPlacement::Manual(subnets) => {
                 let (address, subnet) = match wanted {
-                    Some(address) => self.claim(name, subnets, az, address, tenant.holder)?,
-                    None => self.choose(name, subnets, az, kept, tenant.holder)?,
+                    Some(address) => self.claim(name, subnets, az, address, request.holder)?,
+                    None => self.choose(name, subnets, az, kept, request.holder)?,
                 };
                 manual(address, subnet)
             }
             NetworkPlacement::Vip { pool, cloud_properties } => {
                 let address = match wanted {
-                    Some(address) => self.take(name, address, tenant.holder)?,
-                    None => self.choose_vip(name, pool, kept, tenant.holder)?,
+                    Some(address) => self.take(name, address, request.holder)?,
+                    None => self.choose_vip(name, pool, kept, request.holder)?,
                 };
                 Network {
                     kind: NetworkKind::Vip,

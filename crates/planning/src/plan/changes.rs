@@ -34,7 +34,7 @@ fn new_disk(disk: &DiskSpec, reason: &str) -> [Action; 2] {
 
 /// What becomes of an instance's VM.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum VmDecision {
     /// There is none.
     Missing,
     /// It stays.
@@ -47,12 +47,17 @@ pub(super) enum Fate {
 
 /// Compares with the VM's own record, not with the instance's spec: a deploy that failed has stored its spec, but the VM is
 /// as it was.
-pub(super) fn fate(desired: &Desired, present: &CurrentInstance, spec: &InstanceSpec, asked_for: bool) -> Fate {
+pub(super) fn decide_vm(
+    desired: &Desired,
+    present: &CurrentInstance,
+    spec: &InstanceSpec,
+    asked_for: bool,
+) -> VmDecision {
     match &present.vm {
-        None => Fate::Missing,
-        Some(_) if present.unresponsive => Fate::Dead,
-        Some(_) if asked_for => Fate::Replaced(ASKED_FOR.into()),
-        Some(vm) => why_replace(desired, present, vm, spec).map_or(Fate::Kept, Fate::Replaced),
+        None => VmDecision::Missing,
+        Some(_) if present.unresponsive => VmDecision::Dead,
+        Some(_) if asked_for => VmDecision::Replaced(ASKED_FOR.into()),
+        Some(vm) => why_replace(desired, present, vm, spec).map_or(VmDecision::Kept, VmDecision::Replaced),
     }
 }
 
@@ -176,7 +181,7 @@ pub(super) struct Goal<'a> {
     pub(super) group: &'a str,
     pub(super) spec: &'a InstanceSpec,
     pub(super) state: InstanceState,
-    pub(super) fate: Fate,
+    pub(super) decision: VmDecision,
     /// Whether the new VM is made beside the old one.
     pub(super) swap: bool,
     /// Whether jobs are drained before they are stopped.
@@ -237,29 +242,29 @@ pub(super) fn changes(present: &CurrentInstance, goal: &Goal<'_>) -> Result<Vec<
     if let Some(spare) = present.spare.as_ref().filter(|spare| !is_useful(spare)) {
         actions.push(delete_spare(spare));
     }
-    match (&goal.fate, &present.vm) {
-        (Fate::Dead, Some(vm)) => {
+    match (&goal.decision, &present.vm) {
+        (VmDecision::Dead, Some(vm)) => {
             actions.push(action(ActionKind::DeleteVm { vm: vm.cid.clone() }, UNRESPONSIVE));
             actions.push(action(ActionKind::CreateVm, UNRESPONSIVE));
         }
-        (Fate::Replaced(reason), Some(vm)) if goal.swap => {
+        (VmDecision::Replaced(reason), Some(vm)) if goal.swap => {
             actions.push(action(ActionKind::CreateSpareVm, reason));
             actions.extend(parting(present, vm, goal.drain, reason));
             actions.push(action(ActionKind::SwapVm { from: vm.cid.clone() }, reason));
         }
-        (Fate::Replaced(reason), Some(vm)) => {
+        (VmDecision::Replaced(reason), Some(vm)) => {
             actions.extend(parting(present, vm, goal.drain, reason));
             actions.push(action(ActionKind::DeleteVm { vm: vm.cid.clone() }, reason));
             actions.push(action(ActionKind::CreateVm, reason));
         }
-        (Fate::Kept, Some(vm)) if !vm.ready => {
+        (VmDecision::Kept, Some(vm)) if !vm.ready => {
             actions.push(action(ActionKind::CreateVm, format!("the agent of VM {} never got ready", vm.cid)));
         }
-        (Fate::Kept, Some(_)) => {}
+        (VmDecision::Kept, Some(_)) => {}
         (_, None) => actions.push(action(ActionKind::CreateVm, "it has no VM")),
-        (Fate::Missing, Some(_)) => {}
+        (VmDecision::Missing, Some(_)) => {}
     }
-    let keeps_vm = goal.fate == Fate::Kept;
+    let keeps_vm = goal.decision == VmDecision::Kept;
     actions.extend(disk_changes(present, goal, keeps_vm)?);
     if keeps_vm {
         if let Some(reason) = why_rename(present, goal.group, goal.spec) {

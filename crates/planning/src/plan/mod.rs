@@ -54,7 +54,6 @@ pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_chang
 /// What a deploy will do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The deployment.
     pub deployment: String,
     /// What the operator should look at; nothing that stops the deploy.
     #[serde(default)]
@@ -77,7 +76,6 @@ pub struct Plan {
 /// What happens to a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupPlan {
-    /// Name.
     pub name: String,
     /// How many are tried first.
     pub canaries: usize,
@@ -114,11 +112,9 @@ fn yes() -> bool {
 pub struct InstancePlan {
     /// A UUID.
     pub id: String,
-    /// Its group.
     pub group: String,
     /// Counted from 0.
     pub index: i64,
-    /// Its zone.
     pub az: Option<String>,
     /// Whether it is updated first.
     pub bootstrap: bool,
@@ -147,10 +143,8 @@ impl InstancePlan {
     }
 }
 
-/// One action and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {
-    /// What.
     #[serde(flatten)]
     pub what: ActionKind,
     /// Why, for people.
@@ -170,15 +164,9 @@ pub enum ActionKind {
         drain: bool,
     },
     /// Unmount and detach.
-    DetachDisk {
-        /// The disk.
-        disk: DiskCid,
-    },
+    DetachDisk { disk: DiskCid },
     /// Remove the VM; its disks survive.
-    DeleteVm {
-        /// The VM.
-        vm: VmCid,
-    },
+    DeleteVm { vm: VmCid },
     /// Make a VM, or finish one whose agent never answered.
     CreateVm,
     /// Make a VM beside the one that is there.
@@ -208,7 +196,6 @@ pub enum ActionKind {
     },
     /// Make an attached disk larger, in place if the cloud can.
     ResizeDisk {
-        /// The disk.
         disk: DiskCid,
         /// Empty for the one that the agent mounts by itself.
         name: String,
@@ -219,7 +206,6 @@ pub enum ActionKind {
     },
     /// Put a new disk in the place of an attached one, with a copy of its data.
     MigrateDisk {
-        /// The disk.
         disk: DiskCid,
         /// Empty for the one that the agent mounts by itself.
         name: String,
@@ -229,10 +215,7 @@ pub enum ActionKind {
         to: u64,
     },
     /// Give a disk up, keeping its data.
-    OrphanDisk {
-        /// The disk.
-        disk: DiskCid,
-    },
+    OrphanDisk { disk: DiskCid },
     /// Tell the agent what it shall run, and start it.
     Start,
     /// Forget the instance.

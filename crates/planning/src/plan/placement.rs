@@ -11,7 +11,7 @@ use crate::desired::{DesiredGroup, NetworkPlacement, Zone};
 
 /// A place for an instance: one that is there, or a new one.
 #[derive(Debug)]
-pub(super) struct Seat<'a> {
+pub(super) struct InstanceSlot<'a> {
     pub(super) id: String,
     pub(super) index: i64,
     pub(super) zone: &'a Zone,
@@ -28,8 +28,8 @@ pub(super) struct Present<'a> {
     pub(super) az: Option<&'a str>,
 }
 
-/// Seats by index, and the instances that go.
-pub(super) type Placement<'a> = (Vec<Seat<'a>>, Vec<&'a CurrentInstance>);
+/// Slots by index, and the instances that go.
+pub(super) type Placement<'a> = (Vec<InstanceSlot<'a>>, Vec<&'a CurrentInstance>);
 
 /// Places the instances of a group.
 pub(super) fn place<'a>(
@@ -49,17 +49,17 @@ pub(super) fn place<'a>(
     } else {
         table.follow_addresses(present, &mut claims)?;
     }
-    let Table { mut seats, surplus, .. } = table;
-    seats.sort_by_key(|seat| seat.index);
-    hand_out_vips(group, &mut seats);
-    Ok((seats, surplus))
+    let Table { mut slots, surplus, .. } = table;
+    slots.sort_by_key(|slot| slot.index);
+    hand_out_vips(group, &mut slots);
+    Ok((slots, surplus))
 }
 
 struct Table<'a, 'i> {
     group: &'a DesiredGroup,
-    seats: Vec<Seat<'a>>,
+    slots: Vec<InstanceSlot<'a>>,
     surplus: Vec<&'a CurrentInstance>,
-    /// How many seats each zone has.
+    /// How many slots each zone has.
     counts: Vec<usize>,
     used_indices: BTreeSet<i64>,
     next_index: i64,
@@ -71,7 +71,7 @@ impl<'a, 'i> Table<'a, 'i> {
         let own = present.iter().filter(|present| present.instance.record.group == group.name);
         Self {
             group,
-            seats: Vec::new(),
+            slots: Vec::new(),
             surplus: Vec::new(),
             counts: vec![0; group.zones.len()],
             // Also of those that go: they are still on record while the others are made.
@@ -82,7 +82,7 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     fn is_full(&self) -> bool {
-        self.seats.len() >= self.group.instances
+        self.slots.len() >= self.group.instances
     }
 
     fn zone_of(&self, present: Present<'_>) -> Option<usize> {
@@ -96,7 +96,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.next_index
     }
 
-    fn seat(&mut self, zone: usize, present: Option<&'a CurrentInstance>, statics: BTreeMap<String, IpAddr>) {
+    fn fill_slot(&mut self, zone: usize, present: Option<&'a CurrentInstance>, statics: BTreeMap<String, IpAddr>) {
         self.counts[zone] += 1;
         let (id, index) = match present.map(|present| &present.record) {
             Some(record) if record.group == self.group.name => (record.id.clone(), record.index),
@@ -105,7 +105,7 @@ impl<'a, 'i> Table<'a, 'i> {
             Some(record) => (record.id.clone(), self.free_index()),
             None => ((self.new_id)(), self.free_index()),
         };
-        self.seats.push(Seat { id, index, zone: &self.group.zones[zone], present, statics });
+        self.slots.push(InstanceSlot { id, index, zone: &self.group.zones[zone], present, statics });
     }
 
     /// Without addresses to look after.
@@ -115,7 +115,7 @@ impl<'a, 'i> Table<'a, 'i> {
             match self.zone_of(one) {
                 // A disk that the group does not want any more is no reason to stay.
                 Some(zone) if !self.group.disks.is_empty() && !one.instance.disks.is_empty() && !self.is_full() => {
-                    self.seat(zone, Some(one.instance), BTreeMap::new());
+                    self.fill_slot(zone, Some(one.instance), BTreeMap::new());
                 }
                 Some(zone) => waiting[zone].push_back(one.instance),
                 None => self.surplus.push(one.instance),
@@ -130,7 +130,7 @@ impl<'a, 'i> Table<'a, 'i> {
             };
             let Some(zone) = (0..self.group.zones.len()).min_by_key(order) else { break };
             let present = waiting[zone].pop_front();
-            self.seat(zone, present, BTreeMap::new());
+            self.fill_slot(zone, present, BTreeMap::new());
         }
         self.surplus.extend(waiting.into_iter().flatten());
     }
@@ -144,7 +144,7 @@ impl<'a, 'i> Table<'a, 'i> {
                 self.surplus.push(one.instance);
                 continue;
             };
-            let is_full = self.seats.len() + owners.len() >= self.group.instances;
+            let is_full = self.slots.len() + owners.len() >= self.group.instances;
             match claims.owned_by(one.instance, zone) {
                 owned if owned.is_empty() || is_full => others.push((one.instance, zone)),
                 owned => {
@@ -155,12 +155,12 @@ impl<'a, 'i> Table<'a, 'i> {
         }
         for (instance, zone, mut owned) in owners {
             claims.complete(zone, &mut owned).ok_or_else(|| self.cannot_distribute(zone))?;
-            self.seat(zone, Some(instance), owned);
+            self.fill_slot(zone, Some(instance), owned);
         }
         for (instance, zone) in others {
             let mut addresses = BTreeMap::new();
             if !self.is_full() && claims.can_serve(zone) && claims.complete(zone, &mut addresses).is_some() {
-                self.seat(zone, Some(instance), addresses);
+                self.fill_slot(zone, Some(instance), addresses);
             } else {
                 self.surplus.push(instance);
             }
@@ -172,7 +172,7 @@ impl<'a, 'i> Table<'a, 'i> {
             let zone = *possible.iter().min_by_key(order).ok_or_else(|| self.cannot_distribute(0))?;
             let mut addresses = BTreeMap::new();
             claims.complete(zone, &mut addresses).ok_or_else(|| self.cannot_distribute(zone))?;
-            self.seat(zone, None, addresses);
+            self.fill_slot(zone, None, addresses);
         }
         Ok(())
     }
@@ -284,19 +284,19 @@ impl Claims {
 }
 
 /// Vips follow their owners; the rest goes to whoever has none, in the order of the list.
-fn hand_out_vips(group: &DesiredGroup, seats: &mut [Seat<'_>]) {
+fn hand_out_vips(group: &DesiredGroup, slots: &mut [InstanceSlot<'_>]) {
     let mut claims = Claims::of(group, NetworkKind::Vip);
-    let zone_of = |seat: &Seat<'_>| group.zones.iter().position(|zone| zone == seat.zone).unwrap_or_default();
-    for seat in seats.iter_mut() {
-        if let Some(present) = seat.present {
-            let owned = claims.owned_by(present, zone_of(seat));
+    let zone_of = |slot: &InstanceSlot<'_>| group.zones.iter().position(|zone| zone == slot.zone).unwrap_or_default();
+    for slot in slots.iter_mut() {
+        if let Some(present) = slot.present {
+            let owned = claims.owned_by(present, zone_of(slot));
             claims.mark(&owned);
-            seat.statics.extend(owned);
+            slot.statics.extend(owned);
         }
     }
-    for seat in seats.iter_mut() {
-        let zone = zone_of(seat);
+    for slot in slots.iter_mut() {
+        let zone = zone_of(slot);
         // There is one per instance, so none lacks any.
-        let _ = claims.complete(zone, &mut seat.statics);
+        let _ = claims.complete(zone, &mut slot.statics);
     }
 }

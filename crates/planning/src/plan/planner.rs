@@ -10,11 +10,11 @@ use windlass_contract::cpi::methods::VmResources;
 use windlass_contract::network::{Network, NetworkKind};
 use windlass_contract::{DiskCid, Networks, Object, VmCid};
 
-use super::addresses::{Addresses, Tenant};
-use super::changes::{Fate, Goal, changes, fate, new_instance, obstacle, removal, resting, rests};
+use super::addresses::{AddressRequest, Addresses};
+use super::changes::{Goal, VmDecision, changes, decide_vm, new_instance, obstacle, removal, resting, rests};
 use super::compilation::{self, CompilationPlan, is_compilation_group};
 use super::link_contents::{self, LinkedInstance};
-use super::placement::{Present, Seat, place};
+use super::placement::{InstanceSlot, Present, place};
 use super::software_change::why_other_software;
 use super::{Action, DiskSpec, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
 use crate::desired::{
@@ -67,13 +67,10 @@ impl Calculated {
 /// An instance with what it has.
 #[derive(Debug, Clone)]
 pub struct CurrentInstance {
-    /// The instance.
     pub record: InstanceRecord,
-    /// Its VM.
     pub vm: Option<VmRecord>,
     /// The VM that was made beside it, to take its place.
     pub spare: Option<VmRecord>,
-    /// Its disks.
     pub disks: Vec<DiskRecord>,
     /// Whether its VM should answer and does not.
     pub unresponsive: bool,
@@ -168,7 +165,7 @@ pub fn plan(
         findings,
     };
     let mut removed = Vec::new();
-    let mut seated = Vec::new();
+    let mut placed = Vec::new();
     let mut wanted = BTreeSet::new();
     for group in &desired.groups {
         wanted.insert(group.name.as_str());
@@ -176,11 +173,11 @@ pub fn plan(
         let present = planner.present(group, &by_group);
         match place(group, present, new_id) {
             Err(message) => planner.problem(group, message),
-            Ok((seats, surplus)) => {
+            Ok((slots, surplus)) => {
                 let reason = "there are more instances than wanted in its az";
                 let surplus = surplus.into_iter().filter(|_| !options.errand);
                 removed.extend(surplus.map(|instance| planner.remove(group, instance, reason)));
-                seated.push(planner.seat(group, seats));
+                placed.push(planner.place_group(group, slots));
             }
         }
     }
@@ -194,8 +191,8 @@ pub fn plan(
         };
         removed.push(removal(instance, reason, options));
     }
-    let links = planner.links(&seated);
-    let groups = seated.into_iter().map(|group| planner.group(group, &links)).collect();
+    let links = planner.links(&placed);
+    let groups = placed.into_iter().map(|group| planner.group(group, &links)).collect();
     planner.refuse_unrendered();
     let compilation = planner.compilation(new_id);
     let software = planner.linked.into_values().map(|linked| linked.software.clone()).collect();
@@ -299,14 +296,14 @@ struct Linked {
 }
 
 /// A group whose instances have their addresses.
-struct SeatedGroup<'a> {
+struct PlacedGroup<'a> {
     group: &'a DesiredGroup,
     is_first: bool,
     /// In the order of their update.
-    instances: Vec<SeatedInstance<'a>>,
+    instances: Vec<PlacedInstance<'a>>,
 }
 
-struct SeatedInstance<'a> {
+struct PlacedInstance<'a> {
     id: String,
     index: i64,
     az: Option<String>,
@@ -323,12 +320,12 @@ enum Next {
     Settled(Option<Box<InstanceSpec>>, Vec<Action>),
     Updated {
         spec: Box<InstanceSpec>,
-        fate: Fate,
+        decision: VmDecision,
         swap: bool,
     },
 }
 
-impl SeatedInstance<'_> {
+impl PlacedInstance<'_> {
     fn networks(&self) -> Option<&Networks> {
         match &self.next {
             Next::Settled(spec, _) => spec.as_ref().map(|spec| &spec.networks),
@@ -404,8 +401,8 @@ impl<'a> Planner<'a, '_> {
     fn worker(&mut self, group: &DesiredGroup, index: usize, id: String) -> Result<InstancePlan, String> {
         let zone = group.zones.first().ok_or("its az is not in the cloud config")?;
         let holder = format!("{}/{}/{id}", self.desired.deployment, group.name);
-        let tenant = Tenant { holder: &holder, zone, statics: &BTreeMap::new(), present: None };
-        let networks = self.addresses.assign(group, &tenant)?;
+        let request = AddressRequest { holder: &holder, zone, statics: &BTreeMap::new(), present: None };
+        let networks = self.addresses.assign(group, &request)?;
         let spec = Some(self.spec(group, zone, networks)?);
         let index = i64::try_from(index).unwrap_or(i64::MAX);
         let (group, az) = (group.name.clone(), zone.az.clone());
@@ -445,13 +442,13 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Gives the instances of a group their addresses.
-    fn seat(&mut self, group: &'a DesiredGroup, seats: Vec<Seat<'a>>) -> SeatedGroup<'a> {
-        let is_first = seats.iter().all(|seat| seat.present.is_none());
-        let bootstrap = bootstrap(&seats);
-        let mut instances = Vec::with_capacity(seats.len());
-        for seat in seats {
-            let is_bootstrap = Some(&seat.id) == bootstrap.as_ref();
-            match self.seat_instance(group, seat, is_bootstrap) {
+    fn place_group(&mut self, group: &'a DesiredGroup, slots: Vec<InstanceSlot<'a>>) -> PlacedGroup<'a> {
+        let is_first = slots.iter().all(|slot| slot.present.is_none());
+        let bootstrap = bootstrap(&slots);
+        let mut instances = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let is_bootstrap = Some(&slot.id) == bootstrap.as_ref();
+            match self.place_instance(group, slot, is_bootstrap) {
                 Ok(instance) => instances.push(instance),
                 Err(message) => {
                     self.problem(group, message);
@@ -462,25 +459,25 @@ impl<'a> Planner<'a, '_> {
         }
         let first_az = instances.iter().find(|instance| instance.bootstrap).and_then(|instance| instance.az.clone());
         instances.sort_by(|one, other| {
-            let order = |instance: &SeatedInstance<'_>| (!instance.bootstrap, instance.az != first_az);
+            let order = |instance: &PlacedInstance<'_>| (!instance.bootstrap, instance.az != first_az);
             order(one).cmp(&order(other)).then_with(|| one.az.cmp(&other.az)).then_with(|| one.id.cmp(&other.id))
         });
         if self.options.errand {
             instances.truncate(1);
         }
-        SeatedGroup { group, is_first, instances }
+        PlacedGroup { group, is_first, instances }
     }
 
-    fn seat_instance(
+    fn place_instance(
         &mut self,
         group: &'a DesiredGroup,
-        seat: Seat<'a>,
+        slot: InstanceSlot<'a>,
         bootstrap: bool,
-    ) -> Result<SeatedInstance<'a>, String> {
-        let wish = seat.present.and_then(|present| self.options.wish_for(&present.record));
-        let before = seat.present.map(|present| present.record.state).unwrap_or_default();
+    ) -> Result<PlacedInstance<'a>, String> {
+        let wish = slot.present.and_then(|present| self.options.wish_for(&present.record));
+        let before = slot.present.map(|present| present.record.state).unwrap_or_default();
         let state = wish.map_or(before, Wish::state);
-        let (id, index, az, present) = (seat.id.clone(), seat.index, seat.zone.az.clone(), seat.present);
+        let (id, index, az, present) = (slot.id.clone(), slot.index, slot.zone.az.clone(), slot.present);
         let next = match present {
             Some(present) if present.record.ignored => {
                 if wish.is_some() {
@@ -497,34 +494,35 @@ impl<'a> Planner<'a, '_> {
                 let (spec, actions) = self.resting(group, present, state);
                 Next::Settled(spec.map(Box::new), actions)
             }
-            _ => self.addressed(group, &seat)?,
+            _ => self.addressed(group, &slot)?,
         };
-        Ok(SeatedInstance { id, index, az, bootstrap, state, wish, present, next })
+        Ok(PlacedInstance { id, index, az, bootstrap, state, wish, present, next })
     }
 
     /// What an instance is brought to, as far as it is known without its jobs.
-    fn addressed(&mut self, group: &DesiredGroup, seat: &Seat<'_>) -> Result<Next, String> {
-        let Seat { id, zone, present, statics, .. } = seat;
+    fn addressed(&mut self, group: &DesiredGroup, slot: &InstanceSlot<'_>) -> Result<Next, String> {
+        let InstanceSlot { id, zone, present, statics, .. } = slot;
         let before = present.and_then(|present| present.record.spec.as_ref());
         let recorded_group = present.map_or(&group.name, |present| &present.record.group);
         let holder = format!("{}/{recorded_group}/{id}", self.desired.deployment);
-        let tenant = Tenant { holder: &holder, zone, statics, present: before.map(|spec| &spec.networks) };
-        let networks = self.addresses.assign(group, &tenant)?;
+        let request = AddressRequest { holder: &holder, zone, statics, present: before.map(|spec| &spec.networks) };
+        let networks = self.addresses.assign(group, &request)?;
         let mut spec = self.spec(group, zone, networks)?;
         let recreates = |present: &CurrentInstance| self.options.recreates(present);
-        let fate = present.map_or(Fate::Missing, |present| fate(self.desired, present, &spec, recreates(present)));
+        let decision =
+            present.map_or(VmDecision::Missing, |present| decide_vm(self.desired, present, &spec, recreates(present)));
         let old = present.and_then(|present| present.vm.as_ref()).filter(|vm| vm.ready);
-        let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(fate, Fate::Replaced(_));
+        let swap = group.strategy == VmStrategy::CreateSwapDelete && matches!(decision, VmDecision::Replaced(_));
         if let (true, Some(old)) = (swap, old) {
-            spec.networks = self.addresses.renew(group, &tenant, spec.networks, &old.networks)?;
+            spec.networks = self.addresses.renew(group, &request, spec.networks, &old.networks)?;
         }
-        Ok(Next::Updated { spec: Box::new(spec), fate, swap: swap && old.is_some() })
+        Ok(Next::Updated { spec: Box::new(spec), decision, swap: swap && old.is_some() })
     }
 
     /// What jobs provide to each other, now that everybody has addresses.
-    fn links(&mut self, seated: &[SeatedGroup<'_>]) -> PlannedLinks {
+    fn links(&mut self, placed: &[PlacedGroup<'_>]) -> PlannedLinks {
         let mut instances = BTreeMap::new();
-        for group in seated {
+        for group in placed {
             let of_group: Vec<_> = group.instances.iter().filter_map(as_linked).collect();
             instances.insert(group.group.name.as_str(), of_group);
         }
@@ -534,13 +532,13 @@ impl<'a> Planner<'a, '_> {
         links
     }
 
-    fn group(&mut self, seated: SeatedGroup<'_>, links: &PlannedLinks) -> GroupPlan {
-        let SeatedGroup { group, is_first, instances: seated } = seated;
+    fn group(&mut self, placed: PlacedGroup<'_>, links: &PlannedLinks) -> GroupPlan {
+        let PlacedGroup { group, is_first, instances: placed } = placed;
         if let Some(later) = group.software.as_ref().and_then(|it| self.templates.rendered_at_deploy(it)) {
             self.findings.warn(group.place.problem(later.to_string()));
         }
-        let mut instances = Vec::with_capacity(seated.len());
-        for instance in seated {
+        let mut instances = Vec::with_capacity(placed.len());
+        for instance in placed {
             match self.instance(group, instance, links) {
                 Ok(instance) => instances.push(instance),
                 Err(message) => {
@@ -569,13 +567,13 @@ impl<'a> Planner<'a, '_> {
     fn instance(
         &mut self,
         group: &DesiredGroup,
-        seated: SeatedInstance<'_>,
+        placed: PlacedInstance<'_>,
         links: &PlannedLinks,
     ) -> Result<InstancePlan, String> {
-        let SeatedInstance { id, index, az, bootstrap, state, wish, present, next } = seated;
+        let PlacedInstance { id, index, az, bootstrap, state, wish, present, next } = placed;
         let (spec, actions) = match next {
             Next::Settled(spec, actions) => (spec.map(|spec| *spec), actions),
-            Next::Updated { mut spec, fate, swap } => {
+            Next::Updated { mut spec, decision, swap } => {
                 // The cloud has chosen addresses for a VM that is there, which templates see.
                 let on_vm = present.and_then(|present| present.vm.as_ref()).map(|vm| &vm.networks);
                 let seen = on_vm.map_or_else(|| spec.networks.clone(), |on_vm| with_addresses(&spec.networks, on_vm));
@@ -597,7 +595,7 @@ impl<'a> Planner<'a, '_> {
                 };
                 spec.software = linked.as_deref().map(|linked| self.software(linked, &instance)).transpose()?;
                 let software = linked.as_deref().map(|linked| &linked.software);
-                let actions = self.updated(group, present, &spec, (state, wish), (fate, swap), software);
+                let actions = self.updated(group, present, &spec, (state, wish), (decision, swap), software);
                 (Some(*spec), actions)
             }
         };
@@ -624,7 +622,7 @@ impl<'a> Planner<'a, '_> {
         present: Option<&CurrentInstance>,
         spec: &InstanceSpec,
         (state, wish): (InstanceState, Option<Wish>),
-        (fate, swap): (Fate, bool),
+        (decision, swap): (VmDecision, bool),
         software: Option<&Software>,
     ) -> Vec<Action> {
         // An errand's VM is made when it is run.
@@ -643,7 +641,7 @@ impl<'a> Planner<'a, '_> {
             group: &group.name,
             spec,
             state,
-            fate,
+            decision,
             swap,
             drain: self.options.skip_drain.drains(&group.name),
             restart: wish == Some(Wish::Restart),
@@ -765,7 +763,7 @@ impl<'a> Planner<'a, '_> {
     }
 }
 
-fn as_linked<'i>(instance: &'i SeatedInstance<'_>) -> Option<LinkedInstance<'i>> {
+fn as_linked<'i>(instance: &'i PlacedInstance<'_>) -> Option<LinkedInstance<'i>> {
     Some(LinkedInstance {
         id: &instance.id,
         index: instance.index,
@@ -794,10 +792,10 @@ fn protected(instance: &CurrentInstance) -> Option<String> {
 }
 
 /// Exactly one instance is updated first. Whoever was that stays it.
-fn bootstrap(seats: &[Seat<'_>]) -> Option<String> {
-    let mut holders = seats.iter().filter(|seat| seat.present.is_some_and(|present| present.record.bootstrap));
+fn bootstrap(slots: &[InstanceSlot<'_>]) -> Option<String> {
+    let mut holders = slots.iter().filter(|slot| slot.present.is_some_and(|present| present.record.bootstrap));
     match (holders.next(), holders.next()) {
         (Some(only), None) => Some(only.id.clone()),
-        _ => seats.first().map(|seat| seat.id.clone()),
+        _ => slots.first().map(|slot| slot.id.clone()),
     }
 }

@@ -11,7 +11,6 @@ use crate::records::{InstanceRecord, InstanceState};
 pub struct StateChange {
     /// For these.
     pub selection: Selection,
-    /// This.
     pub wish: Wish,
 }
 
@@ -71,7 +70,6 @@ impl Wish {
         }
     }
 
-    /// The verb.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -86,10 +84,8 @@ impl Wish {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipDrain {
-    /// None.
     #[default]
     None,
-    /// All.
     All,
     /// Those of these groups.
     Groups(Vec<String>),

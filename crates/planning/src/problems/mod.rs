@@ -13,13 +13,9 @@ use crate::records::DiskRecord;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Problem {
     /// The cloud has no VM for an instance that should have one.
-    MissingVm {
-        /// The instance.
-        instance: String,
-    },
+    MissingVm { instance: String },
     /// The cloud has the VM, but its agent does not answer.
     UnresponsiveAgent {
-        /// The instance.
         instance: String,
         /// What the cloud says when it cannot reach the VM either: it may run on, and only somebody else knows whether it does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,25 +23,17 @@ pub enum Problem {
     },
     /// The agent answers, and says that jobs which should run do not. BOSH leaves this to its health monitor.
     FailingJobs {
-        /// The instance.
         instance: String,
         /// Their processes that do not run, as far as the agent names them.
         #[serde(default)]
         processes: Vec<String>,
     },
     /// The cloud does not have the disk.
-    MissingDisk {
-        /// The disk.
-        disk: DiskCid,
-    },
+    MissingDisk { disk: DiskCid },
     /// The disk was never mounted, or was about to be replaced.
-    InactiveDisk {
-        /// The disk.
-        disk: DiskCid,
-    },
+    InactiveDisk { disk: DiskCid },
     /// The disk is mounted or attached elsewhere than the records say.
     MountInfoMismatch {
-        /// The disk.
         disk: DiskCid,
         /// The VMs that mounted it.
         owner_vms: Vec<VmCid>,
@@ -60,7 +48,6 @@ pub enum Problem {
 pub struct OpenProblem {
     /// Never used twice.
     pub id: i64,
-    /// The problem.
     pub problem: Problem,
 }
 

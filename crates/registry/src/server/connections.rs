@@ -11,7 +11,7 @@ use hyper::Request;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{Guest, Host, Received};
+use windlass_connections::{Host, Peer, Received};
 
 use super::Server;
 
@@ -30,9 +30,9 @@ impl Host for RegistryHost {
         self.tls.clone()
     }
 
-    async fn answer(&self, guest: &Guest, mut request: Request<Received>) -> Response {
+    async fn answer(&self, peer: &Peer, mut request: Request<Received>) -> Response {
         let method = request.method().clone();
-        request.extensions_mut().insert(guest.clone());
+        request.extensions_mut().insert(peer.clone());
         let Ok(answer) = TowerToHyperService::new(self.router.clone()).call(request).await;
         self.server.metrics.count_request(method.as_str(), answer.status().as_str());
         answer

@@ -131,9 +131,7 @@ pub enum StartError {
     /// the address cannot be listened on
     #[error("cannot listen on {address}; choose another address or port")]
     Listen {
-        /// Which.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
-use windlass_connections::Guest;
+use windlass_connections::Peer;
 use windlass_contract::registry::RegistryEnvelope;
 use windlass_contract::{Object, Secret};
 
@@ -36,7 +36,6 @@ pub(super) fn router(server: Arc<Server>) -> Router {
         .with_state(server)
 }
 
-/// What is answered.
 #[derive(Debug)]
 enum Answer {
     Done,
@@ -103,12 +102,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Instance {
 
 async fn read(
     State(server): Shared,
-    Extension(guest): Extension<Guest>,
+    Extension(peer): Extension<Peer>,
     Instance(id): Instance,
     headers: HeaderMap,
 ) -> Result<Answer, Answer> {
     let caller = server.gate.caller(&headers, &id);
-    let address = guest.address.ip();
+    let address = peer.address.ip();
     let trusted = match caller {
         Caller::Writer | Caller::Instance => true,
         Caller::Anonymous => server.trust_loopback && address.to_canonical().is_loopback(),
@@ -118,7 +117,7 @@ async fn read(
     if !has_a_chance {
         return Err(Answer::Denied);
     }
-    let _working = guest.working();
+    let _working = peer.working();
     let settings = server.store.get(&id).await?;
     // Whoever is not known by credentials shall not learn which instances there are.
     let settings = settings.filter(|settings| trusted || is_address_of(address, settings));
@@ -131,7 +130,7 @@ async fn read(
 
 async fn write(
     State(server): Shared,
-    Extension(guest): Extension<Guest>,
+    Extension(peer): Extension<Peer>,
     Instance(id): Instance,
     headers: HeaderMap,
     body: Body,
@@ -139,7 +138,7 @@ async fn write(
     if server.gate.caller(&headers, &id) != Caller::Writer {
         return Err(Answer::Denied);
     }
-    let _working = guest.working();
+    let _working = peer.working();
     let settings = settings(&server, &headers, body).await?;
     server.store.set(&id, Some(settings)).await?;
     server.metrics.writes.fetch_add(1, Ordering::Relaxed);
@@ -150,14 +149,14 @@ async fn write(
 
 async fn remove(
     State(server): Shared,
-    Extension(guest): Extension<Guest>,
+    Extension(peer): Extension<Peer>,
     Instance(id): Instance,
     headers: HeaderMap,
 ) -> Result<Answer, Answer> {
     if server.gate.caller(&headers, &id) != Caller::Writer {
         return Err(Answer::Denied);
     }
-    let _working = guest.working();
+    let _working = peer.working();
     server.store.set(&id, None).await?;
     server.metrics.writes.fetch_add(1, Ordering::Relaxed);
     server.metrics.count_for(&id, |counts| counts.deletions += 1);

@@ -48,7 +48,6 @@ impl RawProperties<'_> {
         .unwrap_or(Value::Nil)
     }
 
-    /// All of them.
     fn whole(&mut self, heap: &Heap) -> Value {
         if let Self::Parts { all, .. } = self {
             let all = *all;

@@ -76,7 +76,6 @@ impl Journal {
         }
     }
 
-    /// Where the state is.
     pub(super) fn state(&self) -> PathBuf {
         self.folder.join(STATE)
     }

@@ -87,27 +87,21 @@ pub enum RunError {
     /// its folder is not usable, or another one has it
     #[error("the supervisor's folder {} cannot be used", folder.display())]
     Folder {
-        /// The folder.
         folder: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// its state is not readable
     #[error("{} is not a supervisor's state: move it away, and what runs is found again by its pid files", path.display())]
     State {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// its state has files that it does not understand
     #[error("the monit files in {} are not understood: a newer version has written it", path.display())]
     Files {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: FleetError,
     },

@@ -25,15 +25,12 @@ pub enum Command {
     Unmonitor,
 }
 
-/// Of whom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Selection {
-    /// Of all.
     All,
     /// Of those in a group; perhaps of nobody.
     Group(String),
-    /// Of one.
     Service(String),
 }
 

@@ -51,7 +51,6 @@ pub enum Event {
     Tick,
     /// The answer to [`Action::Look`].
     Seen {
-        /// The service.
         service: String,
         /// The number of that look.
         look: u64,
@@ -60,27 +59,21 @@ pub enum Event {
     },
     /// A program waits behind its gate: the answer to [`Action::Launch`].
     Launched {
-        /// The service.
         service: String,
         /// The number of that launch.
         launch: u64,
-        /// The program.
         program: ProcessIdentity,
     },
     /// No program waits: the other answer, also when the state could not be saved before the gate opened.
     LaunchFailed {
-        /// The service.
         service: String,
         /// The number of that launch.
         launch: u64,
-        /// Why.
         reason: String,
     },
     /// The answer to a connection test of a [`Action::Look`] with tests.
     Probed {
-        /// The service.
         service: String,
-        /// Which of its tests.
         test: usize,
         /// Whether nobody answered.
         failed: bool,
@@ -92,7 +85,6 @@ pub enum Event {
 pub enum Action {
     /// Look at a service, and tell with [`Event::Seen`].
     Look {
-        /// The service.
         service: String,
         /// To be told with the answer.
         look: u64,
@@ -107,11 +99,9 @@ pub enum Action {
     },
     /// Start a program behind a gate, and tell with [`Event::Launched`].
     Launch {
-        /// The service.
         service: String,
         /// To be told with the answer.
         launch: u64,
-        /// The program.
         program: Program,
     },
     /// Make this last, before any gate opens.
@@ -128,18 +118,12 @@ pub enum Action {
     },
     /// End a program that the supervisor launched, with its session, if it is still this one.
     End {
-        /// The program.
         program: ProcessIdentity,
         /// Whether it was asked before.
         by_force: bool,
     },
     /// Run a program of a test, and forget it.
-    Run {
-        /// The service.
-        service: String,
-        /// The program.
-        program: Program,
-    },
+    Run { service: String, program: Program },
     /// Tell operators.
     Note(Note),
 }
@@ -147,7 +131,6 @@ pub enum Action {
 /// Something that operators should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The service.
     pub service: String,
     /// What happened, in monit's words, if it is worth an alert.
     pub event: Option<&'static str>,
@@ -176,9 +159,7 @@ pub enum PidFile {
     /// It is not there, holds no pid, or that of no process.
     #[default]
     Nobody,
-    /// A process.
     Process {
-        /// Which.
         process: ProcessIdentity,
         /// Whether it is younger than the file, so that the file means another one that had its pid before.
         is_younger: bool,

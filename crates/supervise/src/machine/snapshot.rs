@@ -18,7 +18,6 @@ pub const VERSION: u32 = 2;
 pub struct MonitText {
     /// Its name, for errors.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
@@ -84,7 +83,6 @@ pub struct Record {
     /// Its pid file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pidfile: Option<String>,
-    /// Its process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessIdentity>,
     /// Its last start program, if it may still run.

@@ -8,13 +8,10 @@ use super::state::{Goal, Phase, Run, State, Task};
 /// A service, as agents and operators see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceStatus {
-    /// Its name.
     pub name: String,
-    /// Its groups.
     pub groups: Vec<String>,
     /// Whether it is a process, and not a file or host.
     pub is_process: bool,
-    /// How it is.
     pub health: Health,
     /// Whether a start or stop is under way, or waits for others.
     pub is_pending: bool,

@@ -23,7 +23,6 @@ pub enum FleetError {
     /// two services have one name
     #[error("'{name}' is checked twice, in {first} and in {second}: rename one of them in its job")]
     Twice {
-        /// The name.
         name: String,
         /// The one file.
         first: String,
@@ -33,7 +32,6 @@ pub enum FleetError {
     /// it depends on nobody
     #[error("{file}: '{name}' depends on '{missing}', which no job of this VM checks")]
     Missing {
-        /// The file.
         file: String,
         /// The service.
         name: String,
@@ -93,7 +91,6 @@ impl Fleet {
         self.services.values()
     }
 
-    /// One of them.
     pub fn get(&self, name: &str) -> Option<&Service> {
         self.services.get(name)
     }

@@ -29,7 +29,6 @@ pub use parser::parse;
 /// How long a program may take to start or stop its process, unless the file says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MonitFile {
     /// In the file's order.
@@ -47,7 +46,6 @@ pub struct Service {
     pub line: usize,
     /// What is checked.
     pub kind: Kind,
-    /// What starts it.
     pub start: Option<Program>,
     /// What stops it. A service without it is never stopped.
     pub stop: Option<Program>,
@@ -71,14 +69,11 @@ pub enum Kind {
         /// That file.
         pidfile: String,
     },
-    /// A file.
     File {
-        /// Where it is.
         path: String,
     },
     /// A folder.
     Directory {
-        /// Where it is.
         path: String,
     },
     /// A remote machine.
@@ -106,7 +101,6 @@ pub struct Program {
 /// Whether a service is started when it is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It is.
     Active,
     /// It is not; alerts are raised all the same.
     Passive,
@@ -143,7 +137,6 @@ pub struct Rate {
 pub enum Condition {
     /// Something that is counted.
     Resource {
-        /// What.
         resource: Resource,
         /// How it is compared.
         operator: Operator,
@@ -195,7 +188,6 @@ pub enum Property {
     Timestamp,
     /// Its content.
     Checksum,
-    /// Its size.
     Size,
     /// The process.
     Pid,
@@ -235,7 +227,6 @@ impl Operator {
 /// Somebody who should answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// Where.
     pub to: Endpoint,
     /// An HTTP request that must succeed, if this is more than a connection.
     pub http: Option<String>,
@@ -250,14 +241,12 @@ pub enum Endpoint {
     Tcp {
         /// Name or address.
         host: String,
-        /// The port.
         port: u16,
     },
     /// A UDP port: only a refusal is noticed.
     Udp {
         /// Name or address.
         host: String,
-        /// The port.
         port: u16,
     },
     /// A Unix socket.
@@ -271,7 +260,6 @@ pub enum Reaction {
     Alert,
     /// Stops and starts, with all that depend on it.
     Restart,
-    /// Starts.
     Start,
     /// Stops, with all that depend on it.
     Stop,

@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) async fn run(screen: &mut Screen, flags: &Global, words: &[String]) {
     let Some(wanted) = wanted(words) else { return };
     let names = match wanted.what {
-        What::Environment => aliases(flags),
-        What::Named(kind) => tokio::time::timeout(PATIENCE, ask(flags, kind, &wanted)).await.ok().flatten(),
+        Completed::Environment => aliases(flags),
+        Completed::Named(kind) => tokio::time::timeout(PATIENCE, ask(flags, kind, &wanted)).await.ok().flatten(),
     };
     let begun = words.last().map_or("", String::as_str);
     let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with(begun) && is_harmless(name));
@@ -35,21 +35,21 @@ fn is_harmless(name: &str) -> bool {
 /// What is to be completed, and for which director and deployment.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    what: What,
+    what: Completed,
     environment: Option<String>,
     deployment: Option<String>,
     state_dir: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum Completed {
     Environment,
     Named(Kind),
 }
 
 fn wanted(words: &[String]) -> Option<Wanted> {
     let (current, before) = words.split_last()?;
-    let mut found = Wanted { what: What::Environment, environment: None, deployment: None, state_dir: None };
+    let mut found = Wanted { what: Completed::Environment, environment: None, deployment: None, state_dir: None };
     let mut verb: Option<&str> = None;
     let mut positionals = 0;
     let mut rest = before.iter().map(String::as_str).peekable();
@@ -70,8 +70,8 @@ fn wanted(words: &[String]) -> Option<Wanted> {
             // It is the value that is to be completed.
             None => {
                 let what = match word {
-                    "-e" | "--environment" => What::Environment,
-                    "-d" | "--deployment" => What::Named(Kind::Deployment),
+                    "-e" | "--environment" => Completed::Environment,
+                    "-d" | "--deployment" => Completed::Named(Kind::Deployment),
                     _ => return None,
                 };
                 return Some(Wanted { what, ..found });
@@ -91,7 +91,7 @@ fn wanted(words: &[String]) -> Option<Wanted> {
         "unlock" => Kind::Deployment,
         _ => return None,
     };
-    Some(Wanted { what: What::Named(kind), ..found })
+    Some(Wanted { what: Completed::Named(kind), ..found })
 }
 
 fn aliases(flags: &Global) -> Option<Vec<String>> {
@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn it_is_known_which_names_fit_where() {
         let named = |line: &str| of(line).map(|wanted| wanted.what);
-        assert_eq!(named("-d "), Some(What::Named(Kind::Deployment)));
-        assert_eq!(named("vms -d sh"), Some(What::Named(Kind::Deployment)));
-        assert_eq!(named("-e "), Some(What::Environment));
-        assert_eq!(named("-d shop recreate "), Some(What::Named(Kind::Instance)));
-        assert_eq!(named("task 1"), Some(What::Named(Kind::Task)));
-        assert_eq!(named("-d shop run-errand "), Some(What::Named(Kind::Errand)));
-        assert_eq!(named("delete-stemcell "), Some(What::Named(Kind::Stemcell)));
+        assert_eq!(named("-d "), Some(Completed::Named(Kind::Deployment)));
+        assert_eq!(named("vms -d sh"), Some(Completed::Named(Kind::Deployment)));
+        assert_eq!(named("-e "), Some(Completed::Environment));
+        assert_eq!(named("-d shop recreate "), Some(Completed::Named(Kind::Instance)));
+        assert_eq!(named("task 1"), Some(Completed::Named(Kind::Task)));
+        assert_eq!(named("-d shop run-errand "), Some(Completed::Named(Kind::Errand)));
+        assert_eq!(named("delete-stemcell "), Some(Completed::Named(Kind::Stemcell)));
         for line in ["rec", "deploy ", "recreate --", "task 1 ", "--state-dir "] {
             assert_eq!(named(line), None, "{line}");
         }

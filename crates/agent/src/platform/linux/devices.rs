@@ -53,7 +53,7 @@ pub(crate) enum DeviceError {
 
 /// How hints lead to devices on this machine.
 #[derive(Debug)]
-enum Way {
+enum HintResolution {
     /// The path is the device.
     Path,
     /// By serial number, else by path, with the names that drivers give.
@@ -68,7 +68,7 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct Devices {
     root: Root,
-    way: Way,
+    resolution: HintResolution,
     /// Links by LUN, on clouds whose rules make them.
     lun_links: Option<PathBuf>,
     patience: Duration,
@@ -86,8 +86,8 @@ enum Look {
 
 impl Devices {
     pub(super) fn new(root: Root, options: &LinuxOptions) -> Result<Self, DeviceError> {
-        let way = match options.device_path_resolution_type.as_str() {
-            "virtio" => Way::Virtio {
+        let resolution = match options.device_path_resolution_type.as_str() {
+            "virtio" => HintResolution::Virtio {
                 transform: match options.disk_id_transform_pattern.as_str() {
                     "" => None,
                     pattern => Some((
@@ -96,13 +96,13 @@ impl Devices {
                     )),
                 },
             },
-            "scsi" => Way::Scsi,
-            "iscsi" => Way::Iscsi,
-            _ => Way::Path,
+            "scsi" => HintResolution::Scsi,
+            "iscsi" => HintResolution::Iscsi,
+            _ => HintResolution::Path,
         };
         let links = Some(&options.lun_device_symlink_path).filter(|path| !path.is_empty());
         let lun_links = links.map(|path| root.at(path));
-        Ok(Self { root, way, lun_links, patience: PATIENCE })
+        Ok(Self { root, resolution, lun_links, patience: PATIENCE })
     }
 
     /// The device of a disk, waiting until it is there.
@@ -137,8 +137,8 @@ impl Devices {
 
     /// Lets the machine notice what was attached.
     fn announce(&self, disk: &DiskSettings) -> Result<(), DeviceError> {
-        match &self.way {
-            Way::Virtio { .. } if disk.id.len() >= SHORTEST_ID && exists("udevadm") => {
+        match &self.resolution {
+            HintResolution::Virtio { .. } if disk.id.len() >= SHORTEST_ID && exists("udevadm") => {
                 for arguments in [&["trigger"][..], &["settle", "--timeout=10"]] {
                     if let Err(error) = tool("udevadm", arguments).run() {
                         tracing::debug!("{error}");
@@ -146,7 +146,7 @@ impl Devices {
                 }
                 Ok(())
             }
-            Way::Scsi => {
+            HintResolution::Scsi => {
                 for host in entries(&self.root.at("/sys/class/scsi_host")) {
                     let path = host.join("scan");
                     if path.exists() {
@@ -176,11 +176,11 @@ impl Devices {
 
     fn look_on_the_way(&self, disk: &DiskSettings, waited: Duration) -> Result<Look, DeviceError> {
         let hint = |needed| DeviceError::Hint { cid: disk.id.clone(), needed };
-        match &self.way {
-            Way::Iscsi if disk.path.is_empty() => Err(DeviceError::Iscsi { cid: disk.id.clone() }),
-            Way::Path | Way::Iscsi if disk.path.is_empty() => Err(hint("path")),
-            Way::Path | Way::Iscsi => Ok(self.look_for_path(&disk.path, &[])),
-            Way::Virtio { transform } => {
+        match &self.resolution {
+            HintResolution::Iscsi if disk.path.is_empty() => Err(DeviceError::Iscsi { cid: disk.id.clone() }),
+            HintResolution::Path | HintResolution::Iscsi if disk.path.is_empty() => Err(hint("path")),
+            HintResolution::Path | HintResolution::Iscsi => Ok(self.look_for_path(&disk.path, &[])),
+            HintResolution::Virtio { transform } => {
                 if disk.id.len() >= SHORTEST_ID {
                     let look = self.look_for_id(disk, transform.as_ref())?;
                     if matches!(look, Look::Found(_)) || waited < ID_FIRST || disk.path.is_empty() {
@@ -196,12 +196,12 @@ impl Devices {
                     None => Ok(self.look_for_path(&disk.path, &[])),
                 }
             }
-            Way::Scsi if !disk.device_id.is_empty() => Ok(self.look_for_scsi_id(&disk.device_id)),
-            Way::Scsi if !disk.volume_id.is_empty() => Ok(self.look_for_volume(&disk.volume_id)),
-            Way::Scsi if !disk.lun.is_empty() && !disk.host_device_id.is_empty() => {
+            HintResolution::Scsi if !disk.device_id.is_empty() => Ok(self.look_for_scsi_id(&disk.device_id)),
+            HintResolution::Scsi if !disk.volume_id.is_empty() => Ok(self.look_for_volume(&disk.volume_id)),
+            HintResolution::Scsi if !disk.lun.is_empty() && !disk.host_device_id.is_empty() => {
                 Ok(self.look_for_lun(&disk.lun, &disk.host_device_id))
             }
-            Way::Scsi => Err(hint("id, volume_id, or lun with host_device_id")),
+            HintResolution::Scsi => Err(hint("id, volume_id, or lun with host_device_id")),
         }
     }
 

@@ -48,14 +48,12 @@ pub(crate) enum MountError {
     Table(#[source] io::Error),
 }
 
-/// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
     /// The device of its file system.
     pub(super) device: Dev,
     /// Which folder of the file system it shows.
     pub(super) shows: PathBuf,
-    /// Where it is.
     pub(super) target: PathBuf,
     /// Its own flags.
     pub(super) flags: MountFlags,

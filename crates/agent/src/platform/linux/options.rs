@@ -23,7 +23,6 @@ pub(crate) struct LinuxOptions {
     /// What in a disk's cid is replaced before it is looked for by id.
     #[serde(rename = "DiskIDTransformPattern")]
     pub(crate) disk_id_transform_pattern: String,
-    /// By what.
     #[serde(rename = "DiskIDTransformReplacement")]
     pub(crate) disk_id_transform_replacement: String,
     /// Which devices may be storage of the instance itself.

@@ -36,7 +36,6 @@ pub(crate) enum PartitionError {
     Moved { device: PathBuf, before: u64, after: u64 },
 }
 
-/// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) partitions: Vec<Partition>,

@@ -14,7 +14,6 @@ pub(super) struct Report {
     group: Vec<String>,
 }
 
-/// One of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Reported {
     pub(super) name: String,

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 
 use super::own_machine::OwnMachine;
 use super::private::in_namespaces;
-use crate::software::{Shelf, sha1};
+use crate::software::{SoftwareBlobs, sha1};
 
 /// The number of the group vcap in the VM.
 const VCAP: u32 = 1000;
@@ -52,11 +52,11 @@ fn apply_makes_what_bosh_makes_and_a_boot_makes_the_folders_of_jobs_again() {
     let name = "linux::bosh_cases::apply_makes_what_bosh_makes_and_a_boot_makes_the_folders_of_jobs_again";
     in_namespaces(name, async || {
         let mut own = OwnMachine::started(json!({})).await;
-        let mut shelf = Shelf::default();
-        let packages = ["bar", "foo"].map(|name| shelf.package(name, "1", &[("bin/tool", 0o755, "x")]));
-        let mut spec = shelf.spec("hash", &["foobar"], &packages);
+        let mut blobs = SoftwareBlobs::default();
+        let packages = ["bar", "foo"].map(|name| blobs.package(name, "1", &[("bin/tool", 0o755, "x")]));
+        let mut spec = blobs.spec("hash", &["foobar"], &packages);
         spec["az"] = json!("ex-az");
-        shelf.hand_over(&own.machine).await;
+        blobs.hand_over(&own.machine).await;
         let check = |own: &OwnMachine, paths: &[&str], mode: u32| {
             for path in paths {
                 assert_eq!(owned(&own.base(path)), (mode, 0, VCAP), "{path}");
@@ -99,9 +99,9 @@ fn jobs_and_their_secrets_stay_in_memory_where_the_settings_say_so() {
         let mut own = OwnMachine::new(json!({}));
         own.machine.settings["env"]["bosh"]["job_dir"] = json!({"tmpfs": true, "tmpfs_size": "37m"});
         own.machine.start().await;
-        let mut shelf = Shelf::default();
-        let spec = shelf.spec("hash", &["foobar"], &[]);
-        shelf.hand_over(&own.machine).await;
+        let mut blobs = SoftwareBlobs::default();
+        let spec = blobs.spec("hash", &["foobar"], &[]);
+        blobs.hand_over(&own.machine).await;
         own.machine.director().call("prepare", vec![spec]).await.unwrap();
         for (folder, mode) in [("data/jobs", 0o750), ("data/sensitive_blobs", 0o700)] {
             assert_eq!(own.mounted(folder).unwrap().0, "tmpfs", "{folder}");
@@ -227,9 +227,9 @@ fn names_of_others_reach_the_hosts_file_and_only_jobs_read_the_records() {
 fn nothing_is_taken_without_a_digest() {
     in_namespaces("linux::bosh_cases::nothing_is_taken_without_a_digest", async || {
         let own = OwnMachine::started(json!({})).await;
-        let mut shelf = Shelf::default();
-        shelf.package("fake", "1", &[("packaging", 0o644, "true")]);
-        shelf.hand_over(&own.machine).await;
+        let mut blobs = SoftwareBlobs::default();
+        blobs.package("fake", "1", &[("packaging", 0o644, "true")]);
+        blobs.hand_over(&own.machine).await;
         let signed = json!([{"package_get_signed_url": "http://127.0.0.1:1/get", "upload_signed_url": "http://127.0.0.1:1/put",
             "digest": "", "name": "fake", "version": "1", "deps": {}}]);
         for (method, arguments) in [

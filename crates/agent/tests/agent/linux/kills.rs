@@ -13,7 +13,6 @@ use super::private::{LoopDisk, in_namespaces};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What disks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disks {
     Devices,

@@ -43,7 +43,6 @@ pub(crate) struct InstanceFilter {
     pub id: Option<String>,
 }
 
-/// An errand that runs.
 struct ErrandRun<'a> {
     director: &'a Arc<Director>,
     log: &'a TaskLog,

@@ -42,7 +42,6 @@ pub(super) enum Resizing {
     NothingHappens,
 }
 
-/// What there is.
 #[derive(Debug, Clone)]
 pub(super) struct World {
     pub(super) habits: Habits,

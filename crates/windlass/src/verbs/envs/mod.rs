@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use windlass_create_env::{EnvError, OwnCpi, Setting, Wishes};
+use windlass_create_env::{EnvError, EnvOptions, OwnCpi, Wishes};
 use windlass_download::Patience;
 use windlass_installation::own_programs;
 use windlass_manifest::interpolate::Strictness;
@@ -26,34 +26,34 @@ pub(crate) async fn create(flags: &Global, arguments: CreateEnvArgs) -> Result<(
         recreate_persistent_disks: arguments.recreate_persistent_disks,
         skip_drain: arguments.stop.skip_drain,
     };
-    let setting = setting(flags, &arguments.stop.env, arguments.stop.package_dir)?;
-    until_stopped(&setting, windlass_create_env::create(&setting, wishes)).await
+    let options = options(flags, &arguments.stop.env, arguments.stop.package_dir)?;
+    until_stopped(&options, windlass_create_env::create(&options, wishes)).await
 }
 
 pub(crate) async fn delete(flags: &Global, arguments: StopEnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments.env, arguments.package_dir)?;
-    until_stopped(&setting, windlass_create_env::delete(&setting, arguments.skip_drain)).await
+    let options = options(flags, &arguments.env, arguments.package_dir)?;
+    until_stopped(&options, windlass_create_env::delete(&options, arguments.skip_drain)).await
 }
 
 pub(crate) async fn stop(flags: &Global, arguments: StopEnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments.env, None)?;
-    until_stopped(&setting, windlass_create_env::stop(&setting, arguments.skip_drain)).await
+    let options = options(flags, &arguments.env, None)?;
+    until_stopped(&options, windlass_create_env::stop(&options, arguments.skip_drain)).await
 }
 
 pub(crate) async fn start(flags: &Global, arguments: EnvArgs) -> Result<(), Failure> {
-    let setting = setting(flags, &arguments, None)?;
-    until_stopped(&setting, windlass_create_env::start(&setting)).await
+    let options = options(flags, &arguments, None)?;
+    until_stopped(&options, windlass_create_env::start(&options)).await
 }
 
 /// Reads the manifest with all its variables filled in.
-fn setting(flags: &Global, arguments: &EnvArgs, package_dir: Option<PathBuf>) -> Result<Setting, Failure> {
+fn options(flags: &Global, arguments: &EnvArgs, package_dir: Option<PathBuf>) -> Result<EnvOptions, Failure> {
     let text = read_document(&arguments.manifest)?;
     let strictness = Strictness { missing: true, unused: false };
     let document = Interpolation::read(&arguments.changes)?.apply(&text, strictness)?;
     let (executable, before) =
         own_programs::cpi_command().map_err(|error| Failure::Process("cannot find this program's own file", error))?;
     let home = std::env::home_dir().unwrap_or_else(std::env::temp_dir);
-    Ok(Setting {
+    Ok(EnvOptions {
         manifest: printed(&document, None)?,
         state_path: arguments.state.clone().unwrap_or_else(|| default_state(&arguments.manifest)),
         manifest_path: arguments.manifest.clone(),
@@ -75,17 +75,17 @@ fn default_state(manifest: &Path) -> PathBuf {
 }
 
 /// Carries out a run. Ctrl-C lets the step at hand finish, so that its result is on record; a second one does not wait.
-async fn until_stopped(setting: &Setting, run: impl Future<Output = Result<(), EnvError>>) -> Result<(), Failure> {
+async fn until_stopped(options: &EnvOptions, run: impl Future<Output = Result<(), EnvError>>) -> Result<(), Failure> {
     let mut stop = Stop::listen()?;
     tokio::pin!(run);
     loop {
         tokio::select! {
             ended = &mut run => return ended.map_err(|error| Failure::Env(Box::new(error))),
             () = stop.wanted() => {
-                if setting.stop.swap(true, Ordering::SeqCst) {
+                if options.stop.swap(true, Ordering::SeqCst) {
                     return Err(Failure::EnvInterrupted);
                 }
-                setting.screen.line("Stopping after this step; once more to leave it to the next run");
+                options.screen.line("Stopping after this step; once more to leave it to the next run");
             }
         }
     }

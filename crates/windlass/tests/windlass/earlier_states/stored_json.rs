@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_cloud_sim::records as sim;
 use windlass_contract::{DiskHint, Object};
-use windlass_create_env::state::{Beside, State};
+use windlass_create_env::state::{OwnState, State};
 use windlass_database::sqlx::{self, AnyConnection, AssertSqlSafe, Row};
 use windlass_durable::process::ProcessIdentity;
 use windlass_operations::ledger::Change;
@@ -112,7 +112,7 @@ fn every_state_file_is_read_and_written_again_with_all_that_it_had() {
         let entries = kept.entries(Path::new("/somewhere"));
         for name in ["finished", "killed"] {
             check_files::<State>(&entries, &format!("{name}-state.json"));
-            check_files::<Beside>(&entries, &format!("{name}-state.windlass.json"));
+            check_files::<OwnState>(&entries, &format!("{name}-state.windlass.json"));
         }
     }
     for kept in of_every_version("simulated") {

@@ -181,7 +181,6 @@ impl Pair {
         }
     }
 
-    /// What is on record.
     fn records(&self) -> Vec<String> {
         let rows = |table: &str| self.query(&format!("SELECT '{table} ' || t::text FROM {table} t ORDER BY 1"));
         TABLES.into_iter().flat_map(rows).collect()

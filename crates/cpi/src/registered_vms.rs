@@ -32,12 +32,12 @@ struct Record {
 
 /// The SDK's view of registries in one call.
 #[derive(Debug)]
-pub(crate) struct Mirror<'a> {
+pub(crate) struct RegisteredVms<'a> {
     memory: Option<&'a Path>,
     config: &'a Config,
 }
 
-impl<'a> Mirror<'a> {
+impl<'a> RegisteredVms<'a> {
     /// Touches nothing.
     pub(crate) fn new(memory: Option<&'a Path>, config: &'a Config) -> Self {
         Self { memory, config }

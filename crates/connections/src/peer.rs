@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Whoever is connected, and whether the connection keeps its place when the server is full.
 #[derive(Debug, Clone)]
-pub struct Guest {
-    /// Where they are.
+pub struct Peer {
     pub address: SocketAddr,
     trusted: Arc<AtomicBool>,
     /// Stands for the user whose credentials were shown; 0 while that is nobody's business.
@@ -20,7 +19,7 @@ pub struct Guest {
 #[derive(Debug)]
 pub struct Working<'a>(&'a AtomicUsize);
 
-impl Guest {
+impl Peer {
     /// Somebody at an address who has shown nothing yet.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, trusted: Arc::default(), user: Arc::default(), work: Arc::default() }
