@@ -10,7 +10,7 @@ use windlass_contract::cpi::methods::{
 };
 use windlass_contract::cpi::{CloudLimits, CpiError, CreatedNetwork, CreatedVm, UpdatedDisk};
 use windlass_contract::{DiskCid, DiskHint, Object, SnapshotCid, StemcellCid};
-use windlass_cpi::resources::ResourceFolder;
+use windlass_cpi::resources::Resources;
 use windlass_cpi::{Call, Cloud, UserData};
 
 use crate::config::LocalConfig;
@@ -22,11 +22,11 @@ use crate::state::{DiskRecord, NetworkRecord, SnapshotRecord, StemcellRecord, Vm
 /// The embedded cloud in one state folder.
 #[derive(Debug)]
 pub struct LocalCloud {
-    pub(crate) stemcells: ResourceFolder<StemcellRecord>,
-    pub(crate) vms: ResourceFolder<VmRecord>,
-    pub(crate) disks: ResourceFolder<DiskRecord>,
-    pub(crate) snapshots: ResourceFolder<SnapshotRecord>,
-    pub(crate) networks: ResourceFolder<NetworkRecord>,
+    pub(crate) stemcells: Resources<StemcellRecord>,
+    pub(crate) vms: Resources<VmRecord>,
+    pub(crate) disks: Resources<DiskRecord>,
+    pub(crate) snapshots: Resources<SnapshotRecord>,
+    pub(crate) networks: Resources<NetworkRecord>,
     memory: PathBuf,
     pub(crate) config: LocalConfig,
     isolation: OnceCell<Isolation>,
@@ -43,11 +43,11 @@ impl LocalCloud {
             )));
         }
         Ok(Self {
-            stemcells: ResourceFolder::new(&state),
-            vms: ResourceFolder::new(&state),
-            disks: ResourceFolder::new(&state),
-            snapshots: ResourceFolder::new(&state),
-            networks: ResourceFolder::new(&state),
+            stemcells: Resources::new(&state),
+            vms: Resources::new(&state),
+            disks: Resources::new(&state),
+            snapshots: Resources::new(&state),
+            networks: Resources::new(&state),
             memory: state.join("requests"),
             config,
             isolation: OnceCell::new(),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 use windlass_contract::VmCid;
 use windlass_contract::cpi::CpiError;
-use windlass_cpi::resources::ResourceFolder;
+use windlass_cpi::resources::Resources;
 use windlass_durable::file;
 
 use crate::records::{Address, VmRecord};
@@ -31,7 +31,7 @@ impl Addresses {
     }
 
     /// The VM that has `address`.
-    pub(crate) fn holder(&self, address: &Address, vms: &ResourceFolder<VmRecord>) -> Result<Option<VmCid>, CpiError> {
+    pub(crate) fn holder(&self, address: &Address, vms: &Resources<VmRecord>) -> Result<Option<VmCid>, CpiError> {
         let path = self.path(address);
         let cid = match fs::read_to_string(&path) {
             Ok(cid) => cid,

@@ -16,7 +16,7 @@ use windlass_contract::cpi::methods::{
 };
 use windlass_contract::cpi::{CloudLimits, CpiError, CreatedNetwork, CreatedVm, ErrorType, Method, UpdatedDisk};
 use windlass_contract::{DiskCid, DiskHint, MiB, Object, SnapshotCid, StemcellCid, VmCid};
-use windlass_cpi::resources::ResourceFolder;
+use windlass_cpi::resources::Resources;
 use windlass_cpi::{Call, Cloud, UserData};
 use windlass_durable::lock::{FileLock, Locks};
 use windlass_durable::{file, kill_point};
@@ -37,11 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The simulated cloud in one state folder.
 #[derive(Debug)]
 pub struct SimCloud {
-    pub(crate) stemcells: ResourceFolder<StemcellRecord>,
-    pub(crate) vms: ResourceFolder<VmRecord>,
-    pub(crate) disks: ResourceFolder<DiskRecord>,
-    pub(crate) snapshots: ResourceFolder<SnapshotRecord>,
-    pub(crate) networks: ResourceFolder<NetworkRecord>,
+    pub(crate) stemcells: Resources<StemcellRecord>,
+    pub(crate) vms: Resources<VmRecord>,
+    pub(crate) disks: Resources<DiskRecord>,
+    pub(crate) snapshots: Resources<SnapshotRecord>,
+    pub(crate) networks: Resources<NetworkRecord>,
     pub(crate) addresses: Addresses,
     pub(crate) faults: Faults,
     pub(crate) config: SimConfig,
@@ -59,11 +59,11 @@ impl SimCloud {
         config.check()?;
         let state = config.state_dir()?;
         Ok(Self {
-            stemcells: ResourceFolder::new(&state),
-            vms: ResourceFolder::new(&state),
-            disks: ResourceFolder::new(&state),
-            snapshots: ResourceFolder::new(&state),
-            networks: ResourceFolder::new(&state),
+            stemcells: Resources::new(&state),
+            vms: Resources::new(&state),
+            disks: Resources::new(&state),
+            snapshots: Resources::new(&state),
+            networks: Resources::new(&state),
             addresses: Addresses::new(&state),
             faults: Faults::new(config.faults.clone(), state.join("calls")),
             locks: state.join("locks"),

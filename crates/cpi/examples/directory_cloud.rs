@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::cpi::{CpiError, CreatedVm, methods::*};
 use windlass_contract::{DiskCid, DiskHint, Networks, Object, StemcellCid, VmCid};
-use windlass_cpi::resources::{Kept, ResourceFolder};
+use windlass_cpi::resources::{Kept, Resources};
 use windlass_cpi::{Call, Cloud, Config, UserData};
 use windlass_durable::file;
 
-/// One folder per resource, with a record in it; a `ResourceFolder` makes and removes them so that no half-made one is ever seen.
+/// One folder per resource, with a record in it; a `Resources` makes and removes them so that no half-made one is ever seen.
 macro_rules! resource {
     ($name:ident($record:ty), $folder:literal, $prefix:literal) => {
         #[derive(Serialize, Deserialize)]
@@ -32,17 +32,16 @@ struct Settings {
 
 struct Directory {
     memory: PathBuf,
-    stemcells: ResourceFolder<Stemcell>,
-    vms: ResourceFolder<Vm>,
-    disks: ResourceFolder<Disk>,
+    stemcells: Resources<Stemcell>,
+    vms: Resources<Vm>,
+    disks: Resources<Disk>,
 }
 
 impl Directory {
     /// Called for `info`, too: only looks at the configuration.
     fn new(config: &Config) -> Result<Self, CpiError> {
         let Settings { folder } = config.plugin()?;
-        let (stemcells, vms, disks) =
-            (ResourceFolder::new(&folder), ResourceFolder::new(&folder), ResourceFolder::new(&folder));
+        let (stemcells, vms, disks) = (Resources::new(&folder), Resources::new(&folder), Resources::new(&folder));
         Ok(Self { memory: folder.join("memory"), stemcells, vms, disks })
     }
 

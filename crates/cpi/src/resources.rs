@@ -1,7 +1,7 @@
 //! What a cloud keeps in a folder: one folder per resource with a record that a person can read, shared safely by any
 //! number of CPI processes.
 //!
-//! For clouds that have no other place to remember what they made. A [`ResourceFolder`] holds the resources of one kind. A resource
+//! For clouds that have no other place to remember what they made. A [`Resources`] holds the resources of one kind. A resource
 //! appears and disappears as a whole; what a killed process left half done is invisible (its name starts with a dot) and is
 //! removed by a later call. Changes are made under the resource's lock.
 
@@ -78,13 +78,13 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(600);
 
 /// The folder of all resources of one kind. A cid that is not of our form names nothing: it is never made a path.
 #[derive(Debug)]
-pub struct ResourceFolder<R> {
+pub struct Resources<R> {
     folder: PathBuf,
     locks: PathBuf,
     record: PhantomData<R>,
 }
 
-impl<R: Kept> ResourceFolder<R> {
+impl<R: Kept> Resources<R> {
     /// The resources of this kind in a cloud's state folder. Touches nothing.
     pub fn new(state: &Path) -> Self {
         Self { folder: state.join(R::FOLDER), locks: state.join("locks"), record: PhantomData }
@@ -239,7 +239,7 @@ impl<R: Kept> ResourceFolder<R> {
         }
     }
 
-    /// Like [`ResourceFolder::lock_existing`], for removals: what interrupted calls left of a resource that does not exist goes, too.
+    /// Like [`Resources::lock_existing`], for removals: what interrupted calls left of a resource that does not exist goes, too.
     pub fn lock_to_remove(&self, cid: &str) -> Result<Option<(FileLock, R)>, StateError> {
         if self.path(cid).is_none() {
             return Ok(None);
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_cid_that_is_not_ours_is_never_a_path() {
-        let things = ResourceFolder::<Thing>::new(Path::new("/nowhere"));
+        let things = Resources::<Thing>::new(Path::new("/nowhere"));
         let id = Uuid::new_v4();
         assert!(things.path(&things.cid(id)).is_some());
         for foreign in
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn a_failure_leaves_nothing_and_a_leftover_is_purged() {
         let state = tempfile::tempdir().unwrap();
-        let things = ResourceFolder::<Thing>::new(state.path());
+        let things = Resources::<Thing>::new(state.path());
         let cid = things.cid(Uuid::new_v4());
         things.make(&cid, &Thing(1), |_| Err(CpiError::cloud("no"))).unwrap_err();
         assert_eq!(things.names().unwrap(), Vec::<String>::new());

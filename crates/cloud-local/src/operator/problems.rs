@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use windlass_contract::DiskCid;
 use windlass_contract::cpi::CpiError;
 use windlass_contract::explain;
-use windlass_cpi::resources::{Kept, ResourceFolder};
+use windlass_cpi::resources::{Kept, Resources};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
@@ -89,7 +89,7 @@ pub(super) fn find(cloud: &LocalCloud) -> Result<Vec<Problem>, CpiError> {
 }
 
 /// Halves of resources, and locks of resources that are gone.
-fn halves<R: Kept>(resources: &ResourceFolder<R>, problems: &mut Vec<Problem>) -> Result<(), CpiError> {
+fn halves<R: Kept>(resources: &Resources<R>, problems: &mut Vec<Problem>) -> Result<(), CpiError> {
     for path in resources.leftovers()? {
         let what = path.display().to_string();
         problems.push(Problem::new(what, "half of a resource; its call was killed", Cure::RemoveLeftover(path)));

@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use windlass_cpi::resources::ResourceFolder;
+use windlass_cpi::resources::Resources;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
@@ -185,13 +185,13 @@ async fn answer(mut stream: UnixStream, host: Arc<Host>) {
 }
 
 struct Host {
-    vms: ResourceFolder<VmRecord>,
+    vms: Resources<VmRecord>,
     hosted: Mutex<HashMap<String, Hosted>>,
 }
 
 impl Host {
     fn new(state: &Path) -> Self {
-        Self { vms: ResourceFolder::new(state), hosted: Mutex::default() }
+        Self { vms: Resources::new(state), hosted: Mutex::default() }
     }
 
     /// Starts and ends agents for VMs that came and went.
