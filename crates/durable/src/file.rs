@@ -1,10 +1,12 @@
 //! Files and folders that are there as a whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
@@ -130,13 +132,14 @@ fn beside_with(path: &Path, prefix: &str) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} has no name", path.display())))?;
     let mut unique = std::ffi::OsString::from(prefix);
     unique.push(name);
-    unique.push(format!("-{}-{}", std::process::id(), unique_number()));
+    unique.push(format!("-{}-{:x}", std::process::id(), unique_number()));
     Ok(path.with_file_name(unique))
 }
 
+/// The first is random: a process that was killed may have left its files to one that has the same pid after a boot.
 fn unique_number() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().build_hasher().finish()));
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Finishes removals that were interrupted. Only for folders that the caller has locked.
@@ -172,6 +175,16 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn what_a_killed_process_with_the_same_pid_left_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..1_000 {
+            let left = format!("{TEMPORARY_PREFIX}state.json-{}-{number:x}", std::process::id());
+            fs::write(folder.path().join(left), b"half").unwrap();
+        }
+        write(&folder.path().join("state.json"), b"whole", PRIVATE).unwrap();
     }
 
     #[test]
