@@ -7,6 +7,7 @@
 //! - [`cli`]: every verb and flag. [`verbs`]: one file per verb.
 //! - [`session`]: a verb's conversation with its user and with a director, whose calls are in `windlass_director_client`.
 //! - [`screen`], [`table`], [`task_view`], [`event_lines`]: what people and scripts see, as BOSH prints it; [`terminal_table`]: tables on a terminal.
+//! - [`chosen_instances`]: which instances somebody means.
 //! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
 //!   [`way_in`]: the same through their agents.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
@@ -16,6 +17,7 @@
 //! - [`demo`]: the whole system in a minute.
 
 mod background_director;
+mod chosen_instances;
 mod cli;
 mod demo;
 mod diff_view;

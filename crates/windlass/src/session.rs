@@ -91,14 +91,19 @@ impl<'a> Session<'a> {
 
     /// Begins a task and follows it to its end. Fails if the task does.
     pub(crate) async fn carry_out(&mut self, call: Call<'_>, doing: &str) -> Result<u64, Failure> {
+        let task = self.begin(call, doing).await?;
+        task_view::follow(self, task, doing).await?;
+        Ok(task)
+    }
+
+    /// Begins a task.
+    pub(crate) async fn begin(&self, call: Call<'_>, doing: &str) -> Result<u64, Failure> {
         let task = match call.body {
             Body::Nothing => self.director.begin(call.method, &call.path, None).await,
             Body::Yaml(yaml) => self.director.begin(call.method, &call.path, Some(yaml)).await,
             Body::Json(json) => self.director.begin_json(call.method, &call.path, &json).await,
         };
-        let task = task.while_(doing)?;
-        task_view::follow(self, task, doing).await?;
-        Ok(task)
+        task.while_(doing)
     }
 
     /// Asks before something changes.

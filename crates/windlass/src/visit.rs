@@ -2,25 +2,32 @@
 //!
 //! A VM's answer is believed only about its key. Where it is, the director knows; how one comes there, the user says.
 
+mod departure;
 pub(crate) mod env_agent;
 pub(crate) mod programs;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 use windlass_contract::agent::host_key;
-use windlass_director_client::answers::SshHost;
-use windlass_director_client::{ClientError, escape};
+use windlass_director_client::answers::{SshHost, Task};
+use windlass_director_client::{ClientError, DirectorClient, escape};
 use windlass_durable::file;
 
+use crate::chosen_instances::chosen;
 use crate::cli::{GatewayArgs, KeyArgs, Selection};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::{Call, Session, While};
 use crate::task_view;
+use departure::Departure;
+
+/// How long a user that is being let in is waited for, before it is removed.
+const ENTERING: Duration = Duration::from_secs(10);
 
 /// An instance that is visited.
 #[derive(Debug, Clone)]
@@ -48,6 +55,7 @@ pub(crate) struct Visit<'a> {
     folder: tempfile::TempDir,
     /// Whether the host must show a key that is known.
     is_strict: bool,
+    departure: Departure,
 }
 
 /// Does some work on instances, as a user that is there only for it, or as the owner of a key that they know.
@@ -59,28 +67,64 @@ pub(crate) async fn during(
     work: impl FnOnce(&mut Screen, &Visit<'_>, &[Host]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::SshKey(error.into()))?;
-    // Ctrl-C is for the programs that it starts: what they ended is cleaned up after.
-    let _interrupts = signal(SignalKind::interrupt());
+    let departure = Departure::listen()?;
     if let Some(identity) = key.private_key.clone() {
         let host = known_host(session, &key.username, selected.first().copied().flatten()).await?;
-        let visit = Visit { gateway, identity, folder, is_strict: false };
-        return work(session.screen, &visit, &[host]);
+        let visit = Visit { gateway, identity, folder, is_strict: false, departure: departure.clone() };
+        return departure.during(|| work(session.screen, &visit, &[host]), visit.forget());
     }
     let guest = Guest::new(session.using_deployment()?, folder.path())?;
-    let visit = Visit { gateway, identity: folder.path().join("key"), folder, is_strict: true };
-    let mut visited = Vec::new();
-    let went = match guest.enter(session, selected, &mut visited).await {
-        Ok(answers) => visit.hosts(&guest.user, answers).and_then(|hosts| work(session.screen, &visit, &hosts)),
-        Err(failure) => Err(failure),
+    let identity = folder.path().join("key");
+    let visit = Visit { gateway, identity, folder, is_strict: true, departure: departure.clone() };
+    let mut visited = Visited::default();
+    let went = match departure.unless_asked(guest.enter(session, selected, &mut visited)).await {
+        Some(Ok(answers)) => visit.hosts(&guest.user, answers).and_then(|hosts| {
+            let (director, farewells, forget) = (session.director.twin(), guest.farewells(&visited), visit.forget());
+            let path = guest.path();
+            let abandoned = async move {
+                let _ = leave(&director, &path, &farewells).await;
+                forget.await;
+            };
+            departure.during(|| work(session.screen, &visit, &hosts), abandoned)
+        }),
+        Some(Err(failure)) => Err(failure),
+        None => Err(Failure::WayInInterrupted),
     };
-    let mut cleaned = Ok(());
-    for target in visited {
-        // Nobody waits for it, as with the original; the agent forgets users at its next start as well.
-        let cleanup = guest.body("cleanup", &target, json!({"user_regex": format!("^{}", guest.user)}));
-        let sent = session.director.send_json(&guest.path(), &cleanup).await.while_("cleaning up after ssh");
-        cleaned = cleaned.and(sent);
+    visited.settle(&session.director).await;
+    let cleaned = leave(&session.director, &guest.path(), &guest.farewells(&visited)).await;
+    went.and(cleaned.while_("cleaning up after ssh"))
+}
+
+/// Removes users. Nobody waits for it, as with BOSH; the agent forgets users at its next start as well.
+async fn leave(director: &DirectorClient, path: &str, farewells: &[Value]) -> Result<(), ClientError> {
+    let mut left = Ok(());
+    for farewell in farewells {
+        left = left.and(director.send_json(path, farewell).await);
     }
-    went.and(cleaned)
+    left
+}
+
+/// Where a user was let in.
+#[derive(Debug, Default)]
+struct Visited {
+    targets: Vec<Value>,
+    /// The task that lets it in, until it is known to have ended.
+    task: Option<u64>,
+}
+
+impl Visited {
+    /// Waits until nobody is let in any more: who comes later than it is removed would stay.
+    async fn settle(&self, director: &DirectorClient) {
+        let Some(task) = self.task else { return };
+        let ended = async {
+            while let Ok(task) = director.get::<Task>(&format!("/tasks/{task}")).await
+                && task.is_running()
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let _ = tokio::time::timeout(ENTERING, ended).await;
+    }
 }
 
 /// A user of one visit.
@@ -111,21 +155,30 @@ impl Guest {
         json!({"command": command, "deployment_name": self.deployment, "target": target, "params": params})
     }
 
+    /// What undoes a visit.
+    fn farewells(&self, visited: &Visited) -> Vec<Value> {
+        let users = json!({"user_regex": format!("^{}", self.user)});
+        visited.targets.iter().map(|target| self.body("cleanup", target, users.clone())).collect()
+    }
+
     /// Is let in, and notes where, so that all of it can be undone.
     async fn enter(
         &self,
         session: &mut Session<'_>,
         selected: &[Option<&Selection>],
-        visited: &mut Vec<Value>,
+        visited: &mut Visited,
     ) -> Result<Vec<SshHost>, Failure> {
         let doing = format!("setting up ssh in deployment '{}'", self.deployment);
         let mut answers = Vec::new();
         for selection in selected {
             let target = target(*selection);
-            visited.push(target.clone());
+            visited.targets.push(target.clone());
             let params = json!({"user": self.user, "public_key": self.public_key});
             let call = Call::new(Method::POST, self.path()).with_json(self.body("setup", &target, params));
-            let task = session.carry_out(call, &doing).await?;
+            let task = session.begin(call, &doing).await?;
+            visited.task = Some(task);
+            task_view::follow(session, task, &doing).await?;
+            visited.task = None;
             let result = task_view::result(session, task, &doing).await?;
             let told: Vec<SshHost> = serde_json::from_str(&result).map_err(ClientError::from_json).while_(&doing)?;
             answers.extend(told);
@@ -156,33 +209,29 @@ async fn known_host(session: &mut Session<'_>, user: &str, selection: Option<&Se
         return Ok(host(address, "", ""));
     }
     let deployment = session.using_deployment()?;
-    let path = format!("/deployments/{}/instances", escape(&deployment));
-    let instances: Vec<Value> = session.director.get(&path).await.while_("listing instances")?;
-    let text = |one: &Value, key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let is_meant = |one: &Value| match selection {
-        None => true,
-        Some(Selection::Group(group)) => text(one, "job") == *group,
-        Some(Selection::Instance(it)) => {
-            let index = one.get("index").map(Value::to_string).unwrap_or_default();
-            text(one, "job") == it.group && (text(one, "id") == it.id || index == it.id)
-        }
-    };
-    let meant: Vec<(Value, IpAddr)> = instances
-        .into_iter()
-        .filter(is_meant)
-        .filter_map(|one| {
-            let address = one.get("ips")?.as_array()?.first()?.as_str()?.parse().ok()?;
-            Some((one, address))
-        })
-        .collect();
+    let instances = chosen(session, &deployment, selection).await?;
+    let meant: Vec<_> = instances.into_iter().filter_map(|one| Some((one.address?, one))).collect();
     match meant.as_slice() {
-        [(one, address)] => Ok(host(*address, &text(one, "job"), &text(one, "id"))),
+        [(address, one)] => Ok(host(*address, &one.group, &one.id)),
         [] => Err(Failure::SshSetup("no instance with a VM and an address matches".to_owned())),
         several => Err(Failure::SshSeveral(several.len())),
     }
 }
 
 impl Visit<'_> {
+    /// Starts a program that ends with the visit.
+    pub(crate) fn start(&self, program: &mut Command) -> Result<Child, Failure> {
+        let child = program.spawn().map_err(|error| Failure::Process("cannot start ssh or scp", error))?;
+        self.departure.started(&child);
+        Ok(child)
+    }
+
+    /// Removes the keys, when the program ends without leaving here.
+    fn forget(&self) -> impl Future<Output = ()> + Send + 'static {
+        let folder = self.folder.path().to_owned();
+        async move { drop(std::fs::remove_dir_all(folder)) }
+    }
+
     /// The hosts that let the user in, and their keys where the ssh program finds them. A VM may have written the answers.
     fn hosts(&self, user: &str, answers: Vec<SshHost>) -> Result<Vec<Host>, Failure> {
         let refused: Vec<&str> =
@@ -285,10 +334,12 @@ mod tests {
     use crate::cli::{Cli, RemoteVerb, Verb};
 
     /// The hosts of an answer with the known hosts and the options for the first, or why there are none.
-    fn visited(line: &[&str], answer: &str) -> Result<(String, String), String> {
+    #[tokio::main(flavor = "current_thread")]
+    async fn visited(line: &[&str], answer: &str) -> Result<(String, String), String> {
         let Verb::Remote(RemoteVerb::Ssh(arguments)) = Cli::parse_from(line).verb else { panic!("{line:?}") };
         let folder = tempfile::tempdir().unwrap();
-        let visit = Visit { gateway: &arguments.gateway, identity: "/key".into(), folder, is_strict: true };
+        let (gateway, departure) = (&arguments.gateway, Departure::listen().unwrap());
+        let visit = Visit { gateway, identity: "/key".into(), folder, is_strict: true, departure };
         let hosts = visit.hosts("bosh_1", serde_json::from_str(answer).unwrap()).map_err(|error| error.to_string())?;
         let options = visit.options(&hosts[0]).join(" ").replace(&visit.folder.path().display().to_string(), "/visit");
         Ok((std::fs::read_to_string(visit.known_hosts()).unwrap(), options))

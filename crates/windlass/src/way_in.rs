@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use futures_util::stream;
 use reqwest::{Body, StatusCode};
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use windlass_contract::way_in::{ALIVE_EVERY, Frame, Frames, INPUT_WINDOW, LARGEST, WayIn};
 use windlass_director_client::{ClientError, DirectorClient, escape};
 
+use crate::chosen_instances::chosen;
 use crate::cli::Selection;
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::session::{Session, While};
+use crate::session::Session;
 
 /// How much waits for whoever does not read it.
 const WAITING: usize = 4;
@@ -76,20 +76,8 @@ pub(crate) async fn places(
     deployment: &str,
     selection: Option<&Selection>,
 ) -> Result<Vec<Place>, Failure> {
-    let path = format!("/deployments/{}/instances", escape(deployment));
-    let instances: Vec<Value> = session.director.get(&path).await.while_("listing instances")?;
-    let text = |one: &Value, key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let is_meant = |one: &Value| match selection {
-        None => true,
-        Some(Selection::Group(group)) => text(one, "job") == *group,
-        Some(Selection::Instance(it)) => {
-            let index = one.get("index").map(Value::to_string).unwrap_or_default();
-            text(one, "job") == it.group && (text(one, "id") == it.id || index == it.id)
-        }
-    };
-    let has_vm = |one: &Value| one.get("cid").is_some_and(|cid| !cid.is_null());
-    let meant = instances.iter().filter(|one| is_meant(one) && has_vm(one));
-    let places: Vec<Place> = meant.map(|one| Place { group: text(one, "job"), id: text(one, "id") }).collect();
+    let meant = chosen(session, deployment, selection).await?.into_iter().filter(|one| one.has_vm);
+    let places: Vec<Place> = meant.map(|one| Place { group: one.group, id: one.id }).collect();
     match places.is_empty() {
         true => Err(Failure::NoInstanceWithVm(selection.map_or_else(|| "*".to_owned(), Selection::to_string))),
         false => Ok(places),

@@ -55,7 +55,7 @@ pub(super) fn on(screen: &mut Screen, visit: &Visit<'_>, arguments: &LogsArgs, h
         ssh.arg(host.address.to_string()).arg(command(arguments));
         (host.name(), ssh)
     };
-    programs::run(screen, hosts.iter().map(program).collect())
+    programs::run(screen, visit, hosts.iter().map(program).collect())
 }
 
 /// Among the system's logs are compressed, rotated and binary ones, which nobody wants to see.

@@ -145,6 +145,10 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Verb::Remote(RemoteVerb::Exec(_) | RemoteVerb::Cp(_) | RemoteVerb::Logs(_)) => {
             tokio::runtime::Builder::new_multi_thread()
         }
+        // Signals are heard while programs run.
+        Verb::Remote(RemoteVerb::Ssh(_) | RemoteVerb::Scp(_) | RemoteVerb::Pcap(_)) => {
+            tokio::runtime::Builder::new_multi_thread()
+        }
         // One conversation needs one thread.
         _ => tokio::runtime::Builder::new_current_thread(),
     }

@@ -51,15 +51,18 @@ fn table(hosts: &[Host]) -> Table {
     }
 }
 
-/// Leaves the visit's own traffic out, or every packet that is captured would make another one.
+/// Leaves the visit's own traffic out, or every packet that is captured would make another one. It ends with the connection, whose
+/// end is that of its input: tcpdump alone would go on until it sees another packet.
 fn command(arguments: &PcapArgs) -> String {
     let filter = arguments.filter.as_deref().map(str::trim).filter(|filter| !filter.is_empty());
     let filter = filter.map(|filter| format!(" and {}", quoted(&format!("({filter})")))).unwrap_or_default();
-    let interface = quoted(&arguments.interface);
-    format!(
-        "set -- $SSH_CONNECTION; exec sudo tcpdump -U -w - -i {interface} -s {} \"not (host $1 and port $2)\"{filter}",
-        arguments.snaplen
-    )
+    let (interface, snaplen) = (quoted(&arguments.interface), arguments.snaplen);
+    let tcpdump = format!("tcpdump -U -w - -i {interface} -s {snaplen} \"not (host $1 and port $2)\"{filter}");
+    let script = format!(
+        "exec 3<&0; {tcpdump} 3<&- & capture=$!; {{ cat <&3; kill $capture; }} >/dev/null 2>&1 & end=$!; \
+         wait $capture; code=$?; kill $end 2>/dev/null; exit $code"
+    );
+    format!("set -- $SSH_CONNECTION; exec sudo sh -c {} sh \"$1\" \"$2\"", quoted(&script))
 }
 
 fn capture(screen: &mut Screen, visit: &Visit<'_>, arguments: &PcapArgs, hosts: &[Host]) -> Result<(), Failure> {
@@ -92,6 +95,7 @@ fn capture(screen: &mut Screen, visit: &Visit<'_>, arguments: &PcapArgs, hosts: 
         output.write_all(&header(arguments.snaplen, ETHERNET)).and_then(|()| output.flush()).map_err(unwritable)?;
     }
     for mut child in children {
+        // With its input it ends there.
         let _ = child.wait();
     }
     broken.dedup();
@@ -108,9 +112,9 @@ fn start(visit: &Visit<'_>, arguments: &PcapArgs, host: &Host, captured: &Sender
     let mut ssh = Command::new("ssh");
     ssh.args(visit.options(host)).args(["-l", &host.user, "--"]).arg(host.address.to_string()).arg(command(arguments));
     // What tcpdump says about itself, it says to the user.
-    ssh.stdin(Stdio::null()).stdout(Stdio::piped());
+    ssh.stdin(Stdio::piped()).stdout(Stdio::piped());
     kill_point("before ssh is started");
-    let mut child = ssh.spawn().map_err(|error| Failure::Process("cannot start ssh", error))?;
+    let mut child = visit.start(&mut ssh)?;
     if let Some(stdout) = child.stdout.take() {
         let (name, captured) = (host.name(), captured.clone());
         std::thread::spawn(move || pass_on(&name, stdout, &captured));
@@ -153,10 +157,14 @@ mod tests {
         for odd in ["eth0;reboot ", "a/b", "..", "far-too-long-a-name"] {
             assert!(check(&arguments(&["-i", odd])).is_err(), "{odd}");
         }
-        assert_eq!(
-            command(&arguments(&["-i", "e$x", "-f", "port 53 ' ; reboot"])),
-            "set -- $SSH_CONNECTION; exec sudo tcpdump -U -w - -i 'e$x' -s 65535 \"not (host $1 and port $2)\" \
-             and '(port 53 '\\'' ; reboot)'"
-        );
+        let said = command(&arguments(&["-i", "e$x", "-f", "port 53 ' ; reboot"]));
+        let (before, script) = said.split_once(" sh -c ").unwrap();
+        assert_eq!(before, "set -- $SSH_CONNECTION; exec sudo");
+        let script = script.strip_suffix(" sh \"$1\" \"$2\"").unwrap();
+        // Two shells read it: the user's, and root's.
+        let inner = script.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).unwrap().replace("'\\''", "'");
+        let expected = "exec 3<&0; tcpdump -U -w - -i 'e$x' -s 65535 \"not (host $1 and port $2)\" \
+             and '(port 53 '\\'' ; reboot)' 3<&- & ";
+        assert!(inner.starts_with(expected), "{inner}");
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &ScpArgs) -> Resul
 /// On hosts that let the user in.
 pub(super) fn on(screen: &mut Screen, visit: &Visit<'_>, arguments: &ScpArgs, hosts: &[Host]) -> Result<(), Failure> {
     let program = |host: &Host| (host.name(), program(visit, &arguments.paths, arguments.recursive, host));
-    programs::run(screen, hosts.iter().map(program).collect())
+    programs::run(screen, visit, hosts.iter().map(program).collect())
 }
 
 /// Fetches one file of one host.
@@ -35,7 +35,7 @@ pub(super) fn copy(
     local: &Path,
 ) -> Result<(), Failure> {
     let paths = [format!(":{remote}"), local.display().to_string()];
-    programs::run(screen, vec![(host.name(), program(visit, &paths, false, host))])
+    programs::run(screen, visit, vec![(host.name(), program(visit, &paths, false, host))])
 }
 
 fn program(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Command {

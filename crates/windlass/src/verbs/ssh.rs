@@ -28,7 +28,7 @@ pub(super) fn on(screen: &mut Screen, visit: &Visit<'_>, arguments: &SshArgs, ho
         (command, hosts) if arguments.results => results(screen, visit, arguments, hosts, &command),
         (command, hosts) => {
             let program = |host: &Host| (host.name(), program(visit, arguments, host, &command));
-            programs::run(screen, hosts.iter().map(program).collect())
+            programs::run(screen, visit, hosts.iter().map(program).collect())
         }
     }
 }
@@ -43,7 +43,7 @@ fn shell(visit: &Visit<'_>, arguments: &SshArgs, host: &Host) -> Result<(), Fail
     let mut ssh = Command::new("ssh");
     ssh.arg("-tt").args(words(visit, arguments, host));
     kill_point("before ssh is started");
-    let ended = ssh.status().map_err(|error| Failure::Process("cannot start ssh", error))?;
+    let ended = visit.start(&mut ssh)?.wait().map_err(|error| Failure::Process("cannot wait for ssh", error))?;
     if ended.success() { Ok(()) } else { Err(Failure::SshCommand { failed: 1, all: 1 }) }
 }
 
@@ -58,8 +58,9 @@ fn results(
     let mut rows = Vec::new();
     for host in hosts {
         kill_point("before ssh is started");
-        let ran = program(visit, arguments, host, command).stdin(Stdio::null()).output();
-        let ran = ran.map_err(|error| Failure::Process("cannot start ssh", error))?;
+        let mut ssh = program(visit, arguments, host, command);
+        let ran = visit.start(ssh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+        let ran = ran.wait_with_output().map_err(|error| Failure::Process("cannot wait for ssh", error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = ran.status.code().unwrap_or(-1);
         rows.push(vec![host.name(), text(&ran.stdout), text(&ran.stderr), code.to_string(), String::new()]);

@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, ClientTls};
 use windlass_contract::{AgentId, Secret};
 use windlass_director_client::answers::SshHost;
 use windlass_director_client::environment::read_ca;
 
-use super::{Guest, Visit};
+use super::{Departure, Guest, Visit};
 use crate::cli::{EnvAgentArgs, GatewayArgs};
 use crate::failure::Failure;
 use crate::screen::Screen;
@@ -51,23 +50,31 @@ pub(crate) async fn during<T>(
     work: impl FnOnce(&mut Screen, &Visit<'_>, &Host, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::SshKey(error.into()))?;
-    // Ctrl-C is for the programs that it starts.
-    let _interrupts = signal(SignalKind::interrupt());
+    let departure = Departure::listen()?;
     let guest = Guest::new(String::new(), folder.path())?;
-    let visit = Visit { gateway, identity: folder.path().join("key"), folder, is_strict: true };
+    let identity = folder.path().join("key");
+    let visit = Visit { gateway, identity, folder, is_strict: true, departure: departure.clone() };
     let entrance = json!({"user": guest.user, "public_key": guest.public_key});
+    let leaving = vec![json!("cleanup"), json!({"user_regex": format!("^{}", guest.user)})];
     let answer = ask(agent, "ssh", vec![json!("setup"), entrance]).await?;
     let mut host: SshHost = serde_json::from_value(answer).map_err(|error| Failure::Agent(error.into()))?;
     (host.job, host.id) = (GROUP.to_owned(), "0".to_owned());
     let went = match visit.hosts(&guest.user, vec![host]) {
-        Ok(hosts) => match prepare(agent, &guest.user).await {
-            Ok(prepared) => work(screen, &visit, &hosts[0], prepared),
-            Err(failure) => Err(failure),
+        Ok(hosts) => match departure.unless_asked(prepare(agent, &guest.user)).await {
+            Some(Ok(prepared)) => {
+                let (agent, leaving, forget) = (agent.clone(), leaving.clone(), visit.forget());
+                let abandoned = async move {
+                    let _ = ask(&agent, "ssh", leaving).await;
+                    forget.await;
+                };
+                departure.during(|| work(screen, &visit, &hosts[0], prepared), abandoned)
+            }
+            Some(Err(failure)) => Err(failure),
+            None => Err(Failure::WayInInterrupted),
         },
         Err(failure) => Err(failure),
     };
-    let leaving = json!({"user_regex": format!("^{}", guest.user)});
-    let cleaned = ask(agent, "ssh", vec![json!("cleanup"), leaving]).await;
+    let cleaned = ask(agent, "ssh", leaving).await;
     went.and(cleaned.map(|_| ()))
 }
 

@@ -8,17 +8,18 @@ use windlass_durable::kill_point;
 
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::visit::Visit;
 
 /// Longer lines are shown in parts: a host that never ends one is not kept in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
 
 /// Runs the programs for the hosts of these names. Fails if one of them does.
-pub(crate) fn run(screen: &mut Screen, programs: Vec<(String, Command)>) -> Result<(), Failure> {
+pub(crate) fn run(screen: &mut Screen, visit: &Visit<'_>, programs: Vec<(String, Command)>) -> Result<(), Failure> {
     let all = programs.len();
     let (sender, lines) = channel();
     let mut children = Vec::new();
     for (host, program) in programs {
-        children.push(start(&host, program, &sender)?);
+        children.push(start(&host, visit, program, &sender)?);
     }
     drop(sender);
     for (host, kind, line) in lines {
@@ -34,10 +35,10 @@ pub(crate) fn run(screen: &mut Screen, programs: Vec<(String, Command)>) -> Resu
 /// A line with its host and where it was written to.
 type Line = (String, &'static str, String);
 
-fn start(host: &str, mut program: Command, lines: &Sender<Line>) -> Result<Child, Failure> {
+fn start(host: &str, visit: &Visit<'_>, mut program: Command, lines: &Sender<Line>) -> Result<Child, Failure> {
     program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     kill_point("before a program for a host is started");
-    let mut child = program.spawn().map_err(|error| Failure::Process("cannot start ssh or scp", error))?;
+    let mut child = visit.start(&mut program)?;
     if let Some(stdout) = child.stdout.take() {
         pass_on(host, "stdout", stdout, lines);
     }

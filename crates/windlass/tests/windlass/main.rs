@@ -9,7 +9,8 @@
 //! - `own_release`: Windlass deployed by Windlass.
 //! - `author`: release directories, and uploads of them.
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
-//! - `visits`: the verbs that go to instances; `way_in`: the same through their agents; `recovery`: repairs that were decided before.
+//! - `core_files`: what a crash leaves.
+//! - `visits`: the verbs that go to instances; `way_in`: the same through their agents; `real_ssh`: with a real ssh server; `recovery`: repairs that were decided before.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `refusals`: what cannot succeed is refused before anything stops.
 //! - `software`: a release becomes processes that run; `scenarios`: what BOSH's own tests promise.
@@ -46,6 +47,7 @@ mod local;
 mod matrix;
 mod own_release;
 mod recovery;
+mod real_ssh;
 mod refusals;
 mod registry;
 mod render;

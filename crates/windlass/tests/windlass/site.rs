@@ -82,6 +82,13 @@ impl Site {
         site.with_stemcell_of(&["--rootfs", system, "--agent", agent, "--os", "windlass-minimal"])
     }
 
+    /// The same with our agent in a system of its own.
+    pub(crate) fn ready_with_containers_from(system: &str, settings: &str) -> Self {
+        let network = Network { prefix: "10.93.8".to_owned(), ..Network::claim() };
+        let site = Self::start_in(network, None, Some(&format!("isolation: container\n{settings}")));
+        site.with_stemcell_of(&["--rootfs", system, "--os", "windlass-minimal"])
+    }
+
     /// A director whose VMs are in a network of its CPI's, where this machine has the first address.
     pub(crate) fn ready_in_network(prefix: &str, settings: &str) -> Self {
         let network = Network { prefix: prefix.to_owned(), ..Network::claim() };

@@ -2,6 +2,7 @@
 //! was started with.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,10 @@ impl Visits {
         (output, printed, fs::read_to_string(&record).unwrap_or_default())
     }
 
+    fn events(&self, action: &str) -> usize {
+        self.site.rows(&["events", "--action", action]).len()
+    }
+
     fn ok(&self, words: &[&str]) -> (String, String) {
         let (output, printed, record) = self.go(words);
         assert!(output.status.success(), "{words:?}: {printed}\n{record}");
@@ -127,18 +132,65 @@ fn instances_are_visited_and_left_as_they_were() {
     let (_, record) = visits.ok(&["ssh", &format!("db/{id}"), "-i", "/my/key", "-l", "me", "-c", "true"]);
     assert!(record.contains("IdentityFile=/my/key") && record.contains(&format!("-l me -- {prefix}.")), "{record}");
 
-    let mut endless = visits.verb(&["logs", "db", "-f", "--job", "endless", "--gw-host", "jump"]);
-    let mut endless = endless.stdout(Stdio::null()).process_group(0).spawn().unwrap();
-    let record = visits.site.file("record");
     let mut visits = visits;
-    visits.site.wait_until("following", |_| fs::read_to_string(&record).is_ok_and(|text| text.contains("endless")));
-    let group = format!("-{}", endless.id());
-    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
-    assert!(!endless.wait().unwrap().success(), "it was broken off");
+    everybody_has_gone(&mut visits);
+    assert!(visits.events("setup ssh") >= 8, "begin and end of four visits");
+}
 
-    let events = |action: &str| visits.site.rows(&["events", "--action", action]).len();
-    assert_eq!(events("setup ssh"), events("cleanup ssh"), "everybody who came has gone");
-    assert!(events("setup ssh") >= 10, "begin and end of five visits");
+fn everybody_has_gone(visits: &mut Visits) {
+    let events = |site: &Site, action: &str| site.rows(&["events", "--action", action]).len();
+    visits.site.wait_until("the end of all visits", |site| events(site, "setup ssh") == events(site, "cleanup ssh"));
+}
+
+fn send(signal: &str, to: &str) {
+    assert!(Command::new("kill").args([signal, "--", to]).status().unwrap().success());
+}
+
+/// Whoever closes a terminal, or has a program ended, would leave users behind in VMs.
+#[test]
+fn a_visit_that_is_ended_leaves_no_user_behind() {
+    let mut visits = Visits::new();
+    let record = visits.site.file("record");
+    // Ctrl-C goes to all programs of a terminal, a signal to ours alone.
+    for (signal, group) in [("-INT", "-"), ("-INT", ""), ("-TERM", ""), ("-HUP", "")] {
+        let mut endless = visits.verb(&["logs", "db", "-f", "--job", "endless", "--gw-host", "jump"]);
+        let mut endless = endless.stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        visits.site.wait_until("following", |_| fs::read_to_string(&record).is_ok_and(|text| text.contains("endless")));
+        send(signal, &format!("{group}{}", endless.id()));
+        assert!(!endless.wait().unwrap().success(), "it was broken off by {signal}");
+        everybody_has_gone(&mut visits);
+    }
+    // While it waits for an answer.
+    let output = visits.site.file("x.pcap");
+    let mut asking = visits.site.verb(&["-d", "example", "pcap", "-o", output.to_str().unwrap()]);
+    let mut asking = asking.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = asking.stderr.take().unwrap();
+    let mut question = Vec::new();
+    while !question.ends_with(b"Continue? [yN]: ") {
+        let mut byte = [0];
+        errors.read_exact(&mut byte).unwrap();
+        question.push(byte[0]);
+    }
+    let unanswered = asking.stdin.take();
+    send("-TERM", &asking.id().to_string());
+    assert_eq!(asking.wait().unwrap().code(), Some(128 + 15));
+    drop(unanswered);
+    assert!(!output.exists());
+    everybody_has_gone(&mut visits);
+    // While the user is being let in: it is removed after that.
+    let agents = visits.site.vm_processes();
+    let signal_agents = |signal: &str| agents.iter().for_each(|agent| send(signal, &agent.to_string()));
+    let before = visits.events("setup ssh");
+    signal_agents("-STOP");
+    let mut early = visits.verb(&["ssh", "db", "-c", "uptime"]).stdout(Stdio::null()).spawn().unwrap();
+    visits.site.wait_until("letting in", |site| site.rows(&["events", "--action", "setup ssh"]).len() > before);
+    send("-TERM", &early.id().to_string());
+    signal_agents("-CONT");
+    assert!(!early.wait().unwrap().success());
+    everybody_has_gone(&mut visits);
+    let both = visits.site.rows(&["events", "--object-type", "instance"]);
+    let actions: Vec<&str> = both.iter().filter_map(|event| event["action"].as_str()).collect();
+    assert_eq!(actions.first(), Some(&"cleanup ssh"), "the newest stands first: {actions:?}");
 }
 
 /// A capture of several machines would be lost, or be no capture.
@@ -152,10 +204,8 @@ fn the_traffic_of_instances_is_captured_into_one_file() {
     fs::write(visits.capture(), &capture[..capture.len() - 1]).unwrap();
     let output = visits.site.file("all.pcap");
     let (_, record) = visits.ok(&["pcap", "db", "-o", output.to_str().unwrap(), "-f", "port 53", "-s", "100"]);
-    assert!(
-        record.contains(r#"sudo tcpdump -U -w - -i 'eth0' -s 100 "not (host $1 and port $2)" and '(port 53)'"#),
-        "{record}"
-    );
+    let expected = r#"tcpdump -U -w - -i '\''eth0'\'' -s 100 "not (host $1 and port $2)" and '\''(port 53)'\'' "#;
+    assert!(record.contains(expected), "{record}");
     let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 100, 1].map(word);
     assert_eq!(fs::read(&output).unwrap(), [head.as_flattened(), packet.as_flattened(), b"abc"].concat());
 
