@@ -40,6 +40,15 @@ pub enum Work {
         /// The program, and its arguments.
         command: Vec<String>,
     },
+    /// The same on a terminal: output and errors are one, and what is typed is for the program to read.
+    Terminal {
+        /// The program, and its arguments.
+        command: Vec<String>,
+        /// How large the terminal is.
+        size: Size,
+        /// What kind of terminal it is, such as `xterm`.
+        kind: String,
+    },
     /// Pack a file, or a folder with all that is in it, and give it as a tar archive.
     Send {
         /// What to pack. Relative paths begin in the user's home.
@@ -54,6 +63,15 @@ pub enum Work {
     },
     /// Show the ends of logs, and what is added to them.
     Logs(Logs),
+}
+
+/// How large a terminal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Letters in a line.
+    pub columns: u16,
+    /// Lines.
+    pub rows: u16,
 }
 
 /// Which logs, and how.
@@ -82,7 +100,9 @@ impl Work {
     /// For events: what is done, and to what; never what a program is told, which may be a secret.
     pub fn describe(&self) -> (&'static str, String) {
         match self {
-            Self::Run { command } => ("exec", command.first().cloned().unwrap_or_default()),
+            Self::Run { command } | Self::Terminal { command, .. } => {
+                ("exec", command.first().cloned().unwrap_or_default())
+            }
             Self::Send { path, .. } => ("copy from", path.clone()),
             Self::Receive { path } => ("copy to", path.clone()),
             Self::Logs(logs) => ("follow logs", logs.jobs.join(",")),
@@ -113,6 +133,8 @@ pub enum Frame {
     Ended(i32),
     /// The conversation cannot go on, for this reason.
     Broken(String),
+    /// The terminal has another size now.
+    Resize(Size),
 }
 
 /// why something is no conversation of this kind
@@ -144,13 +166,14 @@ impl Frame {
             Self::Taken(_) => 7,
             Self::Ended(_) => 8,
             Self::Broken(_) => 9,
+            Self::Resize(_) => 10,
         }
     }
 
     /// As it travels: a kind, a length, and the content. What is larger than a frame can be is cut off there; whoever reads
     /// input or output reads no more than [`LARGEST`] at once.
     pub fn encode(&self) -> Vec<u8> {
-        let (taken, ended);
+        let (taken, ended, size);
         let content: &[u8] = match self {
             Self::Begin(content) | Self::Input(content) | Self::Output(content) | Self::Errors(content) => content,
             Self::InputEnd | Self::Interrupt | Self::Alive => &[],
@@ -163,6 +186,10 @@ impl Frame {
                 &ended
             }
             Self::Broken(why) => why.as_bytes(),
+            Self::Resize(Size { columns, rows }) => {
+                size = [columns.to_be_bytes(), rows.to_be_bytes()];
+                size.as_flattened()
+            }
         };
         let content = &content[..content.len().min(LARGEST)];
         let mut bytes = Vec::with_capacity(HEAD + content.len());
@@ -188,6 +215,10 @@ impl Frame {
             7 => Ok(Self::Taken(u32::from_be_bytes(number()?))),
             8 => Ok(Self::Ended(i32::from_be_bytes(number()?))),
             9 => Ok(Self::Broken(String::from_utf8_lossy(content).into_owned())),
+            10 => {
+                let [a, b, c, d] = number()?;
+                Ok(Self::Resize(Size { columns: u16::from_be_bytes([a, b]), rows: u16::from_be_bytes([c, d]) }))
+            }
             kind => Err(FrameError::Kind(kind)),
         }
     }
@@ -248,6 +279,7 @@ mod tests {
             any::<u32>().prop_map(Frame::Taken),
             any::<i32>().prop_map(Frame::Ended),
             ".{0,20}".prop_map(Frame::Broken),
+            any::<(u16, u16)>().prop_map(|(columns, rows)| Frame::Resize(Size { columns, rows })),
         ]
     }
 

@@ -46,6 +46,9 @@ impl Cli {
     /// With what stands before the verb among the global flags.
     pub(crate) fn complete(mut self) -> Self {
         self.global.names_file = self.config.take();
+        if let Verb::Remote(RemoteVerb::Exec(arguments)) = &mut self.verb {
+            arguments.terminal |= self.global.tty;
+        }
         self
     }
 }

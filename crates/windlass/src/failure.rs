@@ -97,6 +97,10 @@ pub(crate) enum Failure {
     WayInBroken { instance: String, why: String },
     #[error("interrupted")]
     WayInInterrupted,
+    #[error("--tty is for one instance, but {0} match; name one as GROUP/ID")]
+    TerminalSeveral(usize),
+    #[error("--tty needs a terminal, and this is none; leave it out")]
+    NoTerminal,
     #[error("a copy goes from here to instances or from instances to here; some paths have a colon on the wrong side")]
     CpBothSides,
     #[error(

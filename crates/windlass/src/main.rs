@@ -9,7 +9,7 @@
 //! - [`screen`], [`table`], [`task_view`], [`event_lines`]: what people and scripts see, as BOSH prints it; [`terminal_table`]: tables on a terminal.
 //! - [`chosen_instances`]: which instances somebody means.
 //! - [`packets`]: captures of several machines in one file. [`visit`]: being on instances over ssh, for as long as it takes.
-//!   [`way_in`]: the same through their agents.
+//!   [`way_in`]: the same through their agents; [`own_terminal`]: with the user's terminal.
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common. [`background_director`], [`director_log`]: a
 //!   director that runs in the background, and its log.
@@ -29,6 +29,7 @@ mod formats;
 mod interpolation;
 mod live_tree;
 mod own_machine;
+mod own_terminal;
 mod packets;
 mod screen;
 mod session;

@@ -12,7 +12,7 @@ use reqwest::{Body, StatusCode};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
-use windlass_contract::way_in::{ALIVE_EVERY, Frame, Frames, INPUT_WINDOW, LARGEST, WayIn};
+use windlass_contract::way_in::{ALIVE_EVERY, Frame, Frames, INPUT_WINDOW, LARGEST, Size, WayIn};
 use windlass_director_client::{ClientError, DirectorClient, escape};
 
 use crate::chosen_instances::chosen;
@@ -100,6 +100,8 @@ pub(crate) fn interrupts() -> watch::Receiver<u32> {
 /// Work on an instance, under way.
 pub(crate) struct Work {
     pub(crate) said: mpsc::Receiver<Said>,
+    /// Gone when the work has ended.
+    frames: mpsc::WeakSender<Frame>,
     end: JoinHandle<Result<i32, Lost>>,
 }
 
@@ -118,7 +120,7 @@ impl Work {
         let begin = Frame::Begin(serde_json::to_vec(wanted).unwrap_or_default());
         let (director, (saying, said)) = (director.twin(), mpsc::channel(WAITING));
         let (frames, sent) = mpsc::channel::<Frame>(WAITING);
-        let interrupting = frames.clone();
+        let (interrupting, weak) = (frames.clone(), frames.downgrade());
         let end = tokio::spawn(converse(director, path, begin, (frames, sent), input, saying));
         let abort = end.abort_handle();
         tokio::spawn(async move {
@@ -133,7 +135,21 @@ impl Work {
             }
         });
         let end = tokio::spawn(async move { end.await.unwrap_or(Err(Lost::Interrupted)) });
-        Self { said, end }
+        Self { said, frames: weak, end }
+    }
+
+    /// From now on the work hears of each size of the terminal.
+    pub(crate) fn resized(&self, mut sizes: watch::Receiver<Size>) {
+        let frames = self.frames.clone();
+        tokio::spawn(async move {
+            while sizes.changed().await.is_ok() {
+                let size = *sizes.borrow_and_update();
+                let Some(frames) = frames.upgrade() else { return };
+                if frames.send(Frame::Resize(size)).await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     /// How it ended: its exit code. What it wrote is read before.

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use windlass_contract::way_in::{ALIVE_EVERY, Frame, INPUT_WINDOW};
 use windlass_durable::process::ProcessIdentity;
 
 use super::Incoming;
+use super::terminal::Terminal;
+use super::work::Started;
 use crate::scripts::process::{signal_each, started_apart};
 
 /// How much is read at once.
@@ -25,13 +27,25 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long to read on, when a process has ended, from what it left behind with its output.
 const LINGER: Duration = Duration::from_millis(500);
 
+/// The key that ends the input of a terminal.
+const CTRL_D: &[u8] = &[4];
+
 /// Until the process ends, or whoever started it goes.
-pub(super) async fn attend(mut child: Child, mut incoming: Incoming, output: mpsc::Sender<Bytes>) {
+pub(super) async fn attend(started: Started, mut incoming: Incoming, output: mpsc::Sender<Bytes>) {
+    let Started { mut child, terminal } = started;
     let (over, ended) = watch::channel(false);
     let stdout = child.stdout.take().map(|stream| pass_on(stream, Frame::Output, output.clone(), ended.clone()));
     let stderr = child.stderr.take().map(|stream| pass_on(stream, Frame::Errors, output.clone(), ended.clone()));
-    let readers = tokio::spawn(async { tokio::join!(all(stdout), all(stderr)) });
-    let mut input = Input::new(child.stdin.take(), output.clone());
+    let (screen, keys, terminal) = match terminal.map(Terminal::taken_apart) {
+        Some((screen, keys, resizing)) => (Some(screen), Some(keys), Some(resizing)),
+        None => (None, None, None),
+    };
+    let screen = screen.map(|stream| pass_on(stream, Frame::Output, output.clone(), ended.clone()));
+    let readers = tokio::spawn(async { tokio::join!(all(stdout), all(stderr), all(screen)) });
+    let mut input = match keys {
+        Some(keys) => Input::new(Some(Box::new(keys)), CTRL_D, output.clone()),
+        None => Input::new(child.stdin.take().map(|stdin| Box::new(stdin) as _), &[], output.clone()),
+    };
     let mut ticks = interval(ALIVE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let status = loop {
@@ -48,6 +62,10 @@ pub(super) async fn attend(mut child: Child, mut incoming: Incoming, output: mps
                         signal(&child, Signal::INT);
                         true
                     }
+                    Ok(Some(Frame::Resize(size))) => {
+                        terminal.iter().for_each(|terminal| terminal.resize(size));
+                        true
+                    }
                     Ok(Some(Frame::Alive)) => true,
                     _ => false,
                 };
@@ -62,6 +80,10 @@ pub(super) async fn attend(mut child: Child, mut incoming: Incoming, output: mps
     };
     let Some(status) = status else {
         readers.abort();
+        if terminal.is_some() {
+            // Shells ignore requests to end, and not the loss of their terminal.
+            signal(&child, Signal::HUP);
+        }
         end(child).await;
         return;
     };
@@ -166,7 +188,12 @@ impl Drop for Input {
 }
 
 impl Input {
-    fn new(stdin: Option<ChildStdin>, output: mpsc::Sender<Bytes>) -> Self {
+    /// `last` is written when there is no more.
+    fn new(
+        stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+        last: &'static [u8],
+        output: mpsc::Sender<Bytes>,
+    ) -> Self {
         let (parts, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
         let untaken = Arc::new(AtomicUsize::new(0));
         let count = untaken.clone();
@@ -186,6 +213,9 @@ impl Input {
                 if output.send(taken.encode().into()).await.is_err() {
                     return;
                 }
+            }
+            if let Some(stdin) = &mut stdin {
+                let _ = stdin.write_all(last).await;
             }
         });
         Self { parts: Some(parts), untaken, writer: writer.abort_handle() }

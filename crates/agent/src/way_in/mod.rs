@@ -3,12 +3,14 @@
 //!
 //! - [`work`]: which process does it, as whom.
 //! - [`attend`]: the process's input and output, and its end when nobody is there any more.
+//! - [`terminal`]: what stands between the two for programs that draw.
 //! - [`own_program`]: what the agent's program does itself as such a process: [`copies`] and [`log_tails`].
 
 mod attend;
 mod copies;
 mod log_tails;
 pub(crate) mod own_program;
+mod terminal;
 mod work;
 
 use std::pin::Pin;
@@ -115,12 +117,12 @@ pub(crate) async fn open(agent: &Agent, body: Received) -> Result<Conversation, 
         _ => return Err(WayInError::Words("another frame comes first".to_owned())),
     };
     let place = agent.visitors.0.clone().try_acquire_owned().map_err(|_| WayInError::Full)?;
-    let child = work::start(agent, &wanted)?;
+    let started = work::start(agent, &wanted)?;
     let (action, what) = wanted.work.describe();
     tracing::info!(action, what, "somebody is let in");
     let (output, answers) = mpsc::channel(WAITING);
     tokio::spawn(async move {
-        attend::attend(child, incoming, output).await;
+        attend::attend(started, incoming, output).await;
         drop(place);
     });
     Ok(Conversation(answers))

@@ -10,6 +10,7 @@ use windlass_contract::way_in::{WayIn, Work};
 use windlass_durable::kill_point;
 
 use super::own_program::{Order, WAY_IN};
+use super::terminal::Terminal;
 use crate::agent::Agent;
 use crate::supervisor;
 
@@ -35,6 +36,9 @@ pub(crate) enum WorkError {
     /// there is nothing to run
     #[error("no command is given")]
     NoCommand,
+    /// there are no terminals
+    #[error("this VM has no terminals; leave out --tty")]
+    NoTerminal(#[source] io::Error),
     /// the program cannot be started
     #[error("cannot run '{program}': {source}")]
     Start {
@@ -80,8 +84,16 @@ impl Account {
     }
 }
 
-/// Starts it, with pipes, in a process group of its own.
-pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Child, WorkError> {
+/// A process that works.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) child: Child,
+    /// In the place of pipes.
+    pub(super) terminal: Option<Terminal>,
+}
+
+/// Starts it, with pipes or on a terminal, in a process group of its own.
+pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Started, WorkError> {
     if agent.simulation.is_some() {
         return Err(WorkError::Simulated);
     }
@@ -112,26 +124,50 @@ pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Child, WorkError> {
     if let Some(account) = &account {
         command.current_dir(account.folder());
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.process_group(0).kill_on_drop(true);
+    let terminal = match &wanted.work {
+        Work::Terminal { command: words, .. } if words.is_empty() => return Err(WorkError::NoCommand),
+        Work::Terminal { size, kind, .. } => {
+            set_environment(&mut command, account.as_ref());
+            command.env("TERM", kind);
+            let owner = account.as_ref().map(|account| account.ids).filter(|ids| *ids != (0, 0));
+            let (terminal, theirs) = Terminal::open(*size, owner).map_err(WorkError::NoTerminal)?;
+            let twin = || theirs.try_clone().map_err(WorkError::NoTerminal);
+            command.stdin(twin()?).stdout(twin()?).stderr(theirs);
+            Some(terminal)
+        }
+        _ => {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            // On a terminal it has a session of its own, which it makes itself.
+            command.process_group(0);
+            None
+        }
+    };
+    command.kill_on_drop(true);
     kill_point("before somebody's command is started");
     let name = match &wanted.work {
         Work::Run { command } => command.first().cloned().unwrap_or_default(),
         _ => "the agent's program".to_owned(),
     };
-    command.spawn().map_err(|source| WorkError::Start { program: name, source })
+    let child = command.spawn().map_err(|source| WorkError::Start { program: name, source })?;
+    Ok(Started { child, terminal })
+}
+
+/// What a program finds in its environment: nothing of the agent's.
+fn set_environment(command: &mut Command, account: Option<&Account>) {
+    command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8");
+    if let Some(Account { name, home, .. }) = account {
+        command.env("HOME", home).env("USER", name).env("LOGNAME", name);
+    }
 }
 
 fn program(words: &[String], account: Option<&Account>) -> Result<Command, WorkError> {
     let (name, arguments) = words.split_first().ok_or(WorkError::NoCommand)?;
     let mut command = Command::new(name);
-    command.args(arguments).env_clear().env("PATH", PATH).env("LANG", "C.UTF-8");
-    if let Some(Account { name, ids, home }) = account {
-        command.env("HOME", home).env("USER", name).env("LOGNAME", name);
-        // Where root is the only user there is, groups cannot be set either.
-        if *ids != (0, 0) {
-            command.gid(ids.1).uid(ids.0);
-        }
+    command.args(arguments);
+    set_environment(&mut command, account);
+    // Where root is the only user there is, groups cannot be set either.
+    if let Some((user, group)) = account.map(|account| account.ids).filter(|ids| *ids != (0, 0)) {
+        command.gid(group).uid(user);
     }
     Ok(command)
 }

@@ -71,7 +71,8 @@ pub(crate) struct RunErrandArgs {
 
 pub(super) const EXEC_HELP: &str = "On one instance it is as if the command ran here: input, output and exit code are its own, Ctrl-C interrupts it, and it ends \
 when this program does. On several, lines of output begin with the instance. No shell reads the command: for one, write \
-'windlass exec db/0 -- sh -c \"ls *.log\"'. There is no terminal, so programs that draw on one need 'windlass ssh'. Agents of BOSH do not \
+'windlass exec db/0 -- sh -c \"ls *.log\"'. With -t it has this terminal: \
+'windlass exec -t db/0 -- bash' is a shell. Agents of BOSH do not \
 know this; 'windlass ssh' goes to their VMs";
 
 /// `exec`.
@@ -83,6 +84,9 @@ pub(crate) struct ExecArgs {
     /// As root, and not as vcap
     #[arg(long)]
     pub(crate) root: bool,
+    /// With this terminal, for shells and programs that draw; so does --tty
+    #[arg(short = 't')]
+    pub(crate) terminal: bool,
     /// The command, best after '--'
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,

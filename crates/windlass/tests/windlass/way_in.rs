@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use windlass_rigs::own_machine::is_own_machine;
 
 use crate::site::Site;
@@ -39,8 +42,17 @@ fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
+/// How long something sleeps, by which it is found: nobody else on this machine sleeps as long.
+fn mark(number: u32) -> String {
+    format!("9{}.{number:03}", std::process::id())
+}
+
 /// Whether some process has this among its arguments.
-fn runs(mark: &str) -> bool {
+fn runs(number: u32) -> bool {
+    is_argument(&mark(number))
+}
+
+fn is_argument(mark: &str) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let mut lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     lines.any(|line| line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes()))
@@ -125,31 +137,114 @@ fn a_command_ends_with_whoever_started_it() {
         line
     };
     // A client that is lost: with the command ends what it started, also in a session of its own.
-    let (mut lost, mut output) = begin("setsid sleep 98765.001 & sleep 98765.002 & echo ready; wait");
+    let (mut lost, mut output) = begin(&format!("setsid sleep {} & sleep {} & echo ready; wait", mark(1), mark(2)));
     assert_eq!(line(&mut output), "ready\n");
-    eventually("the start of both", || runs("98765.001") && runs("98765.002"));
+    eventually("the start of both", || runs(1) && runs(2));
     lost.kill().unwrap();
     lost.wait().unwrap();
-    eventually("the end of what a lost client began", || !runs("98765.001") && !runs("98765.002"));
+    eventually("the end of what a lost client began", || !runs(1) && !runs(2));
     // One that reads nothing of its input, and ignores requests to end.
-    let (mut stubborn, mut output) = begin("trap '' TERM INT; echo ready; sleep 98765.003");
+    let (mut stubborn, mut output) = begin(&format!("trap '' TERM INT; echo ready; sleep {}", mark(3)));
     assert_eq!(line(&mut output), "ready\n");
     let _ = stubborn.stdin.take().unwrap().write_all(&vec![0; 100_000]);
     stubborn.kill().unwrap();
     stubborn.wait().unwrap();
-    eventually("the end of one that ignores requests", || !runs("98765.003"));
+    eventually("the end of one that ignores requests", || !runs(3));
     // Ctrl-C is the command's to handle.
-    let (mut interrupted, mut output) = begin("trap 'echo caught; exit 3' INT; echo ready; sleep 98765.004 & wait");
+    let (mut interrupted, mut output) =
+        begin(&format!("trap 'echo caught; exit 3' INT; echo ready; sleep {} & wait", mark(4)));
     assert_eq!(line(&mut output), "ready\n");
     let pid = interrupted.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(line(&mut output), "caught\n");
     assert_eq!(interrupted.wait().unwrap().code(), Some(3));
     // Whoever has seen enough, as `head` has, ends it too.
-    let (mut endless, mut output) = begin("while :; do echo y; done; : 98765.005");
+    let (mut endless, mut output) = begin("while :; do echo y; done");
     assert_eq!(line(&mut output), "y\n");
     drop(output);
     endless.wait().unwrap();
+}
+
+/// A program on a terminal of its own, and the other end of it.
+fn on_terminal(command: &mut Command) -> (Child, fs::File) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
+    resize(&ours, 100, 30);
+    let twin = || theirs.try_clone().unwrap();
+    let child = command.env("TERM", "vt220").stdin(twin()).stdout(twin()).stderr(twin()).spawn().unwrap();
+    (child, ours.into())
+}
+
+fn resize(terminal: impl AsFd, columns: u16, rows: u16) {
+    tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+}
+
+/// Whether what is typed is shown, and read line by line.
+fn is_ordinary(terminal: &fs::File) -> bool {
+    tcgetattr(terminal).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+}
+
+/// Reads until this came.
+fn shown(terminal: &mut fs::File, wanted: &str) -> String {
+    let mut came = Vec::new();
+    while !String::from_utf8_lossy(&came).contains(wanted) {
+        let mut part = [0; 1000];
+        let read = terminal.read(&mut part).unwrap_or_default();
+        assert!(read > 0, "'{wanted}' does not come after: {}", String::from_utf8_lossy(&came));
+        came.extend_from_slice(&part[..read]);
+    }
+    String::from_utf8(came).unwrap()
+}
+
+/// Shells and programs that draw could be used over ssh alone.
+#[test]
+fn a_command_has_the_terminal_of_whoever_started_it() {
+    let site = deployed(2);
+    let (mut shell, mut terminal) = on_terminal(&mut exec(&site, &["--tty", "db/0", "--", "sh"]));
+    // What is typed before the other side is there waits for it, and is shown there alone.
+    shown(&mut terminal, "$ ");
+    assert!(!is_ordinary(&terminal));
+    let mut typed = |line: &str, wanted: &str| {
+        terminal.write_all(line.as_bytes()).unwrap();
+        shown(&mut terminal, wanted)
+    };
+    typed("stty size\n", "30 100");
+    typed("echo =$TERM=; [ -t 0 ] && [ -t 2 ] && tty\n", "=vt220=\r\n/dev/pts/");
+    // Ctrl-C goes to what runs there, and the shell stays.
+    typed(&format!("sleep {}\n", mark(6)), "sleep");
+    eventually("the start", || runs(6));
+    typed("\x03", "$ ");
+    typed("echo code $?\n", "code 130");
+    assert!(!runs(6));
+    resize(&terminal, 120, 40);
+    assert!(Command::new("kill").args(["-WINCH", &shell.id().to_string()]).status().unwrap().success());
+    terminal.write_all(b"until [ \"$(stty size)\" = '40 120' ]; do sleep 0.02; done; echo gro''wn\n").unwrap();
+    shown(&mut terminal, "grown");
+    terminal.write_all(b"exit 9\n").unwrap();
+    assert_eq!(shell.wait().unwrap().code(), Some(9));
+    assert!(is_ordinary(&terminal), "the terminal is as it was");
+
+    let (mut missing, mut terminal) = on_terminal(&mut exec(&site, &["-t", "db/0", "--", "no-such-program"]));
+    shown(&mut terminal, "cannot run 'no-such-program'");
+    assert_eq!(missing.wait().unwrap().code(), Some(127));
+    // A shell ignores requests to end, and ends with who has its terminal.
+    for signal in ["-KILL", "-TERM"] {
+        let (mut lost, mut terminal) = on_terminal(&mut exec(&site, &["-t", "db/0", "--", "sh"]));
+        shown(&mut terminal, "$ ");
+        writeln!(terminal, "sleep {}", mark(7)).unwrap();
+        eventually("the start", || runs(7));
+        assert!(Command::new("kill").args([signal, &lost.id().to_string()]).status().unwrap().success());
+        lost.wait().unwrap();
+        eventually("the end of what a lost terminal had", || !runs(7));
+        assert!(signal == "-KILL" || is_ordinary(&terminal), "the terminal is as it was");
+    }
+    let (code, _, said) = ran(&site, &["-t", "db/0", "--", "sh"]);
+    assert!(code == Some(1) && said.contains("--tty needs a terminal"), "{said}");
+    let (code, _, said) = ran(&site, &["-t", "db", "--", "sh"]);
+    assert!(code == Some(1) && said.contains("--tty is for one instance, but 2 match"), "{said}");
 }
 
 fn memory(pid: u32, key: &str) -> u64 {
@@ -275,7 +370,7 @@ fn logs_are_followed_through_agents() {
     until("stdout | new");
     assert!(Command::new("kill").args(["-INT", &follow.id().to_string()]).status().unwrap().success());
     assert!(!follow.wait().unwrap().success(), "it was broken off");
-    eventually("the end of who follows there", || !runs("way-in"));
+    eventually("the end of who follows there", || !is_argument("way-in"));
 }
 
 /// A container has a file system of its own, and perhaps not one program beside the agent.
