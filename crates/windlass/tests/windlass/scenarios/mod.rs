@@ -5,6 +5,7 @@
 //! Scenarios of one file share a director; each has a deployment of its own.
 
 mod addons;
+mod ca_change;
 mod cancelled;
 mod compilation;
 mod deploys;
