@@ -47,6 +47,7 @@ pub use embedded::{Embedded, EmbeddedError, Ended, Handling, Simulation};
 
 /// Runs the agent with the arguments of a process, the program's name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    windlass_durable::core_files::forbid();
     let options = match command_line::parse(arguments.skip(1)) {
         Ok(Command::Run(options)) => options,
         Ok(Command::Version) => {

@@ -1,6 +1,7 @@
 //! Writes that survive a kill at any point, and the hook that proves it.
 //!
 //! - [`mod@file`]: replace a file or folder atomically and flush it; remove a tree so that no half of it is ever seen.
+//! - [`core_files`]: what a process had in memory stays out of files when it crashes.
 //! - [`host`]: the machine that a pid means something on.
 //! - [`lock`]: locks between processes, released by the kernel when their holder dies.
 //! - [`process`]: a process by pid and start time, so that a reused pid is never mistaken for it.
@@ -9,6 +10,7 @@
 //!   `kill-points`, a sweep can kill the process at point 1, 2, … until a run ends unkilled.
 //! - [`sweep`]: which points that is: all, or a sample that a seed chooses.
 
+pub mod core_files;
 pub mod file;
 pub mod host;
 pub mod kill_point;

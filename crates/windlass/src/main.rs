@@ -49,6 +49,7 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 
 fn main() -> ExitCode {
+    windlass_durable::core_files::forbid();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if matches!(called_as(&arguments), Some("bosh-agent" | "windlass-agent")) {
         return windlass_agent::run(arguments.into_iter());

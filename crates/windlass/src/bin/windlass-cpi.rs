@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    windlass_durable::core_files::forbid();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words.as_slice() {

@@ -212,6 +212,13 @@ impl Site {
         }
     }
 
+    /// Has the director crash.
+    pub(crate) fn abort_director(&mut self) -> std::process::ExitStatus {
+        let mut director = self.director.take().expect("no director runs");
+        let _ = Command::new("kill").args(["-ABRT", &director.id().to_string()]).status();
+        director.wait().unwrap()
+    }
+
     /// After a start: waits until the task that the director was killed in is done. False if it was killed in none.
     pub(crate) fn sees_killed_task_go_on(&mut self) -> bool {
         self.wait_until("the end of the tasks that go on", |site| site.rows(&["tasks"]).is_empty());
