@@ -28,6 +28,7 @@ mod fencing;
 mod filled_cpi;
 mod guesses;
 mod known_answers;
+mod known_health;
 mod leadership;
 mod limits;
 mod local_dns;

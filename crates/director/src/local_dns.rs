@@ -5,15 +5,15 @@
 //! |---|---|
 //! | a deploy has made its missing VMs | every agent that is behind, for at most ten seconds |
 //! | the jobs of a VM are made ready | its own agent |
-//! | a task ended, and from time to time | every agent that is behind, one that was silent included |
+//! | a task ended, an instance fell ill or is well again, and from time to time | every agent that is behind, one that was silent included |
 //!
 //! An agent that cannot be told never fails anything: it is told again.
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex as SharedState, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use sha2::{Digest, Sha256};
@@ -25,6 +25,7 @@ use windlass_operations::agents::Agents;
 use windlass_planning::dns::DnsDocument;
 use windlass_planning::records::VmRecord;
 
+use crate::known_health::{Found, KnownHealth};
 use crate::settings::LocalDnsSettings;
 use crate::store::{Store, StoreError, VmBehind};
 
@@ -47,6 +48,8 @@ pub(crate) struct LocalDns {
     newest: Mutex<Option<Arc<Version>>>,
     /// What was on record when it was last looked at.
     changes: AtomicU64,
+    /// Who is ill. It is found by looking: after a start everybody is well until somebody looked.
+    health: SharedState<KnownHealth>,
     wake: Notify,
 }
 
@@ -86,7 +89,7 @@ enum NamesError {
 impl LocalDns {
     pub(crate) fn new(settings: LocalDnsSettings, store: Store, agents: Arc<Agents>) -> Self {
         let (newest, changes, wake) = (Mutex::default(), AtomicU64::default(), Notify::new());
-        Self { settings, store, agents, newest, changes, wake }
+        Self { settings, store, agents, newest, changes, health: SharedState::default(), wake }
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
@@ -96,6 +99,25 @@ impl LocalDns {
     /// Something may have changed that agents should hear of soon.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
+    }
+
+    /// A round found agents like this.
+    pub(crate) fn note_health(&self, round: &[(String, Found)]) {
+        if !self.is_enabled() {
+            return;
+        }
+        let is_due = {
+            let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+            health.look(round);
+            health.is_due(Instant::now())
+        };
+        if is_due {
+            self.wake();
+        }
+    }
+
+    fn health_is_due(&self) -> bool {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).is_due(Instant::now())
     }
 
     /// Tells everybody who is behind, before jobs start that rely on the names. Whoever does not answer in time is told later.
@@ -140,6 +162,8 @@ impl LocalDns {
         self.changes.store(self.store.changes(), Ordering::SeqCst);
         let names = self.store.names_on_record().await?;
         let document = DnsDocument::new(&names.instances, &names.aliases, &names.numbers, self.settings.include_index);
+        let ill = self.health.lock().unwrap_or_else(PoisonError::into_inner).tell(Instant::now());
+        let document = document.with_unhealthy(&ill);
         let content = digest(&serde_json::to_vec(&document)?);
         let number = self.store.dns_version(&content).await?;
         if let Some(version) = newest.as_ref().filter(|version| version.number == number) {
@@ -192,7 +216,9 @@ impl LocalDns {
     async fn converge(&self) -> Result<(), NamesError> {
         let newest = self.newest.lock().await.clone();
         let version = match newest {
-            Some(version) if self.changes.load(Ordering::SeqCst) == self.store.changes() => version,
+            Some(version) if self.changes.load(Ordering::SeqCst) == self.store.changes() && !self.health_is_due() => {
+                version
+            }
             _ => self.publish().await?,
         };
         self.tell_those_behind(&version).await

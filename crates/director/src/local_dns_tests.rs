@@ -161,3 +161,30 @@ async fn a_director_that_serves_no_names_tells_nobody() {
     let numbers = dns.store.dns_numbers().await.unwrap();
     assert_eq!(numbers.azs, BTreeMap::new());
 }
+
+/// Callers are sent to instances that are down, or each look at them would be a message to every agent.
+#[tokio::test]
+async fn names_tell_who_is_ill_and_versions_change_only_when_somebody_is() {
+    let bench = director().await;
+    let dns = &bench.director.dns;
+    dns.store.add_deployment("shop", &[]).await.unwrap();
+    let started = InstanceState::Started;
+    dns.store.begin_instances(&[instance("u1", 0, started), instance("u2", 1, started)], &[]).await.unwrap();
+    has_vm(&dns.store, &vm("vm-1", "u1", "10.0.0.1")).await;
+    has_vm(&dns.store, &vm("vm-2", "u2", "10.0.0.2")).await;
+    let round = |second| [("agent-of-vm-1".to_owned(), Found::Well), ("agent-of-vm-2".to_owned(), second)];
+    let first = dns.publish().await.unwrap();
+    dns.note_health(&round(Found::Well));
+    assert_eq!(dns.publish().await.unwrap().number, first.number);
+    assert!(document(&first).get("unhealthy_agents").is_none());
+    dns.note_health(&round(Found::Ill));
+    assert!(dns.health_is_due());
+    let ill = dns.publish().await.unwrap();
+    assert!(ill.number > first.number);
+    assert_eq!(document(&ill)["unhealthy_agents"], json!(["agent-of-vm-2"]));
+    // It fails and comes back all the time.
+    for found in [Found::Well, Found::Ill, Found::Well, Found::Silent] {
+        dns.note_health(&round(found));
+        assert_eq!(dns.publish().await.unwrap().number, ill.number);
+    }
+}

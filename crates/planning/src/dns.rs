@@ -8,7 +8,7 @@
 //!
 //! Filters are letters with numbers: `a` zone, `m` instance, `n` network, `s` health. They are written in the order of their letters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -153,6 +153,9 @@ pub struct DnsDocument {
     record_keys: [&'static str; 13],
     record_infos: Vec<RecordInfo>,
     aliases: BTreeMap<String, Vec<AliasTarget>>,
+    /// Those whose instances are ill. Ours alone: BOSH's agents and DNS server do not look at it, and ask each other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unhealthy_agents: Vec<String>,
 }
 
 impl DnsDocument {
@@ -196,7 +199,15 @@ impl DnsDocument {
                 placeholder_type: alias.placeholder_type.clone(),
             });
         }
-        Self { records, version: 0, record_keys: RECORD_KEYS, record_infos, aliases: targets }
+        let unhealthy_agents = Vec::new();
+        Self { records, version: 0, record_keys: RECORD_KEYS, record_infos, aliases: targets, unhealthy_agents }
+    }
+
+    /// The same with those who are ill, as far as they have names.
+    pub fn with_unhealthy(mut self, agents: &BTreeSet<String>) -> Self {
+        let named: BTreeSet<&String> = self.record_infos.iter().filter_map(|info| info.11.as_ref()).collect();
+        self.unhealthy_agents = agents.iter().filter(|agent| named.contains(agent)).cloned().collect();
+        self
     }
 
     /// The same as a version of it.
@@ -262,6 +273,17 @@ mod tests {
                     "initial_health_check": null, "placeholder_type": null}]},
             })
         );
+    }
+
+    /// What others do not know they ignore; what nobody needs is not there.
+    #[test]
+    fn the_document_tells_who_is_ill_of_those_who_have_names() {
+        let document = DnsDocument::new(&[instance()], &[], &numbers(), false);
+        let well = serde_json::to_value(document.clone().with_unhealthy(&BTreeSet::from(["gone".to_owned()]))).unwrap();
+        assert_eq!(well, serde_json::to_value(&document).unwrap());
+        assert!(well.get("unhealthy_agents").is_none());
+        let ill = document.with_unhealthy(&["agent-1", "gone"].map(str::to_owned).into());
+        assert_eq!(serde_json::to_value(ill).unwrap()["unhealthy_agents"], json!(["agent-1"]));
     }
 
     #[test]

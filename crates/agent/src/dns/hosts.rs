@@ -1,7 +1,7 @@
 //! Names for a hosts file, where nobody answers queries: every name that a director hands out, as far as it can be listed.
 //!
-//! A group's queries are those without zones, those for one zone, and those for each choice of a few zones. A hosts file knows no
-//! health, so all healths mean all instances.
+//! A group's queries are those without zones, those for one zone, and those for each choice of a few zones. The file is written with
+//! each version of the names, which tells who is ill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,11 +10,12 @@ use super::records::{OwnHealth, Record, Records};
 
 /// Of so many zones every choice has a name.
 const MOST_ZONES: usize = 4;
-/// Smart, healthy, all.
-const HEALTHS: [u8; 3] = [0, 3, 4];
+/// Smart, unhealthy, healthy, all.
+const HEALTHS: [u64; 4] = [0, 1, 3, 4];
 
 /// Addresses and names: those of the director, then those of queries and aliases.
 pub(crate) fn with_queries(records: &Records) -> Vec<(String, String)> {
+    let anybody = OwnHealth { agent_id: String::new(), is_well: true };
     let mut names: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
     let mut groups: BTreeMap<(String, String), Vec<&Record>> = BTreeMap::new();
     for record in &records.all {
@@ -32,23 +33,23 @@ pub(crate) fn with_queries(records: &Records) -> Vec<(String, String)> {
             }
         }
     }
-    for ((group, network), records) in groups {
-        let zones: BTreeSet<&str> = records.iter().filter_map(|record| record.az_id.as_deref()).collect();
+    for ((group, network), members) in groups {
+        let zones: BTreeSet<&str> = members.iter().filter_map(|record| record.az_id.as_deref()).collect();
         for chosen in choices(&zones.into_iter().collect::<Vec<_>>()) {
             let is_in = |record: &&&Record| {
                 chosen.is_empty() || record.az_id.as_deref().is_some_and(|zone| chosen.contains(&zone))
             };
-            let addresses: BTreeSet<IpAddr> = records.iter().filter(is_in).map(|record| record.address).collect();
+            let chosen_records: Vec<&Record> = members.iter().filter(is_in).copied().collect();
             // Filters are sorted as texts, as directors write them.
             let mut filters: Vec<String> = chosen.iter().map(|zone| format!("a{zone}")).collect();
             filters.sort();
             for health in HEALTHS {
                 let name = format!("q-{}{network}s{health}.{group}", filters.concat());
-                names.entry(name).or_default().extend(&addresses);
+                let of_that_health = records.healthy(chosen_records.clone(), health, &anybody);
+                names.entry(name).or_default().extend(of_that_health.iter().map(|record| record.address));
             }
         }
     }
-    let anybody = OwnHealth { agent_id: String::new(), is_well: true };
     for alias in records.plain_aliases() {
         names.entry(alias.to_owned()).or_default().extend(records.resolve(alias, &anybody).unwrap_or_default());
     }
@@ -71,13 +72,22 @@ fn choices<'z>(zones: &[&'z str]) -> Vec<Vec<&'z str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::records::tests::example;
+    use super::super::records::tests::{example, example_with};
     use super::*;
 
     #[test]
     fn a_hosts_file_has_every_query_that_directors_write_and_what_a_resolver_would_answer() {
-        let records = example();
-        let hosts = with_queries(&records);
+        is_as_answered(&example());
+        let one_is_ill = example_with(&["agent-2"]);
+        is_as_answered(&one_is_ill);
+        let has =
+            |name: &str, address: &str| with_queries(&one_is_ill).contains(&(address.to_owned(), name.to_owned()));
+        assert!(has("q-s0.db.a.shop.bosh", "10.0.0.1") && !has("q-s0.db.a.shop.bosh", "10.0.0.2"));
+        assert!(has("q-s1.db.a.shop.bosh", "10.0.0.2") && !has("q-s1.db.a.shop.bosh", "10.0.0.1"));
+    }
+
+    fn is_as_answered(records: &Records) {
+        let hosts = with_queries(records);
         let anybody = OwnHealth { agent_id: String::new(), is_well: true };
         let mut by_name: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
         for (address, name) in &hosts {

@@ -1,6 +1,6 @@
 //! `records.json`, as directors send it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use serde::Deserialize;
@@ -24,6 +24,9 @@ struct Document {
     record_infos: Vec<Value>,
     #[serde(default)]
     aliases: BTreeMap<String, Value>,
+    /// Directors of ours tell them.
+    #[serde(default)]
+    unhealthy_agents: Vec<String>,
 }
 
 /// What an alias leads to.
@@ -69,6 +72,8 @@ pub(crate) struct Records {
     by_agent: HashMap<String, Vec<usize>>,
     by_id: HashMap<String, Vec<usize>>,
     domains: Vec<String>,
+    /// Agents whose instances are ill, as the director knows.
+    ill: HashSet<String>,
 }
 
 /// The instance on this machine, and whether its jobs are well.
@@ -84,7 +89,8 @@ impl Records {
         let position = |key: &str| document.record_keys.iter().position(|known| known == key);
         let places = ["id", "instance_group", "network", "deployment", "ip", "domain"].map(position);
         let optional = ["num_id", "group_ids", "az_id", "network_id", "agent_id", "instance_index"].map(position);
-        let mut records = Self { version: document.version, hosts: document.records, ..Self::default() };
+        let ill = document.unhealthy_agents.into_iter().collect();
+        let mut records = Self { version: document.version, hosts: document.records, ill, ..Self::default() };
         // What nobody can make sense of is left out, as BOSH's DNS server does: the rest is still of use.
         for row in document.record_infos.iter().filter_map(Value::as_array) {
             if row.len() == document.record_keys.len()
@@ -180,7 +186,25 @@ impl Records {
         };
         let found: Vec<&Record> =
             candidates.iter().map(|at| &self.all[*at]).filter(|record| query.fits(record)).collect();
-        healthy(found, query.health, own).into_iter().map(|record| record.address).collect()
+        self.healthy(found, query.health, own).into_iter().map(|record| record.address).collect()
+    }
+
+    /// Those of the wanted health: 0 smart, 1 unhealthy, 3 healthy, 4 all. Of the own instance this machine knows best; of the
+    /// others the director tells who is ill.
+    pub(crate) fn healthy<'r>(&self, found: Vec<&'r Record>, filter: u64, own: &OwnHealth) -> Vec<&'r Record> {
+        let is_ill = |record: &Record| match record.agent_id.as_deref() {
+            Some(agent) if agent == own.agent_id => !own.is_well,
+            Some(agent) => self.ill.contains(agent),
+            None => false,
+        };
+        match filter {
+            1 => found.into_iter().filter(|record| is_ill(record)).collect(),
+            3 => found.into_iter().filter(|record| !is_ill(record)).collect(),
+            4 => found,
+            // A smart answer is never empty because everybody is ill.
+            _ if found.iter().all(|record| is_ill(record)) => found,
+            _ => found.into_iter().filter(|record| !is_ill(record)).collect(),
+        }
     }
 }
 
@@ -192,19 +216,6 @@ impl AliasTarget {
             Some("all") => 4,
             _ => 0,
         }
-    }
-}
-
-/// Only the health of the own instance is known here; the others count as well until somebody says otherwise.
-fn healthy<'r>(found: Vec<&'r Record>, filter: u64, own: &OwnHealth) -> Vec<&'r Record> {
-    let is_ill = |record: &Record| !own.is_well && record.agent_id.as_deref() == Some(own.agent_id.as_str());
-    match filter {
-        1 => found.into_iter().filter(|record| is_ill(record)).collect(),
-        3 => found.into_iter().filter(|record| !is_ill(record)).collect(),
-        4 => found,
-        // A smart answer is never empty because everybody is ill.
-        _ if found.iter().all(|record| is_ill(record)) => found,
-        _ => found.into_iter().filter(|record| !is_ill(record)).collect(),
     }
 }
 
@@ -273,6 +284,11 @@ pub(crate) mod tests {
 
     /// Two databases in two zones, the first of which has two networks, and a front end.
     pub(crate) fn example() -> Records {
+        example_with(&[])
+    }
+
+    /// The same where instances of these agents are ill.
+    pub(crate) fn example_with(ill: &[&str]) -> Records {
         let keys = json!([
             "id",
             "num_id",
@@ -302,7 +318,7 @@ pub(crate) mod tests {
                 "placeholder_type": placeholder})
         };
         let document = json!({
-            "version": 3, "records": [["10.0.0.1", "u1.db.a.shop.bosh"]], "record_keys": keys, "record_infos": infos,
+            "version": 3, "unhealthy_agents": ill, "records": [["10.0.0.1", "u1.db.a.shop.bosh"]], "record_keys": keys, "record_infos": infos,
             "aliases": {
                 "db.internal": [target("9", json!("all"), json!(null)), {"no": "target"}],
                 "broken.internal": "nowhere",
@@ -365,5 +381,24 @@ pub(crate) mod tests {
         assert_eq!((of("q-s0.db.a.shop.bosh"), of("q-s3.db.a.shop.bosh")), (1, 1));
         assert_eq!((of("q-s1.db.a.shop.bosh"), of("q-s4.db.a.shop.bosh")), (1, 2));
         assert_eq!((of("q-a1s0.db.a.shop.bosh"), of("q-a1s3.db.a.shop.bosh")), (1, 0), "smart is never empty");
+    }
+    /// Callers would be sent to instances that everybody but them knows to be down.
+    #[test]
+    fn an_instance_that_the_director_knows_to_be_ill_leaves_the_answers_of_others() {
+        let records = example_with(&["agent-2"]);
+        assert_eq!(found(&records, "q-s0.db.a.shop.bosh"), ["10.0.0.1"]);
+        assert_eq!(found(&records, "q-s3.q-g9.bosh"), ["10.0.0.1", "10.1.0.1"]);
+        assert_eq!(found(&records, "q-s1.db.a.shop.bosh"), ["10.0.0.2"]);
+        assert_eq!(found(&records, "q-s4.db.a.shop.bosh"), ["10.0.0.1", "10.0.0.2"]);
+        assert_eq!(found(&records, "everything.internal"), ["10.0.0.1", "10.1.0.1", "fd00::3"]);
+        // Whoever names one instance gets it.
+        assert_eq!(found(&records, "u2.db.a.shop.bosh"), ["10.0.0.2"]);
+        assert_eq!(found(&records, "q-m12s0.q-g5.bosh"), ["10.0.0.2"]);
+        // What this machine sees of itself is newer.
+        let own = OwnHealth { agent_id: "agent-2".into(), is_well: true };
+        assert_eq!(records.resolve("q-s0.db.a.shop.bosh", &own).unwrap().len(), 2);
+        let all = example_with(&["agent-1", "agent-2"]);
+        assert_eq!(found(&all, "q-s0.db.a.shop.bosh").len(), 2);
+        assert!(found(&all, "q-s3.db.a.shop.bosh").is_empty());
     }
 }

@@ -19,6 +19,7 @@ use serde_json::json;
 use windlass_agent_client::{Deadlines, JobHealth};
 
 use crate::Director;
+use crate::known_health::Found;
 use crate::store::{DeploymentRecord, Event, NewTask, StoreError, StoredJob, Watched};
 use crate::tasks::{Job, Suspects, errands_of};
 use crate::webhook::{Notice, NoticeKind};
@@ -88,15 +89,21 @@ async fn round(
     let acts = director.settings.resurrector.enabled && !director.store.resurrection_is_paused().await?;
     let rules = Rules::of(&director.store.current_configs("resurrection").await?);
     let mut health = BTreeMap::new();
-    let (seen, mut health_of_jobs) = ask(director, watched(director).await?).await;
+    let Answers { seen, mut health_of_jobs, found } = ask(director, watched(director).await?).await;
     // Whoever works on one now may have begun while its agents were asked.
     let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
+    let is_locked = |deployment: &str| locks.iter().any(|lock| lock.name == format!("deployment:{deployment}"));
+    let in_names = found.into_iter().map(|(deployment, agent, found)| match found {
+        Found::Silent if is_locked(&deployment) => (agent, Found::Unknown),
+        found => (agent, found),
+    });
+    director.dns.note_health(&in_names.collect::<Vec<_>>());
     pulses.retain(|name, _| seen.contains_key(name));
     for (deployment, seen) in seen {
         let healthy = seen.iter().filter(|seen| seen.answered).count();
         health.insert(deployment.clone(), Health { healthy, unhealthy: seen.len() - healthy });
         let pulses = pulses.entry(deployment.clone()).or_default();
-        if locks.iter().any(|lock| lock.name == format!("deployment:{deployment}")) {
+        if is_locked(&deployment) {
             // Somebody works on it, and silence means nothing.
             pulses.excuse(Instant::now());
             ailments.excuse(&deployment);
@@ -136,10 +143,20 @@ struct Asked {
     id: String,
     vm: Option<VmRecord>,
     has_jobs: bool,
+    is_stopped: bool,
 }
 
 /// How the jobs of each deployment's instances are, by `group/id`.
 type HealthOfJobs = BTreeMap<String, Vec<(String, JobHealth)>>;
+
+/// What a round found.
+struct Answers {
+    /// By deployment.
+    seen: BTreeMap<String, Vec<Seen>>,
+    health_of_jobs: HealthOfJobs,
+    /// How the instance of each agent is, with its deployment.
+    found: Vec<(String, String, Found)>,
+}
 
 /// The instances of each deployment whose agents should answer.
 async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, StoreError> {
@@ -158,7 +175,8 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
             Ok(vm) => {
                 if let Some(instances) = deployments.get_mut(&deployment) {
                     let has_jobs = has_jobs && state == InstanceState::Started;
-                    instances.push(Asked { deployment, group, id, vm, has_jobs });
+                    let is_stopped = state == InstanceState::Stopped;
+                    instances.push(Asked { deployment, group, id, vm, has_jobs, is_stopped });
                 }
             }
             Err(error) => {
@@ -172,15 +190,12 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
 }
 
 /// Asks the agents of all deployments together: many silent ones of one do not hold up the others.
-async fn ask(
-    director: &Director,
-    deployments: BTreeMap<String, Vec<Asked>>,
-) -> (BTreeMap<String, Vec<Seen>>, HealthOfJobs) {
+async fn ask(director: &Director, deployments: BTreeMap<String, Vec<Asked>>) -> Answers {
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
     let mut seen: BTreeMap<String, Vec<Seen>> = deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
     // Made when its turn comes: a conversation takes far more room than an instance.
     let asking =
-        deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (String, Seen, Option<JobHealth>)> {
+        deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (Asked, bool, Option<JobHealth>)> {
             Box::pin(async move {
                 let agent = instance.vm.as_ref().map(|vm| director.agents.afresh(vm).with_deadlines(deadlines));
                 // Whoever tells how its jobs are answers as well as one that says 'pong'.
@@ -192,19 +207,34 @@ async fn ask(
                     Some(agent) => (agent.ping().await.is_ok(), None),
                     None => (false, None),
                 };
-                (instance.deployment, Seen { id: instance.id, group: instance.group, answered }, health)
+                (instance, answered, health)
             })
         });
-    let mut health_of_jobs = HealthOfJobs::new();
+    let (mut health_of_jobs, mut found) = (HealthOfJobs::new(), Vec::new());
     let mut answers = stream::iter(asking).buffer_unordered(AT_ONCE);
-    while let Some((deployment, answer, health)) = answers.next().await {
+    while let Some((instance, answered, health)) = answers.next().await {
+        let how = how_is(&instance, answered, health.as_ref());
+        let Asked { deployment, group, id, vm, .. } = instance;
+        found.extend(vm.map(|vm| (deployment.clone(), vm.agent_id.to_string(), how)));
         if let Some(health) = health {
-            let name = format!("{}/{}", answer.group, answer.id);
-            health_of_jobs.entry(deployment.clone()).or_default().push((name, health));
+            health_of_jobs.entry(deployment.clone()).or_default().push((format!("{group}/{id}"), health));
         }
-        seen.entry(deployment).or_default().push(answer);
+        seen.entry(deployment).or_default().push(Seen { id, group, answered });
     }
-    (seen, health_of_jobs)
+    Answers { seen, health_of_jobs, found }
+}
+
+/// What names say of it: BOSH's DNS server, too, takes only those for well whose jobs run.
+fn how_is(instance: &Asked, answered: bool, health: Option<&JobHealth>) -> Found {
+    match health {
+        _ if instance.is_stopped => Found::Stopped,
+        Some(health) if health.job_state == "running" => Found::Well,
+        Some(_) => Found::Ill,
+        None if !answered => Found::Silent,
+        // It answers, and does not say how its jobs are.
+        None if instance.has_jobs => Found::Unknown,
+        None => Found::Well,
+    }
 }
 
 /// One task at a time: the next round looks again.

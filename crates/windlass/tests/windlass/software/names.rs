@@ -86,3 +86,40 @@ fn a_program_in_a_container_asks_its_agent_for_names() {
     // Control groups outlive namespaces.
     site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
+
+/// Callers would be sent to instances that are down, until somebody deploys.
+#[test]
+fn an_instance_that_is_stopped_leaves_the_names_that_others_find() {
+    if !is_own_machine("software::names::an_instance_that_is_stopped_leaves_the_names_that_others_find") {
+        return;
+    }
+    let mut site = Site::ready_with_own_programs("local_dns: {enabled: true}\nresurrector: {interval: 1s}\n");
+    site.write_documents(2);
+    let manifest = fs::read_to_string(site.manifest()).unwrap().replace("windlass-minimal", "windlass-host");
+    fs::write(site.manifest(), manifest).unwrap();
+    site.deploy();
+    let mut addresses: Vec<(String, String)> = (site.rows(&["-d", "example", "instances"]).iter())
+        .map(|row| (row["instance"].as_str().unwrap().to_owned(), row["ips"].as_str().unwrap().to_owned()))
+        .collect();
+    addresses.sort();
+    let [(first, stopped), (second, well)] = addresses.try_into().unwrap();
+    let finds = |site: &Site, query: &str| {
+        let name = format!("q-{query}.db.default.example.bosh");
+        // Of several lines with one name, programs take the first, or all.
+        let hosts = site.ok(&["-d", "example", "exec", &second, "--", "cat", "/etc/hosts"]);
+        let lines = hosts.lines().filter(|line| line.split_whitespace().skip(1).any(|word| word == name));
+        let mut found: Vec<String> = lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect();
+        found.sort();
+        found
+    };
+    let mut both = vec![stopped.clone(), well.clone()];
+    both.sort();
+    assert_eq!((finds(&site, "s0"), finds(&site, "s4")), (both.clone(), both.clone()));
+    assert!(finds(&site, "s1").is_empty());
+    site.ok(&["-n", "-d", "example", "stop", &first]);
+    site.wait_until("the news of the stop", |site| finds(site, "s0") == [well.clone()]);
+    assert_eq!((finds(&site, "s1"), finds(&site, "s3")), (vec![stopped.clone()], vec![well.clone()]));
+    assert_eq!(finds(&site, "s4"), both);
+    site.ok(&["-n", "-d", "example", "start", &first]);
+    site.wait_until("the news of the start", |site| finds(site, "s0") == both && finds(site, "s1").is_empty());
+}
