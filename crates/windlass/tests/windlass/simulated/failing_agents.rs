@@ -37,7 +37,8 @@ fn ran_twice(lines: &str, follows_failed_try: bool) -> Option<&str> {
     let (mut ran, mut instances) = (BTreeSet::new(), BTreeSet::new());
     lines.lines().find(|line| {
         let is_first = instances.insert(line.split(' ').next());
-        !(is_first && follows_failed_try) && !ran.insert(*line)
+        let is_late = is_first && follows_failed_try;
+        !is_late && !ran.insert(*line)
     })
 }
 
