@@ -11,7 +11,7 @@
 //! Only a `moved-to` volume is ever deleted as a source, and only a `copying` one whose source is whole as a copy.
 
 use crate::claim;
-use crate::client::{Copied, Volume};
+use crate::client::{Copied, Origin, Volume};
 use crate::disks::Disk;
 use crate::fault::Fault;
 use crate::names::DiskName;
@@ -59,25 +59,20 @@ pub(crate) async fn to_member(session: &Session, disk: Disk, member: &str) -> Re
     if from == member {
         return Ok(disk);
     }
-    if !session.server.copies_between_members() {
+    let members = session.client.members().await?;
+    let Some(url) = members.iter().find(|known| known.server_name == from).map(|known| known.url.as_str()) else {
         return Err(Fault::cloud(format!(
-            "the disk '{}' is on the member '{from}' and the VM on '{member}', and this version of the server cannot copy disks \
-             between members; recreate the VM, which is placed with its disk then, or use a pool that all members share",
+            "the disk '{}' is on the member '{from}', which the cluster does not know any more; look at its members",
             disk.name
         )));
-    }
+    };
     // As it is now: it was claimed since the disk was found, and a copy without the claim would be anybody's.
     let mut config = session.client.volume(&disk.name.pool, &disk.name.volume, Some(&from)).await?.value.config;
     config.retain(|key, _| !key.starts_with("volatile."));
     config.insert(tags::STAGE.to_owned(), Stage::Copying.to_string());
-    let copied = Copied {
-        from_pool: &disk.name.pool,
-        from: &disk.name.volume,
-        from_member: Some(&from),
-        name: &disk.name.volume,
-        config,
-    };
-    session.client.copy_volume(&disk.name.pool, &copied, Some(member)).await?;
+    let offer = session.client.offer_volume(&disk.name.pool, &disk.volume, url).await?;
+    let copied = Copied { from: Origin::Offered(&offer), name: &disk.name.volume, config };
+    session.client.copy_volume(&disk.name.pool, &copied, Some(member), &session.server.certificate).await?;
     mark(session, &disk.name, &disk.volume, &Stage::MovedTo(member.to_owned())).await?;
     let found = Disk::named(session, disk.name.clone()).await?;
     match found {
@@ -111,14 +106,9 @@ pub(crate) async fn to_pool(session: &Session, disk: &Disk, new: &DiskName) -> R
         let mut config = disk.volume.config.clone();
         config.retain(|key, _| key.starts_with("user.") || key == "size");
         config.insert(tags::STAGE.to_owned(), Stage::Copying.to_string());
-        let copied = Copied {
-            from_pool: &disk.name.pool,
-            from: &disk.name.volume,
-            from_member: None,
-            name: &new.volume,
-            config,
-        };
-        session.client.copy_volume(&new.pool, &copied, target).await?;
+        let from = Origin::Here { pool: &disk.name.pool, name: &disk.name.volume };
+        let copied = Copied { from, name: &new.volume, config };
+        session.client.copy_volume(&new.pool, &copied, target, &session.server.certificate).await?;
     }
     mark(session, &disk.name, &disk.volume, &moved).await?;
     if let Some(copy) = Disk::named(session, new.clone()).await? {

@@ -59,7 +59,7 @@ async fn everything(session: &Session) -> Result<Vec<Resource>, Fault> {
         });
     }
     for pool in session.client.pools().await? {
-        let volumes = session.client.volumes(&pool).await?;
+        let volumes = session.client.volumes(&pool, &session.server).await?;
         found.extend(volumes.into_iter().map(|volume| of_volume(&pool, volume)));
     }
     for image in session.client.images().await? {

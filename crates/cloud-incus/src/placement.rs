@@ -21,34 +21,20 @@ pub(crate) async fn of_vm(session: &Session, target: Option<&str>, disks: &[Disk
             places.extend(disk.volume.member().map(str::to_owned));
         }
     }
-    let moves = session.server.copies_between_members();
+    // The others follow when they are attached.
     let Some(place) = places.first() else { return Ok(target.map(str::to_owned)) };
-    if places.len() > 1 && !moves {
-        return Err(Fault::cloud(format!(
-            "the VM's disks are on the members {}, and this version of the server cannot copy disks between members; use a pool \
-             that all members share",
-            places.into_iter().collect::<Vec<_>>().join(", ")
-        )));
-    }
     let members = session.client.members().await?;
-    beside_disk(place, members.iter().find(|member| member.server_name == *place), target, moves)
+    beside_disk(place, members.iter().find(|member| member.server_name == *place), target)
 }
 
 /// Where a VM goes whose disk is at `place`.
-fn beside_disk(
-    place: &str,
-    member: Option<&Member>,
-    target: Option<&str>,
-    moves: bool,
-) -> Result<Option<String>, Fault> {
+fn beside_disk(place: &str, member: Option<&Member>, target: Option<&str>) -> Result<Option<String>, Fault> {
     let fits = member.is_some_and(|member| target.is_none_or(|target| is_in(member, target)));
+    // When it is attached, if the member's daemon runs then.
+    let disk_can_follow = |member: &Member| member.is_online() || (member.is_evacuated() && target != Some(place));
     match member {
         Some(member) if fits && member.is_online() => Ok(Some(place.to_owned())),
-        // Its daemon runs, so that the disk follows to another member of the zone.
-        Some(member) if fits && member.is_evacuated() && moves && target != Some(place) => {
-            Ok(target.map(str::to_owned))
-        }
-        Some(member) if fits || !(member.is_online() || member.is_evacuated()) => Err(CpiError {
+        Some(member) if !disk_can_follow(member) => Err(CpiError {
             ok_to_retry: true,
             ..CpiError::new(
                 ErrorType::VmCreationFailed,
@@ -56,13 +42,7 @@ fn beside_disk(
             )
         }
         .into()),
-        // The disk follows when it is attached.
-        _ if moves => Ok(target.map(str::to_owned)),
-        _ => Err(Fault::cloud(format!(
-            "the VM's disk is on the member '{place}', which is not in '{}', and this version of the server cannot copy disks \
-             between members; put the instance into the zone of its disk, or use a pool that all members share",
-            target.unwrap_or_default()
-        ))),
+        _ => Ok(target.map(str::to_owned)),
     }
 }
 
@@ -103,27 +83,23 @@ pub(crate) async fn of_disk(session: &Session, target: Option<&str>) -> Result<O
 mod tests {
     use super::*;
 
-    fn placed(status: &str, target: Option<&str>, moves: bool) -> Result<Option<String>, String> {
+    fn placed(status: &str, target: Option<&str>) -> Result<Option<String>, String> {
         let groups = vec!["default".to_owned(), "z2".to_owned()];
         let member = Member { server_name: "n2".to_owned(), url: String::new(), status: status.to_owned(), groups };
-        beside_disk("n2", Some(&member), target, moves).map_err(|fault| fault.to_string())
+        beside_disk("n2", Some(&member), target).map_err(|fault| fault.to_string())
     }
 
     #[test]
     fn a_vm_goes_to_its_disk_or_the_disk_follows_and_never_from_a_member_that_is_down() {
-        let here = Ok(Some("n2".to_owned()));
         for target in [None, Some("n2"), Some("@z2")] {
-            assert_eq!(placed("Online", target, true), here);
-            assert_eq!(placed("Online", target, false), here);
-            assert!(placed("Offline", target, true).unwrap_err().contains("bring it back"));
+            assert_eq!(placed("Online", target), Ok(Some("n2".to_owned())));
+            assert!(placed("Offline", target).unwrap_err().contains("bring it back"));
         }
-        assert_eq!(placed("Online", Some("@z1"), true), Ok(Some("@z1".to_owned())), "the disk follows");
-        assert!(placed("Online", Some("@z1"), false).unwrap_err().contains("zone of its disk"));
-        assert!(placed("Offline", Some("@z1"), true).unwrap_err().contains("bring it back"), "it could not follow");
-        assert_eq!(placed("Evacuated", Some("@z2"), true), Ok(Some("@z2".to_owned())), "to another one of the zone");
-        assert_eq!(placed("Evacuated", None, true), Ok(None));
-        assert_eq!(placed("Evacuated", Some("@z1"), true), Ok(Some("@z1".to_owned())));
-        assert!(placed("Evacuated", Some("n2"), true).unwrap_err().contains("which is Evacuated"));
-        assert!(placed("Evacuated", Some("@z2"), false).unwrap_err().contains("which is Evacuated"));
+        assert_eq!(placed("Online", Some("@z1")), Ok(Some("@z1".to_owned())), "the disk follows");
+        assert!(placed("Offline", Some("@z1")).unwrap_err().contains("bring it back"), "it could not follow");
+        assert_eq!(placed("Evacuated", Some("@z2")), Ok(Some("@z2".to_owned())), "to another one of the zone");
+        assert_eq!(placed("Evacuated", None), Ok(None));
+        assert_eq!(placed("Evacuated", Some("@z1")), Ok(Some("@z1".to_owned())));
+        assert!(placed("Evacuated", Some("n2")).unwrap_err().contains("which is Evacuated"));
     }
 }

@@ -19,6 +19,8 @@ pub enum Answer {
     Begun {
         /// The path of the operation, without its query.
         operation: String,
+        /// What it tells at its beginning.
+        told: Value,
     },
 }
 
@@ -43,11 +45,11 @@ impl Answer {
             doing: doing.to_owned(),
             reason: format!("status {status}, {} bytes, {error}", body.len()),
         })?;
-        let metadata = envelope.metadata.unwrap_or_default();
+        let mut metadata = envelope.metadata.unwrap_or_default();
         match envelope.kind.as_str() {
             "sync" => Ok(Self::Done { metadata, etag }),
             "async" => match envelope.operation.as_deref().and_then(operation_path) {
-                Some(operation) => Ok(Self::Begun { operation }),
+                Some(operation) => Ok(Self::Begun { operation, told: metadata["metadata"].take() }),
                 None => Err(ClientError::NotUnderstood {
                     doing: doing.to_owned(),
                     reason: "it names no operation".to_owned(),
@@ -57,7 +59,8 @@ impl Answer {
                 let code = envelope.error_code.and_then(|code| u16::try_from(code).ok()).filter(|code| *code != 0);
                 let text = one_line(&envelope.error.unwrap_or_default());
                 match code.unwrap_or(status) {
-                    503 => Err(ClientError::NoQuorum { text }),
+                    // Incus 7.0 says this code of one member, too.
+                    503 if !text.contains("is offline") => Err(ClientError::NoQuorum { text }),
                     code => Err(ClientError::Refused { doing: doing.to_owned(), code, text }),
                 }
             }
@@ -97,7 +100,7 @@ mod tests {
         assert_eq!(done, Answer::Done { metadata: json!([1]), etag: None });
         for operation in ["/1.0/operations/a-1", "/1.0/operations/a-1?project=bosh-d1"] {
             let begun = read(202, &format!(r#"{{"type":"async","operation":"{operation}","metadata":null}}"#)).unwrap();
-            assert_eq!(begun, Answer::Begun { operation: "/1.0/operations/a-1".to_owned() });
+            assert_eq!(begun, Answer::Begun { operation: "/1.0/operations/a-1".to_owned(), told: Value::Null });
         }
         let refused = read(404, r#"{"type":"error","error_code":404,"error":"Instance\n not found"}"#).unwrap_err();
         assert!(refused.is_missing() && refused.says("INSTANCE not found"), "{refused}");
@@ -131,8 +134,12 @@ mod tests {
         assert!(refused(409, "Volume by that name already exists").is_taken());
         assert!(refused(400, r#"Instance is busy running a "create" operation"#).is_busy());
         assert!(refused(500, "A matching non-reusable operation has now succeeded").is_busy());
-        for text in ["Missing event connection with target cluster member", "Target cluster member is unavailable"] {
-            let error = refused(500, text);
+        for (code, text) in [
+            (500, "Missing event connection with target cluster member"),
+            (500, "Target cluster member is unavailable"),
+            (503, r#"Cluster member "n2" is offline"#),
+        ] {
+            let error = refused(code, text);
             assert!(error.is_member_down() && error.is_transient() && !error.is_missing(), "{error}");
         }
     }

@@ -109,11 +109,12 @@ pub enum ClientError {
 }
 
 /// What a daemon says of things on a member that does not answer.
-const MEMBER_DOWN: [&str; 6] = [
+const MEMBER_DOWN: [&str; 7] = [
     "missing event connection",
     "member is unavailable",
     "unable to connect to",
     "is down",
+    "is offline",
     "couldn't find a cluster member",
     "no suitable cluster member",
 ];

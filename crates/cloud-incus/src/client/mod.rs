@@ -45,7 +45,7 @@ pub use instances::{Devices, Instance, NewInstance, Power, Settings};
 pub use rights::Trusted;
 pub use server::Server;
 pub use tls::{Fingerprint, Identity};
-pub use volumes::{Copied, Network, Pool, Volume};
+pub use volumes::{Copied, Network, Offer, Origin, Pool, Volume};
 
 pub(crate) use tls::hex;
 
@@ -359,7 +359,7 @@ impl Client {
         let doing = request.doing.clone();
         match self.send(request).await? {
             Answer::Done { metadata, .. } => Ok(metadata),
-            Answer::Begun { operation } => self.wait(&operation, &doing).await,
+            Answer::Begun { operation, .. } => self.wait(&operation, &doing).await,
         }
     }
 }

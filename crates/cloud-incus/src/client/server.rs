@@ -15,12 +15,19 @@ pub struct Server {
     pub version: String,
     /// Whether it is a member of a cluster.
     pub is_clustered: bool,
+    /// The certificate that it shows, as all members of a cluster do.
+    pub certificate: String,
     extensions: BTreeSet<String>,
 }
 
 /// What all supported versions have.
-const REQUIRED: [&str; 4] =
-    ["api_filtering", "clustering_groups", "custom_block_volumes", "storage_volume_api_filtering"];
+const REQUIRED: [&str; 5] = [
+    "api_filtering",
+    "clustering_groups",
+    "custom_block_volumes",
+    "storage_api_remote_volume_handling",
+    "storage_volume_api_filtering",
+];
 
 #[derive(Deserialize)]
 struct Root {
@@ -42,6 +49,8 @@ struct Environment {
     server_version: String,
     #[serde(default)]
     server_clustered: bool,
+    #[serde(default)]
+    certificate: String,
 }
 
 impl Server {
@@ -55,9 +64,9 @@ impl Server {
         if self.kind == "incus" { "security.guestapi" } else { "security.devlxd" }
     }
 
-    /// Whether a disk can be copied from one member to another.
-    pub fn copies_between_members(&self) -> bool {
-        self.has("cluster_internal_custom_volume_copy")
+    /// Whether lists of volumes have no snapshots in them, as in Incus 7.0.
+    pub fn leaves_snapshots_out(&self) -> bool {
+        self.has("storage_volume_full")
     }
 }
 
@@ -79,8 +88,8 @@ impl Client {
         if !missing.is_empty() {
             return Err(ClientError::MissingExtensions { endpoint, missing });
         }
-        let Environment { server, server_version, server_clustered } = environment;
-        Ok(Server { kind: server, version: server_version, is_clustered: server_clustered, extensions })
+        let Environment { server, server_version, server_clustered, certificate } = environment;
+        Ok(Server { kind: server, version: server_version, is_clustered: server_clustered, certificate, extensions })
     }
 
     /// The configuration of the project. Daemons answer empty lists for a project that does not exist, or that is not ours, so

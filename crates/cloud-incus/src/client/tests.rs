@@ -196,8 +196,13 @@ async fn a_change_that_others_got_ahead_of_says_so() {
 
 #[tokio::test]
 async fn a_server_that_is_not_for_us_is_named_with_the_remedy() {
-    let extensions =
-        json!(["api_filtering", "clustering_groups", "custom_block_volumes", "storage_volume_api_filtering"]);
+    let extensions = json!([
+        "api_filtering",
+        "clustering_groups",
+        "custom_block_volumes",
+        "storage_api_remote_volume_handling",
+        "storage_volume_api_filtering"
+    ]);
     let root = |version: &str, auth: &str, extensions: &Value| {
         done(json!({"api_version": version, "auth": auth, "api_extensions": extensions,
             "environment": {"server": "incus", "server_version": "6.0.4", "server_clustered": true}}))
@@ -207,7 +212,7 @@ async fn a_server_that_is_not_for_us_is_named_with_the_remedy() {
         client(vec![daemon.endpoint()]).server().await
     };
     let fine = server(root("1.0", "trusted", &extensions)).await.unwrap();
-    assert!(fine.is_clustered && fine.kind == "incus" && !fine.copies_between_members());
+    assert!(fine.is_clustered && fine.kind == "incus" && !fine.leaves_snapshots_out());
     let words = |error: ClientError| error.to_string();
     let unknown = words(server(root("2.0", "trusted", &extensions)).await.unwrap_err());
     assert!(unknown.contains("version '2.0'") && unknown.contains("LXD from 5.0"), "{unknown}");

@@ -1,11 +1,14 @@
 //! Volumes of storage pools, their snapshots, and the pools and networks that the operator made.
 
+use std::collections::BTreeSet;
+
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::instances::{Settings, member, or_default};
-use super::{Client, ClientError, Request, Tagged};
+use super::server::Server;
+use super::{Answer, Client, ClientError, Request, Tagged};
 
 /// A volume, as lists and single answers tell it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -40,21 +43,46 @@ impl Volume {
         self.config.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Its snapshot, as lists of volumes tell it: some versions name snapshots alone, some after their volume.
+    fn with_snapshot(&self, snapshot: Volume) -> Volume {
+        let name = format!("{}/{}", self.name, snapshot.name.rsplit('/').next().unwrap_or_default());
+        Volume { name, location: self.location.clone(), ..snapshot }
+    }
+
     /// The instances that have it.
     pub fn users(&self) -> Vec<&str> {
         self.used_by.iter().filter_map(|path| path.split('?').next()?.rsplit('/').next()).collect()
     }
 }
 
-/// Where a copy comes from, and what it becomes.
+/// Where a copy's content comes from.
+#[derive(Debug, Clone)]
+pub enum Origin<'a> {
+    /// A volume of the same member.
+    Here {
+        /// Its pool.
+        pool: &'a str,
+        /// Its name.
+        name: &'a str,
+    },
+    /// What another member offers.
+    Offered(&'a Offer),
+}
+
+/// A volume with its snapshots that a member gives to whoever has the secrets. An offer that nobody takes ends by itself, after
+/// 10 s (LXD) or 30 s (Incus).
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// Where the member is asked for it.
+    operation: String,
+    secrets: Value,
+}
+
+/// What a copy becomes.
 #[derive(Debug, Clone)]
 pub struct Copied<'a> {
-    /// The pool of the source.
-    pub from_pool: &'a str,
-    /// The source.
-    pub from: &'a str,
-    /// The member that has the source, if the copy is made on another one.
-    pub from_member: Option<&'a str>,
+    /// Where its content comes from.
+    pub from: Origin<'a>,
     /// The copy's name.
     pub name: &'a str,
     /// All of the copy's configuration: nothing comes from the source's.
@@ -102,11 +130,31 @@ impl Client {
         Ok(found.into_iter().filter(|volume| volume.name == name).collect())
     }
 
-    /// All volumes of the project in a pool, and their snapshots, whose names are `VOLUME/SNAPSHOT`.
-    pub async fn volumes(&self, pool: &str) -> Result<Vec<Volume>, ClientError> {
+    /// All volumes of the project in a pool, and their snapshots, whose names are `VOLUME/SNAPSHOT`. Snapshots on a member that is
+    /// down are missing where `server` leaves snapshots out of its lists.
+    pub async fn volumes(&self, pool: &str, server: &Server) -> Result<Vec<Volume>, ClientError> {
         let doing = format!("list the disks in the pool '{pool}'");
         let parts = ["storage-pools", pool, "volumes", "custom"];
-        self.ask(Request::get(&parts, doing).with("recursion", "1")).await
+        let listed: Vec<Volume> = self.ask(Request::get(&parts, doing).with("recursion", "1")).await?;
+        if !server.leaves_snapshots_out() {
+            return Ok(listed);
+        }
+        let mut all = Vec::new();
+        // Each question to such a member takes ten seconds.
+        let mut down = BTreeSet::new();
+        for volume in listed {
+            if !down.contains(&volume.location) {
+                match self.snapshots(pool, &volume).await {
+                    Ok(snapshots) => all.extend(snapshots),
+                    Err(error) if error.is_member_down() => drop(down.insert(volume.location.clone())),
+                    // It was deleted meanwhile.
+                    Err(error) if error.is_missing() => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            all.push(volume);
+        }
+        Ok(all)
     }
 
     /// The names of all pools.
@@ -138,14 +186,42 @@ impl Client {
         self.change(request).await.map(drop)
     }
 
-    /// Copies a volume with its snapshots into `pool`.
-    pub async fn copy_volume(&self, pool: &str, copied: &Copied<'_>, target: Option<&str>) -> Result<(), ClientError> {
-        let Copied { from_pool, from, from_member, name, config } = copied;
-        let doing = format!("copy the disk '{from}' from the pool '{from_pool}' to '{pool}'");
-        let mut source = json!({"type": "copy", "pool": from_pool, "name": from});
-        if let Some(member) = from_member {
-            source["location"] = json!(member);
+    /// Has the member that has a volume offer it to others, with its snapshots. `url` is where they reach that member.
+    ///
+    /// There is one request that copies between members (`source.location`), but LXD 5.0 does not know it, and Incus 6.0 looks for
+    /// the volume in the project `default`, whichever is asked for.
+    pub async fn offer_volume(&self, pool: &str, volume: &Volume, url: &str) -> Result<Offer, ClientError> {
+        let Volume { name, location, .. } = volume;
+        let doing = format!("have the member '{location}' offer the disk '{name}' to others");
+        let request = Request::new(Method::POST, &["storage-pools", pool, "volumes", "custom", name], doing.clone())
+            .target(volume.member())
+            .json(&json!({"name": name, "pool": pool, "migration": true}));
+        match self.send(request).await? {
+            Answer::Begun { operation, told } if told.is_object() => {
+                Ok(Offer { operation: format!("{}{operation}", url.trim_end_matches('/')), secrets: told })
+            }
+            _ => Err(ClientError::NotUnderstood { doing, reason: "it has no secrets".to_owned() }),
         }
+    }
+
+    /// Makes a copy of a volume with its snapshots in `pool`. `certificate` is the one that members show each other.
+    pub async fn copy_volume(
+        &self,
+        pool: &str,
+        copied: &Copied<'_>,
+        target: Option<&str>,
+        certificate: &str,
+    ) -> Result<(), ClientError> {
+        let Copied { from, name, config } = copied;
+        let doing = match target {
+            Some(member) => format!("copy the disk '{name}' into the pool '{pool}' of the member '{member}'"),
+            None => format!("copy the disk '{name}' into the pool '{pool}'"),
+        };
+        let source = match from {
+            Origin::Here { pool, name } => json!({"type": "copy", "pool": pool, "name": name}),
+            Origin::Offered(Offer { operation, secrets }) => json!({"type": "migration", "mode": "pull",
+                "operation": operation, "certificate": certificate, "secrets": secrets}),
+        };
         let request = Request::new(Method::POST, &["storage-pools", pool, "volumes", "custom"], doing)
             .target(target)
             .json(&json!({
@@ -192,14 +268,14 @@ impl Client {
         self.change(request).await.map(drop)
     }
 
-    /// The names of a volume's snapshots.
-    pub async fn snapshots(&self, pool: &str, volume: &Volume) -> Result<Vec<String>, ClientError> {
+    /// The snapshots of a volume, named `VOLUME/SNAPSHOT`.
+    pub async fn snapshots(&self, pool: &str, volume: &Volume) -> Result<Vec<Volume>, ClientError> {
         let doing = format!("list the snapshots of the disk '{}'", volume.name);
         let request = Request::get(&["storage-pools", pool, "volumes", "custom", &volume.name, "snapshots"], doing)
-            .target(volume.member());
-        let paths: Vec<String> = self.ask(request).await?;
-        let name = |path: &String| path.split('?').next().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
-        Ok(paths.iter().filter_map(name).collect())
+            .target(volume.member())
+            .with("recursion", "1");
+        let found: Vec<Volume> = self.ask(request).await?;
+        Ok(found.into_iter().map(|snapshot| volume.with_snapshot(snapshot)).collect())
     }
 
     /// Takes a snapshot of a volume.
@@ -255,6 +331,11 @@ mod tests {
         .unwrap();
         assert_eq!(volume.users(), ["vm-1", "vm-2"]);
         assert_eq!(volume.member(), None);
+        for name in ["snap-1", "disk-1/snap-1"] {
+            let snapshot: Volume = serde_json::from_value(json!({"name": name})).unwrap();
+            let listed = Volume { location: "n2".to_owned(), ..volume.clone() }.with_snapshot(snapshot);
+            assert_eq!((listed.name.as_str(), listed.member()), ("disk-1/snap-1", Some("n2")));
+        }
         let unused: Volume = serde_json::from_value(json!({"name": "disk-1", "used_by": null})).unwrap();
         assert!(unused.users().is_empty());
     }

@@ -35,7 +35,7 @@ fn a_cluster_places_vms_with_their_disks_and_a_dead_member_is_not_taken_for_gone
     let stemcell = site.stemcell();
     let vms = zones_are_members(&site, &stemcell);
     let disk = disks_bind_vms(&site, &stemcell, &vms);
-    an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(&mut site, &stemcell, &vms);
+    an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(&site, &stemcell, &vms);
     a_dead_member_keeps_what_it_has(&mut site, &stemcell, &vms, &disk);
     what_was_declared_dead_is_gone(&mut site, &vms);
     for vm in &vms {
@@ -67,11 +67,7 @@ fn location(site: &Site, disk: &str) -> Value {
 fn disks_bind_vms(site: &Site, stemcell: &str, vms: &[String]) -> String {
     let disk = site.disk(&vms[1]);
     assert_eq!(location(site, &disk), "n2", "it is with the VM that it is for");
-    if site.lxd().has_extension("cluster_internal_custom_volume_copy") {
-        disks_follow_vms(site, stemcell, vms, &disk);
-    } else {
-        disks_stay(site, stemcell, vms, &disk);
-    }
+    disks_follow_vms(site, stemcell, vms, &disk);
     let with_disk = vm(site, stemcell, 22, json!({}), json!([disk]));
     assert_eq!(place(site, &with_disk), "n2");
     site.ok("delete_vm", json!([with_disk]));
@@ -83,16 +79,7 @@ fn disks_bind_vms(site: &Site, stemcell: &str, vms: &[String]) -> String {
     disk
 }
 
-/// Where the server cannot copy them.
-fn disks_stay(site: &Site, stemcell: &str, vms: &[String], disk: &str) {
-    let (_, words) = site.refused("attach_disk", json!([vms[0], disk]));
-    assert!(words.contains("is on the member 'n2' and the VM on 'n1'") && words.contains("recreate the VM"), "{words}");
-    assert_eq!(site.claim(disk), Value::Null, "it is free again");
-    let words = refused(site, stemcell, local(21), json!({"target": "@z1"}), json!([disk]));
-    assert!(words.contains("not in '@z1'"), "{words}");
-}
-
-/// Where it can: with their data and their snapshots, and only one remains.
+/// With their data and their snapshots, and only one remains.
 fn disks_follow_vms(site: &Site, stemcell: &str, vms: &[String], disk: &str) {
     let files = |member: usize| site.member(member).files_of_volume(&site.project, volume(disk));
     std::fs::write(files(2).join("data"), "precious").unwrap();
@@ -102,6 +89,8 @@ fn disks_follow_vms(site: &Site, stemcell: &str, vms: &[String], disk: &str) {
     assert_eq!(std::fs::read_to_string(files(1).join("data")).unwrap(), "precious");
     let snapshots = site.held().iter().filter(|name| name.starts_with(volume(disk)) && name.contains("/snap-")).count();
     assert_eq!(snapshots, 1);
+    let listed = ("snapshot", snapshot.as_str().unwrap().to_owned(), Some("n1".to_owned()));
+    assert!(site.listed().contains(&listed), "{:?}", site.listed());
     site.ok("delete_snapshot", json!([snapshot]));
     site.ok("detach_disk", json!([vms[0], disk]));
     let in_z3 = vm(site, stemcell, 21, json!({"target": "@z3"}), json!([disk]));
@@ -114,24 +103,33 @@ fn disks_follow_vms(site: &Site, stemcell: &str, vms: &[String], disk: &str) {
     site.ok("detach_disk", json!([vms[1], disk]));
 }
 
-/// The operator takes everything away from a member, and puts it back.
-fn an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(site: &mut Site, stemcell: &str, vms: &[String]) {
-    site.cluster().done(1, "POST", "/1.0/cluster/members/n3/state", &json!({"action": "evacuate"}));
-    assert_ne!(place(site, &vms[2]), "n3");
+/// The operator takes everything away from a member, and puts it back. Incus moves VMs only within their group.
+fn an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(site: &Site, stemcell: &str, vms: &[String]) {
+    let zone = json!({"description": "", "members": ["n1", "n3"]});
+    site.lxd().ok("PUT", "/1.0/cluster/groups/z3", &zone);
+    site.lxd().ok("POST", "/1.0/cluster/groups", &json!({"name": "alone", "members": ["n3"]}));
+    let state = |action: &str| {
+        site.cluster().done(1, "POST", "/1.0/cluster/members/n3/state", &json!({"action": action}));
+    };
+    state("evacuate");
+    assert_eq!(place(site, &vms[2]), "n1");
     assert_eq!(site.ok("has_vm", json!([vms[2]])), true);
     assert_eq!(site.instance(&vms[2])["status"], "Running");
-    let zone = json!(["agent-e", stemcell, {"target": "@z3"}, local(25), [], {}]);
-    let (kind, words) = site.refused("create_vm", zone);
+    let in_zone = vm(site, stemcell, 24, json!({"target": "@z3"}), json!([]));
+    assert_eq!(place(site, &in_zone), "n1", "the zone's other member");
+    site.ok("delete_vm", json!([in_zone]));
+    let (kind, words) =
+        site.refused("create_vm", json!(["agent-e", stemcell, {"target": "@alone"}, local(25), [], {}]));
     assert_eq!(kind, "VMCreationFailed", "{words}");
-    let (_, words) = site.refused("create_disk", json!([32, {"target": "@z3"}, null]));
-    assert!(words.contains("no member of '@z3' is online"), "{words}");
-    site.cluster().done(1, "POST", "/1.0/cluster/members/n3/state", &json!({"action": "restore"}));
+    let (_, words) = site.refused("create_disk", json!([32, {"target": "@alone"}, null]));
+    assert!(words.contains("no member of '@alone' is online"), "{words}");
+    state("restore");
     assert_eq!(place(site, &vms[2]), "n3");
     assert_eq!(site.instance(&vms[2])["status"], "Running");
 }
 
 fn a_dead_member_keeps_what_it_has(site: &mut Site, stemcell: &str, vms: &[String], disk: &str) {
-    site.cluster().member_mut(2).kill_daemon();
+    site.cluster_mut().member_mut(2).kill_daemon();
     // At once, and when the cluster knows.
     for known in [false, true] {
         if known {
@@ -139,6 +137,8 @@ fn a_dead_member_keeps_what_it_has(site: &mut Site, stemcell: &str, vms: &[Strin
         }
         assert_eq!(site.ok("has_vm", json!([vms[1]])), true);
         assert_eq!(site.ok("has_disk", json!([disk])), true);
+        let listed = ("disk", disk.to_owned(), Some("n2".to_owned()));
+        assert!(site.listed().contains(&listed), "{:?}", site.listed());
         for (method, arguments) in [
             ("delete_vm", json!([vms[1]])),
             ("detach_disk", json!([vms[1], disk])),
@@ -155,7 +155,7 @@ fn a_dead_member_keeps_what_it_has(site: &mut Site, stemcell: &str, vms: &[Strin
         let other = vm(site, stemcell, 31, json!({"target": "@z1"}), json!([]));
         site.ok("delete_vm", json!([other]));
     }
-    site.cluster().member_mut(2).start_daemon();
+    site.cluster_mut().member_mut(2).start_daemon();
     site.cluster().wait_until_member_is(2, "Online");
     assert_eq!(site.ok("get_disks", json!([vms[1]])), json!([disk]), "it is back as it was");
     site.ok("detach_disk", json!([vms[1], disk]));
@@ -163,7 +163,7 @@ fn a_dead_member_keeps_what_it_has(site: &mut Site, stemcell: &str, vms: &[Strin
 
 /// The operator removes a member by force: that is their word that it is dead.
 fn what_was_declared_dead_is_gone(site: &mut Site, vms: &[String]) {
-    site.cluster().member_mut(3).kill_daemon();
+    site.cluster_mut().member_mut(3).kill_daemon();
     site.cluster().wait_until_member_is(3, "Offline");
     assert_eq!(site.ok("has_vm", json!([vms[2]])), true);
     site.cluster().done(1, "DELETE", "/1.0/cluster/members/n3?force=1", &Value::Null);

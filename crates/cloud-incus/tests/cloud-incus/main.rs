@@ -4,6 +4,7 @@
 
 mod bad_answers;
 mod cluster;
+mod daemon_killed;
 mod kill_points;
 mod lost_answers;
 mod methods;

@@ -266,16 +266,35 @@ fn odd_vm() -> &'static str {
     "vm-00000000-0000-4000-8000-00000000000f"
 }
 
+/// Each has a project, and things of the same names are in both.
 fn two_directors_do_not_meet(site: &Site) {
     let disk = site.disk("vm-00000000-0000-4000-8000-00000000000f");
+    site.write(&disk, "ours");
     let other = site.lxd().make_project("d2");
-    site.configure(json!({"project": other}));
-    let is_there = site.answer(&Asked::new("has_disk", json!([disk])).of_director("d-2"));
-    assert_eq!(is_there["result"], false);
-    site.configure(json!({}));
+    let of_other = |method: &str, arguments: Value| {
+        site.configure(json!({"project": other}));
+        let answer = site.answer(&Asked::new(method, arguments).of_director("d-2"));
+        site.configure(json!({}));
+        answer["result"].clone()
+    };
+    assert_eq!(of_other("has_disk", json!([disk])), false);
+    let tags = json!({"size": "32MiB", "user.windlass.director": "d-2", "user.windlass.stage": "made"});
+    let twin = json!({"name": volume(&disk), "type": "custom", "content_type": "filesystem", "config": tags});
+    site.lxd().ok("POST", &format!("/1.0/storage-pools/{POOL}/volumes/custom?project={other}"), &twin);
+    let theirs = site.lxd().files_of_volume(&other, volume(&disk)).join("data");
+    fs::write(&theirs, "theirs").unwrap();
+    assert_eq!(of_other("has_disk", json!([disk])), true);
+    site.ok("resize_disk", json!([disk, 64]));
+    assert_eq!(site.lxd().volume(&other, volume(&disk))["config"]["size"], "32MiB");
     let refused = site.answer(&Asked::new("delete_disk", json!([disk])).of_director("d-2"));
     assert!(refused["error"]["message"].as_str().unwrap().contains("belongs to the director 'd-1'"), "{refused}");
     site.ok("delete_disk", json!([disk]));
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    let ours = site.disk("vm-00000000-0000-4000-8000-00000000000f");
+    of_other("delete_disk", json!([disk]));
+    assert_eq!(site.lxd().held(&other), Vec::<String>::new());
+    assert_eq!(site.ok("has_disk", json!([ours])), true);
+    site.ok("delete_disk", json!([ours]));
 }
 
 /// A token as the server's operator makes it.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use windlass_durable::kill_point::KILL_AT;
 
 use crate::rig::{Asked, Site, volume};
-use crate::simulated::Volume;
+use crate::simulated::{Said, Volume};
 
 const VM: &str = "vm-00000000-0000-4000-8000-000000000001";
 const DISK: &str = "fast:disk-00000000-0000-4000-8000-000000000002";
@@ -91,9 +91,9 @@ fn a_move_that_was_cut_short_is_finished_or_taken_back_by_whoever_comes_next() {
 #[test]
 fn a_disk_that_cannot_move_stays_where_it_is_and_free() {
     let site = apart();
-    site.simulation().change(|world| world.copies_between_members = false);
+    site.simulation().says("POST /1.0/storage-pools/fast/volumes/custom/disk-", Said::Refusal(500, "the wire is cut"));
     let (_, words) = site.refused("attach_disk", json!([VM, DISK]));
-    assert!(words.contains("is on the member 'n2' and the VM on 'n1'") && words.contains("recreate the VM"), "{words}");
+    assert!(words.contains("have the member 'n2' offer the disk") && words.contains("the wire is cut"), "{words}");
     let disk = the_one_disk(&site);
     assert_eq!((disk.member.as_str(), disk.config.get("user.windlass.attached_to")), ("n2", None));
 }

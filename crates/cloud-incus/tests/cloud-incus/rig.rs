@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use flate2::Compression;
 use serde_json::{Value, json};
@@ -79,6 +79,15 @@ impl Site {
         }
     }
 
+    /// As above, to kill it.
+    pub(crate) fn lxd_mut(&mut self) -> &mut Lxd {
+        match &mut self.daemons {
+            Daemons::One(lxd) => lxd,
+            Daemons::Three(cluster) => cluster.member_mut(1),
+            Daemons::Simulated(_) => panic!("this site has no real daemon"),
+        }
+    }
+
     /// A member of the real cluster.
     pub(crate) fn member(&self, number: usize) -> &Lxd {
         match &self.daemons {
@@ -94,7 +103,14 @@ impl Site {
         }
     }
 
-    pub(crate) fn cluster(&mut self) -> &mut Cluster {
+    pub(crate) fn cluster(&self) -> &Cluster {
+        match &self.daemons {
+            Daemons::Three(cluster) => cluster,
+            _ => panic!("this site is no real cluster"),
+        }
+    }
+
+    pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
         match &mut self.daemons {
             Daemons::Three(cluster) => cluster,
             _ => panic!("this site is no real cluster"),
@@ -137,9 +153,14 @@ impl Site {
 
     /// One process with this request.
     pub(crate) fn run(&self, mut command: Command, asked: &Asked) -> Output {
+        Self::begin(&mut command, asked).wait_with_output().unwrap()
+    }
+
+    /// As above, while something else happens.
+    pub(crate) fn begin(command: &mut Command, asked: &Asked) -> Child {
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(asked.0.to_string().as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
+        child
     }
 
     pub(crate) fn answer(&self, asked: &Asked) -> Value {
@@ -201,6 +222,14 @@ impl Site {
     /// What the daemon has in the project.
     pub(crate) fn held(&self) -> Vec<String> {
         self.lxd().held(&self.project)
+    }
+
+    /// What `windlass cpi incus list` shows: kinds, names and members.
+    pub(crate) fn listed(&self) -> Vec<(&'static str, String, Option<String>)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listed =
+            runtime.block_on(windlass_cloud_incus::operator::list(&self.folder.path().join("cpi.json"))).unwrap();
+        listed.into_iter().map(|found| (found.kind, found.cid, found.member)).collect()
     }
 
     /// An instance as the daemon has it.

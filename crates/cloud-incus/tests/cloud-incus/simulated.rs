@@ -22,7 +22,8 @@ pub(crate) struct World {
     pub(crate) instances: BTreeMap<String, Value>,
     pub(crate) project: BTreeMap<String, String>,
     pub(crate) members: BTreeMap<String, &'static str>,
-    pub(crate) copies_between_members: bool,
+    /// Volumes that members offer to others: their names and members.
+    offers: Vec<(String, String)>,
     /// What is answered to requests whose first line has these words, instead of what is true.
     pub(crate) says: Vec<(&'static str, Said)>,
     /// Methods and paths of all requests that change something.
@@ -63,7 +64,7 @@ impl Simulated {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let world = Arc::new(Mutex::new(World { copies_between_members: true, ..World::default() }));
+        let world = Arc::new(Mutex::<World>::default());
         let served = Arc::clone(&world);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -172,6 +173,7 @@ fn serve(stream: &UnixStream, world: &Mutex<World>) -> Option<()> {
                 world.lock().unwrap().says.push(("/wait", Said::Document(operation)));
                 (202, json!({"type": "async", "status_code": 100, "operation": "/1.0/operations/o-1"}), None)
             }
+            None if request.body["migration"] == true => offered(world.lock().unwrap().offer(&request)),
             None => answered(world.lock().unwrap().answer(&request)),
         };
         let etag = etag.map(|etag| format!("etag: {etag}\r\n")).unwrap_or_default();
@@ -184,6 +186,18 @@ fn answered(answer: Answer) -> (u16, Value, Option<u64>) {
     match answer {
         Ok((metadata, etag)) => (200, json!({"type": "sync", "status_code": 200, "metadata": metadata}), etag),
         Err((code, text)) => (code, json!({"type": "error", "error_code": code, "error": text}), None),
+    }
+}
+
+/// An operation that waits for whoever has its secrets.
+fn offered(answer: Result<usize, (u16, String)>) -> (u16, Value, Option<u64>) {
+    match answer {
+        Ok(number) => {
+            let told = json!({"metadata": {"control": format!("secret-{number}"), "fs": format!("secret-{number}")}});
+            let operation = format!("/1.0/operations/offer-{number}");
+            (202, json!({"type": "async", "status_code": 100, "operation": operation, "metadata": told}), None)
+        }
+        Err(refusal) => answered(Err(refusal)),
     }
 }
 
@@ -220,7 +234,7 @@ impl World {
             ("GET", ["projects", _]) => Ok((json!({"config": self.project}), None)),
             ("GET", ["operations"]) => Ok((json!({}), None)),
             ("GET", ["cluster", "members"]) => {
-                let member = |(name, status): (&String, &&str)| json!({"server_name": name, "status": status, "groups": ["default", name.replace('n', "z")]});
+                let member = |(name, status): (&String, &&str)| json!({"server_name": name, "status": status, "url": format!("https://{name}:8443"), "groups": ["default", name.replace('n', "z")]});
                 Ok((self.members.iter().map(member).collect(), None))
             }
             ("GET", ["instances"]) => {
@@ -248,11 +262,15 @@ impl World {
     }
 
     fn root(&self) -> Value {
-        let mut extensions =
-            vec!["api_filtering", "clustering_groups", "custom_block_volumes", "storage_volume_api_filtering"];
-        extensions.extend(self.copies_between_members.then_some("cluster_internal_custom_volume_copy"));
+        let extensions = [
+            "api_filtering",
+            "clustering_groups",
+            "custom_block_volumes",
+            "storage_api_remote_volume_handling",
+            "storage_volume_api_filtering",
+        ];
         json!({"api_version": "1.0", "auth": "trusted", "api_extensions": extensions,
-            "environment": {"server": "incus", "server_version": "6.0", "server_clustered": true}})
+            "environment": {"server": "incus", "server_version": "6.0", "server_clustered": true, "certificate": "PEM"}})
     }
 
     fn users(&self, volume: &Volume) -> Vec<String> {
@@ -288,6 +306,28 @@ impl World {
         Ok((Value::Null, None))
     }
 
+    fn offer(&mut self, request: &Request) -> Result<usize, (u16, String)> {
+        let (Some(name), Some(member)) = (request.path.last(), request.query.get("target")) else {
+            return Err(missing("Storage volume"));
+        };
+        if !self.volumes.iter().any(|volume| volume.name == *name && volume.member == *member) {
+            return Err(missing("Storage volume"));
+        }
+        self.offers.push((name.clone(), member.clone()));
+        Ok(self.offers.len() - 1)
+    }
+
+    /// What a member offers, for whoever asks the right one with the right secrets.
+    fn offered(&self, source: &Value) -> Option<&Volume> {
+        let is_it = |(number, (_, member)): &(usize, &(String, String))| {
+            source["operation"] == format!("https://{member}:8443/1.0/operations/offer-{number}")
+                && source["secrets"]["fs"] == format!("secret-{number}")
+                && source["certificate"] == "PEM"
+        };
+        let (_, (name, member)) = self.offers.iter().enumerate().find(is_it)?;
+        self.volumes.iter().find(|volume| volume.name == *name && volume.member == *member)
+    }
+
     fn make_volume(&mut self, request: &Request) -> Answer {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (name, member) = (text(&request.body["name"]), request.query.get("target").cloned().unwrap_or_default());
@@ -296,10 +336,7 @@ impl World {
         }
         let source = &request.body["source"];
         let content = match source["type"].as_str() {
-            Some("copy") => {
-                let is_it = |volume: &&Volume| source["name"] == volume.name && source["location"] == volume.member;
-                self.volumes.iter().find(is_it).ok_or_else(|| missing("Storage volume"))?.content.clone()
-            }
+            Some("migration") => self.offered(source).ok_or_else(|| missing("Storage volume"))?.content.clone(),
             _ => String::new(),
         };
         let config = serde_json::from_value(request.body["config"].clone()).unwrap();

@@ -223,7 +223,22 @@ impl Lxd {
             let found = self.ok("GET", &format!("{list}?project={project}"), &Value::Null);
             held.extend(found.as_array().into_iter().flatten().map(name));
         }
+        if self.has_extension("storage_volume_full") {
+            held.extend(self.snapshots(project));
+        }
         held
+    }
+
+    /// The snapshots of the pool that lists of newer servers leave out.
+    fn snapshots(&self, project: &str) -> Vec<String> {
+        let path = format!("/1.0/storage-pools/{POOL}/volumes/custom?project={project}&recursion=2");
+        let listed = self.ok("GET", &path, &Value::Null);
+        let of_volume = |volume: &Value| -> Vec<String> {
+            let snapshots = volume["snapshots"].as_array().cloned().unwrap_or_default();
+            let text = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
+            snapshots.iter().map(|snapshot| format!("{}/{}", text(volume), text(snapshot))).collect()
+        };
+        listed.as_array().into_iter().flatten().flat_map(of_volume).collect()
     }
 
     /// A volume of the project.
@@ -241,8 +256,7 @@ impl Lxd {
         self.home_seen().join("storage-pools").join(pool).join("custom").join(format!("{project}_{name}"))
     }
 
-    /// Whether the server has an extension of the API.
-    pub fn has_extension(&self, name: &str) -> bool {
+    fn has_extension(&self, name: &str) -> bool {
         let root = self.ok("GET", "/1.0", &Value::Null);
         root["api_extensions"].as_array().into_iter().flatten().any(|extension| extension == name)
     }
