@@ -2,13 +2,15 @@
 //! where it writes: names stay below what was asked for, links are neither made nor followed, and limits hold.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::{Budget, Limits, Tarball, inside};
 
@@ -184,6 +186,11 @@ pub fn unpack(from: impl Read, target: &Path, expected: &[OsString]) -> Result<(
     let space = if is_folder { target } else { parent };
     let unwritable = |source| CopyError::Write { path: space.to_owned(), source };
     let limits = Limits { time: PATIENCE, ..Limits::of_space(space).map_err(unwritable)? };
+    let opened = File::open(space).map_err(unwritable)?;
+    let own_name = match target.file_name() {
+        None if !is_folder => return Err(CopyError::NoName(target.to_owned())),
+        name => name.unwrap_or_default().to_owned(),
+    };
     let mut only: Option<OsString> = None;
     Tarball::within(from, &Budget::new(limits)).each(CopyError::Archive, |entry| {
         let shown = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
@@ -198,61 +205,87 @@ pub fn unpack(from: impl Read, target: &Path, expected: &[OsString]) -> Result<(
             return Err(CopyError::Several(target.to_owned()));
         }
         only.get_or_insert_with(|| top.clone());
-        let root = if is_folder { target.join(&top) } else { target.to_owned() };
+        let name = if is_folder { top } else { own_name.clone() };
         let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
-        let place = below(&root, parts.as_path())?;
+        let names: Vec<&OsStr> = [name.as_os_str()].into_iter().chain(parts.map(|part| part.as_os_str())).collect();
+        let place = Place::below(&opened, space, &names)?;
         match entry.header().entry_type() {
-            tar::EntryType::Directory => folder(&place, mode),
-            tar::EntryType::Regular | tar::EntryType::Continuous => write(&place, mode, entry),
+            tar::EntryType::Directory => place.make_folder(mode),
+            tar::EntryType::Regular | tar::EntryType::Continuous => place.write(mode, entry),
             _ => Err(CopyError::Kind(shown)),
         }
     })?;
     only.map(|_| ()).ok_or(CopyError::Nothing)
 }
 
-/// Where something below `root` is. What is a link on the way there leads elsewhere.
-fn below(root: &Path, rest: &Path) -> Result<PathBuf, CopyError> {
-    let mut place = root.to_owned();
-    for part in rest.components() {
-        match fs::symlink_metadata(&place) {
-            Ok(found) if !found.is_dir() => return Err(CopyError::InTheWay(place)),
-            // A folder whose entry did not come.
-            Err(_) => folder(&place, 0o755)?,
-            Ok(_) => {}
+/// Where an entry goes: a name in a folder that is open. Others may write there, too, and put links in the place of what was just
+/// looked at; so nothing is reached by a path of several names.
+struct Place<'n> {
+    folder: OwnedFd,
+    name: &'n OsStr,
+    /// For people.
+    path: PathBuf,
+}
+
+impl<'n> Place<'n> {
+    /// Goes down from `top`, which `path` names. Folders whose entry did not come are made; links lead elsewhere.
+    fn below(top: &File, path: &Path, names: &[&'n OsStr]) -> Result<Self, CopyError> {
+        let (name, folders) = names.split_last().ok_or_else(|| CopyError::NoName(path.to_owned()))?;
+        let unwritable = |source| CopyError::Write { path: path.to_owned(), source };
+        let mut place = Self { folder: top.try_clone().map_err(unwritable)?.into(), name, path: path.to_owned() };
+        for folder in folders {
+            (place.name, place.path) = (folder, place.path.join(folder));
+            place.make_folder(0o755)?;
+            place.folder = place.open_folder()?;
         }
-        place.push(part);
+        (place.name, place.path) = (name, place.path.join(name));
+        Ok(place)
     }
-    Ok(place)
-}
 
-fn folder(place: &Path, mode: u32) -> Result<(), CopyError> {
-    match fs::symlink_metadata(place) {
-        Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(CopyError::InTheWay(place.to_owned())),
-        Err(_) => DirBuilder::new()
-            .mode(mode | 0o700)
-            .create(place)
-            .map_err(|source| CopyError::Write { path: place.to_owned(), source }),
+    fn failed(&self, error: Errno) -> CopyError {
+        match error {
+            Errno::LOOP | Errno::NOTDIR => CopyError::InTheWay(self.path.clone()),
+            error => CopyError::Write { path: self.path.clone(), source: error.into() },
+        }
     }
-}
 
-/// A file is there as a whole, or as it was.
-fn write(place: &Path, mode: u32, content: &mut impl Read) -> Result<(), CopyError> {
-    if fs::symlink_metadata(place).is_ok_and(|found| !found.is_file()) {
-        return Err(CopyError::InTheWay(place.to_owned()));
+    fn open_folder(&self) -> Result<OwnedFd, CopyError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.folder, self.name, flags, Mode::empty()).map_err(|error| self.failed(error))
     }
-    let unwritable = |source| CopyError::Write { path: place.to_owned(), source };
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    let partial = place.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode | 0o600).open(&partial)?;
-        io::copy(content, &mut file)?;
-        fs::rename(&partial, place)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
+
+    fn make_folder(&self, mode: u32) -> Result<(), CopyError> {
+        match rustix::fs::mkdirat(&self.folder, self.name, Mode::from_raw_mode(mode | 0o700)) {
+            Err(Errno::EXIST) => match self.kind() {
+                Some(FileType::Directory) => Ok(()),
+                _ => Err(CopyError::InTheWay(self.path.clone())),
+            },
+            made => made.map_err(|error| self.failed(error)),
+        }
     }
-    written.map_err(unwritable)
+
+    fn kind(&self) -> Option<FileType> {
+        let found = rustix::fs::statat(&self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(FileType::from_raw_mode(found.st_mode))
+    }
+
+    /// A file is there as a whole, or as it was.
+    fn write(&self, mode: u32, content: &mut impl Read) -> Result<(), CopyError> {
+        if self.kind().is_some_and(|kind| kind != FileType::RegularFile) {
+            return Err(CopyError::InTheWay(self.path.clone()));
+        }
+        let partial = OsString::from(format!(".{}.{}.part", self.name.to_string_lossy(), std::process::id()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let written = (|| -> io::Result<()> {
+            let file = rustix::fs::openat(&self.folder, &partial, flags, Mode::from_raw_mode(mode | 0o600))?;
+            io::copy(content, &mut File::from(file))?;
+            Ok(rustix::fs::renameat(&self.folder, &partial, &self.folder, self.name)?)
+        })();
+        if written.is_err() {
+            let _ = rustix::fs::unlinkat(&self.folder, &partial, AtFlags::empty());
+        }
+        written.map_err(|source| CopyError::Write { path: self.path.clone(), source })
+    }
 }
 
 #[cfg(test)]
@@ -353,6 +386,25 @@ mod tests {
         for garbage in [&b"garbage"[..], &[0xff; 4096], &[]] {
             unpack(garbage, &at("here"), &["log".into()]).unwrap_err();
         }
+    }
+
+    /// Somebody who may write where root copies to could have root write anywhere.
+    #[test]
+    fn what_becomes_a_link_while_a_copy_comes_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("here/conf/deep")).unwrap();
+        fs::create_dir(at("etc")).unwrap();
+        let opened = File::open(at("here")).unwrap();
+        let names = ["conf", "deep", "file"].map(OsStr::new);
+        let place = Place::below(&opened, &at("here"), &names).unwrap();
+        fs::rename(at("here/conf"), at("here/before")).unwrap();
+        symlink(at("etc"), at("here/conf")).unwrap();
+        fs::create_dir(at("etc/deep")).unwrap();
+        place.write(0o644, &mut &b"x"[..]).unwrap();
+        assert_eq!(fs::read_dir(at("etc/deep")).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(at("here/before/deep/file")).unwrap(), "x");
+        assert!(matches!(Place::below(&opened, &at("here"), &names), Err(CopyError::InTheWay(_))));
     }
 
     #[test]

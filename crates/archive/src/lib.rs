@@ -35,6 +35,9 @@ const DEEPEST_NAME: usize = 256;
 /// How much of a file system is left free, unless a twentieth of it is less.
 const RESERVE: u64 = 1 << 30;
 
+/// How many zeros all sparse files of an archive may stand for: they take no bytes of it, and whoever reads them is given each one.
+const MOST_HOLES: u64 = 16 << 30;
+
 const MIB: u64 = 1 << 20;
 
 /// What an archive may take.
@@ -85,6 +88,9 @@ pub enum Refusal {
     /// it takes too long
     #[error("it takes longer than {0:?}")]
     Time(Duration),
+    /// its sparse files are too large
+    #[error("its sparse files have holes of more than {} GiB", MOST_HOLES >> 30)]
+    Holes,
 }
 
 impl From<Refusal> for io::Error {
@@ -124,6 +130,7 @@ struct Left {
     limits: Limits,
     bytes: Cell<u64>,
     entries: Cell<u64>,
+    holes: Cell<u64>,
     deadline: Option<Instant>,
 }
 
@@ -131,7 +138,8 @@ impl Budget {
     /// All of `limits`; the time begins now.
     pub fn new(limits: Limits) -> Self {
         let deadline = Instant::now().checked_add(limits.time);
-        Self(Rc::new(Left { limits, bytes: Cell::new(limits.bytes), entries: Cell::new(limits.entries), deadline }))
+        let (bytes, entries, holes) = (Cell::new(limits.bytes), Cell::new(limits.entries), Cell::new(MOST_HOLES));
+        Self(Rc::new(Left { limits, bytes, entries, holes, deadline }))
     }
 
     fn check_time(&self) -> Result<(), Refusal> {
@@ -144,6 +152,11 @@ impl Budget {
     fn take_entry(&self) -> Result<(), Refusal> {
         let left = self.0.entries.get().checked_sub(1).ok_or(Refusal::Entries(self.0.limits.entries))?;
         self.0.entries.set(left);
+        Ok(())
+    }
+
+    fn take_holes(&self, holes: u64) -> Result<(), Refusal> {
+        self.0.holes.set(self.0.holes.get().checked_sub(holes).ok_or(Refusal::Holes)?);
         Ok(())
     }
 
@@ -202,13 +215,15 @@ impl<R: Read> Tarball<R> {
             let Some(entry) = entries.next() else { break };
             let mut entry = entry.map_err(&damaged)?;
             budget.take_entry().and_then(|()| check_name(&entry)).map_err(|refusal| damaged(refusal.into()))?;
+            let is_sparse = entry.header().entry_type().is_gnu_sparse();
+            let size = if is_sparse { entry.header().entry_size().map_err(&damaged)? } else { entry.size() };
             // Of a sparse file, with its holes: they are written out.
-            budget.take_bytes(entry.size()).map_err(|refusal| damaged(refusal.into()))?;
+            let taken = budget.take_bytes(entry.size());
+            let taken = taken.and_then(|()| budget.take_holes(entry.size().saturating_sub(size)));
+            taken.map_err(|refusal| damaged(refusal.into()))?;
             passed.limit_to(u64::MAX, Refusal::Header);
             visit(&mut entry)?;
             io::copy(&mut entry, &mut io::sink()).map_err(&damaged)?;
-            let is_sparse = entry.header().entry_type().is_gnu_sparse();
-            let size = if is_sparse { entry.header().entry_size().map_err(&damaged)? } else { entry.size() };
             if passed.bytes.get() != entry.raw_file_position().saturating_add(size) {
                 let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
                 return Err(damaged(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it ends inside '{name}'"))));
@@ -305,4 +320,35 @@ pub fn inside(name: &[u8]) -> Option<PathBuf> {
         }
     }
     Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive with files that are nothing but holes of this size.
+    fn holes(size: u64, files: usize) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::GNUSparse);
+        header.set_size(0);
+        if let Some(gnu) = header.as_gnu_mut() {
+            gnu.name[..4].copy_from_slice(b"hole");
+            gnu.set_real_size(size);
+            gnu.sparse[0].set_offset(size);
+            gnu.sparse[0].set_length(0);
+        }
+        header.set_cksum();
+        [header.as_bytes().repeat(files), vec![0; 1024]].concat()
+    }
+
+    #[test]
+    fn holes_that_would_be_read_for_ever_are_refused() {
+        let read = |archive: Vec<u8>| Tarball::new(archive.as_slice()).each(|error| Refusal::of(&error), |_| Ok(()));
+        assert_eq!(read(holes(1 << 20, 3)), Ok(()));
+        assert_eq!(read(holes(1 << 62, 1)), Err(Some(Refusal::Holes)));
+        // What is left of it is for all archives that belong together.
+        let budget = Budget::new(Limits::default());
+        budget.take_holes(MOST_HOLES).unwrap();
+        assert_eq!(budget.take_holes(1), Err(Refusal::Holes));
+    }
 }

@@ -6,10 +6,13 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a holder has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much of what a holder says is read.
+const LONGEST: usize = 4096;
 
 /// What the names of all sockets begin with.
 const PREFIX: &str = "windlass-address-";
@@ -40,11 +43,25 @@ pub(crate) fn holder(address: IpAddr) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(error),
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut holder = String::new();
+    let holder = said(stream, Instant::now() + PATIENCE);
     // A holder that says nothing still holds it.
-    let _ = stream.take(4096).read_to_string(&mut holder);
     Ok(Some(if holder.is_empty() { "a process that does not say what it is".to_owned() } else { holder }))
+}
+
+/// What comes until `deadline`: anybody on this machine can take a name, and say one letter after the other.
+fn said(mut stream: UnixStream, deadline: Instant) -> String {
+    let (mut said, mut part) = (Vec::new(), [0; 1024]);
+    while said.len() < LONGEST {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            break;
+        }
+        match stream.read(&mut part) {
+            Ok(length @ 1..) => said.extend_from_slice(&part[..length]),
+            _ => break,
+        }
+    }
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 #[cfg(test)]
@@ -65,5 +82,21 @@ mod tests {
         teller.join().unwrap().unwrap();
         assert_eq!(holder(address).unwrap(), None, "free again");
         assert!(claimed(&sockets()).all(|found| found != address), "free again");
+    }
+
+    #[test]
+    fn a_holder_that_says_one_letter_after_the_other_is_not_listened_to_for_long() {
+        let address = IpAddr::from(std::net::Ipv4Addr::from(0x7f50_0000 | (std::process::id() & 0xf_ffff)));
+        let listener = claim(address).unwrap().expect("free");
+        let teller = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            while stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let begun = Instant::now();
+        assert!(holder(address).unwrap().is_some_and(|said| said.starts_with('x')));
+        assert!(begun.elapsed() < 5 * PATIENCE);
+        teller.join().unwrap();
     }
 }

@@ -6,10 +6,9 @@
 //! removed by a later call. Changes are made under the resource's lock.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -145,7 +144,7 @@ impl<R: Kept> Resources<R> {
             Ok(file::rename(&hidden, &folder).map_err(io_error("make", &folder))?)
         })();
         if made.is_err() {
-            let _ = remove_all(&hidden);
+            let _ = file::remove_all(&hidden);
         }
         made
     }
@@ -153,11 +152,7 @@ impl<R: Kept> Resources<R> {
     /// Removes a resource and what interrupted calls left of it. Its lock must be held.
     pub fn remove(&self, cid: &str) -> Result<(), StateError> {
         let Some(folder) = self.path(cid) else { return Ok(()) };
-        match file::remove_tree(&folder) {
-            // What a VM or user wrote may forbid its removal; it is out of sight already, and `purge` insists.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            other => other.map_err(io_error("remove", &folder))?,
-        }
+        file::remove_tree(&folder).map_err(io_error("remove", &folder))?;
         self.purge(cid)?;
         self.sweep();
         let lock = self.locks.join(cid);
@@ -192,7 +187,7 @@ impl<R: Kept> Resources<R> {
     /// Removes something half done, if it is one of this kind.
     pub fn remove_leftover(&self, path: &Path) -> Result<(), StateError> {
         match self.leftovers()?.iter().find(|leftover| *leftover == path) {
-            Some(path) => remove_all(path).map_err(io_error("remove", path)),
+            Some(path) => file::remove_all(path).map_err(io_error("remove", path)),
             None => Ok(()),
         }
     }
@@ -264,7 +259,7 @@ impl<R: Kept> Resources<R> {
         for name in self.names()? {
             if file::is_leftover(name.as_ref()) && name.contains(&middle) {
                 let path = self.folder.join(&name);
-                remove_all(&path).map_err(io_error("remove", &path))?;
+                file::remove_all(&path).map_err(io_error("remove", &path))?;
             }
         }
         Ok(())
@@ -281,7 +276,7 @@ impl<R: Kept> Resources<R> {
                 .and_then(|metadata| metadata.modified())
                 .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LEFTOVER_AGE));
             if is_old && !maker_runs(&name) {
-                let _ = remove_all(&path);
+                let _ = file::remove_all(&path);
             }
         }
     }
@@ -304,37 +299,6 @@ impl<R: Kept> Resources<R> {
 fn maker_runs(name: &str) -> bool {
     let maker = name.rsplit('-').nth(1).unwrap_or_default();
     Path::new("/proc").join(maker).exists()
-}
-
-/// Removes a tree, also one with folders that forbid it. Gone already is a success.
-fn remove_all(path: &Path) -> io::Result<()> {
-    let removed = match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            make_removable(path).and_then(|()| fs::remove_dir_all(path))
-        }
-        other => other,
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// What goes meanwhile needs no permission.
-fn make_removable(folder: &Path) -> io::Result<()> {
-    let opened = fs::set_permissions(folder, Permissions::from_mode(0o700)).and_then(|()| fs::read_dir(folder));
-    let entries = match opened {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        // Of the entry itself, not of what a link points at.
-        if entry.file_type()?.is_dir() {
-            make_removable(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -104,10 +104,12 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         other => other?,
     }
     // Whoever empties the trash meanwhile does the same.
-    unless_gone(fs::remove_dir_all(&trash))
+    remove_all(&trash)
 }
 
-fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+pub use crate::deep_trees::remove_all;
+
+pub(crate) fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -147,7 +149,7 @@ pub fn empty_trash(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(TRASH_PREFIX)) {
-            unless_gone(fs::remove_dir_all(entry.path()))?;
+            remove_all(&entry.path())?;
         }
     }
     Ok(())

@@ -11,6 +11,7 @@
 //! - [`sweep`]: which points that is: all, or a sample that a seed chooses.
 
 pub mod core_files;
+mod deep_trees;
 pub mod file;
 pub mod host;
 pub mod kill_point;

@@ -22,4 +22,4 @@ pub(crate) mod limits;
 pub(crate) mod root;
 pub(crate) mod running;
 mod spec;
-mod syscalls;
+pub(crate) mod syscalls;

@@ -5,9 +5,9 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -67,6 +67,16 @@ impl Root {
         }
     }
 
+    /// Where `path` leads: a path of this process without links.
+    pub(crate) fn find(&self, path: &Path) -> io::Result<PathBuf> {
+        name_of(&self.open_inside(path, OFlags::PATH)?)
+    }
+
+    /// The folder at `path`, as [`Self::find`] tells it. What is missing of it is made.
+    pub(crate) fn make_folder(&self, path: &Path) -> io::Result<PathBuf> {
+        name_of(&self.folder_for(&normal(path))?)
+    }
+
     /// Whether there is something at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.open_inside(Path::new(path), OFlags::PATH).is_ok()
@@ -115,10 +125,20 @@ impl Root {
         self.put(path, bytes, Mode::from_raw_mode(0o644))
     }
 
+    /// Puts a link at `path`, in place of a file or link that is there.
+    pub(crate) fn replace_link(&self, path: &Path, target: &Path) -> io::Result<()> {
+        let inside = normal(path);
+        let name = inside.file_name().ok_or(Errno::ISDIR)?;
+        let folder = self.folder_for(inside.parent().unwrap_or(Path::new("")))?;
+        match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
+            Err(Errno::NOENT) | Ok(()) => Ok(rustix::fs::symlinkat(target, folder, name)?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Puts a link at `path`, unless something is there.
     pub(crate) fn put_link(&self, path: &Path, target: &Path) -> io::Result<()> {
-        let inside: std::path::PathBuf =
-            path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let inside = normal(path);
         let name = inside.file_name().ok_or(Errno::ISDIR)?;
         let folder = self.folder_for(inside.parent().unwrap_or(Path::new("")))?;
         match rustix::fs::symlinkat(target, folder, name) {
@@ -128,8 +148,7 @@ impl Root {
     }
 
     fn put(&self, path: &Path, bytes: &[u8], mode: Mode) -> io::Result<()> {
-        let inside: std::path::PathBuf =
-            path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let inside = normal(path);
         let name = inside.file_name().ok_or(Errno::ISDIR)?;
         let folder = self.folder_for(inside.parent().unwrap_or(Path::new("")))?;
         match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
@@ -146,12 +165,18 @@ impl Root {
     fn folder_for(&self, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let mut folder = self.open_inside(Path::new("/"), flags)?;
-        let mut so_far = std::path::PathBuf::from("/");
+        let mut so_far = PathBuf::from("/");
         for part in path.components() {
             so_far.push(part);
             folder = match self.open_inside(&so_far, flags) {
                 Err(Errno::NOENT) => {
-                    rustix::fs::mkdirat(folder.as_fd(), part.as_os_str(), Mode::from_raw_mode(0o755))?;
+                    match rustix::fs::mkdirat(folder.as_fd(), part.as_os_str(), Mode::from_raw_mode(0o755)) {
+                        Err(Errno::EXIST) => {
+                            let why = format!("{} is a link that leads nowhere; remove it", so_far.display());
+                            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+                        }
+                        made => made?,
+                    }
                     self.open_inside(&so_far, flags)?
                 }
                 other => other?,
@@ -159,6 +184,14 @@ impl Root {
         }
         Ok(folder)
     }
+}
+
+fn normal(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+fn name_of(opened: &OwnedFd) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
 
 #[cfg(test)]
@@ -187,5 +220,12 @@ mod tests {
         assert_eq!(fs::symlink_metadata(&settings).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(root.join("var/vcap/deep/er/file").exists() && inside.has("/home/bosh") && !inside.has("/nothing"));
         assert!(!inside.has_executable("/home/settings.json"));
+        symlink(folder.path(), root.join("out")).unwrap();
+        assert_eq!(inside.find(Path::new("/home/deep/er")).unwrap(), root.join("var/vcap/deep/er"));
+        assert_eq!(inside.make_folder(Path::new("/home/new/one")).unwrap(), root.join("var/vcap/new/one"));
+        inside.make_folder(Path::new("/out/one")).unwrap_err();
+        inside.replace_link(Path::new("/home/settings.json"), Path::new("elsewhere")).unwrap();
+        assert_eq!(fs::read_link(settings).unwrap(), Path::new("elsewhere"));
+        assert!(!folder.path().join("one").exists());
     }
 }

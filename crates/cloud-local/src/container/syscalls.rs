@@ -56,6 +56,9 @@ const OF_CONTAINERS: [Call; 7] = [
     ("unshare", [272, 310, 97]),
 ];
 
+/// Those of them that are about keyrings.
+const KEYRINGS: [&str; 3] = ["add_key", "keyctl", "request_key"];
+
 /// Also what makes threads; its flags tell.
 const CLONE: Call = ("clone", [56, 120, 220]);
 
@@ -102,6 +105,13 @@ pub(super) fn restrict(confinement: Confinement) -> Result<(), SetFilterError> {
     set_filter(flags, &program(confinement, OF_THIS_MACHINE))
 }
 
+/// Forbids keyrings to this thread and all that it starts: those of whoever began a session go to all its processes, and no namespace
+/// keeps their keys from a VM that is one of these.
+pub(crate) fn restrict_keyrings() -> Result<(), SetFilterError> {
+    let flags = FilterFlags { spec_allow: true, ..FilterFlags::default() };
+    set_filter(flags, &program_of(OF_THIS_MACHINE, keyring_rules))
+}
+
 /// Where the kernel shows a filter the number of the call, the architecture and the lower half of the first argument.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
@@ -130,9 +140,14 @@ const fn unless(code: u16, k: u32, length: u8) -> BpfInstruction {
 }
 
 fn program(confinement: Confinement, abis: &[Abi]) -> Vec<BpfInstruction> {
+    program_of(abis, |column| rules(confinement, column))
+}
+
+/// `rules` are those of a column of numbers.
+fn program_of(abis: &[Abi], rules: impl Fn(usize) -> Vec<BpfInstruction>) -> Vec<BpfInstruction> {
     let mut program = vec![step(LOAD, ARCHITECTURE)];
     for abi in abis {
-        let rules = rules(confinement, abi.column);
+        let rules = rules(abi.column);
         let length = u32::try_from(rules.len()).unwrap_or(u32::MAX);
         program.push(BpfInstruction { code: IF_EQUAL, jt: 1, jf: 0, k: abi.architecture });
         program.push(step(GO_ON, length));
@@ -140,6 +155,15 @@ fn program(confinement: Confinement, abis: &[Abi]) -> Vec<BpfInstruction> {
     }
     program.push(step(RETURN, UNKNOWN));
     program
+}
+
+fn keyring_rules(column: usize) -> Vec<BpfInstruction> {
+    let mut rules = vec![step(LOAD, NUMBER), unless(IF_AT_LEAST, X32, 1), step(RETURN, UNKNOWN)];
+    for (_, numbers) in OF_CONTAINERS.iter().filter(|(name, _)| KEYRINGS.contains(name)) {
+        rules.extend([unless(IF_EQUAL, numbers[column], 1), step(RETURN, REFUSE)]);
+    }
+    rules.push(step(RETURN, ALLOW));
+    rules
 }
 
 /// What is decided about a call of one table of numbers.
@@ -222,6 +246,20 @@ mod tests {
                     assert_eq!((answer(&SOCKET, 2), answer(&SOCKET, VSOCK)), (ALLOW, REFUSE));
                     assert_eq!(asked(X32 | 1, 0), UNKNOWN, "x32");
                     assert_eq!(decide(&program, 0x8000_0016, 4, 0), UNKNOWN, "a call of another architecture");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keyrings_alone_are_refused_to_a_vm_that_is_a_process() {
+        for abis in [&X86[..], &ARM] {
+            let program = program_of(abis, keyring_rules);
+            for abi in abis {
+                for call in OF_CONTAINERS.iter().chain(&OF_MACHINE).filter(|call| call.1[abi.column] != NONE) {
+                    let expected = if KEYRINGS.contains(&call.0) { REFUSE } else { ALLOW };
+                    let answer = decide(&program, abi.architecture, call.1[abi.column], 0);
+                    assert_eq!(answer, expected, "{} {abi:?}", call.0);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
+use rustix::fs::{OFlags, SeekFrom, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use windlass_durable::{file, kill_point};
 
@@ -33,9 +33,23 @@ fn tempfile_in(folder: &Path) -> io::Result<File> {
     Ok(opened)
 }
 
+/// Opens what is at a path. A link that took its place has nothing to show.
+pub(super) fn open_itself(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = (flags | OFlags::NOFOLLOW).bits().cast_signed();
+    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NOTDIR | Errno::NXIO)) => {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        opened => opened,
+    }
+}
+
 /// Copies the content of a file to a new, private one.
 pub(super) fn copy_content(from: &Path, to: &Path) -> io::Result<File> {
-    let from = File::open(from)?;
+    let from = open_itself(from, OFlags::NONBLOCK)?;
+    if !from.metadata()?.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     let to = OpenOptions::new().write(true).create_new(true).mode(file::PRIVATE).open(to)?;
     if ioctl_ficlone(&to, &from).is_err() {
         copy_data(&from, &to)?;

@@ -1,15 +1,17 @@
 //! Copies of whole folders, also of ones that are in use.
 //!
 //! What vanishes during the copy is not in it. Owners are kept where we may, modes, times, links and holes always;
-//! sockets are left out, because nobody listens on a copy.
+//! sockets are left out, because nobody listens on a copy. A VM that uses the folder may put a link in the place of anything while
+//! it is copied, and must not get files of this machine by that: folders are read by handles, and links are not followed.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, mknodat, utimensat};
 
 use windlass_durable::kill_point;
 
@@ -49,10 +51,12 @@ struct Copy {
 impl Copy {
     /// A folder may forbid writing into its copy, so it gets its mode last.
     fn folder(&mut self, from: &Path, to: &Path, metadata: &Metadata) -> io::Result<()> {
+        let opened = copy::open_itself(from, OFlags::DIRECTORY)?;
+        let from = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         DirBuilder::new().mode(0o700).create(to)?;
-        for entry in unless_gone(fs::read_dir(from))?.into_iter().flatten() {
+        for entry in unless_gone(fs::read_dir(&from))?.into_iter().flatten() {
             let entry = entry?;
-            let (from, to) = (entry.path(), to.join(entry.file_name()));
+            let (from, to) = (from.join(entry.file_name()), to.join(entry.file_name()));
             let Some(metadata) = unless_gone(fs::symlink_metadata(&from))? else { continue };
             unless_gone(self.entry(&from, &to, &metadata))?;
         }
@@ -149,6 +153,34 @@ mod tests {
         assert!(allocated(&from).unwrap() > 0);
         for tree in [from, to] {
             fs::set_permissions(tree.join("deep/read-only"), Permissions::from_mode(0o700)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_becomes_a_link_while_it_is_copied_shows_nothing_of_this_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["from", "from/folder", "from/file", "outside"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::remove_dir(at("from/file")).unwrap();
+        fs::write(at("from/file"), "").unwrap();
+        fs::write(at("outside/secret"), "of this machine").unwrap();
+        let mut copy = Copy { files: HashMap::new(), may_chown: false };
+        for (name, target) in [("folder", "outside"), ("file", "outside/secret")] {
+            let (from, to) = (at("from").join(name), at(name));
+            let seen = fs::symlink_metadata(&from).unwrap();
+            fs::rename(&from, at("from/before")).unwrap();
+            symlink(at(target), &from).unwrap();
+            let error = copy.entry(&from, &to, &seen).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{name}");
+            assert!(!to.exists(), "{name}");
+            fs::remove_file(&from).unwrap();
+            // Nor is a pipe waited for that nobody writes to.
+            mknodat(CWD, &from, FileType::Fifo, Mode::RUSR, 0).unwrap();
+            assert_eq!(copy.entry(&from, &to, &seen).unwrap_err().kind(), io::ErrorKind::NotFound, "{name}");
+            fs::remove_file(&from).unwrap();
+            fs::rename(at("from/before"), &from).unwrap();
         }
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum DiskError {
     #[error("the disk at {} is covered by another file system at {}; unmount that and repeat the call",
         point.display(), covered_by.display())]
     Covered { point: PathBuf, covered_by: PathBuf },
+    /// it is mounted where nobody can unmount it
+    #[error("the disk stays mounted in a mount namespace of its own: {holders}; end that and repeat the call")]
+    Kept { holders: String },
     /// the kernel still uses the image
     #[error("{} still holds the disk's image {}: {holders}; end that and repeat the call", device.display(), image.display())]
     Held { device: PathBuf, image: PathBuf, holders: String },

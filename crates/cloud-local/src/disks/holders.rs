@@ -54,7 +54,7 @@ fn maps(process: &Path, device: Device) -> bool {
         .any(|line| line.split_whitespace().nth(3).and_then(Device::parse_hex) == Some(device))
 }
 
-fn command(pid: &str) -> String {
+pub(super) fn command(pid: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "?".to_owned(), |name| name.trim().to_owned())
 }
 

@@ -32,10 +32,21 @@ pub(super) struct Namespace {
 pub(super) fn unmount_everywhere(device: Device) -> Result<(), DiskError> {
     let mut namespaces = with(device).map_err(io_error("look for mounts in", Path::new("/proc")))?;
     namespaces.sort_by_key(|namespace| namespace.is_own);
+    let mut locked = Vec::new();
     for namespace in namespaces {
-        namespace.unmount(device)?;
+        match namespace.unmount(device) {
+            // In namespaces of users with fewer rights, as those of VMs with a root of their own and of rootless containers, the
+            // kernel keeps all mounts together. Most of them follow ours when that goes.
+            Err(DiskError::Io { source, .. })
+                if !namespace.is_own && Errno::from_io_error(&source) == Some(Errno::INVAL) =>
+            {
+                locked.push(namespace);
+            }
+            unmounted => unmounted?,
+        }
     }
-    Ok(())
+    let kept: Vec<String> = locked.iter().filter(|namespace| namespace.has(device)).map(Namespace::holder).collect();
+    if kept.is_empty() { Ok(()) } else { Err(DiskError::Kept { holders: kept.join(", ") }) }
 }
 
 /// The namespaces in which `device` is mounted. A process that has another root sees other mounts of the same namespace.
@@ -65,6 +76,19 @@ pub(super) fn with(device: Device) -> io::Result<Vec<Namespace>> {
 }
 
 impl Namespace {
+    /// Whether the process by which it was found still has something of `device` mounted.
+    fn has(&self, device: Device) -> bool {
+        let process = self.name.ancestors().nth(2).unwrap_or(&self.name);
+        let mountinfo = fs::read(process.join("mountinfo")).unwrap_or_default();
+        mounts::parse(&mountinfo).iter().any(|mount| mount.device == device)
+    }
+
+    /// The process by which it was found.
+    fn holder(&self) -> String {
+        let pid = self.name.iter().nth(2).unwrap_or_default().to_string_lossy();
+        format!("pid {pid} ({})", holders::command(&pid))
+    }
+
     fn unmount(&self, device: Device) -> Result<(), DiskError> {
         let unmounted = self.enter(|proc| unmount_here(proc, device)).map_err(io_error("enter", &self.name))?;
         unmounted.map_err(|problem| match problem {

@@ -11,12 +11,16 @@ use nix::sched::CloneFlags;
 use super::keeper::context;
 use super::{Purpose, Said, end_with_parent, ids, say, tree, wait_to_go_on};
 use crate::container::boot::{AGENT, AGENT_CONFIG};
+use crate::container::syscalls;
 use crate::machine::Machine;
 use crate::process_tree::MARK;
 use crate::supervisor;
 
 /// As stemcells set it.
 const PATH: &str = "/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How many there may be in the user namespace of whoever writes it, and in those below.
+const CGROUP_NAMESPACES: &str = "/proc/sys/user/max_cgroup_namespaces";
 
 /// Is the first process of the VM in `folder`, and ends with it.
 pub(super) fn run(folder: &Path, purpose: Purpose) -> ExitCode {
@@ -38,6 +42,9 @@ fn prepare(folder: &Path, purpose: Purpose) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"windlass-init");
     let _ = rustix::process::setsid();
     wait_to_go_on(&mut keeper)?;
+    // Who has a namespace of control groups can mount them, and would find this machine's: the VM has no group of its own. Root by
+    // number could end everybody in the director's group. A machine whose /proc/sys is read-only keeps that gap.
+    let _ = fs::write(CGROUP_NAMESPACES, "0");
     nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|error| context("make a mount namespace", error.into()))?;
     match purpose {
         Purpose::Trial => tree::make_smallest(folder)?,
@@ -56,6 +63,8 @@ fn prepare(folder: &Path, purpose: Purpose) -> io::Result<()> {
         .map_err(|error| context("make a second user namespace", error.into()))?;
     say(&mut io::stdout(), &Said::Unshared)?;
     wait_to_go_on(&mut keeper)?;
+    syscalls::restrict_keyrings()
+        .map_err(|error| context("keep the VM from keyrings", io::Error::other(error.to_string())))?;
     end_with_parent()
 }
 

@@ -2,12 +2,12 @@
 
 use std::io::{self, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 
 use nix::sched::CloneFlags;
-use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-use super::{Purpose, Said, disks, end_with_parent, hear, ids, part, say, tell_to_go_on, wait_to_go_on};
+use super::{Purpose, Said, disks, end_with_parent, hear, ids, part, say, tell_to_go_on, tree, wait_to_go_on};
 use crate::machine::Machine;
 
 /// Is the keeper of the VM in `folder`, for as long as its first process runs.
@@ -37,10 +37,16 @@ fn prepare(folder: &Path, purpose: Purpose) -> io::Result<Child> {
     // What this machine mounts appears here as well; what is mounted here does not appear there.
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .map_err(|error| context("leave the mounts of this machine", error.into()))?;
+    // The first process runs this program, and root inside may have the number of its owner: by `/proc/1/exe` it could change it.
+    let program = std::env::current_exe()?;
+    mount_bind(&program, &program)
+        .map_err(io::Error::from)
+        .and_then(|()| tree::restrict(&program))
+        .map_err(|error| context(&format!("protect {}", program.display()), error))?;
     if purpose == Purpose::Vm {
         disks::open(&Machine::new(folder)).map_err(|error| context("show the VM's disks", error))?;
     }
-    let mut first = part_of_us("first", purpose, folder)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut first = part(&program, "first", purpose, folder).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (Some(mut to_first), Some(from_first)) = (first.stdin.take(), first.stdout.take()) else {
         return Err(io::Error::other("no pipes"));
     };
@@ -61,11 +67,6 @@ fn prepare(folder: &Path, purpose: Purpose) -> io::Result<Child> {
     }
     say(&mut to_supervisor, &Said::Ready)?;
     Ok(first)
-}
-
-/// By its file, not by its name: the namespaces are new, the program is not.
-fn part_of_us(word: &str, purpose: Purpose, folder: &Path) -> io::Result<Command> {
-    Ok(part(&std::env::current_exe()?, word, purpose, folder))
 }
 
 pub(super) fn context(doing: &str, error: io::Error) -> io::Error {

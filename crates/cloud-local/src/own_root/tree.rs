@@ -24,6 +24,7 @@ use rustix::mount::{
 use super::keeper::context;
 use super::{disks, ids};
 use crate::container::boot::{AGENT, AGENT_CONFIG};
+use crate::container::root::Root;
 use crate::machine::{Machine, SETTINGS_IN_VM};
 use crate::state::VmRecord;
 use crate::userland;
@@ -40,9 +41,11 @@ const MASKED: [&str; 8] = ["acpi", "kcore", "keys", "kmsg", "latency_stats", "sc
 
 const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// Where the root is made before it is one.
+/// Where the root is made before it is one. The stemcell and the VM itself decide what is in it, links included; so each path is looked up
+/// as the VM would do it, and never among the files of this machine.
 struct Tree {
-    root: PathBuf,
+    root: Root,
+    place: PathBuf,
 }
 
 /// Makes the root of a VM and goes there.
@@ -50,7 +53,7 @@ pub(super) fn make(machine: &Machine, is_root_alone: bool) -> io::Result<()> {
     let vm: VmRecord = serde_json::from_slice(&fs::read(machine.folder().join("vm.json"))?)?;
     let Some(own) = &vm.own_root else { return Err(io::Error::other("vm.json names no root file system")) };
     let tree = Tree::begin(&machine.root())?;
-    copy(&own.stemcell, &tree.root, Path::new(""))?;
+    copy(&own.stemcell, &tree.place, Path::new(""))?;
     tree.userland()?;
     tree.configuration(is_root_alone).map_err(|error| context("make /etc", error))?;
     tree.folders_of_vm(machine).map_err(|error| context("show the VM's own folders", error))?;
@@ -72,29 +75,28 @@ impl Tree {
     fn begin(root: &Path) -> io::Result<Self> {
         mount("root", root, "tmpfs", PLAIN, c"mode=755,size=128m")
             .map_err(|error| context("mount a root in memory", error.into()))?;
-        Ok(Self { root: root.to_owned() })
-    }
-
-    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = path.as_ref();
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
+        Ok(Self { root: Root::open(root)?, place: root.to_owned() })
     }
 
     fn folder(&self, path: impl AsRef<Path>) -> io::Result<PathBuf> {
-        let path = self.at(path);
-        fs::create_dir_all(&path)?;
-        Ok(path)
+        let path = path.as_ref();
+        self.root.make_folder(path).map_err(|error| context(&format!("make the folder {}", path.display()), error))
     }
 
     /// Shows a file or folder of this machine at `path`, with all that is mounted in it.
     fn show(&self, source: &Path, path: impl AsRef<Path>) -> io::Result<PathBuf> {
-        let target = self.at(path);
-        if source.is_dir() {
-            fs::create_dir_all(&target)?;
+        let path = path.as_ref();
+        let target = if source.is_dir() {
+            self.folder(path)?
         } else {
-            fs::create_dir_all(target.parent().unwrap_or(&self.root))?;
-            fs::File::options().create(true).append(true).open(&target)?;
-        }
+            match self.root.find(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.root.put_public(path, b"")?;
+                    self.root.find(path)?
+                }
+                found => found?,
+            }
+        };
         mount_bind_recursive(source, &target)?;
         Ok(target)
     }
@@ -106,13 +108,12 @@ impl Tree {
 
     fn userland(&self) -> io::Result<()> {
         for (path, target) in userland::links() {
-            symlink(target, self.at(path))?;
+            self.root.put_link(path.as_ref(), &target)?;
         }
         for path in userland::shown() {
             self.show_read_only(&path)?;
         }
-        let local = self.at(userland::LOCAL);
-        if local.is_dir() {
+        if let Ok(local) = self.root.find(userland::LOCAL.as_ref()) {
             mount("none", local, "tmpfs", PLAIN | MountFlags::RDONLY, c"mode=755,size=4k")?;
         }
         Ok(())
@@ -122,13 +123,13 @@ impl Tree {
         self.folder("/etc")?;
         if is_root_alone {
             for name in ["/etc/passwd", "/etc/group"] {
-                let text = fs::read_to_string(self.at(name))?;
-                fs::write(self.at(name), ids::with_vcap_as_root(&text))?;
+                let text = self.root.read(name)?.ok_or_else(|| io::Error::other(format!("there is no {name}")))?;
+                self.root.put_public(name.as_ref(), ids::with_vcap_as_root(&text).as_bytes())?;
             }
         }
         // Names are found as this machine finds them, whose network it is.
         let servers = fs::read("/etc/resolv.conf").unwrap_or_default();
-        fs::write(self.at("/etc/resolv.conf"), servers)?;
+        self.root.put_public("/etc/resolv.conf".as_ref(), &servers)?;
         let zone = fs::read_link("/etc/localtime").ok().filter(|target| target.iter().any(|part| part == "zoneinfo"));
         let links = [
             ("/etc/hosts", Some(PathBuf::from("/var/vcap/bosh/etc_hosts"))),
@@ -137,10 +138,8 @@ impl Tree {
             ("/etc/os-release", Some("/usr/lib/os-release".into())),
         ];
         for (path, target) in links {
-            let Some(target) = target else { continue };
-            match fs::remove_file(self.at(path)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => symlink(target, self.at(path))?,
+            if let Some(target) = target {
+                self.root.replace_link(path.as_ref(), &target)?;
             }
         }
         Ok(())
@@ -154,8 +153,7 @@ impl Tree {
         for (name, mode, places) in
             [("root_tmp", 0o1777, &["/tmp", "/var/tmp"][..]), ("root_log", 0o755, &["/var/log"])]
         {
-            let folder = base.join("data").join(name);
-            fs::create_dir_all(&folder)?;
+            let folder = self.folder(Path::new(BASE).join("data").join(name))?;
             fs::set_permissions(&folder, Permissions::from_mode(mode))?;
             for place in places {
                 self.show(&folder, place)?;
@@ -168,25 +166,21 @@ impl Tree {
             self.folder(folder)?;
         }
         for (path, target) in [("/var/run", "/run"), ("/var/lock", "/run/lock")] {
-            if fs::symlink_metadata(self.at(path)).is_err() {
-                symlink(target, self.at(path))?;
-            }
+            self.root.put_link(path.as_ref(), target.as_ref())?;
         }
         Ok(())
     }
 
-    /// Puts the agent where it looks for itself, with its configuration and settings.
+    /// Puts the agent where it looks for itself, with its configuration and settings. Read-only, because the agent may be a
+    /// program of this machine, and root inside may have the number of its owner.
     fn agent(&self, agent: &Path, machine: &Machine) -> io::Result<()> {
-        self.show(agent, AGENT)?;
-        let private = Permissions::from_mode(windlass_durable::file::PRIVATE);
+        make_read_only(&self.show(agent, AGENT)?)?;
         for (source, place) in [(machine.agent_config(), AGENT_CONFIG), (machine.settings(), SETTINGS_IN_VM)] {
-            let place = self.at(place);
-            fs::write(&place, fs::read(source)?)?;
-            fs::set_permissions(place, private.clone())?;
+            self.root.put_private(place.as_ref(), &fs::read(source)?)?;
         }
-        let hosts = self.at("/var/vcap/bosh/etc_hosts");
-        if !hosts.exists() {
-            fs::write(hosts, "127.0.0.1 localhost\n::1 localhost\n")?;
+        let hosts = "/var/vcap/bosh/etc_hosts";
+        if !self.root.has(hosts) {
+            self.root.put_public(hosts.as_ref(), b"127.0.0.1 localhost\n::1 localhost\n")?;
         }
         Ok(())
     }
@@ -204,7 +198,8 @@ impl Tree {
             if path.is_dir() {
                 mount("none", path, "tmpfs", PLAIN | MountFlags::RDONLY, c"size=4k")?;
             } else {
-                mount_bind(self.at("/dev/null"), path)?;
+                mount_bind(self.root.find("/dev/null".as_ref())?, &path)?;
+                make_read_only(&path)?;
             }
         }
         self.show_read_only(Path::new("/sys"))
@@ -216,7 +211,8 @@ impl Tree {
         for name in DEVICES {
             let source = Path::new("/dev").join(name);
             if source.exists() {
-                self.show(&source, &source)?;
+                // Devices can be written to all the same; only what this machine's file allows to whom cannot be changed.
+                self.show_read_only(&source)?;
             }
         }
         for (name, target) in [
@@ -251,7 +247,7 @@ impl Tree {
 
     /// Makes this the root, and lets go of the one before.
     fn enter(self) -> io::Result<()> {
-        let entered = rustix::process::chdir(&self.root)
+        let entered = rustix::process::chdir(&self.place)
             .and_then(|()| rustix::process::pivot_root(".", "."))
             .and_then(|()| unmount(".", UnmountFlags::DETACH))
             .and_then(|()| rustix::process::chdir("/"));
@@ -266,7 +262,7 @@ fn make_read_only(top: &Path) -> io::Result<()> {
 }
 
 /// Makes one mount read-only. What else it forbids stays so: the kernel insists on that.
-fn restrict(point: &Path) -> io::Result<()> {
+pub(super) fn restrict(point: &Path) -> io::Result<()> {
     let now = rustix::fs::statvfs(point)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
     for (has, flag) in [(StatVfsMountFlags::NODEV, MountFlags::NODEV), (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC)]

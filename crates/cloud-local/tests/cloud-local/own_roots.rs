@@ -25,6 +25,11 @@ echo 77 > /proc/sys/kernel/panic; umount -l /proc/sys; echo 77 > /proc/sys/kerne
 useradd evil
 echo evil > OTHER/evil
 kill -9 OUTSIDER
+chmod 777 /dev/null /proc/keys /proc/1/exe /var/vcap/bosh/bin/bosh-agent
+echo '# evil' >> /var/vcap/bosh/bin/bosh-agent
+GROUPS=$(unshare --cgroup --mount sh -c 'mount -t cgroup2 none /mnt && mkdir /mnt/evil && rmdir /mnt/evil && echo made' 2>&1)
+echo "$GROUPS" > groups
+grep Seccomp: /proc/self/status > filter
 ls -d OTHER > other 2>&1
 echo done > done
 exec sleep 1000
@@ -91,6 +96,10 @@ fn inside(init: u32, path: &Path) -> PathBuf {
     Path::new("/proc").join(init.to_string()).join("root").join(path.strip_prefix("/").unwrap())
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode()
+}
+
 /// Everything in a folder that could have been changed, by name and content.
 fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found: Vec<_> = fs::read_dir(folder)
@@ -114,7 +123,13 @@ fn nothing_of_the_machine_changes() {
     let panic = fs::read_to_string("/proc/sys/kernel/panic").unwrap();
     let accounts = fs::read("/etc/passwd").unwrap();
     let others = listing(&other_folder);
-    let cid = rig.vm(&rig.host_stemcell(&agent));
+    let of_machine = || [mode(Path::new("/dev/null")), mode(Path::new(env!("CARGO_BIN_EXE_local-cpi")))];
+    let modes = of_machine();
+    let stemcell = rig.host_stemcell(&agent);
+    let program =
+        rig.state().join("stemcells").join(stemcell.as_str().unwrap()).join("root/var/vcap/bosh/bin/bosh-agent");
+    assert_eq!(fs::read_to_string(&program).unwrap(), agent);
+    let cid = rig.vm(&stemcell);
     assert_eq!(rig.written(&cid, "done"), "done\n");
     assert_eq!(rig.written(&cid, "arguments"), "-P directory -C /var/vcap/bosh/agent.json -b /var/vcap\n");
     assert_eq!(rig.written(&cid, "user"), "0\n");
@@ -128,6 +143,11 @@ fn nothing_of_the_machine_changes() {
     assert_eq!(fs::read_to_string("/proc/sys/kernel/panic").unwrap(), panic);
     assert_eq!(fs::read("/etc/passwd").unwrap(), accounts);
     assert_eq!(listing(&other_folder), others);
+    assert_eq!(of_machine(), modes, "devices and programs are the machine's");
+    assert_eq!(fs::read_to_string(&program).unwrap(), agent, "agents are those of all VMs");
+    assert_eq!(rig.written(&cid, "filter"), "Seccomp:\t2\n", "keyrings are those of whoever runs the cloud");
+    let groups = rig.written(&cid, "groups");
+    assert!(!groups.contains("made"), "control groups are the machine's: {groups}");
     assert!(outsider.try_wait().unwrap().is_none(), "processes outside are nobody's inside");
     outsider.kill().unwrap();
     outsider.wait().unwrap();
@@ -149,6 +169,74 @@ fn a_vm_in_a_root_of_its_own_changes_nothing_of_the_machine() {
 fn a_vm_of_an_ordinary_user_in_a_root_of_its_own_changes_nothing_of_the_machine() {
     if is_ordinary_user("own_roots::a_vm_of_an_ordinary_user_in_a_root_of_its_own_changes_nothing_of_the_machine") {
         nothing_of_the_machine_changes();
+    }
+}
+
+/// Puts links to OUTSIDE in the place of what is in its folder, and stays.
+const PLANTING: &str = r#"#!/bin/sh
+cd /var/vcap
+[ ! -e planted ] || exec sleep 1000
+for name in NAMES; do
+    mkdir -p "$(dirname $name)"
+    mv "$name" "$name.before"
+    ln -s "OUTSIDE/$(basename $name)" "$name"
+done
+echo planted > planted
+exec sleep 1000
+"#;
+
+fn links_lead_nowhere() {
+    let rig = Rig::new();
+    let outside = rig.path("outside");
+    fs::create_dir(&outside).unwrap();
+    for folder in ["root_log", "root_tmp", "data", "bosh"] {
+        fs::create_dir(outside.join(folder)).unwrap();
+        fs::set_permissions(outside.join(folder), fs::Permissions::from_mode(0o750)).unwrap();
+    }
+    fs::write(outside.join("agent.json"), "precious").unwrap();
+    let found = || {
+        let mut found = listing(&outside);
+        for folder in ["data", "bosh", "root_log", "root_tmp"] {
+            assert_eq!(mode(&outside.join(folder)) & 0o7777, 0o750, "{folder}");
+            found.extend(listing(&outside.join(folder)));
+        }
+        found
+    };
+    let before = found();
+    for names in [
+        "data/root_log",
+        "data/root_tmp",
+        "bosh/agent.json bosh/warden-cpi-agent-env.json bosh/etc_hosts",
+        "data",
+        "bosh",
+    ] {
+        let agent = PLANTING.replace("OUTSIDE", outside.to_str().unwrap()).replace("NAMES", names);
+        let cid = rig.vm(&rig.host_stemcell(&agent));
+        rig.written(&cid, "planted");
+        let answer = rig.ask("reboot_vm", json!([cid]));
+        assert_eq!(found(), before, "{names}: {answer}");
+        let base = rig.vm_folder(&cid).join("base");
+        match answer["error"]["message"].as_str() {
+            Some(why) => assert!(why.contains("is a link that leads nowhere"), "{why}"),
+            // What is written at each start takes the place of the link.
+            None => {
+                assert!(!base.join("bosh/agent.json").is_symlink() && base.join("bosh/etc_hosts").is_file(), "{names}")
+            }
+        }
+        rig.ok("delete_vm", json!([cid]));
+    }
+    assert_eq!(found(), before);
+}
+
+#[test]
+fn links_that_a_vm_puts_in_its_folder_lead_nowhere_at_its_next_start() {
+    links_lead_nowhere();
+}
+
+#[test]
+fn links_of_a_vm_of_an_ordinary_user_lead_nowhere_at_its_next_start() {
+    if is_ordinary_user("own_roots::links_of_a_vm_of_an_ordinary_user_lead_nowhere_at_its_next_start") {
+        links_lead_nowhere();
     }
 }
 

@@ -36,9 +36,11 @@ impl Inner {
         self.0.id()
     }
 
-    /// Whether it has anything of a loop device mounted.
-    fn has_mounts(&self) -> bool {
-        fs::read_to_string(format!("/proc/{}/mountinfo", self.pid())).unwrap().contains("/dev/loop")
+    /// Whether it has anything of a loop device mounted in the site's folder; others on this machine may have some, too.
+    fn has_mounts(&self, site: &Site) -> bool {
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.pid())).unwrap();
+        let folder = site.path("").display().to_string();
+        mounts.lines().any(|line| line.contains("/dev/loop") && line.contains(&folder))
     }
 }
 
@@ -47,6 +49,42 @@ impl Drop for Inner {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A rootless container, a VM with a root of its own: users with fewer rights have copies of all mounts, which nobody can unmount there.
+#[test]
+fn copies_of_a_mount_in_user_namespaces_go_with_it_and_one_that_stays_is_named() {
+    if !is_own_machine("disks::held::copies_of_a_mount_in_user_namespaces_go_with_it_and_one_that_stays_is_named") {
+        return;
+    }
+    let site = Site::new(Form::Image);
+    let (vm, disk) = (site.new_vm(), site.new_disk(32));
+    let copying = |propagation: &str| {
+        let mut child = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "--propagation", propagation])
+            .args(["sh", "-c", "echo ready; exec sleep 1000"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Inner(child)
+    };
+    site.attach(&vm, &disk);
+    let follower = copying("slave");
+    assert!(follower.has_mounts(&site));
+    site.ok("detach_disk", json!([vm, disk]));
+    assert!(!follower.has_mounts(&site) && loops(&site.image(&disk)).is_empty());
+    drop(follower);
+
+    site.attach(&vm, &disk);
+    let keeper = copying("private");
+    let error = site.refused("detach_disk", json!([vm, disk]));
+    assert!(error.contains(&format!("pid {} (sleep)", keeper.pid())), "{error}");
+    drop(keeper);
+    site.ok("detach_disk", json!([vm, disk]));
+    assert!(loops(&site.image(&disk)).is_empty());
+    site.ok("delete_vm", json!([vm]));
 }
 
 /// Two mounts of one file system write over each other: everything on it would be lost.
@@ -94,7 +132,7 @@ fn detaching_unmounts_what_the_vm_mounted_and_the_kernel_lets_go_of_the_file() {
     let inner = Inner::new(&site, &folder, "true");
     let kept = site.attach(&vm, &other);
     fs::write(kept.join("file"), "stays").unwrap();
-    assert!(inner.has_mounts());
+    assert!(inner.has_mounts(&site));
     site.detach(&vm, &disk);
     assert!(loops(&site.image(&disk)).is_empty());
     assert!(!folder.exists(), "nobody writes past the mount");
@@ -102,7 +140,7 @@ fn detaching_unmounts_what_the_vm_mounted_and_the_kernel_lets_go_of_the_file() {
     site.detach(&vm, &disk);
     site.ok("delete_disk", json!([disk]));
     site.detach(&vm, &other);
-    assert!(!inner.has_mounts());
+    assert!(!inner.has_mounts(&site));
 }
 
 /// A disk that is shown after the VM was started, seen from the mount namespace of something that runs in it.

@@ -1,0 +1,155 @@
+//! Removing trees that others made: folders of any depth, and ones that forbid it.
+//!
+//! The standard library keeps each folder on the way open. So whoever makes folders in folders often enough makes a tree that
+//! nobody can remove. Such a tree is made flat first: what is too deep moves up.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::file::unless_gone;
+
+/// How many folders are open at a time.
+const DEEPEST: u32 = 64;
+
+/// Removes a tree, whatever is in it. Gone already is a success. Nobody may add to it meanwhile.
+pub fn remove_all(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        // What somebody else removes meanwhile need not be opened.
+        Err(error) if is_stubborn(&error) => {
+            unless_gone(flatten(path))?;
+            unless_gone(fs::remove_dir_all(path))
+        }
+        removed => unless_gone(removed),
+    }
+}
+
+fn is_stubborn(error: &io::Error) -> bool {
+    let errors = [Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::NAMETOOLONG];
+    Errno::from_io_error(error).is_some_and(|error| errors.contains(&error))
+}
+
+/// Opens all folders of a tree for their owner, and moves those that are too deep to its top.
+fn flatten(path: &Path) -> io::Result<()> {
+    let top = match open(CWD, path.as_os_str()) {
+        Err(Errno::NOENT) => return Ok(()),
+        top => top?,
+    };
+    let mut moved = 0_u64;
+    let mut left = folders(top.as_fd())?;
+    while let Some(name) = left.pop() {
+        descend(open(top.as_fd(), &name)?, 1, &mut |folder, name| {
+            let new = OsString::from(format!(".deep-{}-{moved}", std::process::id()));
+            moved += 1;
+            rustix::fs::renameat(folder, name, &top, &new)?;
+            left.push(new);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+type Move<'m> = dyn FnMut(BorrowedFd<'_>, &OsStr) -> io::Result<()> + 'm;
+
+fn descend(folder: OwnedFd, depth: u32, move_up: &mut Move<'_>) -> io::Result<()> {
+    for name in folders(folder.as_fd())? {
+        if depth == DEEPEST {
+            // What is moved to another folder must be writable itself.
+            drop(open(folder.as_fd(), &name)?);
+            move_up(folder.as_fd(), &name)?;
+        } else {
+            descend(open(folder.as_fd(), &name)?, depth + 1, move_up)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a folder, and no link to one, so that its owner may do everything in it.
+fn open(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::openat(folder, name, flags | OFlags::RDONLY, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
+            rustix::fs::openat(folder, name, flags | OFlags::RDONLY, Mode::empty())?
+        }
+        opened => opened?,
+    };
+    rustix::fs::fchmod(&opened, Mode::RWXU)?;
+    Ok(opened)
+}
+
+fn folders(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(found.st_mode)
+            }
+            kind => kind,
+        };
+        if kind == FileType::Directory {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn folders_in_folders_are_removed_however_many_there_are() {
+        let base = tempfile::tempdir().unwrap();
+        let tree = base.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        fs::write(base.path().join("precious"), "kept").unwrap();
+        let mut deep = open(CWD, tree.as_os_str()).unwrap();
+        for depth in 0..1000 {
+            rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();
+            if depth % 250 == 0 {
+                rustix::fs::symlinkat(base.path(), &deep, "link").unwrap();
+                rustix::fs::mkdirat(&deep, "beside", Mode::empty()).unwrap();
+            }
+            deep = open(deep.as_fd(), OsStr::new("d")).unwrap();
+        }
+        drop(deep);
+        // Services may have a thousand by default; fewer take less time here.
+        let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let few = rustix::process::Rlimit { current: Some(256), ..before.clone() };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+        let removed = remove_all(&tree);
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, before).unwrap();
+        removed.unwrap();
+        assert!(!tree.exists());
+        remove_all(&tree).unwrap();
+        assert_eq!(fs::read_to_string(base.path().join("precious")).unwrap(), "kept");
+    }
+
+    #[test]
+    fn folders_that_forbid_it_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let tree = base.path().join("tree");
+        fs::create_dir_all(tree.join("closed/inside")).unwrap();
+        fs::write(tree.join("closed/inside/file"), "").unwrap();
+        for folder in ["closed/inside", "closed"] {
+            fs::set_permissions(tree.join(folder), fs::Permissions::from_mode(0)).unwrap();
+        }
+        remove_all(&tree).unwrap();
+        assert!(!tree.exists());
+    }
+}
