@@ -130,7 +130,7 @@ mod tests {
         drop(deep);
         // Services may have a thousand by default; fewer take less time here.
         let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let few = rustix::process::Rlimit { current: Some(256), ..before.clone() };
+        let few = rustix::process::Rlimit { current: Some(256), ..before };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
         let removed = remove_all(&tree);
         rustix::process::setrlimit(rustix::process::Resource::Nofile, before).unwrap();
@@ -147,7 +147,7 @@ mod tests {
         fs::create_dir_all(tree.join("closed/inside")).unwrap();
         fs::write(tree.join("closed/inside/file"), "").unwrap();
         for folder in ["closed/inside", "closed"] {
-            fs::set_permissions(tree.join(folder), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(tree.join(folder), fs::Permissions::from_mode(0o000)).unwrap();
         }
         remove_all(&tree).unwrap();
         assert!(!tree.exists());

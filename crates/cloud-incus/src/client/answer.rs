@@ -5,6 +5,12 @@ use serde_json::Value;
 
 use super::ClientError;
 
+/// How many values an answer may have: an instance has some hundred. Each takes far more memory than it has letters.
+const MOST_VALUES: usize = 2_000_000;
+
+/// How many letters of a message are told.
+const LONGEST: usize = 4000;
+
 /// What the daemon answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
@@ -41,6 +47,10 @@ struct Envelope {
 impl Answer {
     /// Reads an answer with this HTTP status.
     pub(crate) fn read(doing: &str, status: u16, etag: Option<String>, body: &[u8]) -> Result<Self, ClientError> {
+        if values(body) > MOST_VALUES {
+            let reason = format!("status {status}, more than {MOST_VALUES} values");
+            return Err(ClientError::NotUnderstood { doing: doing.to_owned(), reason });
+        }
         let envelope: Envelope = serde_json::from_slice(body).map_err(|error| ClientError::NotUnderstood {
             doing: doing.to_owned(),
             reason: format!("status {status}, {} bytes, {error}", body.len()),
@@ -72,6 +82,21 @@ impl Answer {
     }
 }
 
+/// How many values a document has at most, by what separates them.
+fn values(body: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in body {
+        match (is_text, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => is_text = !is_text,
+            (false, b',' | b':' | b'[' | b'{') => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// The path alone: some versions add a query, to which nothing can be appended.
 fn operation_path(operation: &str) -> Option<String> {
     let path = operation.split('?').next().unwrap_or_default();
@@ -79,9 +104,13 @@ fn operation_path(operation: &str) -> Option<String> {
     (!id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')).then(|| path.to_owned())
 }
 
-/// Messages of a CPI are one line.
+/// Messages of a CPI are one line, and no longer than somebody reads.
 pub(crate) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words = text.split_whitespace().take(LONGEST).collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +149,18 @@ mod tests {
             let error = read(status, body).unwrap_err();
             assert!(error.is_unknown_effect() && error.is_transient(), "{body}: {error}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_would_take_all_memory_is_not_read_and_a_long_message_is_cut() {
+        let many = format!(r#"{{"type":"sync","metadata":[{}0]}}"#, "0,".repeat(MOST_VALUES));
+        let error = read(200, &many).unwrap_err();
+        assert!(error.is_unknown_effect() && error.to_string().contains("more than 2000000 values"), "{error}");
+        let text = format!(r#"{{"type":"sync","metadata":"{}\"{}"}}"#, ",".repeat(MOST_VALUES), ":[{".repeat(10));
+        assert!(read(200, &text).is_ok(), "the letters of a text are no values");
+        let long = format!(r#"{{"type":"error","error_code":400,"error":"{}"}}"#, "no ".repeat(1_000_000));
+        let error = read(400, &long).unwrap_err().to_string();
+        assert!(error.contains("no no") && error.len() < LONGEST + 100, "{}", error.len());
     }
 
     #[test]

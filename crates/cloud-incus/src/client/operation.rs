@@ -12,6 +12,10 @@ use super::{Client, ClientError, Request};
 /// One question waits this long for the end of an operation, in seconds.
 const SLICE: u64 = 30;
 
+/// An answer that comes sooner than this did not wait for anything; and the next question waits for so long.
+const LEAST: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// How long other operations on an object are waited for.
 const OTHERS: Duration = Duration::from_secs(10 * 60);
 
@@ -57,6 +61,7 @@ impl Client {
     pub(crate) async fn wait(&self, operation: &str, doing: &str) -> Result<Value, ClientError> {
         let begun = Instant::now();
         loop {
+            let asked = Instant::now();
             let request = Request::at(format!("{operation}/wait"), doing).with("timeout", SLICE.to_string());
             let state: Operation = match self.ask(request).await {
                 Ok(state) => state,
@@ -69,6 +74,7 @@ impl Client {
             if let Some(end) = state.end(doing) {
                 return end;
             }
+            pause_after(asked).await;
             if begun.elapsed() > self.patience.operation {
                 return Err(ClientError::TooSlow { doing: doing.to_owned(), patience: self.patience.operation });
             }
@@ -80,6 +86,7 @@ impl Client {
         let doing = format!("wait for what is done to {name}");
         let begun = Instant::now();
         loop {
+            let asked = Instant::now();
             let request = Request::get(&["operations"], doing.clone()).with("recursion", "1");
             let all: BTreeMap<String, Vec<Operation>> = self.ask(request).await?;
             let running = all.into_iter().filter(|(state, _)| state != "success" && state != "failure");
@@ -93,7 +100,15 @@ impl Client {
             if let Err(error @ (ClientError::Unreachable { .. } | ClientError::NoQuorum { .. })) = waited {
                 return Err(error);
             }
+            pause_after(asked).await;
         }
+    }
+}
+
+/// A daemon waits itself until an operation ends, or [`SLICE`] is over. One that does not must not be asked without a pause.
+async fn pause_after(asked: Instant) {
+    if asked.elapsed() < LEAST {
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -174,6 +174,17 @@ async fn an_operation_is_awaited_and_its_failure_is_one_in_both_forms() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_does_not_wait_for_its_operations_is_not_asked_without_a_pause() {
+    let running = || done(json!({"id": "o-1", "status": "Running", "status_code": 103}));
+    let daemon = Daemon::saying([begun()].into_iter().chain((0..100_000).map(|_| running())).collect());
+    let patience = Patience { operation: Duration::from_millis(600), ..hurried() };
+    let client = Client::new(vec![daemon.endpoint()], None, "bosh-d1", patience).unwrap();
+    let error = client.delete_instance("vm-1").await.unwrap_err();
+    assert!(matches!(error, ClientError::TooSlow { .. }), "{error}");
+    assert!((3..40).contains(&daemon.asked().len()), "{}", daemon.asked().len());
+}
+
+#[tokio::test]
 async fn a_cluster_without_a_leader_is_asked_again_until_it_has_one() {
     let daemon = Daemon::saying(vec![refused(503, "no available dqlite leader server found"), done(json!(null))]);
     client(vec![daemon.endpoint()]).delete_volume("fast", &volume()).await.unwrap();
