@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::init::Init;
-use crate::root_fs::{Entry, System, folder, text};
+use crate::root_fs::{Entry, System, folder, link, text};
 
 /// Where programs of a system are.
 pub(crate) const PROGRAM_FOLDERS: [&str; 6] = ["bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin"];
@@ -24,10 +24,14 @@ const SV: &str = "#!/bin/sh\n# There is no monit, and nothing else is asked for.
 /// Agents of before 2023 know `sv` alone, also where systemd starts monit.
 const SV_OF_SYSTEMD: &str = "#!/bin/sh\n# Agents that know no systemd ask here for monit.\nexec systemctl \"$@\"\n";
 
-/// What the package of that name does at `resolvconf -u` with what the agent wrote.
-const RESOLVCONF: &str = "#!/bin/sh\nset -e\nfrom=/etc/resolvconf/resolv.conf.d\nto=/run/resolvconf\nmkdir -p \"$to\"\n\
+/// What the package of that name does at `resolvconf -u` with what agents and jobs wrote, and at its installation: what was in the file
+/// before counts on, and the file becomes a link. Where a runtime has mounted it, it is written.
+const RESOLVCONF: &str = "#!/bin/sh\nset -e\nfrom=/etc/resolvconf/resolv.conf.d\nto=/run/resolvconf\nfile=/etc/resolv.conf\n\
+    mkdir -p \"$from\" \"$to\"\n\
+    [ -h \"$file\" ] || [ -f \"$from/base\" ] || [ ! -s \"$file\" ] || cat \"$file\" > \"$from/base\"\n\
     for part in head base tail; do\n    [ ! -f \"$from/$part\" ] || cat \"$from/$part\"\ndone > \"$to/resolv.conf.new\"\n\
-    mv \"$to/resolv.conf.new\" \"$to/resolv.conf\"\n";
+    mv \"$to/resolv.conf.new\" \"$to/resolv.conf\"\n\
+    [ -h \"$file\" ] || ln -sf \"$to/resolv.conf\" \"$file\" 2>/dev/null || cat \"$to/resolv.conf\" > \"$file\"\n";
 
 /// Whoever logs in over `ssh` may do everything, as in other stemcells.
 const SUDOERS: &str = "%bosh_sudoers ALL=(ALL) NOPASSWD: ALL\n";
@@ -42,6 +46,8 @@ pub(crate) fn companions(system: &System) -> Vec<Entry> {
     entries.push(program(START, &start(system)));
     if !programs.contains("resolvconf") {
         entries.push(program("resolvconf", RESOLVCONF));
+        // Jobs do not look beside the agent.
+        entries.push(Entry { yields: true, ..link("usr/sbin/resolvconf", "/var/vcap/bosh/bin/resolvconf") });
         entries.push(folder("etc/resolvconf/resolv.conf.d/", 0o755));
     }
     match (system.has_monit, system.init) {

@@ -247,7 +247,7 @@ fn program(path: &str, source: PathBuf) -> Entry {
     Entry { path: path.to_owned(), mode: 0o755, user: 0, group: 0, content: Content::File(source), yields: false }
 }
 
-fn link(path: &str, target: &str) -> Entry {
+pub(crate) fn link(path: &str, target: &str) -> Entry {
     Entry {
         path: path.to_owned(),
         mode: 0o777,

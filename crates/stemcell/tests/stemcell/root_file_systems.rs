@@ -182,9 +182,23 @@ fn a_system_gets_what_agents_expect_of_a_stemcell_and_keeps_its_own() {
     let resolvconf = script(&image, "resolvconf");
     let resolvconf = resolvconf.replace("/etc/resolvconf/resolv.conf.d", from.to_str().unwrap());
     let resolvconf = resolvconf.replace("/run/resolvconf", to.to_str().unwrap());
+    let file = folder.path("resolv.conf");
+    let resolvconf = resolvconf.replace("/etc/resolv.conf", file.to_str().unwrap());
     assert!(!resolvconf.contains("/etc/") && !resolvconf.contains("/run/"));
-    assert!(std::process::Command::new("sh").args(["-c", &resolvconf]).status().unwrap().success());
+    let update = || assert!(std::process::Command::new("sh").args(["-c", &resolvconf]).status().unwrap().success());
+    update();
     assert_eq!(fs::read_to_string(to.join("resolv.conf")).unwrap(), "search example\nnameserver 192.0.2.7\n");
+    // Programs read it, and jobs, which do not look beside the agent, find the program.
+    assert_eq!(fs::read_link(&file).unwrap(), to.join("resolv.conf"));
+    assert_eq!(image["usr/sbin/resolvconf"].link, Path::new("/var/vcap/bosh/bin/resolvconf"));
+    // What a cloud wrote before anybody asked counts on, under what a job puts before it.
+    fs::remove_file(from.join("base")).unwrap();
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, "nameserver 192.0.2.9\n").unwrap();
+    update();
+    fs::write(from.join("head"), "nameserver 169.254.0.2\n").unwrap();
+    update();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "nameserver 169.254.0.2\nnameserver 192.0.2.9\n");
 
     // A system that has programs of its own keeps them; one that lets people in gets keys, a server and rights for them.
     fs::write(root.join("var/vcap/bosh/bin/monit"), "").unwrap();
