@@ -3,6 +3,7 @@
 //! Pure types without I/O. Strict in what is sent (what today's originals accept), liberal in what is taken.
 //!
 //! - [`explain()`]: errors with their causes, as messages and logs carry them.
+//! - [`has_more_values_than`]: a look at JSON of others before it is read.
 //! - [`ids`]: one type per kind of id, so that a VM's cid never passes for a disk's.
 //! - [`version`]: contract versions and the rule that decides whether the registry is needed.
 //! - [`cpi`]: the envelope, the methods with their arguments and answers, and the error types of a CPI.
@@ -28,6 +29,7 @@ pub mod secret;
 pub mod settings;
 pub mod size;
 pub mod stemcell;
+mod values;
 pub mod version;
 pub mod way_in;
 
@@ -40,4 +42,5 @@ pub use ids::{AgentId, DiskCid, NetworkCid, RequestId, SnapshotCid, StemcellCid,
 pub use network::{Network, Networks};
 pub use secret::Secret;
 pub use size::MiB;
+pub use values::has_more_values_than;
 pub use version::ApiVersion;

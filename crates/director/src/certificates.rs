@@ -125,10 +125,10 @@ async fn tell_endings(
 }
 
 async fn renew(director: &Director, keychain: &Keychain, server: &LiveCertificate) -> Result<(), RenewalError> {
-    let deployments = director.store.deployments().await?;
+    let deployments = director.store.deployment_names().await?;
     let mut all_trust_successor = true;
     for deployment in &deployments {
-        let vms = director.store.vms(&deployment.name).await?;
+        let vms = director.store.vms(deployment).await?;
         all_trust_successor &= vms.iter().all(|vm| director.agents.trusts_everybody(vm));
     }
     // Making an RSA key takes a while.
@@ -139,9 +139,9 @@ async fn renew(director: &Director, keychain: &Keychain, server: &LiveCertificat
     use_keys(director, server, keys)?;
     note_authorities(&director.store, &authorities).await?;
     for deployment in deployments {
-        let vms = director.store.vms(&deployment.name).await?;
+        let vms = director.store.vms(&deployment).await?;
         if vms.iter().any(|vm| vm.ready && director.agents.is_renewal_due(vm)) {
-            schedules::queue(director, Job::RenewCertificates { deployment: deployment.name }).await?;
+            schedules::queue(director, Job::RenewCertificates { deployment }).await?;
         }
     }
     Ok(())

@@ -209,7 +209,7 @@ mod tests {
         before.try_writing().await.unwrap_err();
         tokio::time::timeout(hour, leads.lost()).await.unwrap();
         assert_eq!(after.attribute("a", String::new).await.unwrap(), "after");
-        assert!(after.deployments().await.unwrap().is_empty());
+        assert!(after.deployment_names().await.unwrap().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread")]

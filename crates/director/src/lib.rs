@@ -23,6 +23,7 @@ mod api;
 mod blobs;
 mod built_in;
 mod certificates;
+mod dns_border;
 mod driven_cpis;
 mod fencing;
 mod filled_cpi;

@@ -2,7 +2,8 @@
 //!
 //! Documents take far more memory than their text while they are read and compared, and all of a processor. So few are worked
 //! on at once ([`Limits::heavily`]), beside the threads that serve requests, and each user sends a few at a time
-//! ([`Limits::place_of`]): whoever sends more waits for themselves. Lists are made some at a time ([`Limits::list`]).
+//! ([`Limits::place_of`]): whoever sends more waits for themselves. Lists are made some at a time ([`Limits::list`]), and each user
+//! has a few of them ([`Limits::list_of`]) until they were sent.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,8 @@ const DOCUMENTS: usize = 2;
 const DOCUMENTS_OF_A_USER: usize = 4;
 /// How many lists are made at once. Each waits for the database most of the time, which has fewer connections.
 const LISTS: usize = 8;
+/// How many of those one user has, with those that were made and not taken yet: the rest is for others, whatever takes its time.
+const LISTS_OF_A_USER: usize = 6;
 /// How long what was found of the director's health counts.
 const HEALTH: Duration = Duration::from_secs(1);
 
@@ -27,6 +30,13 @@ pub(crate) const TASKS_OF_A_USER: i64 = 500;
 /// How many configs a team may have, and how many bytes all of them together: each deploy of the team reads them.
 pub(crate) const CONFIGS_OF_A_TEAM: i64 = 100;
 pub(crate) const CONFIG_BYTES_OF_A_TEAM: i64 = 4 << 20;
+/// How many bytes of versions it may have in all, deleted ones included: nobody else could remove them.
+pub(crate) const OLD_CONFIG_BYTES_OF_A_TEAM: i64 = 32 << 20;
+
+/// How many links for those outside of deployments a deployment may have, and how many bytes all of them together, or one link more:
+/// whoever may make deployments may make such links of what others share.
+pub(crate) const EXTERNAL_LINKS: i64 = 1000;
+pub(crate) const EXTERNAL_BYTES: i64 = 32 << 20;
 
 /// How many tasks render templates for their plans at once, and how many of one user. Templates may take minutes, so whoever
 /// deploys such ones leaves places to others.
@@ -45,6 +55,8 @@ pub(crate) struct Limits {
     renderings: Semaphore,
     plans: Semaphore,
     lists: Semaphore,
+    explaining: Semaphore,
+    listing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     visits: Arc<Semaphore>,
     visiting_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// By user. Only those who showed the right password have an entry.
@@ -78,6 +90,8 @@ impl Default for Limits {
             // Apart from those of tasks, so that deploys have a turn whoever looks at plans.
             plans: Semaphore::new(1),
             lists: Semaphore::new(LISTS),
+            explaining: Semaphore::new(1),
+            listing_users: Mutex::default(),
             visits: Arc::new(Semaphore::new(VISITS)),
             visiting_users: Mutex::default(),
             users: Mutex::default(),
@@ -169,9 +183,19 @@ impl Limits {
         self.addresses.lock().await
     }
 
+    /// One of a user's places for lists, to be kept until a large one was sent.
+    pub(crate) async fn list_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
+        places_of(&self.listing_users, user, LISTS_OF_A_USER).acquire_owned().await.ok()
+    }
+
     /// A turn to make a list.
     pub(crate) async fn list(&self) -> Option<SemaphorePermit<'_>> {
         self.lists.acquire().await.ok()
+    }
+
+    /// The turn to look through plans, which are large.
+    pub(crate) async fn explaining(&self) -> Option<SemaphorePermit<'_>> {
+        self.explaining.acquire().await.ok()
     }
 
     /// A user's place in a VM, kept for as long as they are there; none if there is none, because nobody knows when one will be.

@@ -103,16 +103,19 @@ pub struct SoftwareOfInstance {
 #[serde(transparent)]
 pub struct VariableSet(pub i64);
 
-/// A job that cannot be rendered before it is deployed, because a variable gets its value then.
+/// A job that is not rendered before it is deployed, because a variable gets its value then, or because who plans may not see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedAtDeploy {
     pub job: String,
     pub variable: String,
+    /// Whether it has a value that is not for who plans.
+    pub is_hidden: bool,
 }
 
 impl std::fmt::Display for RenderedAtDeploy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "job '{}' is rendered at deploy: the variable '{}' has no value yet", self.job, self.variable)
+        let why = if self.is_hidden { "is not for who may only look" } else { "has no value yet" };
+        write!(f, "job '{}' is rendered at deploy: the variable '{}' {why}", self.job, self.variable)
     }
 }
 

@@ -6,6 +6,8 @@ use windlass_contract::Object;
 
 /// What the copies in a plan may take together, in bytes, roughly. An instance takes some thousand of them.
 const MOST: usize = 64 << 20;
+/// What the copies for groups may take: a plan has them more than once.
+const MOST_OF_GROUPS: usize = 24 << 20;
 
 /// A value and a key take so much beside their text.
 const NODE: usize = 48;
@@ -28,15 +30,29 @@ pub(crate) fn of_object(object: &Object) -> usize {
 pub(crate) struct Room {
     most: usize,
     left: usize,
+    is_spent: bool,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { most: MOST, left: MOST }
+        Self::of(MOST)
     }
 }
 
 impl Room {
+    fn of(most: usize) -> Self {
+        Self { most, left: most, is_spent: false }
+    }
+
+    pub(crate) fn for_groups() -> Self {
+        Self::of(MOST_OF_GROUPS)
+    }
+
+    /// Whether somebody wanted more than there was.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.is_spent
+    }
+
     /// Takes some of it, or says why there is none left.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), String> {
         match self.left.checked_sub(bytes) {
@@ -45,7 +61,7 @@ impl Room {
                 Ok(())
             }
             None => {
-                self.left = 0;
+                (self.left, self.is_spent) = (0, true);
                 Err(format!(
                     "what all groups and instances have of properties, env, tags, links and cloud properties takes more than {} \
                      MiB; make those smaller, or deploy in smaller parts",
@@ -73,8 +89,10 @@ mod tests {
     fn room_ends_once_and_for_all() {
         let mut room = Room::default();
         room.take(MOST).unwrap();
+        assert!(!room.is_spent());
         let told = room.take(1).unwrap_err();
         assert!(told.contains("more than 64 MiB") && told.contains("smaller parts"), "{told}");
         room.take(1).unwrap_err();
+        assert!(room.is_spent());
     }
 }

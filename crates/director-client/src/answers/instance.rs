@@ -162,6 +162,9 @@ pub struct Explained {
     /// Which of its jobs need Ruby, and for what.
     #[serde(default)]
     pub needs_ruby: Vec<String>,
+    /// How many plans are too large to be looked through.
+    #[serde(default)]
+    pub plans_left_out: u64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_contract::explain;
 use windlass_operations::clock;
-use windlass_variables::{Generation, Mode, ServerError, Version};
+use windlass_variables::{ConfigServer, Generation, Mode, ServerError, Version};
 
 use super::deployments::must_exist;
 use super::input::{JsonBody, Parameters};
@@ -144,11 +144,17 @@ fn embedded(director: &Director) -> Result<&Embedded, Refusal> {
     director.variables.embedded.as_deref().ok_or_else(elsewhere)
 }
 
+/// As CredHub's.
+const LONGEST_NAME: usize = 1024;
+
 fn checked(name: &str) -> Result<&str, Refusal> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/');
     if name.is_empty() || !name.chars().all(allowed) {
         let reason = "Name must consist of alphanumeric, underscores, dashes, and forward slashes";
         return Err(Refusal(StatusCode::BAD_REQUEST, reason.to_owned()));
+    }
+    if name.len() > LONGEST_NAME {
+        return Err(Refusal(StatusCode::BAD_REQUEST, format!("Name cannot exceed {LONGEST_NAME} characters")));
     }
     Ok(name)
 }
@@ -164,12 +170,13 @@ fn not_found(what: String) -> Refusal {
 pub(super) async fn by_name(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, Refusal> {
     let name = query.get("name").ok_or_else(|| Refusal(StatusCode::BAD_REQUEST, "name is missing".to_owned()))?;
     let name = checked(name)?;
-    let mut versions = embedded(&director)?.versions(name).await?;
+    let embedded = embedded(&director)?;
+    let versions: Vec<Version> = match query.is_set("current") {
+        true => embedded.current(name).await?.into_iter().collect(),
+        false => embedded.versions(name).await?,
+    };
     if versions.is_empty() {
         return Err(not_found(format!("Name '{name}' not found")));
-    }
-    if query.is_set("current") {
-        versions.truncate(1);
     }
     Ok(Json(json!({"data": versions.iter().map(shown).collect::<Vec<_>>()})))
 }

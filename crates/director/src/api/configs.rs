@@ -24,7 +24,7 @@ use crate::store::{self, AddConfig, ConfigLabel, Event};
 const FOR_ALL: [&str; 2] = ["cpi", "resurrection"];
 
 /// How many bytes of configs an answer has.
-const MOST_LISTED: i64 = 32 << 20;
+const MOST_LISTED: i64 = 8 << 20;
 
 const BAD_REQUEST: u32 = 440010;
 const BAD_CONTENT: u32 = 440011;
@@ -61,7 +61,7 @@ pub(super) async fn list(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let limit = match query.get("latest") {
         Some("true") => 1,
         None | Some("false") => limit(&query)?,
@@ -72,12 +72,16 @@ pub(super) async fn list(
     let mut is_first = |label: &ConfigLabel| seen.insert((label.kind.clone(), label.name.clone()));
     let current: BTreeSet<i64> = labels.iter().filter_map(|label| is_first(label).then_some(label.id)).collect();
     labels.retain(|label| user.may_with(&director, Access::Read, label.team.as_slice()));
-    let listed = contents(&director, &labels).await?;
-    Ok(Json(listed.iter().map(|config| shown(config, current.contains(&config.id))).collect()))
+    written(&director, &labels, |config| shown(config, current.contains(&config.id))).await
 }
 
-/// Configs that are shown, unless they are too much for one answer.
-async fn contents(director: &Director, labels: &[ConfigLabel]) -> Result<Vec<ConfigRecord>, ApiError> {
+/// Configs as a list, unless they are too much for one answer. One after the other is read and written, so that only the answer is
+/// in memory.
+async fn written(
+    director: &Director,
+    labels: &[ConfigLabel],
+    shown: impl Fn(&ConfigRecord) -> Value,
+) -> Result<Response, ApiError> {
     let length: i64 = labels.iter().map(|label| label.length).sum();
     if length > MOST_LISTED {
         let reason = format!(
@@ -86,7 +90,17 @@ async fn contents(director: &Director, labels: &[ConfigLabel]) -> Result<Vec<Con
         );
         return Err(ApiError::bad_request(BAD_REQUEST, reason));
     }
-    Ok(director.store.with_content(labels).await?)
+    let mut body = vec![b'['];
+    for label in labels {
+        // What was forgotten meanwhile is left out.
+        let Some(config) = director.store.config(label.id).await? else { continue };
+        if body.len() > 1 {
+            body.push(b',');
+        }
+        serde_json::to_writer(&mut body, &shown(&config)).map_err(|error| ApiError::internal(&error))?;
+    }
+    body.push(b']');
+    written_json(Ok(body))
 }
 
 async fn by_id(director: &Director, id: &str) -> Result<ConfigRecord, ApiError> {
@@ -316,13 +330,12 @@ pub(super) async fn list_kind(
     State(director): Shared,
     Extension(kind): Extension<Kind>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let limit = limit(&query)?;
     let labels = director.store.configs(Some(kind.0), Some(kind.name(&query)), limit).await?;
-    let configs = contents(&director, &labels).await?;
     let shown =
-        |config: ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
-    Ok(Json(configs.into_iter().map(shown).collect()))
+        |config: &ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
+    written(&director, &labels, shown).await
 }
 
 pub(super) async fn create_kind(

@@ -16,7 +16,7 @@ use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
 use windlass_planning::plan::{Plan, Selection, SkipDrain, StateChange, Wish};
-use windlass_planning::records::{InstanceRecord, InstanceState};
+use windlass_planning::records::InstanceState;
 
 use super::input::{Parameters, TextBody, Words};
 use super::permissions::Access;
@@ -34,18 +34,18 @@ pub(super) fn no_such_deployment(name: &str) -> ApiError {
 }
 
 pub(super) async fn must_exist(director: &Director, deployment: &str) -> Result<(), ApiError> {
-    director.store.deployment(deployment).await?.map(drop).ok_or_else(|| no_such_deployment(deployment))
+    // Without its manifest, which may have megabytes.
+    director.store.teams_of(deployment).await?.map(drop).ok_or_else(|| no_such_deployment(deployment))
 }
 
-/// The instances that are selected; at least one, unless all of a deployment are.
+/// The ids of the instances that are selected; at least one, unless all of a deployment are.
 pub(super) async fn must_include(
     director: &Director,
     deployment: &str,
     selection: &Selection,
-) -> Result<Vec<InstanceRecord>, ApiError> {
+) -> Result<Vec<String>, ApiError> {
     must_exist(director, deployment).await?;
-    let mut instances = director.store.instances(deployment).await?;
-    instances.retain(|instance| selection.includes(instance));
+    let instances = director.store.selected_instances(deployment, selection).await?;
     if instances.is_empty() && *selection != Selection::default() {
         let group = selection.group.as_deref().unwrap_or("*");
         let what =
@@ -282,7 +282,8 @@ pub(super) async fn plan(
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
-    let asker = Asker { user: &user.name, task: None, template_time };
+    let sees_values = user.may_with(&director, Access::Admin, &options.teams);
+    let asker = Asker { user: &user.name, task: None, template_time, sees_values };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let Prepared { mut plan, needs_ruby, .. } = prepared;
@@ -305,7 +306,7 @@ pub(super) async fn changed_files(
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
-    let asker = Asker { user: &user.name, task: None, template_time };
+    let asker = Asker { user: &user.name, task: None, template_time, sees_values: true };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let changed = software::changed_files::changed_files(&director, &prepared, &user.name).await;

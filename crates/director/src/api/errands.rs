@@ -1,11 +1,14 @@
 //! Errands: groups that run once, and jobs that do.
 
+use std::collections::HashSet;
+
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_manifest::names;
+use windlass_planning::plan::Selection;
 
 use super::deployments::must_exist;
 use super::input::JsonBody;
@@ -17,15 +20,16 @@ use crate::tasks::{ErrandRequest, InstanceFilter, Job, errands_of};
 pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {
     must_exist(&director, &deployment).await?;
     let manifest = director.store.deployment(&deployment).await?.and_then(|found| found.manifest).unwrap_or_default();
-    let mut names: Vec<String> = errands_of(&manifest).into_iter().collect();
-    let software = director.store.software_of(&deployment).await?;
-    for job in software.values().flat_map(|software| &software.jobs) {
-        if names.contains(&job.name) {
+    let mut names: Vec<String> = director.limits.heavily(|| errands_of(&manifest)).await.into_iter().collect();
+    let mut known: HashSet<String> = names.iter().cloned().collect();
+    for (release, name, version) in director.store.jobs_of(&deployment).await? {
+        if known.contains(&name) {
             continue;
         }
-        let record = director.store.job_of_release(&job.release, &job.name, &job.version).await?;
+        let record = director.store.job_of_release(&release, &name, &version).await?;
         if record.is_some_and(|record| is_errand(&record.spec)) {
-            names.push(job.name.clone());
+            known.insert(name.clone());
+            names.push(name);
         }
     }
     Ok(Json(names.into_iter().map(|name| json!({"name": name})).collect()))
@@ -47,10 +51,10 @@ pub(super) struct Run {
 /// Tasks and events have the name before anybody looks for the errand. What is deployed already keeps its name, whatever it is.
 async fn must_be_a_name(director: &Director, deployment: &str, errand: &str) -> Result<(), ApiError> {
     let Err(error) = names::check(errand) else { return Ok(()) };
-    let instances = director.store.instances(deployment).await?;
-    match instances.iter().any(|instance| instance.group == errand) {
-        true => Ok(()),
-        false => Err(ApiError::bad_request(70009, format!("no errand can be called that: {error}"))),
+    let group = Selection { group: Some(errand.to_owned()), instance: None };
+    match director.store.selected_instances(deployment, &group).await?.is_empty() {
+        false => Ok(()),
+        true => Err(ApiError::bad_request(70009, format!("no errand can be called that: {error}"))),
     }
 }
 

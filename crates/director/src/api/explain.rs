@@ -5,19 +5,23 @@ use axum::extract::{Path, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_operations::agents::addresses;
-use windlass_planning::plan::{InstancePlan, Selection};
+use windlass_planning::plan::{InstancePlan, Plan, Selection};
 use windlass_planning::records::InstanceRecord;
 
 use super::deployments::must_include;
 use super::{ApiError, Shared};
 use crate::Director;
-use crate::store::TaskRecord;
+use crate::store::{self, StoreError, TaskRecord};
 use crate::tasks::{OutputKind, reload_one};
 
 /// How many plans are looked through, from the newest on.
 const PLANS: u32 = 50;
 /// How many of them are told.
 const TOLD: usize = 5;
+/// How many letters of plans are looked through, and how many one may have: readers may ask, and each takes several times its
+/// size in memory. That of ten thousand instances has fewer.
+const MOST_READ: i64 = 96 << 20;
+const LARGEST_PLAN: i64 = 24 << 20;
 
 pub(super) async fn show(
     State(director): Shared,
@@ -26,21 +30,11 @@ pub(super) async fn show(
     let selection = Selection { group: Some(group), instance: Some(id) };
     let found = must_include(&director, &deployment, &selection).await?;
     // Where something was found it is one: a group has each index and uuid once.
-    let id = found.into_iter().next().map(|record| record.id).unwrap_or_default();
+    let id = found.into_iter().next().unwrap_or_default();
     let current = reload_one(&director, &id).await.map_err(|error| ApiError::internal(&error))?;
     let gone = || ApiError::not_found(70001, format!("Instance '{id}' doesn't exist in deployment '{deployment}'"));
     let current = current.ok_or_else(gone)?;
-    let mut plans = Vec::new();
-    for task in director.store.plans_of(&deployment, PLANS).await? {
-        let Some(plan) = director.store.plan_of_task(task.id).await? else { continue };
-        let all = plan.removed.iter().chain(plan.groups.iter().flat_map(|group| &group.instances));
-        if let Some(part) = all.into_iter().find(|part| part.id == id && !part.actions.is_empty()) {
-            plans.push(told(&director, &task, part).await);
-        }
-        if plans.len() == TOLD {
-            break;
-        }
-    }
+    let (plans, left_out) = plans_with(&director, &deployment, &id).await?;
     let record = &current.record;
     let vm = current.vm.as_ref().map(|vm| {
         json!({
@@ -59,8 +53,35 @@ pub(super) async fn show(
         "instance": record.name(), "index": record.index, "az": record.az, "state": record.state,
         "converged": record.converged, "ignored": record.ignored, "vm": vm,
         "disks": current.disks.iter().map(disk).collect::<Vec<_>>(), "plans": plans,
-        "needs_ruby": needs_ruby(&director, record).await,
+        "needs_ruby": needs_ruby(&director, record).await, "plans_left_out": left_out,
     })))
+}
+
+/// The newest plans that did something to an instance, and how many were not looked at because they are too large.
+async fn plans_with(director: &Director, deployment: &str, id: &str) -> Result<(Vec<Value>, usize), ApiError> {
+    // One at a time, whoever asks.
+    let _turn = director.limits.explaining().await;
+    let (mut plans, mut left_out, mut read) = (Vec::new(), 0, 0);
+    for (task, length) in director.store.plans_of(deployment, PLANS).await? {
+        if length > LARGEST_PLAN || read + length > MOST_READ {
+            left_out += 1;
+            continue;
+        }
+        read += length;
+        let Some(text) = director.store.plan_of_task(task.id).await? else { continue };
+        let find = || {
+            let plan: Plan = store::from_json("plans.plan", &text)?;
+            let mut all = plan.groups.into_iter().flat_map(|group| group.instances).chain(plan.removed);
+            Ok::<_, StoreError>(all.find(|part| part.id == id && !part.actions.is_empty()))
+        };
+        if let Some(part) = director.limits.heavily(find).await? {
+            plans.push(told(director, &task, &part).await);
+        }
+        if plans.len() == TOLD {
+            break;
+        }
+    }
+    Ok((plans, left_out))
 }
 
 /// Which of its jobs need Ruby, and for what. A release that is gone tells nothing of it.

@@ -8,6 +8,7 @@ use super::tests::location;
 use super::*;
 use crate::store::Lane;
 use crate::testing::TestDirector;
+use windlass_planning::records::{JobRecord, ReleaseRecord};
 
 #[tokio::test]
 async fn a_manifest_of_more_packages_than_any_release_has_is_refused() {
@@ -149,4 +150,109 @@ async fn nothing_new_gets_a_name_that_deceives_and_what_has_one_keeps_it() {
     bench.director.store.add_deployment("a\nb", &[]).await.unwrap();
     let (status, answer) = bench.ask(Method::POST, "/deployments", "name: \"a\\nb\"\n").await;
     assert_eq!(status, StatusCode::FOUND, "{answer}");
+}
+
+/// Readers see what others uploaded, and cannot mend it; the director has not failed.
+#[tokio::test]
+async fn a_release_with_very_large_specs_is_shown_as_such() {
+    let bench = TestDirector::new().await;
+    let text = String::new;
+    let spec = json!({"name": "app", "text": "x".repeat(9 << 20)});
+    let job = JobRecord {
+        id: 0,
+        name: "app".into(),
+        version: "1".into(),
+        fingerprint: "f".into(),
+        sha1: text(),
+        blob: text(),
+        spec,
+    };
+    let release = ReleaseRecord { name: "large".into(), version: "1".into(), ..ReleaseRecord::default() };
+    bench.director.store.take_release(&ReleaseRecord { jobs: vec![job], ..release }, &[]).await.unwrap();
+    let (status, said) = bench.send(Some("reader"), Method::GET, "/releases/large?version=1", "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    assert!(said.contains("more than 8 MiB together, large/1 among them"), "{said}");
+}
+
+/// Each size is a call of a CPI, and readers plan as well.
+#[tokio::test]
+async fn a_plan_asks_no_cpi_about_hundreds_of_sizes() {
+    let bench = TestDirector::new().await;
+    let cloud = "azs: [{name: z1}]\nnetworks: [{name: n, type: dynamic}]\n";
+    let config = crate::store::NewConfig::new("cloud", "default", cloud);
+    bench.director.store.add_config(config, |_| true).await.unwrap();
+    let stemcell = "INSERT INTO stemcells (name, version, operating_system, cid, cpi, sha1, api_version)
+        VALUES ('s', '1', 'os', 'c', '', '', 2)";
+    bench.director.store.tamper(stemcell).await;
+    let told = async |sizes: usize| {
+        let group = |size: usize| {
+            format!(
+                "- {{name: g{size}, instances: 1, azs: [z1], stemcell: s, networks: [{{name: n}}], jobs: [], \
+                 vm_resources: {{cpu: 1, ram: {}, ephemeral_disk_size: 1024}}}}\n",
+                size + 1
+            )
+        };
+        let groups: String = (0..sizes).map(group).collect();
+        let manifest = format!(
+            "name: shop\nreleases: []\nstemcells: [{{alias: s, os: os, version: '1'}}]\nupdate: {{canaries: 1, max_in_flight: 1, \
+             canary_watch_time: 1, update_watch_time: 1}}\ninstance_groups:\n{groups}"
+        );
+        bench.send(Some("reader"), Method::POST, "/windlass/plan", manifest).await.1
+    };
+    let said = told(501).await;
+    assert!(said.contains("501 different vm_resources, and CPIs are asked about 500 at most"), "{said}");
+    assert!(!told(500).await.contains("different vm_resources"));
+}
+
+/// A plan has what each of thousands of instances is to be, and is parsed for each who asks why one of them is as it is.
+#[tokio::test]
+async fn why_an_instance_is_as_it_is_costs_no_more_than_a_few_plans() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("shop", &[]).await.unwrap();
+    let instance = "INSERT INTO instances (id, deployment, instance_group, position, bootstrap, state, converged)
+        VALUES ('u1', 'shop', 'db', 0, 1, 'started', 1)";
+    store.tamper(instance).await;
+    for number in 1..=3 {
+        let job = crate::tasks::Job::Scan { deployment: "shop".into() };
+        let task = NewTask { job, user: "me".into(), context_id: String::new() };
+        assert_eq!(store.add_task(&task).await.unwrap(), number);
+    }
+    let explained = async || {
+        let path = "/windlass/deployments/shop/instances/db/0";
+        bench.ask(Method::GET, path, "").await.1
+    };
+    assert_eq!(explained().await["plans_left_out"], 0);
+    let plan = "INSERT INTO plans (task, deployment, plan) VALUES (1, 'shop', '{\"deployment\":\"shop\",\"removed\":[],\"groups\":[]}')";
+    store.tamper(plan).await;
+    // One too large to be looked through, of which nothing is parsed: it is no plan at all.
+    let large =
+        "INSERT INTO plans (task, deployment, plan) VALUES (2, 'shop', REPLACE(HEX(ZEROBLOB(13 * 1048576)), '0', 'x'))";
+    store.tamper(large).await;
+    assert_eq!(explained().await["plans_left_out"], 1);
+    // While somebody looks, others wait for them, and no plan is in memory twice.
+    let turn = bench.director.limits.explaining().await;
+    let patience = std::time::Duration::from_millis(100);
+    assert!(tokio::time::timeout(patience, explained()).await.is_err());
+    drop(turn);
+    assert_eq!(explained().await["instance"], "db/u1");
+}
+
+/// A list may have a thousand tasks, and each may have failed with much to say.
+#[tokio::test]
+async fn lists_of_tasks_and_events_have_the_beginnings_of_what_failed() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    let job = crate::tasks::Job::Scan { deployment: "shop".into() };
+    let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
+    let event = store.add_event(&crate::store::Event::new("me", "update", "deployment", Some("shop"))).await.unwrap();
+    let reason = "why ".repeat(10_000);
+    store.finish_task(task, crate::store::TaskState::Error, &reason).await.unwrap();
+    store.end_event(event, Some(&reason)).await.unwrap();
+    let all = store.tasks(&crate::store::TaskFilter { limit: 10, ..Default::default() }).await.unwrap();
+    assert_eq!(all[0].result.as_ref().unwrap().len(), 2000);
+    let (_, listed) = bench.ask(Method::GET, "/events", "").await;
+    assert_eq!(listed[0]["error"].as_str().unwrap().len(), 2000);
+    let (_, whole) = bench.ask(Method::GET, &format!("/events/{}", listed[0]["id"].as_str().unwrap()), "").await;
+    assert_eq!(whole["error"].as_str().unwrap().len(), reason.len());
 }

@@ -7,10 +7,13 @@ use axum::extract::{FromRequest, Query, Request};
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use windlass_connections::ReceiveError;
-use windlass_contract::explain;
+use windlass_contract::{explain, has_more_values_than};
 use windlass_operations::clock;
 
 use super::{ApiError, LARGEST_DOCUMENT};
+
+/// How many values and keys a body of JSON may have: an answer to every problem of 20,000 instances has fewer.
+const MOST_VALUES: usize = 50_000;
 
 /// Words of a query. An empty one counts as none: clients send `name=` when no name was given.
 #[derive(Debug, Default)]
@@ -67,10 +70,20 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let body = axum::body::Bytes::from_request(request, state)
             .await
             .map_err(|rejection| not_received(rejection.status(), 40000, &rejection))?;
+        must_have_few_values(&body)?;
         serde_json::from_slice(&body)
             .map(Self)
             .map_err(|error| ApiError::with_status(StatusCode::BAD_REQUEST, 40000, format!("the body's JSON: {error}")))
     }
+}
+
+/// Two megabytes of JSON may be half a million values, which take a hundred times as much memory.
+fn must_have_few_values(body: &[u8]) -> Result<(), ApiError> {
+    if has_more_values_than(body, MOST_VALUES) {
+        let reason = format!("the body has more than {MOST_VALUES} values and keys");
+        return Err(ApiError::with_status(StatusCode::PAYLOAD_TOO_LARGE, 40000, reason));
+    }
+    Ok(())
 }
 
 /// A body of text, as large as a document may be.

@@ -53,7 +53,7 @@ pub(super) async fn ignore(
 ) -> Result<(), ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
     for instance in must_include(&director, &deployment, &selection).await? {
-        director.store.set_ignored(&instance.id, ignore).await?;
+        director.store.set_ignored(&instance, ignore).await?;
     }
     Ok(())
 }

@@ -195,3 +195,28 @@ async fn links_that_are_not_shared_are_for_the_teams_of_their_deployment() {
         assert_eq!(status, expected, "{user} {id}: {text}");
     }
 }
+
+/// Whoever may make deployments may make links of what others share, each with a copy of all that is in it.
+#[tokio::test]
+async fn links_for_those_outside_have_a_limit_and_lists_read_no_contents() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("My_Shop", &[]).await.unwrap();
+    let large = "x".repeat(2 << 20);
+    store.note_links("My_Shop", &planned(&[large.as_str()])).await.unwrap();
+    assert!(store.listed_link_providers("My_Shop").await.unwrap().iter().all(|provider| provider.content.is_null()));
+    let add = async |owner: &str| {
+        let body =
+            json!({"link_provider_id": "1", "link_consumer": {"owner_object": {"type": "external", "name": owner}}});
+        bench.send(Some("bank-admin"), Method::POST, "/links", body.to_string()).await
+    };
+    let refused = loop {
+        let (status, said) = add(&format!("d{}", store.links("My_Shop").await.unwrap().len())).await;
+        if status != StatusCode::OK {
+            break said;
+        }
+        assert!(store.links("My_Shop").await.unwrap().len() < 10, "nothing bounds it");
+    };
+    assert!(refused.contains("which are the most") && refused.contains("My_Shop"), "{refused}");
+    assert!(store.links("My_Shop").await.unwrap().iter().all(|link| link.content.is_null()));
+}

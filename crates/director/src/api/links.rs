@@ -14,11 +14,12 @@ use super::input::{JsonBody, Parameters, Words};
 use super::permissions::Access;
 use super::{ApiError, Shared, User};
 use crate::Director;
+use crate::limits::{EXTERNAL_BYTES, EXTERNAL_LINKS};
 use crate::store::{LinkOfConsumer, LinkRecord};
 
 pub(super) async fn providers(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let deployment = deployment_of(&director, &query).await?;
-    let providers = director.store.link_providers(deployment).await?;
+    let providers = director.store.listed_link_providers(deployment).await?;
     let shown = providers.iter().map(|provider| {
         json!({
             "id": provider.id.to_string(),
@@ -99,8 +100,18 @@ pub(super) async fn create(
         return Err(ApiError::bad_request(810003, reason));
     }
     let content = provider.content_for(network, None).map_err(|reason| ApiError::bad_request(810001, reason))?;
-    let link = director.store.add_external_link(&provider, owner, &content).await?;
-    Ok(Json(shown(&link)))
+    match director.store.add_external_link(&provider, owner, &content).await? {
+        Some(link) => Ok(Json(shown(&link))),
+        None => {
+            let reason = format!(
+                "Invalid request: the deployment '{}' has {EXTERNAL_LINKS} links for those outside of deployments, or {} MiB of them, \
+                 which are the most; an admin of it can delete some",
+                provider.deployment,
+                EXTERNAL_BYTES >> 20
+            );
+            Err(ApiError::bad_request(810001, reason))
+        }
+    }
 }
 
 /// Whose link is wanted, and by whom.

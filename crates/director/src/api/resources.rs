@@ -1,5 +1,7 @@
 //! What the director holds: locks, disks, blobs, possible leaks.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -102,16 +104,21 @@ pub(super) async fn remove_vm(
 /// Disks that belong to instances, with where their VMs find them.
 pub(super) async fn disks(State(director): Shared, Extension(user): Extension<User>) -> Result<Json<Value>, ApiError> {
     let mut listed = Vec::new();
-    for deployment in director.store.deployments().await? {
-        if user.must_with_deployment(&director, Access::Read, &deployment.name).await.is_err() {
+    for deployment in director.store.deployment_names().await? {
+        if user.must_with_deployment(&director, Access::Read, &deployment).await.is_err() {
             continue;
         }
-        let instances = director.store.instances(&deployment.name).await?;
-        for disk in director.store.disks(Some(&deployment.name)).await? {
-            let instance = instances.iter().find(|instance| instance.id == disk.instance);
+        let disks = director.store.disks(Some(&deployment)).await?;
+        if disks.is_empty() {
+            continue;
+        }
+        let instances = director.store.brief_instances(&deployment).await?;
+        let groups: BTreeMap<&str, &str> =
+            instances.iter().map(|instance| (instance.id.as_str(), instance.group.as_str())).collect();
+        for disk in disks {
+            let instance = groups.get(disk.instance.as_str()).map(|group| format!("{group}/{}", disk.instance));
             listed.push(json!({
-                "disk_cid": disk.cid, "size": disk.size, "deployment": deployment.name,
-                "instance": instance.map(windlass_planning::records::InstanceRecord::name), "vm_cid": disk.vm,
+                "disk_cid": disk.cid, "size": disk.size, "deployment": deployment, "instance": instance, "vm_cid": disk.vm,
                 "active": disk.active, "mounted": disk.mounted, "hint": disk.hint,
             }));
         }

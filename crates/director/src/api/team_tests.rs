@@ -426,3 +426,29 @@ async fn configs_of_a_team_have_a_limit_and_cost_others_nothing() {
     assert_eq!(seen(&bench, "bank-admin", "/configs?latest=true").await, json!([]), "others read nothing of it");
     assert_eq!(seen(&bench, "admin", "/configs?latest=true&type=cloud").await.as_array().unwrap().len(), 1);
 }
+
+/// Who makes and deletes configs again and again would fill the disk with what nobody else can remove.
+#[tokio::test]
+async fn old_versions_of_a_teams_configs_have_a_limit() {
+    let bench = with_a_team().await;
+    let store = &bench.director.store;
+    let large = "x".repeat(1_900_000);
+    let add = async |name: &str| {
+        let new = crate::store::NewConfig { team: Some("shop"), ..crate::store::NewConfig::new("notes", name, &large) };
+        let added = store.add_config(new, |_| true).await.unwrap();
+        assert!(matches!(added, crate::store::AddConfig::Current(_)), "{name}");
+    };
+    add("stays").await;
+    for number in 0..20 {
+        let name = format!("n{number}");
+        add(&name).await;
+        assert!(store.delete_configs("notes", &name).await.unwrap());
+    }
+    let mut kept = 0;
+    for id in 1..100 {
+        kept += store.config(id).await.unwrap().map_or(0, |config| config.content.len());
+    }
+    assert!((20 << 20..36 << 20).contains(&kept), "{kept} bytes");
+    let current = store.current_config("notes", "stays").await.unwrap();
+    assert!(current.is_some_and(|config| config.content == large), "what is current stays");
+}

@@ -1,4 +1,5 @@
-//! Requests wait for their turn: those with documents for one of their user's places, lists for each other.
+//! Requests wait for their turn: those with documents for one of their user's places, lists for another one of those, and then for
+//! each other. Whoever takes an answer slowly keeps a place of their own, and no turn of others.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,24 +10,38 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{ApiError, User};
 use crate::Director;
 
+/// An answer of so many bytes keeps no place: a connection has as much anyway.
+const SMALL: u64 = 64 << 10;
+
 /// Lets a request of a known user wait for its turn before anything of its body is read.
 pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Request, next: Next) -> Response {
-    if request.method() == Method::GET {
-        let _turn = director.limits.list().await;
-        return next.run(request).await;
-    }
-    let Some(user) = request.extensions().get::<User>() else {
+    let Some(user) = request.extensions().get::<User>().map(|user| user.name.clone()) else {
         return ApiError::unauthorized(600000, "credentials are needed").into_response();
     };
-    let place = director.limits.place_of(&user.name).await;
-    // Answers may be as large as what was asked, so the place is kept until the client has it.
-    next.run(request).await.map(|body| Body::new(Placed { body, _place: place }))
+    if request.method() == Method::GET {
+        let place = director.limits.list_of(&user).await;
+        let turn = director.limits.list().await;
+        let answer = next.run(request).await;
+        drop(turn);
+        // What is streamed, or small, is not kept in memory for who takes it.
+        return match answer.body().size_hint().exact() {
+            Some(length) if length > SMALL => placed(answer, place),
+            _ => answer,
+        };
+    }
+    let place = director.limits.place_of(&user).await;
+    // Answers may be as large as what was asked.
+    placed(next.run(request).await, place)
+}
+
+fn placed(answer: Response, place: Option<OwnedSemaphorePermit>) -> Response {
+    answer.map(|body| Body::new(Placed { body, _place: place }))
 }
 
 /// A body that keeps its request's place until it was sent.
@@ -52,5 +67,69 @@ impl hyper::body::Body for Placed {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::http::{StatusCode, header};
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::TestDirector;
+
+    const PATIENCE: Duration = Duration::from_millis(200);
+
+    async fn ask(test: &TestDirector, user: &str, path: &str) -> Option<Response> {
+        let request = Request::builder().uri(path).header(header::AUTHORIZATION, test.basic(user));
+        tokio::time::timeout(PATIENCE, test.whole_answer(request.body(Body::empty()).unwrap())).await.ok()
+    }
+
+    /// Forty answers that nobody takes were kept in memory, and five hundred would have been.
+    #[tokio::test]
+    async fn who_does_not_take_large_answers_gets_no_more_of_them_and_others_are_served() {
+        let test = TestDirector::new().await;
+        let config =
+            json!({"type": "x", "name": "large", "content": format!("a: {}", "y".repeat(100_000))}).to_string();
+        let (status, said) = test.send(Some("shop-admin"), Method::POST, "/configs", config).await;
+        assert_eq!(status, StatusCode::CREATED, "{said}");
+        let large = "/configs?latest=true";
+        let mut untaken = Vec::new();
+        while let Some(answer) = ask(&test, "reader", large).await {
+            assert_eq!(answer.status(), StatusCode::OK);
+            untaken.push(answer);
+            assert!(untaken.len() < 8, "nothing bounds it");
+        }
+        assert!(untaken.len() > 2, "{}", untaken.len());
+        assert!(ask(&test, "admin", large).await.is_some(), "others wait");
+        untaken.pop();
+        assert!(ask(&test, "reader", large).await.is_some());
+        drop(untaken);
+        // Small ones are sent at once, and keep no place.
+        let mut small = Vec::new();
+        for _ in 0..20 {
+            small.push(ask(&test, "reader", "/stemcells").await.unwrap());
+        }
+    }
+
+    /// Two megabytes of such values took gigabytes, and stopped everybody for half a minute.
+    #[tokio::test]
+    async fn bodies_of_very_many_values_are_refused_before_they_take_memory() {
+        let test = TestDirector::new().await;
+        let values = format!("[{}0]", "{\"\":0},".repeat(30_000));
+        for (user, method, path, key) in [
+            ("shop-admin", Method::POST, "/links", "link_consumer"),
+            ("secret-keeper", Method::PUT, "/v1/data", "value"),
+            ("admin", Method::POST, "/events", "context"),
+        ] {
+            let body = format!("{{\"name\":\"/x\",\"{key}\":{values}}}");
+            let request = Request::builder().method(method).uri(path).header(header::AUTHORIZATION, test.basic(user));
+            let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body)).unwrap();
+            let (status, said) = test.answer(request).await;
+            assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}: {said}");
+            assert!(said.contains("more than 50000 values"), "{path}: {said}");
+        }
     }
 }

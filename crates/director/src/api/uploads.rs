@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use windlass_archive::Limits;
 use windlass_blobs::BlobError;
 
-use super::{ApiError, LARGEST_DOCUMENT, User, queue};
+use super::{ApiError, User, queue};
 use crate::Director;
 use crate::tasks::Job;
 
@@ -56,6 +56,8 @@ struct Remote {
     sha1: Option<String>,
 }
 
+/// How many bytes may say where to fetch a file. Nobody waits for a turn to send them, so each connection may bring so many.
+const LARGEST_LOCATION: usize = 64 << 10;
 /// How often it is looked whether the disk takes more.
 const LOOK: u64 = 64 << 20;
 
@@ -65,7 +67,7 @@ pub(super) async fn take(director: &Director, request: Request, what: &str) -> R
     match kind.split(';').next().unwrap_or_default().trim() {
         "application/x-compressed" => Ok(Upload::Tarball(receive(director, request, what).await?)),
         "application/json" => {
-            let body = axum::body::to_bytes(request.into_body(), LARGEST_DOCUMENT).await;
+            let body = axum::body::to_bytes(request.into_body(), LARGEST_LOCATION).await;
             let body = body.map_err(|_| ApiError::bad_request(50000, "the request is too large or broke off"))?;
             let Remote { location, sha1 } = serde_json::from_slice(&body)
                 .map_err(|error| ApiError::bad_request(40000, format!("the body's JSON: {error}")))?;

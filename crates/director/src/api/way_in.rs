@@ -39,7 +39,7 @@ pub(super) async fn enter(
     let selection = Selection { group: Some(group), instance: Some(id) };
     let found = must_include(&director, &deployment, &selection).await?;
     // Where something was found it is one: a group has each index and uuid once.
-    let id = found.into_iter().next().map(|record| record.id).unwrap_or_default();
+    let id = found.into_iter().next().unwrap_or_default();
     let current = reload_one(&director, &id).await.map_err(|error| ApiError::internal(&error))?;
     let (record, vm) = match current.map(|current| (current.record, current.vm)) {
         Some((record, Some(vm))) => (record, vm),

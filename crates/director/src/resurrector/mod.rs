@@ -9,7 +9,7 @@ mod ailments;
 mod pulse;
 mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -160,13 +160,17 @@ struct Answers {
 
 /// The instances of each deployment whose agents should answer.
 async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, StoreError> {
-    let mut deployments = BTreeMap::new();
+    let names = director.store.deployment_names().await?;
+    let mut deployments: BTreeMap<String, Vec<Asked>> = names.into_iter().map(|name| (name, Vec::new())).collect();
+    let watched = director.store.watched().await?;
     let mut errands = BTreeMap::new();
-    for DeploymentRecord { name, manifest } in director.store.deployments().await? {
-        errands.insert(name.clone(), errands_of(manifest.as_deref().unwrap_or_default()));
-        deployments.insert(name, Vec::new());
+    // One manifest after the other: each may have megabytes, and take all of a processor.
+    for name in watched.iter().map(|watched| &watched.deployment).collect::<BTreeSet<_>>() {
+        let Some(DeploymentRecord { manifest, .. }) = director.store.deployment(name).await? else { continue };
+        let read = || errands_of(manifest.as_deref().unwrap_or_default());
+        errands.insert(name.clone(), director.limits.heavily(read).await);
     }
-    for Watched { deployment, group, id, state, ignored, has_jobs, vm } in director.store.watched().await? {
+    for Watched { deployment, group, id, state, ignored, has_jobs, vm } in watched {
         let is_errand = errands.get(&deployment).is_none_or(|errands| errands.contains(&group));
         if ignored || is_errand || state == InstanceState::Detached {
             continue;

@@ -63,8 +63,8 @@ pub(crate) async fn changed_files(
     let mut software: HashMap<String, &Software> = HashMap::new();
     software.extend(prepared.current.software.iter().map(|(digest, software)| (digest.clone(), software)));
     software.extend(plan.software.iter().map(|software| (software.digest(), software)));
-    let jobs: Vec<_> = software.values().flat_map(|software| software.jobs.iter().cloned()).collect();
-    let rendering = director.library.rendering(&jobs).await?.knowing(prepared.values.clone());
+    let jobs = software.values().flat_map(|software| &software.jobs);
+    let rendering = director.library.rendering(jobs).await?.knowing(prepared.values.clone());
     let deployment = plan.deployment.as_str();
     let compare = || {
         let comparison = Comparison { deployment, software: &software, rendering: &rendering };

@@ -14,7 +14,7 @@ mod known_hashes;
 mod known_jobs;
 mod template_time;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -146,20 +146,24 @@ impl Library {
     }
 
     /// Renders these jobs for a plan.
-    pub(crate) async fn rendering(&self, jobs: &[JobOfGroup]) -> Result<Rendering, SoftwareError> {
+    pub(crate) async fn rendering<'j>(
+        &self,
+        jobs: impl IntoIterator<Item = &'j JobOfGroup>,
+    ) -> Result<Rendering, SoftwareError> {
         self.rendering_by(self.renderer(), jobs).await
     }
 
     /// Renders these jobs.
-    pub(crate) async fn rendering_by(
+    pub(crate) async fn rendering_by<'j>(
         &self,
         renderer: Arc<Backends>,
-        jobs: &[JobOfGroup],
+        jobs: impl IntoIterator<Item = &'j JobOfGroup>,
     ) -> Result<Rendering, SoftwareError> {
         let mut read = HashMap::new();
-        for job in jobs {
-            let key = key(job);
-            read.insert(key.clone(), self.job(key).await?);
+        // Thousands of groups may have the same.
+        for key in jobs.into_iter().map(key).collect::<HashSet<_>>() {
+            let job = self.job(key.clone()).await?;
+            read.insert(key, job);
         }
         let (hashes, time) = (self.hashes.clone(), TemplateTime::default());
         Ok(Rendering { jobs: read, renderer, hashes, time, variables: Arc::default(), task: None })

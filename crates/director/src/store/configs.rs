@@ -7,7 +7,7 @@ use windlass_operations::clock;
 use windlass_planning::records::ConfigRecord;
 
 use super::{Store, StoreError};
-use crate::limits::{CONFIG_BYTES_OF_A_TEAM, CONFIGS_OF_A_TEAM};
+use crate::limits::{CONFIG_BYTES_OF_A_TEAM, CONFIGS_OF_A_TEAM, OLD_CONFIG_BYTES_OF_A_TEAM};
 
 /// A version without its content, which may be large.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +114,22 @@ async fn too_much(transaction: &mut Transaction, team: &str, new: NewConfig<'_>)
              smaller, or delete some with delete-config"
         )
     }))
+}
+
+/// Forgets the oldest versions of a team, deleted ones included, beyond what it may have of them. Those that are current or in use stay.
+async fn forget_oldest(transaction: &mut Transaction, team: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "DELETE FROM configs WHERE id IN (
+            SELECT id FROM (SELECT id, SUM(LENGTH(content)) OVER (ORDER BY id DESC) AS total FROM configs WHERE team = $1)
+                AS versions WHERE total > $2)
+         AND id NOT IN (SELECT config FROM deployment_configs)
+         AND id NOT IN (SELECT MAX(id) FROM configs WHERE deleted = 0 GROUP BY type, name)",
+    )
+    .bind(team)
+    .bind(OLD_CONFIG_BYTES_OF_A_TEAM)
+    .execute(transaction.connection())
+    .await?;
+    Ok(())
 }
 
 impl Store {
@@ -263,6 +279,9 @@ impl Store {
         .fetch_one(transaction.connection())
         .await?;
         let added = read(&row)?;
+        if let Some(team) = team {
+            forget_oldest(&mut transaction, team).await?;
+        }
         transaction.commit().await?;
         Ok(AddConfig::Current(added))
     }

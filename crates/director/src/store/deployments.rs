@@ -17,13 +17,9 @@ pub(crate) struct DeploymentRecord {
 pub(super) const DEPLOYMENT: &str = "SELECT name, manifest FROM deployments WHERE name = $1";
 
 impl Store {
-    /// All deployments by name.
-    pub(crate) async fn deployments(&self) -> Result<Vec<DeploymentRecord>, StoreError> {
-        let rows =
-            sqlx::query("SELECT name, manifest FROM deployments ORDER BY name").fetch_all(self.database.pool()).await?;
-        rows.iter()
-            .map(|row| Ok(DeploymentRecord { name: row.try_get("name")?, manifest: row.try_get("manifest")? }))
-            .collect()
+    /// The names of all, without their manifests, each of which may have megabytes.
+    pub(crate) async fn deployment_names(&self) -> Result<Vec<String>, StoreError> {
+        Ok(sqlx::query_scalar("SELECT name FROM deployments ORDER BY name").fetch_all(self.database.pool()).await?)
     }
 
     pub(crate) async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {

@@ -115,6 +115,13 @@ impl Store {
         Ok((links, aliases))
     }
 
+    /// The deployments and domains of all aliases but those of one deployment.
+    pub(crate) async fn aliases_beside(&self, deployment: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let (_, aliases) = self.named_links().await?;
+        let others = aliases.into_iter().filter(|alias| alias.deployment != deployment);
+        Ok(others.map(|alias| (alias.deployment, alias.domain)).collect())
+    }
+
     /// All numbers that were given.
     pub(crate) async fn dns_numbers(&self) -> Result<DnsNumbers, StoreError> {
         let mut numbers = DnsNumbers::default();

@@ -7,7 +7,7 @@ use serde_json::json;
 use windlass_contract::{Object, RequestId};
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
-use windlass_database::sqlx::{self, Row};
+use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_operations::ledger::{Change, Fact, Intent};
 
@@ -17,6 +17,8 @@ use super::{Store, StoreError, from_json, to_json};
 const DIRECTOR: &str = "_director";
 /// How many events a list has.
 const MOST: i64 = 200;
+/// How many letters of an event's error a list has; all of them has the event alone.
+const LONGEST_ERROR: usize = 2000;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -201,7 +203,7 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// Events that pass a filter, newest first.
+    /// Events that pass a filter, newest first, with the beginnings of their errors.
     pub(crate) async fn events(&self, filter: &EventFilter) -> Result<Vec<EventRecord>, StoreError> {
         let Some((user, teams)) = &filter.seen_by else { return self.events_of(filter, ("", "")).await };
         let mut found = self.events_of(filter, (user, "")).await?;
@@ -221,29 +223,31 @@ impl Store {
         (user, team): (&str, &str),
     ) -> Result<Vec<EventRecord>, StoreError> {
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
-        let rows = sqlx::query(
-            "SELECT * FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
+        let statement = format!(
+            "SELECT id, parent, happened_at, username, action, object_type, object_name, task, deployment, instance,
+               SUBSTR(error, 1, {LONGEST_ERROR}) AS error, context FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
                AND ($5 = '' OR deployment = $5) AND ($6 = '' OR instance = $6) AND ($7 = '' OR username = $7)
                AND ($8 = '' OR action = $8) AND ($9 = '' OR object_type = $9) AND ($10 = '' OR object_name = $10)
                AND ($11 = '' OR username = $11)
                AND ($12 = '' OR deployment IN (SELECT deployment FROM deployment_teams WHERE team = $12))
-             ORDER BY id DESC LIMIT $13",
-        )
-        .bind(filter.before_id.unwrap_or(i64::MAX))
-        .bind(filter.before.unwrap_or(i64::MAX))
-        .bind(filter.after.unwrap_or(-1))
-        .bind(filter.task.unwrap_or(-1))
-        .bind(word(&filter.deployment))
-        .bind(word(&filter.instance))
-        .bind(word(&filter.user))
-        .bind(word(&filter.action))
-        .bind(word(&filter.object_type))
-        .bind(word(&filter.object_name))
-        .bind(user)
-        .bind(team)
-        .bind(MOST)
-        .fetch_all(self.database.pool())
-        .await?;
+             ORDER BY id DESC LIMIT $13"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement))
+            .bind(filter.before_id.unwrap_or(i64::MAX))
+            .bind(filter.before.unwrap_or(i64::MAX))
+            .bind(filter.after.unwrap_or(-1))
+            .bind(filter.task.unwrap_or(-1))
+            .bind(word(&filter.deployment))
+            .bind(word(&filter.instance))
+            .bind(word(&filter.user))
+            .bind(word(&filter.action))
+            .bind(word(&filter.object_type))
+            .bind(word(&filter.object_name))
+            .bind(user)
+            .bind(team)
+            .bind(MOST)
+            .fetch_all(self.database.pool())
+            .await?;
         rows.iter().map(read).collect()
     }
 }

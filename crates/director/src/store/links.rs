@@ -13,6 +13,7 @@ use windlass_planning::links::{
 };
 
 use super::{Store, StoreError, from_json, to_json};
+use crate::limits::{EXTERNAL_BYTES, EXTERNAL_LINKS};
 
 /// A consumer of a link on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -293,6 +294,19 @@ impl Store {
         rows.iter().map(provider).collect()
     }
 
+    /// The same without contents and aliases, which a list does not show.
+    pub(crate) async fn listed_link_providers(&self, deployment: &str) -> Result<Vec<LinkProvider>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT p.id, p.deployment, p.instance_group, p.owner, p.kind, p.original_name, p.link_type, p.name, p.shared, \
+             p.consumable, 'null' AS content, '[]' AS aliases FROM link_providers p JOIN deployments d ON d.name = p.deployment \
+             WHERE p.deployment = $1 AND p.serial = d.links_serial ORDER BY p.id",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        rows.iter().map(provider).collect()
+    }
+
     pub(crate) async fn link_provider(&self, id: i64) -> Result<Option<LinkProvider>, StoreError> {
         let row = sqlx::query("SELECT * FROM link_providers WHERE id = $1")
             .bind(id)
@@ -310,10 +324,12 @@ impl Store {
         rows.iter().map(consumer).collect()
     }
 
-    /// The links of a deployment's consumers.
+    /// The links of a deployment's consumers, without their contents.
     pub(crate) async fn links(&self, deployment: &str) -> Result<Vec<LinkRecord>, StoreError> {
+        // Contents may be large, and those outside of deployments may have many: a list leaves them out.
         let rows = sqlx::query(
-            "SELECT l.* FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE c.deployment = $1 ORDER BY c.id, l.id",
+            "SELECT l.id, l.name, l.provider, l.consumer, 'null' AS content, l.created_at
+             FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE c.deployment = $1 ORDER BY c.id, l.id",
         )
         .bind(deployment)
         .fetch_all(self.database.pool())
@@ -335,14 +351,26 @@ impl Store {
         row.map(both).transpose()
     }
 
-    /// Gives a link to somebody outside of deployments.
+    /// Gives a link to somebody outside of deployments; none if the provider's deployment has too many of those.
     pub(crate) async fn add_external_link(
         &self,
         provider: &LinkProvider,
         owner: &str,
         content: &Value,
-    ) -> Result<LinkRecord, StoreError> {
+    ) -> Result<Option<LinkRecord>, StoreError> {
         let mut transaction = self.database.begin().await?;
+        let taken = sqlx::query(
+            "SELECT COUNT(*) AS number, CAST(COALESCE(SUM(LENGTH(l.content)), 0) AS BIGINT) AS length FROM links l
+             JOIN link_consumers c ON c.id = l.consumer WHERE c.deployment = $1 AND c.kind = $2",
+        )
+        .bind(&provider.deployment)
+        .bind(EXTERNAL)
+        .fetch_one(transaction.connection())
+        .await?;
+        let (number, length): (i64, i64) = (taken.try_get("number")?, taken.try_get("length")?);
+        if number >= EXTERNAL_LINKS || length > EXTERNAL_BYTES {
+            return Ok(None);
+        }
         let serial = sqlx::query_scalar("SELECT links_serial FROM deployments WHERE name = $1")
             .bind(&provider.deployment)
             .fetch_one(transaction.connection())
@@ -360,7 +388,7 @@ impl Store {
         let consumer = notes.consumer(EXTERNAL, &consumer).await?;
         let made = notes.link(&provider.original_name, provider.id, consumer, content).await?;
         transaction.commit().await?;
-        Ok(made)
+        Ok(Some(made))
     }
 
     /// Takes a link from somebody outside of deployments, and forgets a consumer without links.

@@ -8,6 +8,7 @@ use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::plan::Selection;
 use windlass_planning::records::{InstanceState, VmRecord};
 
 use super::{Store, StoreError, damaged, from_json, resources};
@@ -190,6 +191,23 @@ impl Store {
             }
         }
         Ok(instances)
+    }
+
+    /// The ids of some instances of a deployment, in the order of its groups.
+    pub(crate) async fn selected_instances(
+        &self,
+        deployment: &str,
+        selection: &Selection,
+    ) -> Result<Vec<String>, StoreError> {
+        let ids = sqlx::query_scalar(
+            "SELECT id FROM instances WHERE deployment = $1 AND ($2 = '' OR instance_group = $2)
+                AND ($3 = '' OR id = $3 OR CAST(position AS TEXT) = $3) ORDER BY instance_group, position",
+        );
+        let ids = ids
+            .bind(deployment)
+            .bind(selection.group.as_deref().unwrap_or_default())
+            .bind(selection.instance.as_deref().unwrap_or_default());
+        Ok(ids.fetch_all(self.database.pool()).await?)
     }
 
     /// All instances of all deployments, each with its VM.

@@ -232,7 +232,7 @@ pub(crate) async fn uuid_in(url: &str) -> Result<Option<String>, sqlx::Error> {
     Ok(uuid)
 }
 
-fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {
+pub(crate) fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(damaged(column))
 }
 

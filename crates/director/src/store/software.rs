@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
@@ -97,6 +98,36 @@ impl Store {
         rows.iter()
             .map(|row| Ok((row.try_get("digest")?, from_json("software.content", row.try_get("content")?)?)))
             .collect()
+    }
+
+    /// The release, name and version of each job that instances of a deployment have. What runs on one group after the other is read:
+    /// all together may be large.
+    pub(crate) async fn jobs_of(&self, deployment: &str) -> Result<BTreeSet<(String, String, String)>, StoreError> {
+        #[derive(Deserialize)]
+        struct Brief {
+            jobs: Vec<BriefJob>,
+        }
+        #[derive(Deserialize)]
+        struct BriefJob {
+            name: String,
+            release: String,
+            version: String,
+        }
+        let digests: Vec<String> = sqlx::query_scalar(
+            "SELECT DISTINCT software FROM instances WHERE deployment = $1 AND software IS NOT NULL",
+        )
+        .bind(deployment)
+        .fetch_all(self.database.pool())
+        .await?;
+        let mut jobs = BTreeSet::new();
+        for digest in digests {
+            let content =
+                sqlx::query_scalar::<_, String>("SELECT content FROM software WHERE digest = $1").bind(digest);
+            let Some(content) = content.fetch_optional(self.database.pool()).await? else { continue };
+            let brief: Brief = from_json("software.content", &content)?;
+            jobs.extend(brief.jobs.into_iter().map(|job| (job.release, job.name, job.version)));
+        }
+        Ok(jobs)
     }
 
     /// All packages that were compiled.

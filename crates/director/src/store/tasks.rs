@@ -14,6 +14,9 @@ use super::{LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
 /// How many bytes are kept of what a task is called, which may have names that nobody has looked for yet.
 const LONGEST_DESCRIPTION: usize = 1000;
 
+/// How many letters of a task's result a list has: a list may have a thousand of them, and a failure much to say.
+const LONGEST_LISTED: usize = 2000;
+
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRecord {
     /// Counts up.
@@ -267,7 +270,7 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// Tasks that pass a filter, newest first.
+    /// Tasks that pass a filter, newest first, with the beginnings of their results.
     pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRecord>, StoreError> {
         let Some(teams) = &filter.teams else { return self.tasks_of(filter, None).await };
         let mut found = Vec::new();
@@ -287,8 +290,9 @@ impl Store {
     async fn rows_of(&self, filter: &TaskFilter, team: Option<&str>) -> Result<Vec<AnyRow>, StoreError> {
         // Lists of words are compared as text between commas, so that one statement serves them all.
         let listed = |words: &[String]| words.iter().map(|word| format!(",{word},")).collect::<String>();
+        let record = RECORD.replace("tasks.result", &format!("SUBSTR(tasks.result, 1, {LONGEST_LISTED}) AS result"));
         let statement = format!(
-            "SELECT {RECORD} FROM tasks WHERE ($1 = '' OR $1 LIKE '%,' || state || ',%') AND ($2 = '' OR $2 LIKE '%,' || type || ',%')
+            "SELECT {record} FROM tasks WHERE ($1 = '' OR $1 LIKE '%,' || state || ',%') AND ($2 = '' OR $2 LIKE '%,' || type || ',%')
                 AND ($3 = '' OR deployment = $3) AND ($4 = '' OR context_id = $4)
                 AND ($5 = '' OR id IN (SELECT task FROM task_teams WHERE team = $5)) ORDER BY id DESC LIMIT $6"
         );
@@ -378,21 +382,21 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// The tasks that carried out plans for a deployment, newest first.
-    pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<TaskRecord>, StoreError> {
+    /// The tasks that carried out plans for a deployment, newest first, and how many letters each plan has.
+    pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, i64)>, StoreError> {
         let statement = format!(
-            "SELECT {RECORD} FROM plans JOIN tasks ON tasks.id = plans.task
+            "SELECT {RECORD}, CAST(LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
              WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2"
         );
         let query = sqlx::query(AssertSqlSafe(statement)).bind(deployment).bind(i64::from(most));
-        query.fetch_all(self.database.pool()).await?.iter().map(read).collect()
+        let rows = query.fetch_all(self.database.pool()).await?;
+        rows.iter().map(|row| Ok((read(row)?, row.try_get("length")?))).collect()
     }
 
-    /// One of them. A plan has what each of thousands of instances is to be, so nobody has many in memory.
-    pub(crate) async fn plan_of_task(&self, task: i64) -> Result<Option<Plan>, StoreError> {
-        let query = sqlx::query("SELECT plan FROM plans WHERE task = $1").bind(task);
-        let row = query.fetch_optional(self.database.pool()).await?;
-        row.map(|row| from_json("plans.plan", &row.try_get::<String, _>("plan")?)).transpose()
+    /// One of them, as it is kept. A plan has what each of thousands of instances is to be, so nobody has many in memory.
+    pub(crate) async fn plan_of_task(&self, task: i64) -> Result<Option<String>, StoreError> {
+        let query = sqlx::query_scalar("SELECT plan FROM plans WHERE task = $1").bind(task);
+        Ok(query.fetch_optional(self.database.pool()).await?)
     }
 }
 

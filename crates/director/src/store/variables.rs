@@ -63,6 +63,12 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// How many bytes all versions of a variable have together, as they are kept.
+    pub(crate) async fn length_of_values(&self, name: &str) -> Result<i64, StoreError> {
+        let sum = "SELECT CAST(COALESCE(SUM(LENGTH(value)), 0) AS BIGINT) FROM variable_values WHERE name = $1";
+        Ok(sqlx::query_scalar(sum).bind(name).fetch_one(self.database.pool()).await?)
+    }
+
     /// The newest version of a variable.
     pub(crate) async fn current_value(&self, name: &str) -> Result<Option<SealedValue>, StoreError> {
         let query = format!("{VALUE} WHERE name = $1 ORDER BY id DESC LIMIT 1");

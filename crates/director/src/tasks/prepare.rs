@@ -20,6 +20,7 @@ use windlass_variables::{Scope, with_absolute_names};
 
 use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
 use crate::Director;
+use crate::dns_border;
 use crate::limits::RenderingTurn;
 use crate::variables::deployed::{self, Use};
 use crate::variables::{KnownValues, border};
@@ -63,6 +64,8 @@ pub(crate) struct Asker<'a> {
     /// The task that asks; none if nobody wants one for it.
     pub(crate) task: Option<&'a TaskLog>,
     pub(crate) template_time: Duration,
+    /// Whether they may see what templates make of values of variables.
+    pub(crate) sees_values: bool,
 }
 
 impl Asker<'_> {
@@ -91,18 +94,14 @@ pub(crate) async fn prepare(
         let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
         let manifest = DeploymentManifest::read(&document, &mut findings);
         refuse_misplaced(&document, &mut findings);
-        Ok::<_, TaskError>((manifest, border::named_in(&document)))
+        Ok::<_, TaskError>((manifest, border::Named::in_document(&document)))
     };
-    let (manifest, named) = director.limits.heavily(read).await?;
+    let (manifest, mut named) = director.limits.heavily(read).await?;
     if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
         findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
     }
     let used = must_have_cloud_config(director, deployment, options).await?;
     let teams = teams_of(director, deployment, options).await?;
-    // What is deployed keeps the values that it has.
-    if options.change_state.is_none() && options.errand.is_none() {
-        border::refuse_those_of_others(director, deployment, &teams, named, &used, &mut findings).await?;
-    }
     let cpi_configs = director.store.current_configs("cpi").await?;
     let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
     let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
@@ -116,8 +115,13 @@ pub(crate) async fn prepare(
         keep_versions_in_use(&mut stemcells, deployment, |it| (&it.operating_system, &it.version, &it.deployments));
         keep_versions_in_use(&mut releases, deployment, |it| (&it.name, &it.version, &it.deployments));
     }
-    let named = releases_named_by(&manifest, &runtime, &releases);
-    director.store.add_specs(&mut releases, &named).await?;
+    let used_releases = releases_named_by(&manifest, &runtime, &releases);
+    director.store.add_specs(&mut releases, &used_releases).await?;
+    // What is deployed keeps the values that it has.
+    if options.change_state.is_none() && options.errand.is_none() {
+        named.add_defaults(&releases);
+        border::refuse_those_of_others(director, deployment, &teams, named, &used, &mut findings).await?;
+    }
     let compiled = match releases.is_empty() {
         true => BTreeSet::new(),
         false => director.store.compiled_keys().await?,
@@ -138,6 +142,9 @@ pub(crate) async fn prepare(
         names,
     };
     let mut desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
+    if desired.is_too_large {
+        return Err(refusal(&findings, options));
+    }
     refuse_unknown_cpis(director, &desired, &mut findings);
     refuse_jobs_where_they_do_not_run(director, &desired, &mut findings).await;
 
@@ -147,6 +154,11 @@ pub(crate) async fn prepare(
         current.instances.retain(|instance| instance.record.group == *errand);
     }
     refuse_odd_names(&desired, &current, &mut findings);
+    if options.change_state.is_none() && options.errand.is_none() {
+        let is_there = !current.instances.is_empty();
+        let names = (deployment, desired.links.providers.as_slice());
+        dns_border::refuse_those_of_others(director, names, &teams, is_there, &mut findings).await?;
+    }
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
     current.software = director.store.software_of(deployment).await?;
@@ -166,6 +178,7 @@ pub(crate) async fn prepare(
             desired: &desired,
             current: &current,
             log: asker.task,
+            sees_values: asker.sees_values,
         };
         let gathered = deployed::gather(director, wanted, use_of_values(purpose, options)).await;
         if asker.task.is_some_and(TaskLog::is_cancelled) {
@@ -176,8 +189,8 @@ pub(crate) async fn prepare(
     let values = Arc::new(values);
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = compiled;
-    let jobs: Vec<_> = software.iter().flat_map(|software| software.jobs.iter().cloned()).collect();
-    let templates = director.library.rendering(&jobs).await?.knowing(values.clone());
+    let jobs = software.iter().flat_map(|software| &software.jobs);
+    let templates = director.library.rendering(jobs).await?.knowing(values.clone());
     let templates = templates.within(asker.template_time).until_cancelled(asker.task.cloned());
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
@@ -207,15 +220,7 @@ pub(crate) async fn prepare(
     }
     let needs_ruby = templates.needs_ruby(&director.limits).await;
     if !findings.is_clean() {
-        let mut told = told(findings.problems(), options);
-        if findings.left_out() > 0 {
-            told.push(format!("{} more are not listed; mend these first", findings.left_out()));
-        }
-        let message = told.join("\n");
-        return Err(match findings.code() {
-            Some(code) => TaskError::refused(code, message),
-            None => TaskError::Input(message),
-        });
+        return Err(refusal(&findings, options));
     }
     plan.warnings = told(findings.warnings(), options);
     if current.instances.iter().any(|instance| instance.record.ignored) {
@@ -232,6 +237,19 @@ pub(crate) async fn prepare(
         releases: desired.releases,
         needs_ruby,
     })
+}
+
+/// All that is wrong.
+fn refusal(findings: &Findings, options: &DeployOptions) -> TaskError {
+    let mut told = told(findings.problems(), options);
+    if findings.left_out() > 0 {
+        told.push(format!("{} more are not listed; mend these first", findings.left_out()));
+    }
+    let message = told.join("\n");
+    match findings.code() {
+        Some(code) => TaskError::refused(code, message),
+        None => TaskError::Input(message),
+    }
 }
 
 /// Only a deploy makes values and takes newer ones.

@@ -270,8 +270,12 @@ pub(crate) fn errands_of(manifest: &str) -> BTreeSet<String> {
 /// The groups of the manifest that was deployed last.
 pub(super) async fn groups_of(director: &Director, deployment: &str) -> Result<Vec<InstanceGroup>, TaskError> {
     let manifest = director.store.deployment(deployment).await?.and_then(|deployment| deployment.manifest);
-    let Some(document) = manifest.and_then(|manifest| Document::parse(&manifest).ok()) else { return Ok(Vec::new()) };
-    Ok(DeploymentManifest::read(&document, &mut Findings::new()).groups)
+    let Some(manifest) = manifest else { return Ok(Vec::new()) };
+    let read = || {
+        let document = Document::parse(&manifest).ok();
+        document.map(|document| DeploymentManifest::read(&document, &mut Findings::new()).groups)
+    };
+    Ok(director.limits.heavily(read).await.unwrap_or_default())
 }
 
 #[cfg(test)]

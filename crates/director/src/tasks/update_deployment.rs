@@ -76,7 +76,8 @@ pub(super) async fn prepare_and_reserve(
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
-    let asker = Asker { user: log.user(), task: Some(log), template_time: director.settings.template_time };
+    let template_time = director.settings.template_time;
+    let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
     let prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {

@@ -11,7 +11,7 @@ use windlass_planning::plan::Current;
 use windlass_planning::software::VariableSet;
 use windlass_variables::{Generation, Mode, Scope, Values, Version};
 
-use super::{KnownValues, Variables, VariablesError};
+use super::{KnownValues, Variables, VariablesError, as_given};
 use crate::Director;
 use crate::store::Event;
 use crate::tasks::TaskLog;
@@ -42,6 +42,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) current: &'a Current,
     /// The task that deploys.
     pub(crate) log: Option<&'a TaskLog>,
+    /// Whether who asks may see what templates make of values.
+    pub(crate) sees_values: bool,
 }
 
 /// The values for a plan, and the set that its instances get.
@@ -53,6 +55,10 @@ pub(crate) async fn gather(
     let scope = Scope::of(&director.name, wanted.deployment);
     let variables = &director.variables;
     let mut known = KnownValues { digests: Some(variables.cipher.clone()), ..KnownValues::none(scope.clone()) };
+    if !wanted.sees_values {
+        let jobs = wanted.current.software.values().flat_map(|software| &software.jobs);
+        known.deployed = Some(Arc::new(jobs.map(as_given).collect()));
+    }
     // What instances have, to compare with it and for those that keep it.
     let records = wanted.current.instances.iter().map(|instance| &instance.record);
     let specs = records.flat_map(|record| record.spec.iter().chain(&record.applied));

@@ -10,6 +10,11 @@ use windlass_variables::{Cipher, ConfigServer, Generation, Mode, ServerError, Un
 
 use crate::store::{SealedValue, Store, StoreError};
 
+/// How many bytes a value may have as JSON: some keys and certificates with their chains.
+const LARGEST_VALUE: usize = 256 << 10;
+/// How many bytes of versions an answer has, as they are kept.
+const MOST_LISTED: i64 = 4 << 20;
+
 /// Values in the director's database.
 #[derive(Debug)]
 pub(crate) struct Embedded {
@@ -58,8 +63,16 @@ impl Embedded {
         Ok(Version { id, name, value })
     }
 
-    /// All versions, newest first.
+    /// All versions, newest first, unless they are too much for one answer.
     pub(crate) async fn versions(&self, name: &str) -> Result<Vec<Version>, ServerError> {
+        let length = self.store.length_of_values(name).await.map_err(unreachable(name))?;
+        if length > MOST_LISTED {
+            let reason = format!(
+                "its versions have {length} bytes together, and an answer may have {MOST_LISTED}; ask with current=true, or for one \
+                 version by its id"
+            );
+            return Err(ServerError::Refused { name: name.to_owned(), reason });
+        }
         let sealed = self.store.values_named(name).await.map_err(unreachable(name))?;
         sealed.into_iter().map(|sealed| self.opened(sealed)).collect()
     }
@@ -76,6 +89,11 @@ impl Embedded {
 
     /// Adds a version that somebody has.
     pub(crate) async fn set(&self, name: &str, value: Value) -> Result<Version, ServerError> {
+        let length = value.to_string().len();
+        if length > LARGEST_VALUE {
+            let reason = format!("the value has {length} bytes as JSON; {LARGEST_VALUE} are the most");
+            return Err(ServerError::Refused { name: name.to_owned(), reason });
+        }
         let turn = self.turn(name);
         let _turn = turn.lock().await;
         self.add(name, value, None).await
@@ -206,6 +224,42 @@ mod tests {
         assert!(!kept[0].value.contains(answers[0].value.as_str().unwrap()));
         assert_eq!(server.version("/d/s/p", &answers[0].id).await.unwrap().unwrap(), answers[0]);
         assert_eq!(server.version("/other", &answers[0].id).await.unwrap(), None, "an id of another name");
+    }
+
+    /// A key takes a second of a processor, and a manifest may define thousands.
+    #[tokio::test]
+    async fn values_are_made_one_at_a_time_and_what_is_there_waits_for_none() {
+        let (server, _test) = server().await;
+        let ask = async |name: &str| {
+            let wanted = request(name, "password", Value::Null, Mode::NoOverwrite);
+            tokio::time::timeout(std::time::Duration::from_millis(100), server.generate(&wanted)).await
+        };
+        let known = ask("/known").await.unwrap().unwrap();
+        let making = server.making.lock().await;
+        assert!(ask("/a").await.is_err() && ask("/b").await.is_err());
+        assert_eq!(ask("/known").await.unwrap().unwrap(), known);
+        drop(making);
+        server.generate(&request("/a", "password", Value::Null, Mode::NoOverwrite)).await.unwrap();
+    }
+
+    /// Eighty megabytes of versions took a gigabyte, and everybody's time.
+    #[tokio::test]
+    async fn large_values_and_very_many_versions_are_refused() {
+        let (server, _test) = server().await;
+        let told = server.set("/x", json!("x".repeat(LARGEST_VALUE))).await.unwrap_err().to_string();
+        assert!(told.contains("are the most"), "{told}");
+        let large = "x".repeat(LARGEST_VALUE - 2);
+        for number in 0..20 {
+            server.set("/x", json!(large)).await.unwrap();
+            let listed = server.versions("/x").await;
+            let told = listed.map(|versions| versions.len()).map_err(|error| error.to_string());
+            match number {
+                0..5 => assert_eq!(told, Ok(number + 1)),
+                19 => assert!(told.as_ref().is_err_and(|told| told.contains("current=true")), "{told:?}"),
+                _ => {}
+            }
+        }
+        assert_eq!(server.current("/x").await.unwrap().unwrap().value, json!(large));
     }
 
     #[tokio::test]

@@ -14,14 +14,14 @@ pub(crate) mod embedded;
 pub(crate) mod vault;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 use windlass_contract::{Object, explain};
 use windlass_operations::clouds::{LateValues, Owner};
-use windlass_planning::software::{JobOfGroup, RenderedAtDeploy, Software, VariableSet};
+use windlass_planning::software::{JobOfGroup, RenderedAtDeploy, Software, VariableSet, has_variables};
 use windlass_variables::{Cipher, ConfigServer, External, FillError, Scope, ServerError, Values};
 
 use crate::store::{Store, StoreError};
@@ -106,6 +106,15 @@ pub(crate) struct KnownValues {
     /// Absolute names of variables that get their first value at deploy.
     made_at_deploy: BTreeSet<String>,
     digests: Option<Arc<Cipher>>,
+    /// What may be rendered for who sees no values: jobs as they were deployed. None for who sees them.
+    deployed: Option<Arc<HashSet<String>>>,
+}
+
+/// A job with all that has variables in it. Who chooses a template and what it sees could ask it about a value, one letter after the
+/// other.
+fn as_given(job: &JobOfGroup) -> String {
+    let links: Vec<_> = job.links.iter().filter(|(_, link)| has_variables(link)).collect();
+    serde_json::json!([job.release, job.name, job.version, job.properties, links]).to_string()
 }
 
 /// What stands for the values of an env that are made at deploy.
@@ -113,7 +122,7 @@ const NOT_YET: &str = "made at deploy";
 
 impl KnownValues {
     pub(crate) fn none(scope: Scope) -> Self {
-        Self { scope, sets: HashMap::new(), made_at_deploy: BTreeSet::new(), digests: None }
+        Self { scope, sets: HashMap::new(), made_at_deploy: BTreeSet::new(), digests: None, deployed: None }
     }
 
     pub(crate) fn of_set(scope: Scope, set: Option<VariableSet>, values: Arc<Values>) -> Self {
@@ -122,14 +131,16 @@ impl KnownValues {
 
     /// What stands in the way of rendering software before it is deployed.
     pub(crate) fn rendered_at_deploy(&self, software: &Software) -> Option<RenderedAtDeploy> {
-        if self.made_at_deploy.is_empty() {
+        if self.made_at_deploy.is_empty() && self.deployed.is_none() {
             return None;
         }
         let scope = &self.scope;
         software.given_values().find_map(|(job, value)| {
-            let found = scope.names_in([value]).into_iter().find(|name| self.made_at_deploy.contains(name))?;
+            let mut names = scope.names_in([value]).into_iter();
+            let is_hidden = self.deployed.as_ref().is_some_and(|deployed| !deployed.contains(&as_given(job)));
+            let found = names.find(|name| is_hidden || self.made_at_deploy.contains(name))?;
             let variable = scope.relative(&found).to_owned();
-            Some(RenderedAtDeploy { job: job.name.clone(), variable })
+            Some(RenderedAtDeploy { job: job.name.clone(), variable, is_hidden })
         })
     }
 
@@ -231,5 +242,52 @@ impl Variables {
             Ok(_) => Err("properties are an object".to_owned()),
             Err(errors) => Err(joined(&errors)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A reader who uploads releases, or finds one that fits, would read every password: each plan tells whether a template fails.
+    #[test]
+    fn templates_see_no_values_for_who_may_only_look_unless_nothing_was_chosen() {
+        let job = |properties: Value, links: Value| JobOfGroup {
+            name: "app".into(),
+            release: "web".into(),
+            release_version: "1".into(),
+            version: "fp".into(),
+            properties,
+            links: BTreeMap::from([("db".to_owned(), links)]),
+            provides: Vec::new(),
+        };
+        let deployed = job(json!({"password": "((password))"}), json!({"instances": []}));
+        let known = |deployed: Option<&JobOfGroup>| KnownValues {
+            deployed: Some(Arc::new(deployed.into_iter().map(as_given).collect())),
+            ..KnownValues::none(Scope::of("director", "shop"))
+        };
+        let hidden = |known: &KnownValues, job: &JobOfGroup| {
+            let software = Software { jobs: vec![job.clone()], packages: Vec::new() };
+            known.rendered_at_deploy(&software).map(|later| later.to_string())
+        };
+        assert_eq!(hidden(&known(Some(&deployed)), &deployed), None);
+        let of_instances = job(json!({"password": "((password))"}), json!({"instances": ["another"]}));
+        assert_eq!(hidden(&known(Some(&deployed)), &of_instances), None, "what has no variables may change");
+        for chosen in [
+            job(json!({"password": "((/director/bank/password))"}), Value::Null),
+            job(json!({"password": "((password))", "guess": "a"}), Value::Null),
+            job(json!({}), json!({"properties": {"x": "((password))"}})),
+            JobOfGroup { version: "other".into(), ..deployed.clone() },
+        ] {
+            let said = hidden(&known(Some(&deployed)), &chosen).unwrap_or_default();
+            assert!(said.contains("is not for who may only look"), "{said}");
+        }
+        let plain = job(json!({"password": "plain"}), Value::Null);
+        assert_eq!(hidden(&known(None), &plain), None);
+        assert_eq!(hidden(&KnownValues::none(Scope::of("director", "shop")), &deployed), None, "an admin sees all");
     }
 }

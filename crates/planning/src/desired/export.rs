@@ -86,5 +86,6 @@ pub fn resolve_export(wanted: Wanted<'_>, export: Export<'_>, findings: &mut Fin
         cpi_names: wanted.cpis.names(),
         links: DesiredLinks::default(),
         names: wanted.names,
+        is_too_large: false,
     }
 }

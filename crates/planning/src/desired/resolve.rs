@@ -61,6 +61,8 @@ pub struct Desired {
     pub links: DesiredLinks,
     /// How instances are called.
     pub names: NamesInUse,
+    /// Whether it has no groups because they would take too much memory. There is nothing to plan then.
+    pub is_too_large: bool,
 }
 
 /// A group in which every name means something.
@@ -174,12 +176,15 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     let mut links = LinkReader::new(deployment, wanted.links, wanted.names);
-    let mut room = Room::default();
+    let mut room = Room::for_groups();
     let mut groups: Vec<_> = manifest
         .iter()
         .map_while(|group| resolver.group_within(group, &mut links, &mut room, findings))
         .flatten()
         .collect();
+    if room.is_spent() {
+        groups.clear();
+    }
     compiled::choose(&mut groups, &resolver.releases, wanted.compiled, findings);
     let links = match groups.len() == manifest.len() {
         true => links.resolve(&groups, findings),
@@ -201,6 +206,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         stemcells,
         cpi_names: wanted.cpis.names(),
         names: wanted.names,
+        is_too_large: room.is_spent(),
     }
 }
 
@@ -298,6 +304,10 @@ impl Resolver<'_> {
             return None;
         }
         let found = self.group(group, links, room, findings);
+        // It was said already, and would be for each of thousands.
+        if room.is_spent() {
+            return None;
+        }
         if let Err(message) = room.take(found.as_ref().map_or(0, DesiredGroup::weight)) {
             findings.push(group.place.problem(message));
             return None;

@@ -301,11 +301,14 @@ impl Plan {
         self.groups.iter().flat_map(|group| &group.instances)
     }
 
-    /// Leaves out the hashes of rendered files. Readers choose what they plan, and could try values of variables on them.
+    /// Leaves out the hashes of rendered files and of values in env. Readers choose what they plan, and could try values of variables
+    /// on them.
     pub fn hide_hashes(&mut self) {
         let instances = self.groups.iter_mut().flat_map(|group| &mut group.instances).chain(&mut self.removed);
-        let software = instances.filter_map(|instance| instance.spec.as_mut()?.software.as_mut());
-        software.for_each(|software| software.configuration_hash.clear());
+        for spec in instances.filter_map(|instance| instance.spec.as_mut()) {
+            spec.env_values = None;
+            spec.software.iter_mut().for_each(|software| software.configuration_hash.clear());
+        }
     }
 
     /// Groups that get new VMs with `nesting: true` among their cloud properties, each with its CPI.

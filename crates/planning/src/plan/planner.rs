@@ -149,6 +149,12 @@ pub fn plan(
     findings: &mut Findings,
 ) -> Plan {
     findings.begin("");
+    // Places and addresses of very many take memory before the first of them has a spec.
+    let instances = desired.groups.iter().fold(0_usize, |sum, group| sum.saturating_add(group.instances));
+    if let Err(message) = Room::default().take(instances.saturating_mul(OF_AN_INSTANCE)) {
+        findings.say(format!("{instances} instances: {message}"));
+        return Plan { deployment: desired.deployment.clone(), ..Plan::default() };
+    }
     let mut by_group: BTreeMap<&str, Vec<&CurrentInstance>> = BTreeMap::new();
     for instance in &current.instances {
         by_group.entry(&instance.record.group).or_default().push(instance);

@@ -60,6 +60,9 @@ fn state(told: &Explained) -> Table {
     if !told.needs_ruby.is_empty() {
         columns.push(("Rendered by Ruby", told.needs_ruby.join("\n")));
     }
+    if told.plans_left_out > 0 {
+        columns.push(("Plans", format!("{} are too large to be looked through", told.plans_left_out)));
+    }
     let (header, row) = columns.into_iter().unzip();
     Table { header, rows: vec![row], transpose: true, ours: true, ..Table::default() }
 }

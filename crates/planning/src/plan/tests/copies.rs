@@ -17,7 +17,7 @@ fn groups(count: usize, rest: &str) -> String {
 }
 
 fn is_refused(told: &str) -> bool {
-    told.contains("takes more than 64 MiB")
+    told.contains("takes more than 64 MiB") || told.contains("takes more than 24 MiB")
 }
 
 /// What is only pointed out leaves nothing out: a plan without a group would delete it.
@@ -42,10 +42,26 @@ fn an_env_of_many_instances_is_refused() {
     }
 }
 
+/// Nobody asks for ids of instances that there is no room for.
+#[test]
+fn very_many_instances_are_refused_before_they_have_places() {
+    let (desired, findings) = read_text(&format!("- {{name: g, instances: 100000, {GROUP}}}\n"), "");
+    assert!(findings.is_clean(), "{findings}");
+    let (mut findings, mut ids) = (Findings::new(), 0);
+    let mut new_id = || {
+        ids += 1;
+        format!("id-{ids}")
+    };
+    let options = PlanOptions::default();
+    let plan = plan(&desired, &nothing(), &options, &jobs::Hashed, &mut new_id, &mut findings);
+    assert!(is_refused(&findings.to_string()) && findings.to_string().contains("100000 instances"), "{findings}");
+    assert_eq!((ids, plan.groups.len()), (0, 0));
+}
+
 #[test]
 fn tags_of_many_groups_are_refused() {
     let tags = format!("tags: {{a: {}}}", "t".repeat(300_000));
-    for (count, refused) in [(150, false), (300, true)] {
+    for (count, refused) in [(50, false), (300, true)] {
         let (_, findings) = read_text(&groups(count, ""), &tags);
         assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings}");
     }
@@ -54,9 +70,12 @@ fn tags_of_many_groups_are_refused() {
 #[test]
 fn properties_that_many_jobs_have_are_refused() {
     let properties = format!("properties: {{secret: {}}}", "p".repeat(300_000));
-    for (count, refused) in [(150, false), (300, true)] {
-        let (_, findings) = read_text(&groups(count, ", jobs: [{name: pg, release: net}]"), &properties);
+    for (count, refused) in [(50, false), (300, true)] {
+        let (desired, findings) = read_text(&groups(count, ", jobs: [{name: pg, release: net}]"), &properties);
         assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings}");
+        // Once, and nothing of it stays in memory: each of thousands would bind all properties once more.
+        assert_eq!(findings.to_string().matches("smaller parts").count(), usize::from(refused));
+        assert_eq!((desired.is_too_large, desired.groups.is_empty()), (refused, refused));
     }
 }
 

@@ -16,7 +16,7 @@ impl Templates for Hashed {
         software.given_values().find_map(|(job, value)| {
             let mut found = None;
             windlass_manifest::placeholders::each(value, &mut |it| found = Some(it.text.to_owned()));
-            Some(RenderedAtDeploy { job: job.name.clone(), variable: found? })
+            Some(RenderedAtDeploy { job: job.name.clone(), variable: found?, is_hidden: false })
         })
     }
 
@@ -115,6 +115,22 @@ pub(super) fn carried_out(desired: &Desired, current: &Current) -> Current {
 
 pub(super) fn told(desired: &Desired, current: &Current) -> Vec<String> {
     planned(desired, current).describe().lines().skip(1).map(|line| line.trim().to_owned()).collect()
+}
+
+/// Readers choose what they plan, and could try values of variables on the hashes of what templates give.
+#[test]
+fn a_plan_that_is_shown_has_no_hash_of_rendered_files() {
+    let desired = with_jobs("1", &format!("{}{}", app("{}"), group("gone", "[{name: app, release: web}]")));
+    let current = carried_out(&desired, &nothing());
+    let mut plan = planned(&with_jobs("1", &app("{port: 81}")), &current);
+    let hashes = |plan: &Plan| -> Vec<String> {
+        let specs =
+            plan.instances().chain(&plan.removed).filter_map(|instance| instance.spec.as_ref()?.software.as_ref());
+        specs.map(|software| software.configuration_hash.clone()).collect()
+    };
+    assert!(hashes(&plan).iter().any(|hash| !hash.is_empty()));
+    plan.hide_hashes();
+    assert!(hashes(&plan).iter().all(String::is_empty), "{:?}", hashes(&plan));
 }
 
 #[test]

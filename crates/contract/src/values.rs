@@ -1,0 +1,32 @@
+//! How many values JSON has, counted before any of them takes memory.
+
+/// Whether JSON has more values than that, keys included. Counts what separates them outside of texts. A value takes up to a hundred
+/// times the memory of the two letters that can make it.
+pub fn has_more_values_than(json: &[u8], most: usize) -> bool {
+    let (mut values, mut in_text, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b':' | b'[' | b'{' if !in_text => values += 1,
+            _ => {}
+        }
+    }
+    values > most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_and_the_letters_of_texts_are_not() {
+        const MOST: usize = 1000;
+        assert!(has_more_values_than(format!("[{}0]", "0,".repeat(MOST)).as_bytes(), MOST));
+        assert!(has_more_values_than("[".repeat(MOST + 1).as_bytes(), MOST));
+        let text = format!(r#"{{"value":"{}\"{}"}}"#, ",".repeat(MOST), ",[{:".repeat(MOST));
+        assert!(!has_more_values_than(text.as_bytes(), MOST));
+        assert!(!has_more_values_than(format!("[{}0]", "0,".repeat(MOST / 2)).as_bytes(), MOST));
+    }
+}
