@@ -1,5 +1,6 @@
 //! Copies the content of one disk to another, as exactly as a file system allows: owners, modes, times, extended attributes,
-//! hard links, holes in sparse files. The source is only read.
+//! hard links, holes in sparse files. The source is only read. Jobs may put links in the place of anything there, also while it is
+//! copied, and must not get what only root may read: folders are read by handles, and links are not followed.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -11,6 +12,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom as Find, Timespec, Times
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use windlass_durable::{file, kill_point};
+
+use crate::log_file;
 
 /// Lies in a target that was empty when the copy began, so that everything else there is known to be an unfinished copy.
 const UNFINISHED: &str = ".windlass-migration";
@@ -60,7 +63,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<Copied, CopyError> {
         kill_point("after a copy was marked");
     }
     let mut links = HashMap::new();
-    copy_entries(data_on(from)?, to, &mut links)?;
+    copy_entries(data_on(from)?, &Place::at(from), to, &mut links)?;
     let mut copied = Copied::default();
     compare_entries(data_on(from)?, to, &mut copied)?;
     let folder = File::open(to).map_err(failed(to))?;
@@ -94,16 +97,28 @@ fn remove(path: &Path) -> io::Result<()> {
 /// Where the first copy of a file with several names is, by device and inode.
 type Links = HashMap<(u64, u64), PathBuf>;
 
-fn copy_entries(paths: Vec<PathBuf>, to: &Path, links: &mut Links) -> Result<(), CopyError> {
+/// Something in the source: how it is reached, and what it is called.
+struct Place {
+    at: PathBuf,
+    name: PathBuf,
+}
+
+impl Place {
+    fn at(path: &Path) -> Self {
+        Self { at: path.to_owned(), name: path.to_owned() }
+    }
+}
+
+fn copy_entries(paths: Vec<PathBuf>, from: &Place, to: &Path, links: &mut Links) -> Result<(), CopyError> {
     for path in paths {
         let Some(name) = path.file_name() else { continue };
-        copy_entry(&path, &to.join(name), links)?;
+        copy_entry(&Place { at: from.at.join(name), name: from.name.join(name) }, &to.join(name), links)?;
     }
     Ok(())
 }
 
-fn copy_entry(from: &Path, to: &Path, links: &mut Links) -> Result<(), CopyError> {
-    let metadata = fs::symlink_metadata(from).map_err(failed(from))?;
+fn copy_entry(Place { at, name }: &Place, to: &Path, links: &mut Links) -> Result<(), CopyError> {
+    let metadata = fs::symlink_metadata(at).map_err(failed(name))?;
     kill_point("before a file is copied");
     if metadata.is_dir() {
         match fs::symlink_metadata(to) {
@@ -113,8 +128,10 @@ fn copy_entry(from: &Path, to: &Path, links: &mut Links) -> Result<(), CopyError
                 file::create_private_dir(to).map_err(failed(to))?;
             }
         }
-        copy_entries(entries(from)?, to, links)?;
-        return copy_attributes(from, &metadata, to);
+        let opened = log_file::open_folder(at).map_err(failed(name))?;
+        let inside = Place { at: log_file::name_of(&opened), name: name.clone() };
+        copy_entries(entries(&inside.at)?, &inside, to, links)?;
+        return copy_attributes(at, &metadata, to);
     }
     remove(to).map_err(failed(to))?;
     if metadata.nlink() > 1 {
@@ -126,10 +143,10 @@ fn copy_entry(from: &Path, to: &Path, links: &mut Links) -> Result<(), CopyError
     }
     let kind = metadata.file_type();
     if kind.is_symlink() {
-        let target = fs::read_link(from).map_err(failed(from))?;
+        let target = fs::read_link(at).map_err(failed(name))?;
         std::os::unix::fs::symlink(target, to).map_err(failed(to))?;
     } else if kind.is_file() {
-        copy_data(from, to, metadata.len()).map_err(failed(from))?;
+        copy_data(at, to, metadata.len()).map_err(failed(name))?;
     } else {
         let special = match kind {
             kind if kind.is_fifo() => FileType::Fifo,
@@ -139,12 +156,12 @@ fn copy_entry(from: &Path, to: &Path, links: &mut Links) -> Result<(), CopyError
         };
         rustix::fs::mknodat(CWD, to, special, Mode::RUSR, metadata.rdev()).map_err(|error| failed(to)(error.into()))?;
     }
-    copy_attributes(from, &metadata, to)
+    copy_attributes(at, &metadata, to)
 }
 
 /// Copies what is not a hole.
 fn copy_data(from: &Path, to: &Path, length: u64) -> io::Result<()> {
-    let mut source = File::open(from)?;
+    let mut source = log_file::read(from)?.ok_or_else(|| io::Error::other("it was replaced while it was copied"))?;
     let mut target = OpenOptions::new().write(true).create_new(true).mode(file::PRIVATE).open(to)?;
     target.set_len(length)?;
     let mut position = 0;
@@ -292,6 +309,26 @@ mod tests {
         }
         assert!(!to.join(UNFINISHED).exists());
         assert_eq!(fs::read(from.join("db/data")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn what_becomes_a_link_while_it_is_copied_shows_nothing_that_is_not_on_the_disk() {
+        let Disks { from, to, .. } = &disks();
+        let secret = from.with_file_name("secret");
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("file"), "for root alone").unwrap();
+        std::os::unix::fs::symlink(secret.join("file"), from.join("file")).unwrap();
+        copy_data(&from.join("file"), &to.join("file"), 100).unwrap_err();
+        assert!(!to.join("file").exists());
+        // A folder is read where it was when it was opened, whatever stands at its name by now.
+        fs::create_dir(from.join("folder")).unwrap();
+        fs::write(from.join("folder/file"), "").unwrap();
+        let opened = log_file::open_folder(&from.join("folder")).unwrap();
+        fs::rename(from.join("folder"), from.join("before")).unwrap();
+        std::os::unix::fs::symlink(&secret, from.join("folder")).unwrap();
+        let inside = Place { at: log_file::name_of(&opened), name: from.join("folder") };
+        copy_entries(entries(&inside.at).unwrap(), &inside, to, &mut HashMap::new()).unwrap();
+        assert_eq!(fs::read_to_string(to.join("file")).unwrap(), "");
     }
 
     #[test]
