@@ -197,7 +197,10 @@ impl IncusRig {
         self.client.create_instance(&new, None).await.map_err(io::Error::other)?;
         let file =
             |path: &str, mode, content: Vec<u8>| Pushed { path: path.to_owned(), kind: Kind::File, mode, content };
+        // The stemcell has no such folder; the CPI makes it, too.
+        let sbin = Pushed { path: "/sbin".to_owned(), kind: Kind::Directory, mode: "0755", content: Vec::new() };
         for pushed in [
+            sbin,
             file("/sbin/init", "0755", init.into_bytes()),
             file("/var/vcap/bosh/warden-cpi-agent-env.json", "0600", vec![b' '; SETTINGS]),
         ] {

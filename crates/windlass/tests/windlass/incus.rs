@@ -77,7 +77,9 @@ fn a_real_lxd_daemon_is_certified_whole() {
     let list = cluster.script(
         "list",
         "get instances | grep -o 'vm-[0-9a-f-]*'\nget images | grep -oE '[0-9a-f]{64}'\n\
-         get storage-pools/fast/volumes/custom | grep -o 'custom/[^?\"]*' | sed 's,custom/,fast:,; s,/snapshots/,:,'\nexit 0",
+         volumes() { get \"storage-pools/fast/volumes/custom$1\" | grep -o 'custom/[^?\"]*' | sed 's,custom/,,'; }\n\
+         disks=$(volumes | grep -v /)\n\
+         for disk in $disks; do echo fast:$disk; volumes /$disk/snapshots | sed 's,/snapshots/,:,; s,^,fast:,'; done\nexit 0",
     );
     let size = cluster.script(
         "disk-size",
