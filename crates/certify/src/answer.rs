@@ -1,6 +1,6 @@
 //! What a CPI answered, and what it should have answered.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_contract::cpi::{CpiError, ErrorType, Redactor, Request, Response, redact};
 use windlass_cpi_client::response;
 
@@ -25,6 +25,18 @@ pub struct ShownCall {
     pub stderr: String,
     /// How the process ended.
     pub ending: String,
+}
+
+impl ShownCall {
+    /// Indented lines.
+    pub(crate) fn block(&self) -> String {
+        let head = format!("  request: {}\n  answer:  {} ({})\n", self.request, self.stdout.trim(), self.ending);
+        self.stderr.lines().fold(head, |text, line| text + "  stderr:  " + line + "\n")
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({"request": self.request, "stdout": self.stdout, "stderr": self.stderr, "ending": self.ending})
+    }
 }
 
 /// Longer texts are cut in reports.

@@ -88,12 +88,7 @@ impl Row {
     /// The exact request and answer, and why it matters, as an indented block.
     pub fn explanation(&self) -> String {
         let mut text = format!("{}\n  why it matters: {}\n", self.line(), self.check.why);
-        for call in self.calls.iter().filter(|_| self.same_as.is_none()) {
-            let _ = writeln!(text, "  request: {}\n  answer:  {} ({})", call.request, call.stdout.trim(), call.ending);
-            for line in call.stderr.lines() {
-                let _ = writeln!(text, "  stderr:  {line}");
-            }
-        }
+        text.extend(self.calls.iter().filter(|_| self.same_as.is_none()).map(ShownCall::block));
         text
     }
 }
@@ -184,7 +179,6 @@ impl Report {
 
     /// Everything.
     pub fn to_json(&self) -> Value {
-        let call = |call: &ShownCall| json!({"request": call.request, "stdout": call.stdout, "stderr": call.stderr, "ending": call.ending});
         let rows: Vec<Value> = self
             .rows
             .iter()
@@ -193,7 +187,7 @@ impl Report {
                 json!({
                     "id": row.check.id, "outcome": row.outcome.as_str(), "level": row.check.level.as_str(),
                     "why": row.check.why, "what": row.what, "covers": row.check.covers,
-                    "same_cause_as": row.same_as, "calls": calls.map(call).collect::<Vec<_>>(), "seconds": row.took.as_secs_f64(),
+                    "same_cause_as": row.same_as, "calls": calls.map(ShownCall::to_json).collect::<Vec<_>>(), "seconds": row.took.as_secs_f64(),
                 })
             })
             .collect();
@@ -250,7 +244,7 @@ fn is_skipped(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::NotSupported | Outcome::NotObserved)
 }
 
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }
 

@@ -5,12 +5,22 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_contract::cpi::Redactor;
+use windlass_contract::shortened;
 
 use super::life::{KEPT, Observed};
 use super::table::Case;
+use crate::answer::ShownCall;
 use crate::check::NotPassed;
 use crate::clean_up::Leftover;
-use crate::report::xml;
+use crate::report::{one_line, xml};
+
+/// What is said in one line, at most.
+const LONGEST_LINE: usize = 600;
+
+/// One line without secrets, however long the CPI's words are.
+fn told(what: &str, secrets: &Redactor) -> String {
+    shortened(one_line(&secrets.echo(what)), LONGEST_LINE)
+}
 
 /// One case, lived through.
 #[derive(Debug)]
@@ -22,6 +32,8 @@ pub struct Lived {
     pub differences: Vec<String>,
     /// Why it could not be looked at.
     pub unseen: Option<String>,
+    /// The call that could not be gone on from.
+    pub call: Option<ShownCall>,
 }
 
 /// What came of a run.
@@ -62,18 +74,18 @@ impl Lived {
         end: Result<(), NotPassed>,
         secrets: &Redactor,
     ) -> Self {
+        let mut call = None;
         let unseen = match end {
             Ok(()) | Err(NotPassed::Interrupted) => None,
             Err(NotPassed::Failed(why, calls) | NotPassed::Warned(why, calls)) => {
-                let call = calls.first().map(|call| String::from_utf8_lossy(&call.exchange.stderr).trim().to_owned());
-                let said = call.filter(|said| !said.is_empty()).map(|said| format!(" (stderr: {said})"));
-                differences.push(why + &said.unwrap_or_default());
+                call = calls.first().map(|answer| answer.shown(secrets));
+                differences.push(why);
                 None
             }
-            Err(NotPassed::NotObserved(why, _) | NotPassed::NotSupported(why)) => Some(secrets.echo(&why)),
+            Err(NotPassed::NotObserved(why, _) | NotPassed::NotSupported(why)) => Some(told(&why, secrets)),
         };
-        let differences = differences.iter().map(|what| secrets.echo(what)).collect();
-        Self { case, observed, differences, unseen }
+        let differences = differences.iter().map(|what| told(what, secrets)).collect();
+        Self { case, observed, differences, unseen, call }
     }
 
     /// Whether everything was as the table says.
@@ -96,6 +108,11 @@ impl Lived {
             (None, []) => format!("as written    {title}"),
             (None, differences) => format!("different     {title}: {}", differences.join("; ")),
         }
+    }
+
+    /// The line, and the call that shows it.
+    fn explanation(&self) -> String {
+        self.line() + "\n" + &self.call.as_ref().map(ShownCall::block).unwrap_or_default()
     }
 
     fn cells(&self) -> [String; 12] {
@@ -154,7 +171,8 @@ impl MatrixReport {
                 }
                 (None, []) => {}
                 (None, differences) => {
-                    let _ = write!(text, "<failure message=\"{}\"/>", xml(&differences.join("; ")));
+                    let (message, explanation) = (xml(&differences.join("; ")), xml(&one.explanation()));
+                    let _ = write!(text, "<failure message=\"{message}\">{explanation}</failure>");
                 }
             }
             text.push_str("</testcase>\n");
@@ -207,8 +225,12 @@ impl MatrixReport {
     /// What is not as written, what could not be removed, and the summary.
     pub fn conclusion(&self) -> String {
         let mut text = String::new();
+        let mut explained: Vec<&[String]> = Vec::new();
         for one in self.lived.iter().filter(|one| !one.is_right()) {
-            let _ = writeln!(text, "{}", one.line());
+            // What is wrong with the same words in many rows is shown once.
+            let is_new = !explained.contains(&one.differences.as_slice());
+            text += &if is_new { one.explanation() } else { one.line() + "\n" };
+            explained.push(&one.differences);
         }
         for leftover in &self.leftovers {
             let _ = writeln!(text, "could not remove {}: {}", leftover.what, leftover.why);
@@ -228,7 +250,7 @@ impl MatrixReport {
             json!({
                 "row": one.case.number, "director": row.director, "cpi": row.cpi, "stemcell": row.stemcell,
                 "asked_by": one.case.client.as_str(), "right": one.is_right(), "differences": one.differences,
-                "unseen": one.unseen, "request_version": seen.request_version,
+                "unseen": one.unseen, "call": one.call.as_ref().map(ShownCall::to_json), "request_version": seen.request_version,
                 "stemcell_version": seen.stemcell_version, "create_vm": seen.create_vm, "attach_disk": seen.attach_disk,
                 "registry_writes": seen.registry_writes, "registry_reads": seen.registry_reads,
                 "user_metadata": seen.user_metadata, "hint_from": seen.hint_from, "job": seen.job,
@@ -241,5 +263,65 @@ impl MatrixReport {
             "seconds": self.took.as_secs_f64(), "cases": self.lived.iter().map(one).collect::<Vec<_>>(),
             "leftovers": leftovers,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Answer;
+    use crate::caller::Exchange;
+    use crate::matrix::cases;
+    use crate::profile::Profile;
+    use crate::run::secrets_of;
+
+    /// Two rows that end at the same words of a CPI, which says a page, and in it all that it was asked with.
+    fn report() -> MatrixReport {
+        let request = json!({"method": "create_vm", "arguments": [{"password": "of-the-request"}], "context": {}});
+        let error =
+            json!({"type": "Unknown", "message": format!("{}\nthe end", "words ".repeat(500)), "ok_to_retry": false});
+        let answer = Answer::new(Exchange {
+            request: request.to_string().into_bytes(),
+            stdout: json!({"result": null, "error": error, "log": ""}).to_string().into_bytes(),
+            stderr: b"first line\nwith of-the-request, of-the-configuration\n".to_vec(),
+            exit: None,
+            took: Duration::ZERO,
+            timed_out: false,
+            streams_lingered: false,
+            request_unread: false,
+        });
+        let configuration = [("secret_key".to_owned(), json!("of-the-configuration"))].into_iter().collect();
+        let secrets = secrets_of(&Profile { configuration, ..Profile::default() });
+        let seen = Observed {
+            request_version: "2".into(),
+            stemcell_version: "2".into(),
+            create_vm: "",
+            attach_disk: "",
+            registry_writes: 0,
+            registry_reads: 0,
+            user_metadata: "",
+            hint_from: "",
+            job: "",
+        };
+        let end = || answer.success().map(drop);
+        let lived = cases().take(2).map(|case| Lived::new(case, seen.clone(), Vec::new(), end(), &secrets)).collect();
+        MatrixReport { lived, leftovers: Vec::new(), interrupted: false, calls: 2, took: Duration::ZERO }
+    }
+
+    /// A row stays a line, whatever a CPI says; the call is shown with its first row, and in JSON and JUnit.
+    #[test]
+    fn a_row_is_a_line_and_the_call_behind_it_is_shown_once_without_secrets() {
+        let report = report();
+        for one in &report.lived {
+            let line = one.line();
+            assert!(!line.contains('\n') && line.len() < 900 && line.ends_with("the end"), "{line}");
+        }
+        let (table, junit, json) = (report.to_table(), report.to_junit(), report.to_json().to_string());
+        assert_eq!(table.matches("\n  stderr:  first line\n  stderr:  with").count(), 1, "{table}");
+        assert_eq!(junit.matches("stderr:  first line").count(), 2, "{junit}");
+        assert!(json.contains("first line"), "{json}");
+        for text in [table, junit, json] {
+            assert!(!text.contains("of-the-request") && !text.contains("of-the-configuration"), "{text}");
+        }
     }
 }
