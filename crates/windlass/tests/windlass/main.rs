@@ -40,6 +40,7 @@ mod earlier_states;
 mod env_releases;
 mod envs;
 mod incus;
+mod incus_cluster;
 mod interpolate;
 mod interrupted;
 mod jobs;
