@@ -1,5 +1,6 @@
 //! `create-env`: brings the VM and its disk to what the manifest says.
 
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha512};
@@ -156,7 +157,13 @@ fn is_of(known: &StemcellEntry, stemcell: &Stemcell) -> bool {
 /// What the environment's folder of packages is called; a new name if it has none yet.
 pub(crate) fn installation_id(ledger: &EnvLedger) -> String {
     let known = ledger.state_file().state.installation_id.clone();
-    if known.is_empty() { uuid::Uuid::new_v4().to_string() } else { known }
+    if is_name(&known) { known } else { uuid::Uuid::new_v4().to_string() }
+}
+
+/// A state file that somebody edited must not lead elsewhere.
+fn is_name(id: &str) -> bool {
+    let mut parts = Path::new(id).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(one)), None) if one == id)
 }
 
 /// Gives a new state its ids, before anything is made under them.
@@ -346,5 +353,20 @@ fn disk_of(what: &ActionKind) -> Option<DiskCid> {
         | ActionKind::ResizeDisk { disk, .. }
         | ActionKind::MigrateDisk { disk, .. } => Some(disk.clone()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_of_a_state_file_names_one_folder_and_leads_nowhere() {
+        for id in ["i-1", "0d6f2c9e-7b0c-4f0e-8d6a-1d1f6c2b9a55"] {
+            assert!(is_name(id), "{id}");
+        }
+        for id in ["", ".", "..", "../..", "/etc", "a/b", "a/", "./a"] {
+            assert!(!is_name(id), "{id}");
+        }
     }
 }

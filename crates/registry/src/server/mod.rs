@@ -38,6 +38,9 @@ pub use metrics::Counts;
 /// Descriptors that connections leave to the database and to whatever else the process does.
 const SPARE_DESCRIPTORS: u64 = 64;
 
+/// How large a request's head may be. There may be many connections of strangers, and each of them is given as much memory.
+const HEAD: usize = 16 << 10;
+
 /// How long answers under way may take when the registry ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
@@ -109,6 +112,7 @@ impl Limits {
             connections: self.connections,
             handshake: self.head_patience,
             head: self.head_patience,
+            head_size: HEAD,
             // Settings have to be there whole, by then or sooner.
             pause: 2 * self.body_patience,
             ..Default::default()

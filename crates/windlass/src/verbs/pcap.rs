@@ -1,9 +1,10 @@
 //! `windlass pcap`: what instances send and receive, captured by tcpdump on them, in one file here.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use windlass_durable::kill_point;
 
@@ -69,13 +70,15 @@ fn capture(screen: &mut Screen, visit: &Visit<'_>, arguments: &PcapArgs, hosts: 
     let unwritable = |source| Failure::Write { path: arguments.output.clone(), source };
     kill_point("before the file of a capture is made");
     let mut output = BufWriter::new(File::create(&arguments.output).map_err(unwritable)?);
-    let (sender, captured) = channel();
+    let (sender, captured) = sync_channel(WAITING);
     let mut children = Vec::new();
     for host in hosts {
         children.push(start(visit, arguments, host, &sender)?);
     }
     drop(sender);
-    let (mut link_type, mut packets, mut broken) = (None, 0_u64, Vec::new());
+    let (mut link_type, mut packets) = (None, 0_u64);
+    // A host can send any number of packets that cannot be taken.
+    let mut broken = BTreeSet::new();
     for (host, found) in captured {
         match found {
             Ok(packet) if link_type.is_none_or(|known| known == packet.link_type) => {
@@ -87,8 +90,12 @@ fn capture(screen: &mut Screen, visit: &Visit<'_>, arguments: &PcapArgs, hosts: 
                 output.write_all(&packet.record()).and_then(|()| output.flush()).map_err(unwritable)?;
                 packets += 1;
             }
-            Ok(_) => broken.push(format!("{host} captures another kind of link than the first")),
-            Err(why) => broken.push(format!("{host}: {why}")),
+            Ok(_) => {
+                broken.insert(format!("{host} captures another kind of link than the first"));
+            }
+            Err(why) => {
+                broken.insert(format!("{host}: {why}"));
+            }
         }
     }
     if link_type.is_none() {
@@ -98,17 +105,24 @@ fn capture(screen: &mut Screen, visit: &Visit<'_>, arguments: &PcapArgs, hosts: 
         // With its input it ends there.
         let _ = child.wait();
     }
-    broken.dedup();
     screen.line(&format!("{packets} packets are in {}", arguments.output.display()));
-    if broken.is_empty() { Ok(()) } else { Err(Failure::Pcap(broken.join("; "))) }
+    if broken.is_empty() { Ok(()) } else { Err(Failure::Pcap(broken.into_iter().collect::<Vec<_>>().join("; "))) }
 }
+
+/// How many packets wait to be written; hosts wait then.
+const WAITING: usize = 64;
 
 /// What a file without a packet says.
 const ETHERNET: u32 = 1;
 
 type Captured = (String, Result<Packet, String>);
 
-fn start(visit: &Visit<'_>, arguments: &PcapArgs, host: &Host, captured: &Sender<Captured>) -> Result<Child, Failure> {
+fn start(
+    visit: &Visit<'_>,
+    arguments: &PcapArgs,
+    host: &Host,
+    captured: &SyncSender<Captured>,
+) -> Result<Child, Failure> {
     let mut ssh = Command::new("ssh");
     ssh.args(visit.options(host)).args(["-l", &host.user, "--"]).arg(host.address.to_string()).arg(command(arguments));
     // What tcpdump says about itself, it says to the user.
@@ -122,7 +136,7 @@ fn start(visit: &Visit<'_>, arguments: &PcapArgs, host: &Host, captured: &Sender
     Ok(child)
 }
 
-fn pass_on(host: &str, stdout: impl Read, captured: &Sender<Captured>) {
+fn pass_on(host: &str, stdout: impl Read, captured: &SyncSender<Captured>) {
     let mut capture = match Capture::open(stdout) {
         Ok(capture) => capture,
         Err(why) => {

@@ -140,6 +140,11 @@ async fn heads_without_end_are_cut_off() {
     let mut stream = TcpStream::connect(registry.address()).await.unwrap();
     let _ = stream.write_all(endless.as_bytes()).await;
     assert!(matches!(read_answer(&mut stream).await.status, 0 | 431));
+    // Thousands of strangers may send as much as one may.
+    let long = format!("GET /instances/x/settings HTTP/1.1\r\nHost: r\r\nX: {}\r\n\r\n", "x".repeat(20_000));
+    let mut stream = TcpStream::connect(registry.address()).await.unwrap();
+    let _ = stream.write_all(long.as_bytes()).await;
+    assert!(matches!(read_answer(&mut stream).await.status, 0 | 431));
     assert_eq!(ask(&registry, "GET", "/health", "", "").await.status, 200);
 }
 
