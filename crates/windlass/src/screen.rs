@@ -358,7 +358,10 @@ impl Screen {
             }
             Reader::Script => {
                 let gap = if self.tabled { "\n" } else { "" };
-                self.print(&format!("{gap}{}", table.plain().for_scripts()));
+                let text = format!("{gap}{}", table.plain().for_scripts());
+                // A table without rows ends the line before it as well.
+                let ends_a_line = text.is_empty() && std::mem::take(&mut self.owes_line_break);
+                self.print(if ends_a_line { "\n" } else { &text });
                 self.tabled = true;
             }
             Reader::Json => self.document.tables.push(table.to_json()),

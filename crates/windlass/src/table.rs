@@ -84,14 +84,10 @@ impl Table {
         self.header.iter().enumerate().map(|(index, name)| key(name, index)).collect()
     }
 
-    /// The same table with only these columns, by the keys that they have in JSON or by their titles.
+    /// The same table with only these columns, by the keys that they have in JSON or by their titles, in the table's order.
     pub(crate) fn with_columns(&self, columns: &[String]) -> Self {
-        let shown: Vec<usize> = columns
-            .iter()
-            .filter_map(|column| {
-                (0..self.header.len()).find(|index| key(self.header[*index], *index) == key(column, 0))
-            })
-            .collect();
+        let is_wanted = |index: &usize| columns.iter().any(|column| key(self.header[*index], *index) == key(column, 0));
+        let shown: Vec<usize> = (0..self.header.len()).filter(is_wanted).collect();
         let rows = |rows: &[Vec<String>]| {
             rows.iter().map(|row| shown.iter().map(|index| row[*index].clone()).collect()).collect()
         };
@@ -288,7 +284,7 @@ mod tests {
     #[test]
     fn columns_are_chosen_by_name_and_several_things_are_set_apart() {
         let table = stemcells().with_columns(&["CID".into(), "os".into(), "nope".into()]);
-        assert_eq!(table.for_scripts(), "896ab86a\ttoronto-os\t\n0c524570\ttoronto-os\t\n");
+        assert_eq!(table.for_scripts(), "toronto-os\t896ab86a\t\ntoronto-os\t0c524570\t\n", "in the table's order");
         let results = Table {
             header: vec!["Instance", "Exit Code"],
             rows: vec![row(&["web/1", "0"]), row(&["web/2", "1"])],

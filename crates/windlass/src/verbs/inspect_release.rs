@@ -52,8 +52,9 @@ pub(super) async fn run(session: &mut Session<'_>, release: &str) -> Result<(), 
     let (name, version) = release.split_once('/').ok_or_else(|| Failure::NoReleaseVersion(release.to_owned()))?;
     let path = format!("/releases/{}{}", escape(name), query(vec![("version", version.to_owned())]));
     let inspected: Inspected = session.director.get(&path).await.while_(format!("inspecting release '{release}'"))?;
-    let mut jobs = jobs(&inspected.jobs);
-    if session.screen.is_as_bosh() {
+    let as_bosh = session.screen.is_as_bosh();
+    let mut jobs = jobs(&inspected.jobs, as_bosh);
+    if as_bosh {
         jobs.header.pop();
         jobs.rows.iter_mut().for_each(|row| drop(row.pop()));
     }
@@ -67,9 +68,20 @@ fn label(name: &str, fingerprint: Option<&String>) -> String {
     fingerprint.map_or_else(|| name.to_owned(), |fingerprint| format!("{name}/{fingerprint}"))
 }
 
-fn jobs(jobs: &[Job]) -> Table {
+/// BOSH's client says of links no more than `name`, `type` and that they are optional.
+fn without_more(link: &Value) -> Value {
+    let told =
+        |(key, value): &(&String, &Value)| matches!(key.as_str(), "name" | "type") || **value == Value::Bool(true);
+    let keys = link.as_object().into_iter().flatten().filter(told);
+    keys.map(|(key, value)| (key.clone(), value.clone())).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn jobs(jobs: &[Job], as_bosh: bool) -> Table {
+    let shown = |link: &Value| if as_bosh { without_more(link) } else { link.clone() };
     let links = |links: &Value| match links.as_array() {
-        Some(links) if !links.is_empty() => to_yaml(&Value::from(links.clone())).trim_end().to_owned(),
+        Some(links) if !links.is_empty() => {
+            to_yaml(&links.iter().map(shown).collect::<Vec<_>>().into()).trim_end().to_owned()
+        }
         _ => String::new(),
     };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -112,13 +124,17 @@ mod tests {
 
     #[test]
     fn what_needs_ruby_stands_beside_each_job() {
-        let told = r#"{"jobs":[{"name":"web","fingerprint":"f0","blobstore_id":"b","sha1":"s","consumes":[{"name":"db","type":"pg"}],"provides":[],
+        let told = r#"{"jobs":[{"name":"web","fingerprint":"f0","blobstore_id":"b","sha1":"s","consumes":[{"name":"db","type":"pg","optional":true}],
+            "provides":[{"name":"web","type":"http","optional":false,"properties":["port"]}],
             "needs_ruby":"template 'x.erb' (line 3) needs Ruby for 'class'"}],
             "packages":[{"name":"app","fingerprint":"f1","blobstore_id":"c","sha1":"d","compiled_packages":[{"stemcell":"os/1","blobstore_id":"e","sha1":"f"}]}]}"#;
         let told: Inspected = serde_json::from_str(told).unwrap();
-        let shown = jobs(&told.jobs).for_scripts();
+        let shown = jobs(&told.jobs, false).for_scripts();
         assert!(shown.starts_with("web/f0\tb\ts\t") && shown.contains("name: db"), "{shown}");
         assert!(shown.contains("template 'x.erb' (line 3) needs Ruby for 'class'"), "{shown}");
+        let told_by_bosh = jobs(&told.jobs, true).for_scripts();
+        assert!(told_by_bosh.contains("optional: true") && !told_by_bosh.contains("port"), "{told_by_bosh}");
+        assert!(shown.contains("- port"), "{shown}");
         assert_eq!(packages(&told.packages).for_scripts(), "app/f1\t(source)\tc\td\t\napp/f1\tos/1    \te\tf\t\n");
     }
 }

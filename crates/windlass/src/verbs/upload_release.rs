@@ -69,12 +69,11 @@ async fn clone(url: &str, into: &Path) -> Result<(), Failure> {
 
 /// A tarball goes as it is, unless the director has packages of it.
 async fn upload_tarball(session: &mut Session<'_>, arguments: &UploadReleaseArgs, path: &Path) -> Result<(), Failure> {
-    // What is wrong with it is the director's to tell.
-    let known = match read_manifest(path) {
-        Ok((text, manifest)) if !arguments.fix && manifest.all_packages().next().is_some() => {
-            known_packages(session, &text, !manifest.compiled_packages.is_empty()).await?
-        }
-        _ => Vec::new(),
+    // What else is wrong with it is the director's to tell.
+    let (text, manifest) = read_manifest(path).map_err(Box::new)?;
+    let known = match !arguments.fix && manifest.all_packages().next().is_some() {
+        true => known_packages(session, &text, !manifest.compiled_packages.is_empty()).await?,
+        false => Vec::new(),
     };
     if known.is_empty() {
         return send(session, arguments, path).await;

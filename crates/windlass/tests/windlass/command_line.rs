@@ -426,6 +426,10 @@ fn a_link_named_bosh_asks_and_fails_among_its_output() {
     assert_eq!(run("curl /nope", ""), (Some(1), "Not Found: /nope\n\n".to_owned()));
     let (code, printed) = run("--json task 99999", "");
     assert!(code == Some(1) && printed.ends_with('}') && !printed.contains("\"Task 99999\""), "{printed}");
+    // What is no release is not sent.
+    let file = site.file("no-release.tgz");
+    fs::write(&file, "hello").unwrap();
+    assert_eq!(run(&format!("upload-release {}", file.display()), ""), (Some(1), "\n".to_owned()));
     let (_, printed) = run("curl -i /info", "");
     assert!(printed.contains("\r\nContent-Type: application/json\r\nDate: "), "{printed}");
 }
@@ -470,6 +474,13 @@ fn dry_runs_json_and_failures_are_printed_as_by_boshs_client() {
     assert!(difference.contains(&&"+ instance_groups:\n") && difference.len() > 10, "a line each: {lines:?}");
     assert!(!lines.iter().any(|line| line.contains("create VM")), "{lines:?}");
     assert_eq!(lines.last(), Some(&"Succeeded"));
+
+    // A table without rows ends the last line of the task before it.
+    let mut checked = Command::new(linked_as_bosh(&site.file("")));
+    let checked = checked.arg("--state-dir").arg(site.state_dir()).args(words("-d example cloud-check --report"));
+    let checked = checked.output().unwrap();
+    let printed = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.status.success() && printed.ends_with(")\n"), "{printed:?}");
 
     let failed = site.windlass(&["-d", "nope", "vms"]);
     assert_eq!(failed.status.code(), Some(1));
