@@ -115,7 +115,6 @@ impl Limits {
             head_size: HEAD,
             // Settings have to be there whole, by then or sooner.
             pause: 2 * self.body_patience,
-            ..Default::default()
         }
     }
 }
