@@ -1,4 +1,4 @@
-//! The words that director, CPI and agent speak to each other.
+//! The words that director, CPI, agent and clients speak to each other.
 //!
 //! Pure types without I/O. Strict in what is sent (what today's originals accept), liberal in what is taken.
 //!
@@ -7,6 +7,7 @@
 //! - [`ids`]: one type per kind of id, so that a VM's cid never passes for a disk's.
 //! - [`version`]: contract versions and the rule that decides whether the registry is needed.
 //! - [`cpi`]: the envelope, the methods with their arguments and answers, and the error types of a CPI.
+//! - [`director`]: what a director answers to its clients.
 //! - [`disk_hint`]: where a disk is found inside the VM.
 //! - [`network`]: the networks of a VM.
 //! - [`settings`]: the document an agent boots from.
@@ -19,6 +20,7 @@
 
 pub mod agent;
 pub mod cpi;
+pub mod director;
 pub mod disk_hint;
 mod explain;
 pub mod ids;

@@ -48,3 +48,16 @@ where
     let map: BTreeMap<K, Option<Hint>> = or_default(deserializer)?;
     Ok(map.into_iter().filter_map(|(key, hint)| Some((key, hint?.0?))).collect())
 }
+
+/// Text that is written as `null` where it is empty, and read as empty where it is `null`.
+pub(crate) mod text {
+    use serde::{Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        Some(text).filter(|text| !text.is_empty()).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+        super::or_default(deserializer)
+    }
+}

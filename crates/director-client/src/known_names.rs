@@ -1,8 +1,6 @@
 //! The names of what a director has: for who misspells one, and for shells that complete words.
 
-use serde::Deserialize;
-
-use crate::answers::{Deployment, Named, Release, Stemcell, Task};
+use crate::answers::{Deployment, InstanceSummary, Named, Release, Stemcell, Task};
 use crate::client::{ClientError, DirectorClient, escape};
 
 /// What something is the name of.
@@ -16,19 +14,8 @@ pub enum Kind {
     Errand,
 }
 
-/// An instance, as far as its name goes.
-#[derive(Debug, Deserialize)]
-pub struct Member {
-    #[serde(default)]
-    pub job: String,
-    #[serde(default)]
-    pub id: String,
-    #[serde(default)]
-    pub ips: Vec<String>,
-}
-
 /// The instances of a deployment.
-pub async fn members(director: &DirectorClient, deployment: &str) -> Result<Vec<Member>, ClientError> {
+pub async fn members(director: &DirectorClient, deployment: &str) -> Result<Vec<InstanceSummary>, ClientError> {
     director.get(&format!("/deployments/{}/instances", escape(deployment))).await
 }
 

@@ -7,16 +7,18 @@
 //!
 //! - [`environment`]: which director, and as whom. [`known_environments`]: the names that users gave to directors.
 //! - [`client`]: calls, uploads and downloads; what is sent again after an interruption.
-//! - [`answers`]: what the director says, as types. [`event_log`]: the events of a task.
+//! - [`answers`]: what the director says, as types, which its API writes. [`event_log`]: the events of a task.
 //! - [`known_names`]: the names of everything that a director has.
 
-pub mod answers;
 pub mod client;
 pub mod environment;
 pub mod event_log;
 pub mod known_environments;
 pub mod known_names;
 mod task;
+
+/// What a director says, as types.
+pub use windlass_contract::director as answers;
 
 pub use client::{ClientError, DirectorClient, RawAnswer, escape, query};
 pub use environment::{DirectorFlags, Environment, EnvironmentError};

@@ -70,7 +70,7 @@ async fn why(session: &Session<'_>, task: u64, doing: &str) -> Result<Option<Str
 
 /// `why` is what its last event says; its result has only the beginning of that.
 fn failed(doing: &str, ended: Task, why: Option<String>) -> Failure {
-    let why = why.unwrap_or(ended.result);
+    let why = why.or(ended.result).unwrap_or_default();
     Failure::Task { doing: doing.to_owned(), task: ended.id, state: ended.state, why }
 }
 

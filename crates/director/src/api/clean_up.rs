@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use windlass_contract::director::{CleanUpPlan, CleanableRelease, CompiledPackage};
 use windlass_contract::explain;
 use windlass_planning::records::CompilationKey;
 
@@ -26,22 +26,26 @@ pub(super) async fn run(
     queue(&director, user, Job::CleanUp(config)).await
 }
 
-pub(super) async fn dry_run(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
+pub(super) async fn dry_run(State(director): Shared, Query(query): Parameters) -> Result<Json<CleanUpPlan>, ApiError> {
     let how =
         CleanUp { remove_all: query.is_set("remove_all"), keep_orphaned_disks: query.is_set("keep_orphaned_disks") };
     let Rubbish { releases, stemcells, compiled, disks, vms, exported } = find_rubbish(&director, how).await?;
-    let release = |(name, versions): &(String, Vec<String>)| json!({"name": name, "versions": versions});
-    let package = |key: &CompilationKey| json!({"package_name": key.package, "stemcell_os": key.os, "stemcell_version": key.stemcell});
+    let package = |key: &CompilationKey| CompiledPackage {
+        name: key.package.clone(),
+        stemcell_os: key.os.clone(),
+        stemcell_version: key.stemcell.clone(),
+    };
     let unreferenced = if how.remove_all { unreferenced_blobs(&director).await } else { Vec::new() };
-    Ok(Json(json!({
-        "unreferenced_blobs": unreferenced,
-        "releases": releases.iter().map(release).collect::<Value>(),
-        "compiled_packages": compiled.iter().map(package).collect::<Value>(),
-        "exported_releases": exported, "dns_blobs": [],
-        "stemcells": stemcells.iter().map(stemcells::shown).collect::<Value>(),
-        "orphaned_vms": vms.iter().map(resources::shown_vm).collect::<Value>(),
-        "orphaned_disks": disks.iter().map(disks::shown).collect::<Value>(),
-    })))
+    Ok(Json(CleanUpPlan {
+        unreferenced_blobs: unreferenced,
+        releases: releases.into_iter().map(|(name, versions)| CleanableRelease { name, versions }).collect(),
+        compiled_packages: compiled.iter().map(package).collect(),
+        exported_releases: exported,
+        dns_blobs: Vec::new(),
+        stemcells: stemcells.iter().map(stemcells::shown).collect(),
+        orphaned_vms: vms.iter().map(resources::shown_vm).collect(),
+        orphaned_disks: disks.iter().map(disks::shown).collect(),
+    }))
 }
 
 /// A store that does not answer keeps nobody from seeing the rest.

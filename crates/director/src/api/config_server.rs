@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use windlass_contract::director::{Variable, VariableExpiry, VariableUsers, Versioned};
 use windlass_contract::explain;
 use windlass_operations::clock;
 use windlass_variables::{ConfigServer, Generation, Mode, ServerError, Version};
@@ -26,10 +27,10 @@ use crate::variables::embedded::{Embedded, Outcome};
 pub(super) async fn of_deployment(
     State(director): Shared,
     Path(deployment): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Vec<Variable>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let variables = director.store.variables_of(&deployment).await?;
-    Ok(Json(variables.into_iter().map(|(id, name)| json!({"id": id, "name": name})).collect()))
+    Ok(Json(variables.into_iter().map(|(id, name)| Variable { id, name }).collect()))
 }
 
 /// Which deployments were deployed with which version of a variable, as far as the user may see them.
@@ -37,35 +38,35 @@ pub(super) async fn users_of(
     State(director): Shared,
     Extension(user): Extension<User>,
     Path(name): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    let mut shown = Vec::new();
+) -> Result<Json<VariableUsers>, ApiError> {
+    let mut deployments = Vec::new();
     for (deployment, version) in director.store.deployments_with(&name).await? {
         let teams = director.store.teams_of(&deployment).await?.unwrap_or_default();
         if user.may_with(&director, Access::Read, &teams) {
-            shown.push(json!({"name": deployment, "version": version}));
+            deployments.push(Versioned { name: deployment, version });
         }
     }
-    Ok(Json(json!({"deployments": shown})))
+    Ok(Json(VariableUsers { deployments }))
 }
 
 /// When the certificates end that a deployment was deployed with.
 pub(super) async fn certificate_expiry(
     State(director): Shared,
     Path(deployment): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Vec<VariableExpiry>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let mut expiries = Vec::new();
-    let Some(set) = director.store.deployed_variable_set(&deployment).await? else { return Ok(Json(json!([]))) };
+    let Some(set) = director.store.deployed_variable_set(&deployment).await? else { return Ok(Json(expiries)) };
     for (name, id) in director.store.versions_of(set).await? {
         let version = director.variables.server.version(&name, &id).await;
         let Some(version) = version.map_err(|error| ApiError::internal(&error))? else { continue };
         let Some(pem) = version.value.get("certificate").and_then(Value::as_str) else { continue };
         let Ok(end) = windlass_pki::expiry(pem) else { continue };
         let days_left = (end - OffsetDateTime::now_utc()).whole_days();
-        let expiry = clock::rfc3339(end.unix_timestamp());
-        expiries.push(json!({"name": name, "id": id, "expiry_date": expiry, "days_left": days_left}));
+        let expiry_date = clock::rfc3339(end.unix_timestamp());
+        expiries.push(VariableExpiry { name, id, expiry_date, days_left });
     }
-    Ok(Json(expiries.into()))
+    Ok(Json(expiries))
 }
 
 /// An answer that says no, in the words of a config server.

@@ -1,19 +1,20 @@
 //! Configs: of any type under `/configs`, and once more under the older paths for cloud, runtime and cpi configs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use windlass_contract::director::{CloudConfig, Config, ConfigConflict, Diff};
 use windlass_manifest::{Content, Document};
 use windlass_operations::clock;
 use windlass_planning::desired::Configs;
-use windlass_planning::diff::{Line, diff};
+use windlass_planning::diff::diff;
 use windlass_planning::records::ConfigRecord;
 
+use super::deployments::diff_line;
 use super::input::{JsonBody, Parameters, TextBody, Words};
 use super::permissions::{Access, Permission, refusal};
 use super::{ApiError, Shared, User, written_json};
@@ -45,11 +46,16 @@ impl Kind {
     }
 }
 
-fn shown(config: &ConfigRecord, current: bool) -> Value {
-    json!({
-        "content": config.content, "id": config.id.to_string(), "type": config.kind, "name": config.name,
-        "team": config.team, "created_at": clock::utc(config.created_at), "current": current,
-    })
+fn shown(config: &ConfigRecord, current: bool) -> Config {
+    Config {
+        content: config.content.clone(),
+        id: config.id.to_string(),
+        kind: config.kind.clone(),
+        name: config.name.clone(),
+        team: config.team.clone().unwrap_or_default(),
+        created_at: clock::utc(config.created_at),
+        current,
+    }
 }
 
 fn limit(query: &Words) -> Result<usize, ApiError> {
@@ -77,10 +83,10 @@ pub(super) async fn list(
 
 /// Configs as a list, unless they are too much for one answer. One after the other is read and written, so that only the answer is
 /// in memory.
-async fn written(
+async fn written<C: Serialize>(
     director: &Director,
     labels: &[ConfigLabel],
-    shown: impl Fn(&ConfigRecord) -> Value,
+    shown: impl Fn(&ConfigRecord) -> C,
 ) -> Result<Response, ApiError> {
     let length: i64 = labels.iter().map(|label| label.length).sum();
     if length > MOST_LISTED {
@@ -108,7 +114,7 @@ async fn by_id(director: &Director, id: &str) -> Result<ConfigRecord, ApiError> 
     director.store.config(id.parse().map_err(|_| missing())?).await?.ok_or_else(missing)
 }
 
-pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Config>, ApiError> {
     let config = by_id(&director, &id).await?;
     let current = director.store.is_current(&config).await?;
     Ok(Json(shown(&config, current)))
@@ -159,9 +165,11 @@ pub(super) async fn create(
         }
         AddConfig::Unexpected { latest } => {
             let expected = new.expected_latest_id.unwrap_or_default();
-            let description = format!("Latest Id: '{latest}' does not match expected latest id");
-            let body =
-                json!({"latest_id": latest.to_string(), "expected_latest_id": expected, "description": description});
+            let body = ConfigConflict {
+                latest_id: latest.to_string(),
+                expected_latest_id: expected,
+                description: format!("Latest Id: '{latest}' does not match expected latest id"),
+            };
             Ok((StatusCode::PRECONDITION_FAILED, Json(body)).into_response())
         }
     }
@@ -222,28 +230,22 @@ pub(super) async fn compare(
             if let Some(current) = &current {
                 user.must_with(&director, Access::Read, current.team.as_slice())?;
             }
-            let from = json!({"id": current.as_ref().map_or(0, |config| config.id).to_string()});
+            let id = current.as_ref().map_or(0, |config| config.id).to_string();
+            let from = BTreeMap::from([("id".to_owned(), id)]);
             let before = current.map(|config| config.content);
-            lines(&director, Some(from), before.as_deref(), &content, &query, BAD_CONTENT).await
+            lines(&director, from, before.as_deref(), &content, &query, BAD_CONTENT).await
         }
         Comparison { from: Some(from), to: Some(to), .. } => {
             let (from, to) = (from.text(&director, &user).await?, to.text(&director, &user).await?);
-            lines(&director, None, Some(&from), &to, &query, BAD_CONTENT).await
+            lines(&director, BTreeMap::new(), Some(&from), &to, &query, BAD_CONTENT).await
         }
         _ => Err(ApiError::bad_request(BAD_REQUEST, "give 'type', 'name' and 'content', or 'from' and 'to'")),
     }
 }
 
-#[derive(Serialize)]
-struct DiffShown {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<Value>,
-    diff: Vec<Line>,
-}
-
 async fn lines(
     director: &Director,
-    from: Option<Value>,
+    from: BTreeMap<String, String>,
     before: Option<&str>,
     after: &str,
     query: &Words,
@@ -252,7 +254,8 @@ async fn lines(
     let redact = query.get("redact") != Some("false");
     let compare = || {
         let diff = diff(before, after, redact).map_err(|error| ApiError::bad_request(code, error))?;
-        Ok::<_, ApiError>(serde_json::to_vec(&DiffShown { from, diff }))
+        let diff = diff.into_iter().map(diff_line).collect();
+        Ok::<_, ApiError>(serde_json::to_vec(&Diff { from, diff, ..Diff::default() }))
     };
     written_json(director.limits.heavily(compare).await?)
 }
@@ -333,8 +336,10 @@ pub(super) async fn list_kind(
 ) -> Result<Response, ApiError> {
     let limit = limit(&query)?;
     let labels = director.store.configs(Some(kind.0), Some(kind.name(&query)), limit).await?;
-    let shown =
-        |config: &ConfigRecord| json!({"properties": config.content, "created_at": clock::utc(config.created_at)});
+    let shown = |config: &ConfigRecord| CloudConfig {
+        properties: config.content.clone(),
+        created_at: clock::utc(config.created_at),
+    };
     written(&director, &labels, shown).await
 }
 
@@ -360,5 +365,5 @@ pub(super) async fn compare_kind(
     TextBody(content): TextBody,
 ) -> Result<Response, ApiError> {
     let before = director.store.current_config(kind.0, kind.name(&query)).await?.map(|config| config.content);
-    lines(&director, None, before.as_deref(), &content, &query, 440001).await
+    lines(&director, BTreeMap::new(), before.as_deref(), &content, &query, 440001).await
 }

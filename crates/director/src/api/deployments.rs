@@ -1,21 +1,22 @@
 //! Deployments, their instances and VMs.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Serialize;
 use serde_json::{Value, json};
+use windlass_contract::director::{
+    Deployment, DeploymentConfig, Diff, DiffLine, InstanceSummary, Manifest, ShownPlan, UsedConfig, Versioned,
+};
 use windlass_contract::explain;
 use windlass_manifest::{Document, names};
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
-use windlass_planning::plan::{Plan, Selection, SkipDrain, StateChange, Wish};
+use windlass_planning::plan::{Selection, SkipDrain, StateChange, Wish};
 use windlass_planning::records::InstanceState;
 
 use super::input::{Parameters, TextBody, Words};
@@ -97,62 +98,50 @@ async fn listed(director: &Director, user: &User, left_out: LeftOut) -> Result<V
     let mut listed = Vec::new();
     let seen = |deployment: &ListedDeployment| user.may_with(director, Access::Read, &deployment.teams);
     for (name, deployment) in deployments.into_iter().filter(|(_, deployment)| seen(deployment)) {
-        let mut shown = serde_json::Map::new();
-        shown.insert("name".into(), json!(name));
-        shown.insert("teams".into(), json!(deployment.teams));
-        if !left_out.configs {
-            let state = if deployment.configs.is_empty() {
-                "none"
-            } else if deployment.is_up_to_date(&current_cloud) {
-                "latest"
-            } else {
-                "outdated"
-            };
-            shown.insert("cloud_config".into(), json!(state));
-        }
-        if !left_out.stemcells {
-            let used = deployment.stemcells.iter().map(|(name, version)| json!({"name": name, "version": version}));
-            shown.insert("stemcells".into(), used.collect());
-        }
-        if !left_out.releases {
-            let used = releases.get(&name).into_iter().flatten();
-            let used: Vec<_> = used.map(|(name, version)| json!({"name": name, "version": version})).collect();
-            shown.insert("releases".into(), used.into());
-        }
-        if !left_out.lock {
-            shown.insert("locked".into(), json!(deployment.locked));
-        }
-        listed.push(Value::Object(shown));
+        let cloud_config = match (deployment.configs.is_empty(), deployment.is_up_to_date(&current_cloud)) {
+            (true, _) => "none",
+            (false, true) => "latest",
+            (false, false) => "outdated",
+        };
+        let versioned = |(name, version): &(String, String)| Versioned { name: name.clone(), version: version.clone() };
+        listed.push(Deployment {
+            teams: deployment.teams.clone(),
+            cloud_config: (!left_out.configs).then(|| cloud_config.to_owned()),
+            stemcells: (!left_out.stemcells).then(|| deployment.stemcells.iter().map(versioned).collect()),
+            releases: (!left_out.releases).then(|| releases.get(&name).into_iter().flatten().map(versioned).collect()),
+            locked: (!left_out.lock).then_some(deployment.locked),
+            name,
+        });
     }
     serde_json::to_vec(&listed).map_err(|error| ApiError::internal(&error))
 }
 
-pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> Result<Json<Manifest>, ApiError> {
     let deployment = director.store.deployment(&name).await?.ok_or_else(|| no_such_deployment(&name))?;
-    Ok(Json(json!({"manifest": deployment.manifest})))
+    Ok(Json(Manifest { manifest: deployment.manifest }))
 }
 
 pub(super) async fn configs(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Vec<DeploymentConfig>>, ApiError> {
     let name = query.get("deployment[]").unwrap_or_default().to_owned();
     let mut listed = Vec::new();
     let teams = director.store.teams_of(&name).await?.unwrap_or_default();
     if !user.may_with(&director, Access::Read, &teams) {
-        return Ok(Json(listed.into()));
+        return Ok(Json(listed));
     }
     for id in director.store.configs_of(&name).await? {
         if let Some(config) = director.store.config_label(id).await? {
-            // Here, and only here, a config's id is a number.
-            listed.push(json!({
-                "id": listed.len() + 1, "deployment": name,
-                "config": {"id": config.id, "type": config.kind, "name": config.name},
-            }));
+            listed.push(DeploymentConfig {
+                id: listed.len() + 1,
+                deployment: name.clone(),
+                config: UsedConfig { id: config.id.unsigned_abs(), kind: config.kind, name: config.name },
+            });
         }
     }
-    Ok(Json(listed.into()))
+    Ok(Json(listed))
 }
 
 /// The configs that a diff was made with, so that the deploy after it uses the same.
@@ -290,7 +279,7 @@ pub(super) async fn plan(
     plan.hide_hashes();
     let mut text = plan.describe();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
-    let written = || serde_json::to_vec(&PlanShown { text, plan: &plan });
+    let written = || serde_json::to_vec(&ShownPlan { text, plan: Some(&plan) });
     written_json(director.limits.heavily(written).await)
 }
 
@@ -338,26 +327,17 @@ pub(super) async fn diff(
     let before = before.as_deref().map(|manifest| (manifest, used.as_slice()));
     let compare = || {
         let (diff, error) = match diff::diff_deployments(before, (&manifest, &configs), redact) {
-            Ok(lines) => (lines, None),
+            Ok(lines) => (lines.into_iter().map(diff_line).collect(), None),
             Err(error) => (Vec::new(), Some(format!("Unable to diff manifest: {error}"))),
         };
-        serde_json::to_vec(&DiffShown { context, diff, error })
+        serde_json::to_vec(&Diff { context: Some(context), diff, error, ..Diff::default() })
     };
     written_json(director.limits.heavily(compare).await)
 }
 
-#[derive(Serialize)]
-struct PlanShown<'a> {
-    text: String,
-    plan: &'a Plan,
-}
-
-#[derive(Serialize)]
-struct DiffShown {
-    context: Value,
-    diff: Vec<diff::Line>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+/// A line of a difference, as clients read it.
+pub(super) fn diff_line((line, change): diff::Line) -> DiffLine {
+    DiffLine(line, change.map(str::to_owned))
 }
 
 pub(super) async fn remove(
@@ -405,48 +385,27 @@ async fn stats(
         must_exist(director, &deployment).await?;
         let all = director.store.brief_instances(&deployment).await?;
         let asked = all.iter().filter(|instance| instances || instance.vm.is_some());
-        let listed: Vec<_> = asked.map(|instance| BriefShown::of(instance, instances)).collect();
+        let listed: Vec<_> = asked.map(|instance| summary(instance, instances)).collect();
         serde_json::to_vec(&listed).map_err(|error| ApiError::internal(&error))
     };
     let kind = if instances { "instances" } else { "vms" };
     known_or(director, format!("{kind} of {deployment}"), make).await
 }
 
-/// An instance or a VM in a list that the records answer.
-#[derive(Serialize)]
-struct BriefShown<'a> {
-    agent_id: Option<&'a str>,
-    cid: Option<&'a str>,
-    job: &'a str,
-    index: i64,
-    id: &'a str,
-    az: Option<&'a str>,
-    ips: &'a [IpAddr],
-    vm_created_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expects_vm: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    active: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    permanent_nats_credentials: Option<bool>,
-}
-
-impl<'a> BriefShown<'a> {
-    fn of(record: &'a BriefInstance, is_instance: bool) -> Self {
-        let vm = record.vm.as_ref();
-        Self {
-            agent_id: vm.map(|vm| vm.agent_id.as_str()),
-            cid: vm.map(|vm| vm.cid.as_str()),
-            job: &record.group,
-            index: record.index,
-            id: &record.id,
-            az: record.az.as_deref(),
-            ips: vm.map(|vm| vm.addresses.as_slice()).unwrap_or_default(),
-            vm_created_at: vm.map(|vm| clock::rfc3339(vm.created_at)),
-            expects_vm: is_instance.then_some(record.state != InstanceState::Detached),
-            active: (!is_instance).then_some(true),
-            permanent_nats_credentials: (!is_instance).then_some(false),
-        }
+fn summary(record: &BriefInstance, is_instance: bool) -> InstanceSummary {
+    let vm = record.vm.as_ref();
+    InstanceSummary {
+        agent_id: vm.map(|vm| vm.agent_id.to_string()).unwrap_or_default(),
+        cid: vm.map(|vm| vm.cid.to_string()).unwrap_or_default(),
+        job: record.group.clone(),
+        index: Some(record.index),
+        id: record.id.clone(),
+        az: record.az.clone().unwrap_or_default(),
+        ips: vm.map(|vm| vm.addresses.iter().map(ToString::to_string).collect()).unwrap_or_default(),
+        vm_created_at: vm.map(|vm| clock::rfc3339(vm.created_at)).unwrap_or_default(),
+        expects_vm: is_instance.then_some(record.state != InstanceState::Detached),
+        active: (!is_instance).then_some(true),
+        permanent_nats_credentials: (!is_instance).then_some(false),
     }
 }
 

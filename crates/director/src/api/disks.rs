@@ -3,8 +3,8 @@
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use serde_json::{Value, json};
 use windlass_contract::DiskCid;
+use windlass_contract::director::OrphanedDisk;
 use windlass_operations::clock;
 use windlass_planning::plan::Selection;
 
@@ -13,15 +13,19 @@ use super::{ApiError, Shared, User, queue};
 use crate::store::OrphanDisk;
 use crate::tasks::Job;
 
-pub(super) fn shown(disk: &OrphanDisk) -> Value {
-    json!({
-        "disk_cid": disk.cid, "size": disk.size, "az": disk.az, "deployment_name": disk.deployment,
-        "instance_name": disk.instance, "cloud_properties": disk.cloud_properties,
-        "orphaned_at": clock::utc(disk.orphaned_at),
-    })
+pub(super) fn shown(disk: &OrphanDisk) -> OrphanedDisk {
+    OrphanedDisk {
+        disk_cid: disk.cid.to_string(),
+        size: disk.size,
+        az: disk.az.clone().unwrap_or_default(),
+        deployment_name: disk.deployment.clone(),
+        instance_name: disk.instance.clone(),
+        cloud_properties: disk.cloud_properties.clone().into(),
+        orphaned_at: clock::utc(disk.orphaned_at),
+    }
 }
 
-pub(super) async fn orphans(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn orphans(State(director): Shared) -> Result<Json<Vec<OrphanedDisk>>, ApiError> {
     Ok(Json(director.store.orphan_disks().await?.iter().map(shown).collect()))
 }
 

@@ -6,7 +6,8 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use windlass_contract::director::Named;
 use windlass_manifest::names;
 use windlass_planning::plan::Selection;
 
@@ -17,7 +18,10 @@ use crate::Director;
 use crate::tasks::{ErrandRequest, InstanceFilter, Job, errands_of};
 
 /// Errand groups by name, then jobs with a script `bin/run`.
-pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Path(deployment): Path<String>,
+) -> Result<Json<Vec<Named>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let manifest = director.store.deployment(&deployment).await?.and_then(|found| found.manifest).unwrap_or_default();
     let mut names: Vec<String> = director.limits.heavily(|| errands_of(&manifest)).await.into_iter().collect();
@@ -32,7 +36,7 @@ pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>
             names.push(name);
         }
     }
-    Ok(Json(names.into_iter().map(|name| json!({"name": name})).collect()))
+    Ok(Json(names.into_iter().map(|name| Named { name }).collect()))
 }
 
 fn is_errand(spec: &Value) -> bool {

@@ -3,8 +3,8 @@
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use windlass_contract::Object;
+use windlass_contract::director::RecordedEvent;
 
 use super::input::{JsonBody, Parameters};
 use super::permissions::Permission;
@@ -12,34 +12,29 @@ use super::{ApiError, Shared, User};
 use crate::store::{Event, EventFilter, EventRecord};
 
 /// Ids are strings here, and what is not known is left out: clients insist.
-fn shown(record: EventRecord) -> Value {
+fn shown(record: EventRecord) -> RecordedEvent {
     let EventRecord { id, parent, happened_at, event } = record;
-    let texts = [
-        ("user", Some(event.user)),
-        ("action", Some(event.action)),
-        ("object_type", Some(event.object_type)),
-        ("object_name", event.object_name),
-        ("error", event.error),
-        ("task", event.task.map(|task| task.to_string())),
-        ("deployment", event.deployment),
-        ("instance", event.instance),
-    ];
-    let mut shown = Map::new();
-    shown.insert("id".into(), json!(id.to_string()));
-    shown.extend(parent.map(|parent| ("parent_id".to_owned(), json!(parent.to_string()))));
-    shown.insert("timestamp".into(), json!(happened_at));
-    for (key, text) in texts {
-        shown.extend(text.filter(|text| !text.is_empty()).map(|text| (key.to_owned(), json!(text))));
+    RecordedEvent {
+        id: id.to_string(),
+        parent_id: parent.map(|parent| parent.to_string()).unwrap_or_default(),
+        timestamp: happened_at,
+        user: event.user,
+        action: event.action,
+        object_type: event.object_type,
+        object_name: event.object_name.unwrap_or_default(),
+        error: event.error.unwrap_or_default(),
+        task: event.task.map(|task| task.to_string()).unwrap_or_default(),
+        deployment: event.deployment.unwrap_or_default(),
+        instance: event.instance.unwrap_or_default(),
+        context: event.context,
     }
-    shown.insert("context".into(), event.context.into());
-    shown.into()
 }
 
 pub(super) async fn list(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Vec<RecordedEvent>>, ApiError> {
     let word = |key: &str| query.get(key).map(str::to_owned);
     let filter = EventFilter {
         before_id: query.number("before_id", 40005)?,
@@ -57,7 +52,7 @@ pub(super) async fn list(
     Ok(Json(director.store.events(&filter).await?.into_iter().map(shown).collect()))
 }
 
-pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Result<Json<RecordedEvent>, ApiError> {
     let missing = || ApiError::not_found(460001, format!("Event {id} not found"));
     let event = director.store.event(id.parse().map_err(|_| missing())?).await?;
     Ok(Json(shown(event.ok_or_else(missing)?)))

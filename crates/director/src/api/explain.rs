@@ -3,10 +3,10 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use windlass_contract::director::{Explained, ExplainedAction, ExplainedDisk, ExplainedPlan, ExplainedVm, Moment};
 use windlass_operations::agents::addresses;
-use windlass_planning::plan::{InstancePlan, Plan, Selection};
-use windlass_planning::records::InstanceRecord;
+use windlass_planning::plan::{Action, InstancePlan, Plan, Selection};
+use windlass_planning::records::{DiskRecord, InstanceRecord, VmRecord};
 
 use super::deployments::must_include;
 use super::{ApiError, Shared};
@@ -26,7 +26,7 @@ const LARGEST_PLAN: i64 = 24 << 20;
 pub(super) async fn show(
     State(director): Shared,
     Path((deployment, group, id)): Path<(String, String, String)>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Explained>, ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
     let found = must_include(&director, &deployment, &selection).await?;
     // Where something was found it is one: a group has each index and uuid once.
@@ -36,29 +36,48 @@ pub(super) async fn show(
     let current = current.ok_or_else(gone)?;
     let (plans, left_out) = plans_with(&director, &deployment, &id).await?;
     let record = &current.record;
-    let vm = current.vm.as_ref().map(|vm| {
-        json!({
-            "cid": vm.cid, "agent_id": vm.agent_id, "cpi": vm.cpi, "created_at": vm.created_at, "ready": vm.ready,
-            "stemcell": format!("{}/{}", vm.stemcell.name, vm.stemcell.version), "ips": addresses(&vm.networks),
-            "cloud_properties": vm.cloud_properties,
-        })
-    });
-    let disk = |disk: &windlass_planning::records::DiskRecord| {
-        json!({
-            "cid": disk.cid, "name": disk.name, "size": disk.size, "vm_cid": disk.vm, "mounted": disk.mounted,
-            "active": disk.active, "hint": disk.hint,
-        })
-    };
-    Ok(Json(json!({
-        "instance": record.name(), "index": record.index, "az": record.az, "state": record.state,
-        "converged": record.converged, "ignored": record.ignored, "vm": vm,
-        "disks": current.disks.iter().map(disk).collect::<Vec<_>>(), "plans": plans,
-        "needs_ruby": needs_ruby(&director, record).await, "plans_left_out": left_out,
-    })))
+    Ok(Json(Explained {
+        instance: record.name(),
+        index: record.index,
+        az: record.az.clone().unwrap_or_default(),
+        state: record.state.as_str().to_owned(),
+        converged: record.converged,
+        ignored: record.ignored,
+        vm: current.vm.as_ref().map(explained_vm),
+        disks: current.disks.iter().map(explained_disk).collect(),
+        plans,
+        needs_ruby: needs_ruby(&director, record).await,
+        plans_left_out: left_out,
+    }))
+}
+
+fn explained_vm(vm: &VmRecord) -> ExplainedVm {
+    ExplainedVm {
+        cid: vm.cid.to_string(),
+        agent_id: vm.agent_id.to_string(),
+        cpi: vm.cpi.clone(),
+        created_at: vm.created_at,
+        ready: vm.ready,
+        stemcell: format!("{}/{}", vm.stemcell.name, vm.stemcell.version),
+        ips: addresses(&vm.networks).iter().map(ToString::to_string).collect(),
+        cloud_properties: vm.cloud_properties.clone().into(),
+    }
+}
+
+fn explained_disk(disk: &DiskRecord) -> ExplainedDisk {
+    ExplainedDisk {
+        cid: disk.cid.to_string(),
+        name: disk.name.clone(),
+        size: disk.size,
+        vm_cid: disk.vm.as_ref().map(ToString::to_string).unwrap_or_default(),
+        mounted: disk.mounted,
+        active: disk.active,
+        hint: serde_json::to_value(&disk.hint).unwrap_or_default(),
+    }
 }
 
 /// The newest plans that did something to an instance, and how many were not looked at because they are too large.
-async fn plans_with(director: &Director, deployment: &str, id: &str) -> Result<(Vec<Value>, usize), ApiError> {
+async fn plans_with(director: &Director, deployment: &str, id: &str) -> Result<(Vec<ExplainedPlan>, u64), ApiError> {
     // One at a time, whoever asks.
     let _turn = director.limits.explaining().await;
     let (mut plans, mut left_out, mut read) = (Vec::new(), 0, 0);
@@ -94,9 +113,8 @@ async fn needs_ruby(director: &Director, record: &InstanceRecord) -> Vec<String>
 }
 
 /// What a task was to do to an instance, and what it wrote about that.
-async fn told(director: &Director, task: &TaskRecord, part: &InstancePlan) -> Value {
-    let actions: Vec<_> =
-        part.actions.iter().map(|action| json!({"action": action.what.describe(), "reason": action.reason})).collect();
+async fn told(director: &Director, task: &TaskRecord, part: &InstancePlan) -> ExplainedPlan {
+    let action = |action: &Action| ExplainedAction { action: action.what.describe(), reason: action.reason.clone() };
     // A log may have been removed with age; the plan is there all the same.
     let mut log = String::new();
     // Earlier versions had all steps among the events.
@@ -104,10 +122,15 @@ async fn told(director: &Director, task: &TaskRecord, part: &InstancePlan) -> Va
         let path = kind.path(&director.folders.tasks(), task.id);
         log = tokio::fs::read_to_string(path).await.unwrap_or(log);
     }
-    json!({
-        "task": task.id, "description": task.description, "state": task.state.as_str(), "started_at": task.started_at,
-        "finished_at": task.finished_at, "actions": actions, "timeline": timeline(&log, &part.label()),
-    })
+    ExplainedPlan {
+        task: task.id.unsigned_abs(),
+        description: task.description.clone(),
+        state: task.state.as_str().to_owned(),
+        started_at: task.started_at,
+        finished_at: task.finished_at,
+        actions: part.actions.iter().map(action).collect(),
+        timeline: timeline(&log, &part.label()),
+    }
 }
 
 #[derive(Deserialize)]
@@ -132,14 +155,18 @@ struct LineData {
 }
 
 /// The moments in a task's log that are about one instance, which the log calls `label`, perhaps with `(canary)` behind it.
-fn timeline(log: &str, label: &str) -> Vec<Value> {
+fn timeline(log: &str, label: &str) -> Vec<Moment> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
     lines
         .filter(|line| line.task.starts_with(label))
         .map(|line| {
             let said = line.data.error.map(|error| format!("failed: {error}")).or(line.data.status);
-            let milliseconds = line.milliseconds.unwrap_or(line.time * 1000);
-            json!({"time": line.time, "milliseconds": milliseconds, "stage": line.stage, "what": said.unwrap_or(line.state)})
+            Moment {
+                time: line.time,
+                milliseconds: Some(line.milliseconds.unwrap_or(line.time * 1000)),
+                stage: line.stage,
+                what: said.unwrap_or(line.state),
+            }
         })
         .collect()
 }
@@ -160,9 +187,9 @@ mod tests {
 "#;
         let log = log.replacen("{\"time\":3,", "{\"time\":3,\"milliseconds\":3250,", 1);
         let log = log.as_str();
-        let times: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment["milliseconds"].clone()).collect();
+        let times: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment.milliseconds.unwrap()).collect();
         assert_eq!(times, [2000, 3250, 4000, 5000], "steps of earlier versions have whole seconds");
-        let told: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment["what"].clone()).collect();
+        let told: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment.what.clone()).collect();
         assert_eq!(told, ["started", "waiting for the agent", "finished", "failed: no"]);
     }
 }

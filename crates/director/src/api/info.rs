@@ -6,34 +6,36 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_connections::Peer;
+use windlass_contract::director::{Certificate, Feature, Features, Info};
 use windlass_operations::clock;
 use windlass_pki::Keychain;
 
 use super::{ApiError, Shared, auth};
 
-pub(super) async fn info(State(director): Shared, peer: Option<Extension<Peer>>, headers: HeaderMap) -> Json<Value> {
+pub(super) async fn info(State(director): Shared, peer: Option<Extension<Peer>>, headers: HeaderMap) -> Json<Info> {
     let peer = peer.map(|Extension(peer)| peer);
     let user = auth::identify(&director, peer.as_ref(), &headers).await;
     let config_servers: Vec<&str> = director.settings.config_server.iter().map(|server| server.url.as_str()).collect();
-    Json(json!({
-        "name": director.name,
-        "uuid": director.uuid,
-        "version": concat!(env!("CARGO_PKG_VERSION"), " (windlass)"),
-        "user": user.map(|(name, _)| name),
-        "cpi": "windlass",
-        "stemcell_os": "-",
-        "stemcell_version": "-",
-        "user_authentication": {"type": "basic", "options": {}},
-        "features": {
-            "local_dns": {"status": director.dns.is_enabled(), "extras": {"domain_name": "bosh"}},
-            "snapshots": {"status": director.settings.takes_snapshots()},
-            "config_server": {"status": true, "extras": {"urls": config_servers}},
-        },
-    }))
+    let feature = |name: &str, status: bool, extras: Option<Value>| (name.to_owned(), Feature { status, extras });
+    Json(Info {
+        name: director.name.clone(),
+        uuid: director.uuid.clone(),
+        version: concat!(env!("CARGO_PKG_VERSION"), " (windlass)").to_owned(),
+        user: user.map(|(name, _)| name).unwrap_or_default(),
+        cpi: "windlass".to_owned(),
+        stemcell_os: "-".to_owned(),
+        stemcell_version: "-".to_owned(),
+        user_authentication: json!({"type": "basic", "options": {}}),
+        features: Features(vec![
+            feature("local_dns", director.dns.is_enabled(), Some(json!({"domain_name": "bosh"}))),
+            feature("snapshots", director.settings.takes_snapshots(), None),
+            feature("config_server", true, Some(json!({"urls": config_servers}))),
+        ]),
+    })
 }
 
 /// When the director's own certificates end.
-pub(super) async fn certificate_expiry(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn certificate_expiry(State(director): Shared) -> Result<Json<Vec<Certificate>>, ApiError> {
     let keychain = Keychain::new(&director.folders.pki(), Vec::new(), director.settings.certificates);
     let mut expiries = keychain.expiries().map_err(|error| ApiError::internal(&error))?;
     expiries.extend(crate::certificates::end_for_cluster(&director));
@@ -43,8 +45,11 @@ pub(super) async fn certificate_expiry(State(director): Shared) -> Result<Json<V
             .into_iter()
             .map(|(path, end)| {
                 let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                let expiry = clock::rfc3339(end.unix_timestamp());
-                json!({"certificate_path": name, "expiry": expiry, "days_left": (end - now).whole_days()})
+                Certificate {
+                    certificate_path: name.unwrap_or_default(),
+                    expiry: clock::rfc3339(end.unix_timestamp()),
+                    days_left: (end - now).whole_days(),
+                }
             })
             .collect(),
     ))

@@ -7,7 +7,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use windlass_contract::director::{self, CloudProblem};
 use windlass_planning::desired::Count;
 
 use super::deployments::must_exist;
@@ -24,7 +25,10 @@ pub(super) async fn scan(
     queue(&director, user, Job::Scan { deployment }).await
 }
 
-pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Path(deployment): Path<String>,
+) -> Result<Json<Vec<CloudProblem>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let current = reload(&director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
     let problems = director.store.open_problems(&deployment).await?;
@@ -94,8 +98,8 @@ pub(super) async fn pause_resurrection(
     Ok(StatusCode::OK)
 }
 
-pub(super) async fn resurrection(State(director): Shared) -> Result<Json<Value>, ApiError> {
-    Ok(Json(json!({"resurrection": !director.store.resurrection_is_paused().await?})))
+pub(super) async fn resurrection(State(director): Shared) -> Result<Json<director::Resurrection>, ApiError> {
+    Ok(Json(director::Resurrection { resurrection: !director.store.resurrection_is_paused().await? }))
 }
 
 /// The original gave this up for configs as well.

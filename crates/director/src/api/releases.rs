@@ -4,9 +4,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use axum::extract::{Path, Query, Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
+use windlass_contract::director::{
+    PackageForStemcell, Release, ReleaseContents, ReleaseJob, ReleasePackage, ReleaseVersion, ReleaseVersions,
+};
 use windlass_contract::explain;
 use windlass_planning::records::{CompiledPackage, PackageRecord, ReleaseRecord};
 use windlass_release::{Package, PackageGraph, ReleaseError, ReleaseManifest, Version};
@@ -20,21 +23,21 @@ use crate::tasks::{ExportRequest, Job};
 const MOST_PACKAGES: usize = 2000;
 
 /// All releases, each with its versions in their order.
-pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(State(director): Shared) -> Result<Json<Vec<Release>>, ApiError> {
     let mut releases: BTreeMap<String, Vec<ReleaseRecord>> = BTreeMap::new();
     for release in director.store.releases().await? {
         releases.entry(release.name.clone()).or_default().push(release);
     }
-    let version = |release: &ReleaseRecord| {
-        json!({
-            "version": release.version, "commit_hash": release.commit_hash,
-            "uncommitted_changes": release.uncommitted_changes, "currently_deployed": !release.deployments.is_empty(),
-            "job_names": release.jobs.iter().map(|job| &job.name).collect::<Vec<_>>(),
-        })
+    let version = |release: &ReleaseRecord| ReleaseVersion {
+        version: release.version.clone(),
+        commit_hash: release.commit_hash.clone(),
+        uncommitted_changes: release.uncommitted_changes,
+        currently_deployed: !release.deployments.is_empty(),
+        job_names: release.jobs.iter().map(|job| job.name.clone()).collect(),
     };
     let shown = |(name, mut versions): (String, Vec<ReleaseRecord>)| {
         versions.sort_by_key(|release| Version::parse(&release.version).ok());
-        json!({"name": name, "release_versions": versions.iter().map(version).collect::<Vec<_>>()})
+        Release { name, release_versions: versions.iter().map(version).collect() }
     };
     Ok(Json(releases.into_iter().map(shown).collect()))
 }
@@ -44,7 +47,7 @@ pub(super) async fn show(
     State(director): Shared,
     Path(name): Path<String>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let mut releases = director.store.releases().await?;
     releases.retain(|release| release.name == name);
     if releases.is_empty() {
@@ -52,8 +55,8 @@ pub(super) async fn show(
     }
     let Some(wanted) = query.get("version") else {
         releases.sort_by_key(|release| Version::parse(&release.version).ok());
-        let versions: Vec<&str> = releases.iter().map(|release| release.version.as_str()).collect();
-        return Ok(Json(json!({"versions": versions})));
+        let versions = releases.into_iter().map(|release| release.version).collect();
+        return Ok(Json(ReleaseVersions { versions }).into_response());
     };
     releases.retain(|release| release.version == wanted);
     let ids: Vec<i64> = releases.iter().map(|release| release.id).collect();
@@ -64,31 +67,35 @@ pub(super) async fn show(
     let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
     let mut jobs = Vec::new();
     for job in &release.jobs {
-        jobs.push(json!({
-            "name": job.name, "blobstore_id": job.blob, "sha1": job.sha1, "fingerprint": job.fingerprint,
-            "consumes": links(&job.spec, "consumes"), "provides": links(&job.spec, "provides"),
-            "needs_ruby": director.library.needs_ruby(&director.limits, &name, job).await,
-        }));
+        jobs.push(ReleaseJob {
+            name: job.name.clone(),
+            blobstore_id: job.blob.clone(),
+            sha1: job.sha1.clone(),
+            fingerprint: job.fingerprint.clone(),
+            consumes: links(&job.spec, "consumes"),
+            provides: links(&job.spec, "provides"),
+            needs_ruby: director.library.needs_ruby(&director.limits, &name, job).await,
+        });
     }
     let compiled = director.store.compiled_packages_of(&name).await?;
     let package = |package: &PackageRecord| {
         let is_of_it =
             |found: &&CompiledPackage| (&found.key.package, &found.key.version) == (&package.name, &package.version);
-        let shown = |found: &CompiledPackage| {
-            let stemcell = format!("{}/{}", found.key.os, found.key.stemcell);
-            json!({"stemcell": stemcell, "sha1": found.sha1, "blobstore_id": found.blob})
+        let shown = |found: &CompiledPackage| PackageForStemcell {
+            stemcell: format!("{}/{}", found.key.os, found.key.stemcell),
+            sha1: found.sha1.clone(),
+            blobstore_id: found.blob.clone(),
         };
         let source = package.source.as_ref();
-        json!({
-            "name": package.name, "blobstore_id": source.map(|source| &source.blob),
-            "sha1": source.map(|source| &source.sha1), "fingerprint": package.fingerprint,
-            "compiled_packages": compiled.iter().filter(is_of_it).map(shown).collect::<Vec<_>>(),
-        })
+        ReleasePackage {
+            name: package.name.clone(),
+            blobstore_id: source.map(|source| source.blob.clone()).unwrap_or_default(),
+            sha1: source.map(|source| source.sha1.clone()).unwrap_or_default(),
+            fingerprint: package.fingerprint.clone(),
+            compiled_packages: compiled.iter().filter(is_of_it).map(shown).collect(),
+        }
     };
-    Ok(Json(json!({
-        "jobs": jobs,
-        "packages": release.packages.iter().map(package).collect::<Vec<_>>(),
-    })))
+    Ok(Json(ReleaseContents { jobs, packages: release.packages.iter().map(package).collect() }).into_response())
 }
 
 /// The fingerprints of those packages of a manifest that need not be sent again.

@@ -7,9 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 use windlass_contract::VmCid;
+use windlass_contract::director::{Disk, Known, Leak, Lock, OrphanedVm};
 use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_operations::ledger::Ledger;
@@ -18,21 +18,23 @@ use super::input::JsonBody;
 use super::permissions::Access;
 use super::{ApiError, Shared, User, queue};
 use crate::blobs::MADE;
-use crate::store::{Known, OrphanedVm, TaskState};
+use crate::store::{self, TaskState};
 use crate::tasks::{Job, LeakRequest};
 
 /// Strings where one would expect numbers: clients insist.
-pub(super) async fn locks(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn locks(State(director): Shared) -> Result<Json<Vec<Lock>>, ApiError> {
     let locks = director.store.locks().await?;
     Ok(Json(
         locks
             .into_iter()
             .map(|lock| {
                 let (kind, resource) = lock.name.split_once(':').unwrap_or((&lock.name, ""));
-                json!({
-                    "type": kind, "resource": [resource], "timeout": format!("{}.0", lock.expires_at),
-                    "task_id": lock.task.to_string(),
-                })
+                Lock {
+                    kind: kind.to_owned(),
+                    resource: vec![resource.to_owned()],
+                    timeout: format!("{}.0", lock.expires_at),
+                    task_id: lock.task.to_string(),
+                }
             })
             .collect(),
     ))
@@ -80,14 +82,18 @@ pub(super) async fn blob(State(director): Shared, Path(id): Path<String>) -> Res
     Ok((kind, length, Body::from_stream(ReaderStream::new(file))).into_response())
 }
 
-pub(super) fn shown_vm(orphan: &OrphanedVm) -> Value {
-    json!({
-        "az": orphan.az, "cid": orphan.vm.cid, "deployment_name": orphan.deployment, "instance_name": orphan.instance,
-        "ip_addresses": addresses(&orphan.vm.networks), "orphaned_at": clock::utc(orphan.orphaned_at),
-    })
+pub(super) fn shown_vm(orphan: &store::OrphanedVm) -> OrphanedVm {
+    OrphanedVm {
+        az: orphan.az.clone().unwrap_or_default(),
+        cid: orphan.vm.cid.to_string(),
+        deployment_name: orphan.deployment.clone(),
+        instance_name: orphan.instance.clone(),
+        ip_addresses: addresses(&orphan.vm.networks).iter().map(ToString::to_string).collect(),
+        orphaned_at: clock::utc(orphan.orphaned_at),
+    }
 }
 
-pub(super) async fn orphaned_vms(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn orphaned_vms(State(director): Shared) -> Result<Json<Vec<OrphanedVm>>, ApiError> {
     Ok(Json(director.store.orphaned_vms().await?.iter().map(shown_vm).collect()))
 }
 
@@ -102,7 +108,10 @@ pub(super) async fn remove_vm(
 }
 
 /// Disks that belong to instances, with where their VMs find them.
-pub(super) async fn disks(State(director): Shared, Extension(user): Extension<User>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn disks(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+) -> Result<Json<Vec<Disk>>, ApiError> {
     let mut listed = Vec::new();
     for deployment in director.store.deployment_names().await? {
         if user.must_with_deployment(&director, Access::Read, &deployment).await.is_err() {
@@ -117,13 +126,19 @@ pub(super) async fn disks(State(director): Shared, Extension(user): Extension<Us
             instances.iter().map(|instance| (instance.id.as_str(), instance.group.as_str())).collect();
         for disk in disks {
             let instance = groups.get(disk.instance.as_str()).map(|group| format!("{group}/{}", disk.instance));
-            listed.push(json!({
-                "disk_cid": disk.cid, "size": disk.size, "deployment": deployment, "instance": instance, "vm_cid": disk.vm,
-                "active": disk.active, "mounted": disk.mounted, "hint": disk.hint,
-            }));
+            listed.push(Disk {
+                disk_cid: disk.cid.to_string(),
+                size: disk.size,
+                deployment: deployment.clone(),
+                instance: instance.unwrap_or_default(),
+                vm_cid: disk.vm.as_ref().map(ToString::to_string).unwrap_or_default(),
+                active: disk.active,
+                mounted: disk.mounted,
+                hint: serde_json::to_value(&disk.hint).unwrap_or_default(),
+            });
         }
     }
-    Ok(Json(listed.into()))
+    Ok(Json(listed))
 }
 
 /// Everything in the clouds that is on record: what a cloud has beside it, nobody owns.
@@ -141,16 +156,21 @@ pub(super) async fn delete_leak(
 }
 
 /// Changes of which nobody knows whether they happened.
-pub(super) async fn leaks(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn leaks(State(director): Shared) -> Result<Json<Vec<Leak>>, ApiError> {
     let intents = director.store.intents().await.map_err(|error| ApiError::internal(&error))?;
-    let doubtful = intents.into_iter().filter(|intent| intent.doubt.is_some()).map(|intent| {
-        json!({
-            "request_id": intent.id, "cpi": intent.cpi, "method": intent.change.method(),
-            "subject": intent.change.subject(), "why": intent.doubt,
-        })
+    let doubtful = intents.into_iter().filter(|intent| intent.doubt.is_some()).map(|intent| Leak {
+        method: intent.change.method().to_string(),
+        subject: intent.change.subject(),
+        request_id: intent.id.to_string(),
+        cpi: intent.cpi,
+        why: intent.doubt.unwrap_or_default(),
     });
-    let unreadable = director.store.unreadable_intents().await?.into_iter().map(
-        |intent| json!({"request_id": intent.id, "cpi": intent.cpi, "method": "?", "subject": "?", "why": intent.why}),
-    );
+    let unreadable = director.store.unreadable_intents().await?.into_iter().map(|intent| Leak {
+        request_id: intent.id,
+        cpi: intent.cpi,
+        method: "?".to_owned(),
+        subject: "?".to_owned(),
+        why: intent.why,
+    });
     Ok(Json(doubtful.chain(unreadable).collect()))
 }

@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use windlass_contract::director::Snapshot;
 use windlass_operations::clock;
 use windlass_planning::plan::Selection;
 
@@ -11,18 +11,22 @@ use super::deployments::{must_exist, must_include};
 use super::{ApiError, Shared, User, queue};
 use crate::tasks::Job;
 
-pub(super) async fn list(State(director): Shared, Path(deployment): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(director): Shared,
+    Path(deployment): Path<String>,
+) -> Result<Json<Vec<Snapshot>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let snapshots = director.store.snapshots(&deployment).await?;
     Ok(Json(
         snapshots
             .into_iter()
-            .map(|found| {
-                json!({
-                    "job": found.group, "index": found.index, "uuid": found.instance,
-                    "snapshot_cid": found.snapshot.cid, "created_at": clock::utc(found.snapshot.created_at),
-                    "clean": found.snapshot.clean,
-                })
+            .map(|found| Snapshot {
+                job: found.group,
+                index: Some(found.index),
+                uuid: found.instance,
+                snapshot_cid: found.snapshot.cid.to_string(),
+                created_at: clock::utc(found.snapshot.created_at),
+                clean: found.snapshot.clean,
             })
             .collect(),
     ))

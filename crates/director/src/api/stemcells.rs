@@ -4,7 +4,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use windlass_contract::director::{Named, Needed, Stemcell};
 use windlass_planning::records::StemcellRecord;
 
 use super::input::{JsonBody, Parameters};
@@ -12,16 +12,20 @@ use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
 use crate::tasks::Job;
 
-pub(super) fn shown(stemcell: &StemcellRecord) -> Value {
-    let deployments: Vec<_> = stemcell.deployments.iter().map(|name| json!({"name": name})).collect();
-    json!({
-        "name": stemcell.name, "operating_system": stemcell.operating_system, "version": stemcell.version,
-        "cid": stemcell.cid, "cpi": stemcell.cpi, "deployments": deployments,
-        "api_version": stemcell.api_version, "id": stemcell.id,
-    })
+pub(super) fn shown(stemcell: &StemcellRecord) -> Stemcell {
+    Stemcell {
+        name: stemcell.name.clone(),
+        operating_system: stemcell.operating_system.clone(),
+        version: stemcell.version.clone(),
+        cid: stemcell.cid.to_string(),
+        cpi: stemcell.cpi.clone(),
+        deployments: stemcell.deployments.iter().map(|name| Named { name: name.clone() }).collect(),
+        api_version: stemcell.api_version.map(|version| version.0),
+        id: stemcell.id,
+    }
 }
 
-pub(super) async fn list(State(director): Shared) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(State(director): Shared) -> Result<Json<Vec<Stemcell>>, ApiError> {
     Ok(Json(director.store.stemcells().await?.iter().map(shown).collect()))
 }
 
@@ -40,7 +44,7 @@ struct WantedStemcell {
 pub(super) async fn is_needed(
     State(director): Shared,
     JsonBody(wanted): JsonBody<Wanted>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Needed>, ApiError> {
     // A cpi config may have come since the last task.
     director.refresh_clouds().await.map_err(|error| ApiError::internal(&error))?;
     let stemcells = director.store.stemcells().await?;
@@ -50,7 +54,7 @@ pub(super) async fn is_needed(
         })
     };
     let needed = director.clouds.names().iter().any(|cpi| !has(cpi));
-    Ok(Json(json!({"needed": needed})))
+    Ok(Json(Needed { needed }))
 }
 
 pub(super) async fn upload(

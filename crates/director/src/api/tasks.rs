@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
+use windlass_contract::director::Task;
 
 use super::input::{JsonBody, Parameters};
 use super::permissions::{Access, Permission};
@@ -48,16 +48,22 @@ async fn find(director: &crate::Director, id: &str) -> Result<TaskRecord, ApiErr
     director.store.task(number).await?.ok_or_else(|| no_such_task(id))
 }
 
-fn shown(task: &TaskRecord) -> Value {
+fn shown(task: &TaskRecord) -> Task {
     let result = task.result.as_deref().map(|result| match task.state {
         TaskState::Error => shortened(result),
         _ => result.to_owned(),
     });
-    json!({
-        "id": task.id, "state": task.state, "description": task.description, "timestamp": task.finished_at,
-        "started_at": task.started_at, "result": result, "user": task.user, "deployment": task.deployment,
-        "context_id": task.context_id,
-    })
+    Task {
+        id: task.id.unsigned_abs(),
+        state: task.state.as_str().to_owned(),
+        description: task.description.clone(),
+        timestamp: task.finished_at,
+        started_at: task.started_at,
+        result,
+        user: task.user.clone(),
+        deployment: task.deployment.clone().unwrap_or_default(),
+        context_id: task.context_id.clone(),
+    }
 }
 
 /// Cut between words.
@@ -74,7 +80,7 @@ pub(super) async fn list(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Vec<Task>>, ApiError> {
     let listed = |key: &str| query.get(key).map(|words| words.split(',').map(str::to_owned).collect());
     let all = query.get("verbose") == Some("2");
     let filter = TaskFilter {
@@ -97,7 +103,7 @@ pub(super) async fn show(
     State(director): Shared,
     Extension(user): Extension<User>,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Task>, ApiError> {
     let task = find(&director, &id).await?;
     if !is_of(&task, &user) {
         user.must(&director, Permission::ReadOfTeamAdmins)?;

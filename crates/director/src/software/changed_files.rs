@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::Serialize;
+use windlass_contract::director::{ChangedFile, ChangedFiles, ChangedLine};
 use windlass_planning::plan::{CurrentInstance, InstancePlan, InstanceSpec, with_addresses};
 use windlass_planning::records::InstanceRecord;
 use windlass_planning::software::{Software, SoftwareOfInstance, TemplateInstance, Templates as _};
@@ -14,41 +14,6 @@ use crate::tasks::Prepared;
 
 /// At most so many lines of a file are told.
 const TOLD: usize = 100;
-
-/// What changes, and what is to be known beside it.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct ChangedFiles {
-    files: Vec<FileChange>,
-    notes: Vec<String>,
-}
-
-/// A file that changes in the same way on these instances.
-#[derive(Debug, Serialize)]
-struct FileChange {
-    instances: Vec<String>,
-    #[serde(flatten)]
-    what: Change,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Change {
-    job: String,
-    /// Below the job's folder; empty for all files of a job.
-    file: String,
-    /// `new`, `removed` or `changed`.
-    change: &'static str,
-    lines: Vec<ShownLine>,
-    /// Further lines that change.
-    more: usize,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct ShownLine {
-    number: usize,
-    /// `+`, `-`, or `~` where only values change.
-    change: char,
-    text: String,
-}
 
 /// The files of an instance, by job and path.
 type Files = BTreeMap<(String, String), Vec<HiddenLine>>;
@@ -183,7 +148,7 @@ impl Comparison<'_> {
 }
 
 /// Adds what changes for an instance to what changes for others in the same way.
-fn compared(label: &str, before: &Files, after: &Files, is_new: bool, changed: &mut Vec<FileChange>) {
+fn compared(label: &str, before: &Files, after: &Files, is_new: bool, changed: &mut Vec<ChangedFile>) {
     let paths: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     for key in paths {
         let (change, lines) = match (before.get(key), after.get(key)) {
@@ -194,7 +159,7 @@ fn compared(label: &str, before: &Files, after: &Files, is_new: bool, changed: &
         };
         // Whoever adds an instance knows that all of its files are new.
         let file = if is_new { String::new() } else { key.1.clone() };
-        let shown = lines.iter().take(TOLD).map(|line| ShownLine {
+        let shown = lines.iter().take(TOLD).map(|line| ChangedLine {
             number: line.number,
             change: match line.change {
                 LineChange::Added => '+',
@@ -204,11 +169,12 @@ fn compared(label: &str, before: &Files, after: &Files, is_new: bool, changed: &
             text: line.shown.clone(),
         });
         let more = lines.len().saturating_sub(TOLD);
-        let what = Change { job: key.0.clone(), file, change, lines: shown.collect(), more };
-        match changed.iter_mut().find(|known| known.what == what) {
+        let (instances, change) = (vec![label.to_owned()], change.to_owned());
+        let found = ChangedFile { instances, job: key.0.clone(), file, change, lines: shown.collect(), more };
+        match changed.iter_mut().find(|known| known.is_same_change(&found)) {
             Some(known) if known.instances.last().is_some_and(|last| last == label) => {}
             Some(known) => known.instances.push(label.to_owned()),
-            None => changed.push(FileChange { instances: vec![label.to_owned()], what }),
+            None => changed.push(found),
         }
     }
 }

@@ -1,20 +1,9 @@
 //! Everything in the clouds that is on record, so that what is not can be found.
 
-use serde::Serialize;
+use windlass_contract::director::Known;
 use windlass_database::sqlx;
 
 use super::{Store, StoreError};
-
-/// Cids on record, whoever they belong to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Known {
-    /// Of instances, and those that others took the places of.
-    pub vms: Vec<String>,
-    /// Of instances, and orphaned ones.
-    pub disks: Vec<String>,
-    pub stemcells: Vec<String>,
-    pub snapshots: Vec<String>,
-}
 
 impl Store {
     /// Everything that is on record.
@@ -26,7 +15,7 @@ impl Store {
             (&mut known.stemcells, "SELECT cid FROM stemcells ORDER BY cid"),
             (&mut known.snapshots, "SELECT cid FROM snapshots ORDER BY cid"),
         ] {
-            *cids = sqlx::query_scalar(query).fetch_all(self.database.pool()).await?;
+            *cids = sqlx::query_scalar(query).fetch_all(self.database.pool()).await?.into_iter().collect();
         }
         Ok(known)
     }

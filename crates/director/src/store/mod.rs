@@ -50,7 +50,6 @@ pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
 pub(crate) use dns_records::VmBehind;
 pub(crate) use events::{Event, EventFilter, EventRecord};
-pub(crate) use known::Known;
 pub(crate) use links::{LinkOfConsumer, LinkRecord};
 pub(crate) use lists::{BriefInstance, ListedDeployment, Watched};
 pub(crate) use locks::LockError;

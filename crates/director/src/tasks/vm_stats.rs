@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_agent_client::{AgentState, Deadlines};
+use windlass_contract::director::{InstanceInfo, StemcellOfInstance};
 use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_planning::plan::{Current, CurrentInstance};
@@ -31,7 +32,9 @@ pub(super) async fn run(
     for instance in current.instances.iter().filter(|instance| instances || instance.vm.is_some()) {
         asking.push(Box::pin(async move {
             let state = ask(director, instance, true).await;
-            format!("{}\n", line(instance, state.as_ref()))
+            let line = serde_json::to_string(&line(instance, state.as_ref()));
+            // Text, numbers and maps with text for keys can always be written.
+            format!("{}\n", line.unwrap_or_default())
         }));
     }
     let mut lines = stream::iter(asking).buffered(AT_ONCE);
@@ -61,36 +64,40 @@ async fn ask(director: &Director, instance: &CurrentInstance, full: bool) -> Opt
 }
 
 /// The types matter: clients refuse a number where they expect a string.
-fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> Value {
+fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> InstanceInfo<Option<Value>, Value> {
     let (record, vm) = (&instance.record, instance.vm.as_ref());
-    let disks: Vec<_> = instance.disks.iter().filter(|disk| disk.active).map(|disk| &disk.cid).collect();
+    let disks: Vec<String> =
+        instance.disks.iter().filter(|disk| disk.active).map(|disk| disk.cid.to_string()).collect();
     let job_state = match (vm, state) {
-        (None, _) => Value::Null,
-        (Some(_), Some(state)) => json!(state.job_state),
-        (Some(_), None) => json!("unresponsive agent"),
+        (None, _) => String::new(),
+        (Some(_), Some(state)) => state.job_state.clone(),
+        (Some(_), None) => "unresponsive agent".to_owned(),
     };
-    json!({
-        "vm_cid": vm.map(|vm| &vm.cid),
-        "active": vm.map(|_| true),
-        "vm_created_at": vm.map(|vm| clock::rfc3339(vm.created_at)),
-        "cloud_properties": vm.map(|vm| vm.cloud_properties.clone()).unwrap_or_default(),
-        "disk_cid": disks.first(),
-        "disk_cids": disks,
-        "ips": vm.map(|vm| addresses(&vm.networks)).unwrap_or_default(),
-        "agent_id": vm.map(|vm| &vm.agent_id),
-        "job_name": record.group,
-        "index": record.index,
-        "job_state": job_state,
-        "state": record.state.as_str(),
-        "vm_type": record.spec.as_ref().and_then(|spec| spec.vm_type.as_ref()),
-        "vitals": state.and_then(|state| state.vitals.clone()),
-        "processes": state.map(|state| state.processes.clone()).unwrap_or_default(),
-        "az": record.az,
-        "id": record.id,
-        "bootstrap": record.bootstrap,
-        "ignore": instance.record.ignored,
-        "stemcell": vm.map(|vm| json!({
-            "name": vm.stemcell.name, "version": vm.stemcell.version, "api_version": vm.stemcell.api_version,
-        })),
-    })
+    InstanceInfo {
+        vm_cid: vm.map(|vm| vm.cid.to_string()).unwrap_or_default(),
+        active: vm.map(|_| true),
+        vm_created_at: vm.map(|vm| clock::rfc3339(vm.created_at)).unwrap_or_default(),
+        cloud_properties: vm.map(|vm| vm.cloud_properties.clone()).unwrap_or_default().into(),
+        disk_cid: disks.first().cloned().unwrap_or_default(),
+        disk_cids: disks,
+        ips: vm.map(|vm| addresses(&vm.networks).iter().map(ToString::to_string).collect()).unwrap_or_default(),
+        agent_id: vm.map(|vm| vm.agent_id.to_string()).unwrap_or_default(),
+        job_name: record.group.clone(),
+        index: Some(record.index),
+        job_state,
+        state: record.state.as_str().to_owned(),
+        vm_type: record.spec.as_ref().and_then(|spec| spec.vm_type.clone()).unwrap_or_default(),
+        vitals: state.and_then(|state| state.vitals.clone()),
+        processes: state.map(|state| state.processes.clone()).unwrap_or_default(),
+        az: record.az.clone().unwrap_or_default(),
+        id: record.id.clone(),
+        bootstrap: record.bootstrap,
+        ignore: instance.record.ignored,
+        stemcell: vm.map(|vm| StemcellOfInstance {
+            name: vm.stemcell.name.clone(),
+            version: vm.stemcell.version.clone(),
+            api_version: vm.stemcell.api_version.map(|version| version.0),
+        }),
+        is_errand: false,
+    }
 }

@@ -2,7 +2,8 @@
 //! and a task carries out resolutions.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
+use windlass_contract::director::{CloudProblem, ProblemResolution};
 use windlass_contract::{DiskCid, VmCid};
 
 use crate::plan::{Current, CurrentInstance};
@@ -252,7 +253,7 @@ impl Problem {
 
 impl OpenProblem {
     /// For clients. One whose subject is gone can only be closed.
-    pub fn shown(&self, current: &Current) -> Value {
+    pub fn shown(&self, current: &Current) -> CloudProblem {
         let problem = &self.problem;
         let group = problem.instance(current).map(|instance| instance.record.group.as_str()).unwrap_or_default();
         let (kind, description, resolutions) = match problem.describe(current) {
@@ -267,12 +268,18 @@ impl OpenProblem {
             Problem::MountInfoMismatch { owner_vms, .. } => json!({"owner_vms": owner_vms}),
             _ => json!({}),
         };
-        let resolutions: Vec<Value> =
-            resolutions.iter().map(|(resolution, plan)| json!({"name": resolution, "plan": plan})).collect();
-        json!({
-            "id": self.id, "type": kind, "data": data, "description": description, "resolutions": resolutions,
-            "instance_group": group,
-        })
+        let resolution = |(resolution, plan): &(Resolution, &str)| ProblemResolution {
+            name: Some(resolution.name().to_owned()),
+            plan: (*plan).to_owned(),
+        };
+        CloudProblem {
+            id: self.id.unsigned_abs(),
+            kind: kind.to_owned(),
+            data,
+            description,
+            resolutions: resolutions.iter().map(resolution).collect(),
+            instance_group: group.to_owned(),
+        }
     }
 
     /// What to do about it when a client chose `word`, or nothing; an error names what it could have chosen.

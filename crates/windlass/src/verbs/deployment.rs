@@ -23,7 +23,7 @@ pub(super) async fn run(session: &mut Session<'_>) -> Result<(), Failure> {
 fn table(deployment: Deployment, used: &[DeploymentConfig]) -> Table {
     let used: Vec<_> =
         used.iter().map(|used| format!("{} {}/{}", used.config.id, used.config.kind, used.config.name)).collect();
-    let Deployment { name, releases, stemcells, teams } = deployment;
+    let Deployment { name, releases, stemcells, teams, .. } = deployment;
     Table {
         content: "deployments",
         header: vec!["Name", "Release(s)", "Stemcell(s)", "Config(s)", "Team(s)"],

@@ -26,6 +26,6 @@ fn table(mut deployments: Vec<Deployment>) -> Table {
     }
 }
 
-pub(super) fn slugs(of: Vec<Versioned>) -> String {
-    of.into_iter().map(|thing| format!("{}/{}", thing.name, thing.version)).collect::<Vec<_>>().join("\n")
+pub(super) fn slugs(of: Option<Vec<Versioned>>) -> String {
+    of.into_iter().flatten().map(|thing| format!("{}/{}", thing.name, thing.version)).collect::<Vec<_>>().join("\n")
 }

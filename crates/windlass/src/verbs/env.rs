@@ -31,6 +31,7 @@ fn expiry(certificates: Vec<Certificate>) -> Table {
 pub(super) fn table(info: Info) -> Table {
     let features: Vec<_> = info
         .features
+        .0
         .iter()
         .map(|(name, feature)| format!("{name}: {}", if feature.status { "enabled" } else { "disabled" }))
         .collect();

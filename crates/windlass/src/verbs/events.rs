@@ -1,6 +1,8 @@
 //! `windlass events` and `event`: what was done, by whom.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
 use windlass_director_client::answers::RecordedEvent;
 use windlass_director_client::{escape, query};
 
@@ -41,7 +43,7 @@ fn table(events: Vec<RecordedEvent>) -> Table {
             event.task,
             event.deployment,
             event.instance,
-            formats::yaml_cell(&Value::Object(event.context.into_iter().collect())),
+            formats::yaml_cell(&Value::Object(sorted(event.context))),
             event.error,
         ]
     };
@@ -82,7 +84,8 @@ pub(super) async fn show(session: &mut Session<'_>, id: &str) -> Result<(), Fail
 /// Only what there is, except for what every event has.
 fn one(event: RecordedEvent) -> Table {
     let said = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let context: Vec<_> = event.context.iter().map(|(name, value)| format!("{name}: {}", said(value))).collect();
+    let context = sorted(event.context.clone());
+    let context: Vec<_> = context.iter().map(|(name, value)| format!("{name}: {}", said(value))).collect();
     let columns = [
         ("ID", number(&event)),
         ("Time", formats::date(event.timestamp)),
@@ -100,6 +103,11 @@ fn one(event: RecordedEvent) -> Table {
     let shown = columns.into_iter().filter(|(name, value)| always(name) || !value.is_empty());
     let (header, row) = shown.unzip();
     Table { header, rows: vec![row], transpose: true, ..Table::default() }
+}
+
+/// By name, as BOSH's client shows it.
+fn sorted(context: Map<String, Value>) -> Map<String, Value> {
+    context.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `windlass inspect-release`: the jobs and packages of a release that the director has.
 
-use serde::Deserialize;
 use serde_json::Value;
+use windlass_director_client::answers::{ReleaseContents, ReleaseJob, ReleasePackage};
 use windlass_director_client::{escape, query};
 use windlass_manifest::to_yaml;
 
@@ -9,49 +9,11 @@ use crate::failure::Failure;
 use crate::session::{Session, While};
 use crate::table::Table;
 
-#[derive(Debug, Deserialize)]
-struct Inspected {
-    #[serde(default)]
-    jobs: Vec<Job>,
-    #[serde(default)]
-    packages: Vec<Package>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Job {
-    name: String,
-    fingerprint: Option<String>,
-    blobstore_id: Option<String>,
-    sha1: Option<String>,
-    #[serde(default)]
-    consumes: Value,
-    #[serde(default)]
-    provides: Value,
-    /// BOSH's director does not say.
-    needs_ruby: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Package {
-    name: String,
-    fingerprint: Option<String>,
-    blobstore_id: Option<String>,
-    sha1: Option<String>,
-    #[serde(default)]
-    compiled_packages: Vec<Compiled>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Compiled {
-    stemcell: String,
-    blobstore_id: Option<String>,
-    sha1: Option<String>,
-}
-
 pub(super) async fn run(session: &mut Session<'_>, release: &str) -> Result<(), Failure> {
     let (name, version) = release.split_once('/').ok_or_else(|| Failure::NoReleaseVersion(release.to_owned()))?;
     let path = format!("/releases/{}{}", escape(name), query(vec![("version", version.to_owned())]));
-    let inspected: Inspected = session.director.get(&path).await.while_(format!("inspecting release '{release}'"))?;
+    let inspected: ReleaseContents =
+        session.director.get(&path).await.while_(format!("inspecting release '{release}'"))?;
     let as_bosh = session.screen.is_as_bosh();
     let mut jobs = jobs(&inspected.jobs, as_bosh);
     if as_bosh {
@@ -64,8 +26,8 @@ pub(super) async fn run(session: &mut Session<'_>, release: &str) -> Result<(), 
 }
 
 /// `name/fingerprint`, as BOSH's client shows it.
-fn label(name: &str, fingerprint: Option<&String>) -> String {
-    fingerprint.map_or_else(|| name.to_owned(), |fingerprint| format!("{name}/{fingerprint}"))
+fn label(name: &str, fingerprint: &str) -> String {
+    if fingerprint.is_empty() { name.to_owned() } else { format!("{name}/{fingerprint}") }
 }
 
 /// BOSH's client says of links no more than `name`, `type` and that they are optional.
@@ -76,7 +38,7 @@ fn without_more(link: &Value) -> Value {
     keys.map(|(key, value)| (key.clone(), value.clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
-fn jobs(jobs: &[Job], as_bosh: bool) -> Table {
+fn jobs(jobs: &[ReleaseJob], as_bosh: bool) -> Table {
     let shown = |link: &Value| if as_bosh { without_more(link) } else { link.clone() };
     let links = |links: &Value| match links.as_array() {
         Some(links) if !links.is_empty() => {
@@ -84,11 +46,11 @@ fn jobs(jobs: &[Job], as_bosh: bool) -> Table {
         }
         _ => String::new(),
     };
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let row = |job: &Job| {
+    let row = |job: &ReleaseJob| {
         let (consumed, provided) = (links(&job.consumes), links(&job.provides));
-        let name = label(&job.name, job.fingerprint.as_ref());
-        vec![name, text(&job.blobstore_id), text(&job.sha1), consumed, provided, text(&job.needs_ruby)]
+        let name = label(&job.name, &job.fingerprint);
+        let needs_ruby = job.needs_ruby.clone().unwrap_or_default();
+        vec![name, job.blobstore_id.clone(), job.sha1.clone(), consumed, provided, needs_ruby]
     };
     Table {
         content: "jobs",
@@ -98,12 +60,11 @@ fn jobs(jobs: &[Job], as_bosh: bool) -> Table {
     }
 }
 
-fn packages(packages: &[Package]) -> Table {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+fn packages(packages: &[ReleasePackage]) -> Table {
     let rows = packages.iter().flat_map(|package| {
-        let row = |stemcell: &str, blob: &Option<String>, sha1: &Option<String>| {
-            let name = label(&package.name, package.fingerprint.as_ref());
-            vec![name, stemcell.to_owned(), text(blob), text(sha1)]
+        let row = |stemcell: &str, blob: &str, sha1: &str| {
+            let name = label(&package.name, &package.fingerprint);
+            vec![name, stemcell.to_owned(), blob.to_owned(), sha1.to_owned()]
         };
         let source = row("(source)", &package.blobstore_id, &package.sha1);
         let compiled = package.compiled_packages.iter();
@@ -128,7 +89,7 @@ mod tests {
             "provides":[{"name":"web","type":"http","optional":false,"properties":["port"]}],
             "needs_ruby":"template 'x.erb' (line 3) needs Ruby for 'class'"}],
             "packages":[{"name":"app","fingerprint":"f1","blobstore_id":"c","sha1":"d","compiled_packages":[{"stemcell":"os/1","blobstore_id":"e","sha1":"f"}]}]}"#;
-        let told: Inspected = serde_json::from_str(told).unwrap();
+        let told: ReleaseContents = serde_json::from_str(told).unwrap();
         let shown = jobs(&told.jobs, false).for_scripts();
         assert!(shown.starts_with("web/f0\tb\ts\t") && shown.contains("name: db"), "{shown}");
         assert!(shown.contains("template 'x.erb' (line 3) needs Ruby for 'class'"), "{shown}");

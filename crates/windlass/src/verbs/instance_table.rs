@@ -1,6 +1,6 @@
 //! The columns that `vms` and `instances` have in common.
 
-use windlass_director_client::answers::{InstanceInfo, Process, ProcessMemory, Uptime, Usage, Versioned};
+use windlass_director_client::answers::{InstanceInfo, Process, ProcessMemory, Uptime, Usage};
 
 use crate::formats;
 
@@ -65,7 +65,7 @@ impl Columns {
             ]);
         }
         if self.vm {
-            let stemcell = info.stemcell.as_ref().map(|Versioned { name, version }| format!("{name}/{version}"));
+            let stemcell = info.stemcell.as_ref().map(|it| format!("{}/{}", it.name, it.version));
             let active = info.active.map(|active| active.to_string());
             row.extend([info.vm_cid.clone(), info.vm_type.clone()]);
             row.extend([active.unwrap_or_default(), stemcell.unwrap_or_default()]);

@@ -36,7 +36,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &LogsArgs) -> Resu
         Some(Selection::Group(group)) => name.push_str(&format!(".{group}")),
         Some(Selection::Instance(instance)) => name.push_str(&format!(".{}.{}", instance.group, instance.id)),
     }
-    download(session, (&ended.result, None), &arguments.dir, &name).await
+    download(session, (&ended.result.unwrap_or_default(), None), &arguments.dir, &name).await
 }
 
 /// Whether it shows ends of files.

@@ -1,7 +1,7 @@
 //! `windlass plan`: what a deploy would do, and why.
 
 use serde_json::Value;
-use windlass_director_client::answers::Plan;
+use windlass_director_client::answers::ShownPlan;
 use windlass_director_client::{ClientError, query};
 
 use crate::cli::{LookArgs, PlanArgs};
@@ -31,7 +31,7 @@ pub(crate) async fn run(session: &mut Session<'_>, look: &LookArgs) -> Result<()
 /// The exit code of a plan that changes something, for who asks for it.
 const CHANGES: u8 = 2;
 
-fn read(plan: Option<&Value>) -> Result<windlass_planning::plan::Plan, Failure> {
+fn read(plan: Option<&Value>) -> Result<windlass_planning::plan::ShownPlan, Failure> {
     let plan = plan.cloned().unwrap_or_default();
     serde_json::from_value(plan).map_err(ClientError::from_json).while_("reading the plan")
 }
@@ -92,11 +92,15 @@ impl Manifest {
 }
 
 /// The plan, in words and as data.
-pub(super) async fn ask(session: &Session<'_>, manifest: &Manifest, arguments: &PlanArgs) -> Result<Plan, Failure> {
+pub(super) async fn ask(
+    session: &Session<'_>,
+    manifest: &Manifest,
+    arguments: &PlanArgs,
+) -> Result<ShownPlan, Failure> {
     let name = &manifest.deployment;
     let mut asked = vec![("deployment", name.clone())];
     asked.extend(arguments.query());
     let path = format!("/windlass/plan{}", query(asked));
-    let answer = session.director.post_yaml::<Plan>(&path, &manifest.text).await;
+    let answer = session.director.post_yaml::<ShownPlan>(&path, &manifest.text).await;
     answer.while_(format!("planning deployment '{name}'"))
 }

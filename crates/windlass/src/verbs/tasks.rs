@@ -28,8 +28,8 @@ fn table(mut tasks: Vec<Task>) -> Table {
     let date = |time: Option<i64>| time.map(formats::date).unwrap_or_default();
     // That a task was cancelled is one thing, however many instances say so.
     let shown = |task: &Task| match task.state.as_str() {
-        "cancelled" => task.result.lines().next().unwrap_or_default().to_owned(),
-        _ => task.result.clone(),
+        "cancelled" => task.result.iter().flat_map(|result| result.lines()).next().unwrap_or_default().to_owned(),
+        _ => task.result.clone().unwrap_or_default(),
     };
     let results: Vec<String> = tasks.iter().map(shown).collect();
     let row = |task: Task| {
@@ -41,7 +41,7 @@ fn table(mut tasks: Vec<Task>) -> Table {
             task.user,
             task.deployment,
             task.description,
-            task.result,
+            task.result.unwrap_or_default(),
         ]
     };
     let rows: Vec<Vec<String>> = tasks.into_iter().map(row).collect();

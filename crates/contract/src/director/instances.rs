@@ -2,56 +2,103 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Versioned, or_default};
+use crate::null::or_default;
 
-/// One line of the result of a `vms` or `instances` task.
-#[derive(Debug, Deserialize)]
-pub struct InstanceInfo {
+/// An instance or a VM in a list that the records answer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct InstanceSummary {
+    #[serde(default, with = "crate::null::text")]
+    pub agent_id: String,
+    #[serde(default, with = "crate::null::text")]
+    pub cid: String,
     #[serde(default, deserialize_with = "or_default")]
-    pub job_name: String,
+    pub job: String,
+    #[serde(default)]
+    pub index: Option<i64>,
     #[serde(default, deserialize_with = "or_default")]
     pub id: String,
-    pub index: Option<u64>,
-    #[serde(default, deserialize_with = "or_default")]
-    pub job_state: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub state: String,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, with = "crate::null::text")]
     pub az: String,
     #[serde(default, deserialize_with = "or_default")]
     pub ips: Vec<String>,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, with = "crate::null::text")]
+    pub vm_created_at: String,
+    /// Of instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expects_vm: Option<bool>,
+    /// Of VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
+    /// Of VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permanent_nats_credentials: Option<bool>,
+}
+
+/// One line of the result of a `vms` or `instances` task. A director hands on what agents say of vitals and processes as it is,
+/// and clients read of it what they show.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(bound(deserialize = "V: Deserialize<'de> + Default, P: Deserialize<'de>"))]
+pub struct InstanceInfo<V = Vitals, P = Process> {
+    #[serde(default, with = "crate::null::text")]
     pub vm_cid: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub vm_type: String,
+    #[serde(default)]
+    pub active: Option<bool>,
+    #[serde(default, with = "crate::null::text")]
+    pub vm_created_at: String,
+    #[serde(default)]
+    pub cloud_properties: Value,
+    #[serde(default, with = "crate::null::text")]
+    pub disk_cid: String,
     #[serde(default, deserialize_with = "or_default")]
     pub disk_cids: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
+    pub ips: Vec<String>,
+    #[serde(default, with = "crate::null::text")]
     pub agent_id: String,
-    pub active: Option<bool>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub job_name: String,
+    #[serde(default)]
+    pub index: Option<i64>,
+    /// `running`, `failing`, `unresponsive agent`, …; empty without a VM.
+    #[serde(default, with = "crate::null::text")]
+    pub job_state: String,
+    /// `started`, `stopped` or `detached`: what it should be.
+    #[serde(default, deserialize_with = "or_default")]
+    pub state: String,
+    #[serde(default, with = "crate::null::text")]
+    pub vm_type: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub vitals: V,
+    #[serde(default = "Vec::new", deserialize_with = "or_default")]
+    pub processes: Vec<P>,
+    #[serde(default, with = "crate::null::text")]
+    pub az: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub id: String,
     #[serde(default)]
     pub bootstrap: bool,
     #[serde(default)]
     pub ignore: bool,
-    pub stemcell: Option<Versioned>,
-    #[serde(default, deserialize_with = "or_default")]
-    pub vm_created_at: String,
     #[serde(default)]
-    pub cloud_properties: Value,
-    #[serde(default, deserialize_with = "or_default")]
-    pub vitals: Vitals,
-    #[serde(default, deserialize_with = "or_default")]
-    pub processes: Vec<Process>,
+    pub stemcell: Option<StemcellOfInstance>,
     /// Whether its group is an errand, which has VMs only while it runs.
     #[serde(skip)]
     pub is_errand: bool,
 }
 
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StemcellOfInstance {
+    pub name: String,
+    pub version: String,
+    #[serde(default)]
+    pub api_version: Option<u32>,
+}
+
 /// How a VM is doing; agents write numbers as text.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vitals {
     #[serde(deserialize_with = "or_default")]
@@ -68,12 +115,12 @@ pub struct Vitals {
     pub disk: BTreeMap<String, Usage>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Uptime {
     pub secs: Option<u64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cpu {
     pub total: Option<f64>,
@@ -85,7 +132,7 @@ pub struct Cpu {
     pub wait: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
     #[serde(deserialize_with = "or_default")]
@@ -97,7 +144,7 @@ pub struct Usage {
 }
 
 /// A process of a job; here numbers are numbers.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
     pub name: String,
@@ -111,7 +158,7 @@ pub struct Process {
     pub cpu: Cpu,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ProcessMemory {
     pub kb: Option<u64>,
     pub percent: Option<f64>,
@@ -144,15 +191,18 @@ impl InstanceInfo {
 }
 
 /// Why an instance is as it is.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Explained {
+    /// `GROUP/ID`.
     pub instance: String,
+    #[serde(default)]
+    pub index: i64,
+    #[serde(default, with = "crate::null::text")]
+    pub az: String,
     #[serde(default, deserialize_with = "or_default")]
     pub state: String,
     pub converged: bool,
     pub ignored: bool,
-    #[serde(default, deserialize_with = "or_default")]
-    pub az: String,
     pub vm: Option<ExplainedVm>,
     #[serde(default)]
     pub disks: Vec<ExplainedDisk>,
@@ -167,62 +217,87 @@ pub struct Explained {
     pub plans_left_out: u64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExplainedVm {
     pub cid: String,
     pub agent_id: String,
     #[serde(default, deserialize_with = "or_default")]
     pub cpi: String,
-    pub stemcell: String,
+    /// In Unix seconds.
     pub created_at: i64,
     pub ready: bool,
+    /// `NAME/VERSION`.
+    pub stemcell: String,
     #[serde(default)]
     pub ips: Vec<String>,
     #[serde(default)]
     pub cloud_properties: Value,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExplainedDisk {
     pub cid: String,
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
+    /// In MiB.
     pub size: u64,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, with = "crate::null::text")]
     pub vm_cid: String,
     pub mounted: bool,
+    #[serde(default)]
+    pub active: bool,
     #[serde(default)]
     pub hint: Value,
 }
 
 /// What a task did to it, why, and when.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExplainedPlan {
     pub task: u64,
     #[serde(default, deserialize_with = "or_default")]
     pub description: String,
     #[serde(default, deserialize_with = "or_default")]
     pub state: String,
+    /// In Unix seconds.
     pub started_at: Option<i64>,
+    /// In Unix seconds.
+    #[serde(default)]
+    pub finished_at: Option<i64>,
     #[serde(default)]
     pub actions: Vec<ExplainedAction>,
     #[serde(default)]
     pub timeline: Vec<Moment>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExplainedAction {
     pub action: String,
     pub reason: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Moment {
+    /// In Unix seconds.
     pub time: i64,
     /// Since 1970; directors of earlier versions do not tell it.
     pub milliseconds: Option<i64>,
     pub stage: String,
     pub what: String,
+}
+
+/// An instance that lets a user in. A VM may have written it: how one comes there is not its to say.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SshHost {
+    #[serde(default, deserialize_with = "or_default")]
+    pub status: String,
+    #[serde(default)]
+    pub ip: Option<String>,
+    #[serde(default)]
+    pub host_public_key: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub job: String,
 }
 
 #[cfg(test)]
