@@ -145,7 +145,8 @@ impl CallError {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. })
     }
 
-    /// Whether waiting alone hardly helps: the other side is there, and one of us takes the other for somebody else.
+    /// True for identity failures: the agent answers, but its certificate or our credentials are rejected. Retrying will not
+    /// help.
     pub(crate) fn is_mistrust(&self) -> bool {
         match self {
             Self::Unauthorized { .. } => true,

@@ -9,8 +9,8 @@ use crate::error::{CallError, Stage};
 
 /// How long one ping may take.
 const PING_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the wait goes on while the other side is there and one of us takes the other for somebody else: an address
-/// may still belong to the VM before, but not for long.
+/// How long an agent is pinged again after an identity failure: the address may still belong to the VM before, but not for
+/// long.
 const MISTRUST_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two pings is a twentieth of the time that went by, so that little of it is lost, within these limits.
 const PAUSE_SHARE: u32 = 20;

@@ -1,16 +1,17 @@
-//! A server's connections: how many, how slow and how large they may be, and who goes when it is full.
+//! Accept loop with limits: number of connections, handshake and header timeouts, header size. When it is full, the oldest
+//! unauthenticated connection is closed.
 //!
-//! Anybody on the network can connect, so whoever has not shown credentials yet gets little: a handshake and a request's head
-//! within bounds of time and size, and no lasting place when others want in. Director, registry and agents serve HTTP/1
-//! through this; what they answer, and to whom, is theirs.
+//! Anybody on the network can connect, so a peer without credentials gets little: a handshake and a request's head within
+//! bounds of time and size, and no lasting place when others want in. Director, registry and agents serve HTTP/1 through
+//! this; what they answer, and to whom, is theirs.
 //!
 //! [`Reception::serve`] takes connections for a [`Host`] until it is told to stop; [`Reception::close`] then finishes the answers
-//! under way. The host marks a connection that shall stay ([`Peer::trust`], [`Peer::working`]); when all places are taken, the
+//! under way. The host marks a connection that is to stay ([`Peer::trust`], [`Peer::working`]); when all places are taken, the
 //! oldest of the others is closed. So no crowd of silent or slow strangers keeps anybody out, and no stranger keeps a
-//! place that somebody with credentials wants. If all shall stay, whoever has more than their share loses their oldest one
+//! place that somebody with credentials wants. If all are to stay, a user with more than their share loses their oldest one
 //! ([`Peer::trust_user`]): a user who may only read does not keep all others out.
 //!
-//! - [`peer`]: whoever is connected, and whether they keep their place.
+//! - [`peer`]: who is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
 
 pub mod peer;
@@ -53,8 +54,8 @@ pub struct Limits {
     pub connections: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long a request's head may take. An idle connection waits no longer for the next one either, and whoever does not
-    /// take an answer is not waited for longer.
+    /// How long a request's head may take. An idle connection waits no longer for the next one, and a peer that does not take
+    /// an answer is not waited for longer either.
     pub head: Duration,
     /// How large a request's head may be; a larger one is answered with `431`.
     pub head_size: usize,
@@ -88,7 +89,7 @@ pub struct Tally {
 #[error("the connection is cut off")]
 pub struct CutOff;
 
-/// Whoever answers.
+/// Answers the requests of a server.
 pub trait Host: Clone + Send + Sync + 'static {
     /// The body of an answer.
     type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
@@ -119,7 +120,7 @@ pub struct Reception {
 }
 
 impl Reception {
-    /// Nobody is let in before [`Reception::serve`]; `tally` counts whoever is.
+    /// Accepts no connection before [`Reception::serve`]; `tally` counts them.
     pub fn new(listener: TcpListener, limits: Limits, tally: Arc<Tally>) -> Self {
         let (connections, closing) = (JoinSet::new(), watch::Sender::new(()));
         Self { listener, limits, tally, places: VecDeque::new(), connections, closing }

@@ -1,11 +1,11 @@
-//! Whoever is connected.
+//! The other side of a connection.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Whoever is connected, and whether the connection keeps its place when the server is full.
+/// The other side of a connection, and whether the connection keeps its place when the server is full.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub address: SocketAddr,

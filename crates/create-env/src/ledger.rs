@@ -1,5 +1,5 @@
 //! The state file as the ledger of the director's steps: intents go beside it before anything is tried, facts go into it
-//! before the intent ends. Whoever is killed in between finds the intent again and repeats it, and recording a fact twice
+//! before the intent ends. A run that is killed in between finds the intent again and repeats it, and recording a fact twice
 //! is recording it once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

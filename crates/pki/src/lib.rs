@@ -141,7 +141,7 @@ impl Authority {
         self.certificates.split_inclusive(END).map(str::trim).filter(|it| !it.is_empty())
     }
 
-    /// When a certificate ends that is issued at this time: no later than the CA's own.
+    /// Expiry of a certificate issued at `now`; never later than the CA's.
     pub fn next_expiry(&self, now: OffsetDateTime) -> Result<OffsetDateTime, PkiError> {
         Ok((now + self.lifetimes.leaf).min(expiry(&self.signer.certificate)?))
     }

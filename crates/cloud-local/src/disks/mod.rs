@@ -1,7 +1,8 @@
 //! Disks: what they are made of, and showing them to VMs while these run.
 //!
 //! A disk is a folder (`data`) or a sparse ext4 file system (`image`); which of them is decided when it is made. An image
-//! is mounted in the VM's [`folder`] of disks, which the container has as a slave, and the agent gets that place as its hint.
+//! is mounted in the VM's [`folder`] of disks, which is bind-mounted into the container with slave propagation. The agent gets
+//! that place as its hint.
 //!
 //! The order of things, so that a kill at any point loses nothing:
 //!

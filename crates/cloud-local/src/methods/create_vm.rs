@@ -51,7 +51,7 @@ pub(crate) async fn run(
     let unsettled = user_data.clone();
     let mut tries = 0;
     loop {
-        // Each try settles them for the addresses that it has.
+        // Each attempt starts from the original user data, because the addresses may differ.
         user_data.clone_from(&unsettled);
         tries += 1;
         let record = match cloud.vms.read(cid.as_str())? {

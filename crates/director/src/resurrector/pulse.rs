@@ -25,7 +25,7 @@ pub(super) enum Verdict {
     Meltdown {
         lost: usize,
         of: usize,
-        /// Whether the round before was none.
+        /// True if the previous round was not a meltdown.
         is_new: bool,
     },
 }

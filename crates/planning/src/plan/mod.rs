@@ -186,7 +186,7 @@ pub enum ActionKind {
         /// In MiB.
         size: u64,
     },
-    /// Attach and mount: the disk named, or the one just made.
+    /// Attach and mount `disk`, or the disk created by the preceding `CreateDisk`.
     AttachDisk {
         /// The disk, if it exists already.
         disk: Option<DiskCid>,

@@ -52,9 +52,14 @@ fn current(vm: Option<&str>) -> Current {
 }
 
 /// Clients choose by these words, and scripts look for these descriptions.
+/// As clients get it.
+fn written(problem: &OpenProblem, current: &Current) -> serde_json::Value {
+    serde_json::to_value(problem.shown(current)).unwrap()
+}
+
 #[test]
 fn problems_are_shown_in_the_words_of_the_original() {
-    let shown = |problem, vm| OpenProblem { id: 3, problem }.shown(&current(vm));
+    let shown = |problem, vm| written(&OpenProblem { id: 3, problem }, &current(vm));
     let missing = shown(Problem::MissingVm { instance: "u-1".into() }, Some("29988"));
     assert_eq!(missing["description"], "VM for 'web/u-1 (0)' with cloud ID '29988' missing.");
     assert_eq!(
@@ -95,7 +100,7 @@ fn failing_jobs_are_named_and_offer_nothing_that_replaces_a_vm() {
     let shown = |processes: &[&str], vm| {
         let processes = processes.iter().map(|name| (*name).to_owned()).collect();
         let problem = Problem::FailingJobs { instance: "u-1".into(), processes };
-        OpenProblem { id: 3, problem }.shown(&current(vm))
+        written(&OpenProblem { id: 3, problem }, &current(vm))
     };
     let failing = shown(&["worker", "web"], Some("29988"));
     assert_eq!(failing["description"], "Jobs of 'web/u-1 (0)' are failing: worker, web.");
@@ -111,7 +116,7 @@ fn failing_jobs_are_named_and_offer_nothing_that_replaces_a_vm() {
 #[test]
 fn a_problem_whose_subject_is_gone_can_only_be_closed() {
     let gone = OpenProblem { id: 3, problem: Problem::MissingDisk { disk: DiskCid::new("other").unwrap() } };
-    let shown = gone.shown(&current(None));
+    let shown = written(&gone, &current(None));
     assert_eq!((&shown["type"], &shown["resolutions"][0]["name"]), (&json!("invalid_problem"), &json!("close")));
     assert_eq!(gone.chosen(Some("close")), Ok(Resolution::Close));
 }

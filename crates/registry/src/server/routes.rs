@@ -119,7 +119,7 @@ async fn read(
     }
     let _working = peer.working();
     let settings = server.store.get(&id).await?;
-    // Whoever is not known by credentials shall not learn which instances there are.
+    // Do not reveal to unauthenticated callers whether an instance exists.
     let settings = settings.filter(|settings| trusted || is_address_of(address, settings));
     match caller {
         Caller::Writer => server.metrics.count_for(&id, |counts| counts.lookups += 1),

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use windlass_manifest::interpolate::Strictness;
 
-use super::author::DirArgs;
+use super::configs::{
+    ConfigsArgs, DiffConfigArgs, DocumentArgs, NameArgs, OneConfigArgs, UpdateConfigArgs, UpdateNamedConfigArgs,
+};
 use super::slug::{Instance, Selection, Slug};
+use super::uploads::{ExportReleaseArgs, UploadReleaseArgs, UploadStemcellArgs};
 use super::visits::{
     CP_HELP, CpArgs, EXEC_HELP, ExecArgs, LogsArgs, PcapArgs, RunErrandArgs, SCP_HELP, ScpArgs, SshArgs,
 };
@@ -353,157 +356,6 @@ fn on_or_off(text: &str) -> Result<bool, &'static str> {
         "off" | "no" | "disable" | "false" => Ok(false),
         _ => Err("expected 'on' or 'off'"),
     }
-}
-
-/// `upload-stemcell`.
-#[derive(Debug, Args)]
-pub(crate) struct UploadStemcellArgs {
-    /// Tarball, or http(s):// URL that the director fetches
-    pub(crate) source: String,
-    /// Replace the one with the same name and version
-    #[arg(long)]
-    pub(crate) fix: bool,
-    /// With a URL: do nothing if a stemcell of this name is there
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// With a URL: in this version
-    #[arg(long = "version", value_name = "VERSION")]
-    pub(crate) stemcell_version: Option<String>,
-    /// With a URL: digest of the tarball
-    #[arg(long, value_name = "DIGEST")]
-    pub(crate) sha1: Option<String>,
-}
-
-/// `export-release`.
-#[derive(Debug, Args)]
-pub(crate) struct ExportReleaseArgs {
-    /// NAME/VERSION
-    pub(crate) release: Slug,
-    /// OS/VERSION of the stemcell that it is compiled for
-    #[arg(value_name = "OS/VERSION")]
-    pub(crate) stemcell: Slug,
-    /// Only this job with its packages; may be given several times
-    #[arg(long = "job", value_name = "NAME")]
-    pub(crate) jobs: Vec<String>,
-    /// Where the tarball goes
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
-}
-
-/// `upload-release`.
-#[derive(Debug, Args)]
-pub(crate) struct UploadReleaseArgs {
-    /// Tarball, release directory, manifest of a version, git repository, or http(s):// URL that the director fetches; without it
-    /// the latest version of --dir
-    pub(crate) source: Option<String>,
-    #[command(flatten)]
-    pub(crate) dir: DirArgs,
-    /// Give it the next version that the director does not have
-    #[arg(long)]
-    pub(crate) rebase: bool,
-    /// Keep its jobs and packages anew
-    #[arg(long)]
-    pub(crate) fix: bool,
-    /// With a URL: do nothing if a release of this name is there. Without a file: the release of this name
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// With a URL: in this version
-    #[arg(long = "version", value_name = "VERSION")]
-    pub(crate) release_version: Option<String>,
-    /// With a URL: digest of the tarball
-    #[arg(long, value_name = "DIGEST")]
-    pub(crate) sha1: Option<String>,
-    /// With a URL: do nothing if it is there compiled for this stemcell
-    #[arg(long, value_name = "OS/VERSION")]
-    pub(crate) stemcell: Option<String>,
-}
-
-/// A document that is sent.
-#[derive(Debug, Args)]
-pub(crate) struct DocumentArgs {
-    /// YAML file; '-' is the standard input
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) changes: InterpolationArgs,
-}
-
-/// `update-cloud-config`, `update-runtime-config`.
-#[derive(Debug, Args)]
-pub(crate) struct UpdateNamedConfigArgs {
-    #[command(flatten)]
-    pub(crate) document: DocumentArgs,
-    #[command(flatten)]
-    pub(crate) name: NameArgs,
-}
-
-/// `cloud-config`, `runtime-config`.
-#[derive(Debug, Args)]
-pub(crate) struct NameArgs {
-    /// Name of the config [default: default]
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub(crate) name: String,
-}
-
-/// `configs`.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigsArgs {
-    /// Only of this name
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// Only of this type, such as cloud
-    #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) kind: Option<String>,
-    /// Also older versions, N of each
-    #[arg(short, long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", default_value_t = 1)]
-    pub(crate) recent: u32,
-}
-
-/// `config`, `delete-config`.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
-pub(crate) struct OneConfigArgs {
-    /// Number of the config
-    #[arg(conflicts_with_all = ["kind", "name"])]
-    pub(crate) id: Option<String>,
-    /// Type of the config
-    #[arg(long = "type", value_name = "TYPE", requires = "name")]
-    pub(crate) kind: Option<String>,
-    /// Name of the config
-    #[arg(long, requires = "kind")]
-    pub(crate) name: Option<String>,
-}
-
-/// `update-config`.
-#[derive(Debug, Args)]
-pub(crate) struct UpdateConfigArgs {
-    #[command(flatten)]
-    pub(crate) document: DocumentArgs,
-    /// Type of the config, such as cloud, runtime or cpi
-    #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) kind: String,
-    /// Name of the config
-    #[arg(long)]
-    pub(crate) name: String,
-    /// Only if this is the number of the current one; the one that was compared with if absent
-    #[arg(long, value_name = "ID")]
-    pub(crate) expected_latest_id: Option<String>,
-}
-
-/// `diff-config`.
-#[derive(Debug, Args)]
-pub(crate) struct DiffConfigArgs {
-    /// Number of the first config
-    #[arg(long, value_name = "ID", required_unless_present = "from_content", conflicts_with = "from_content")]
-    pub(crate) from_id: Option<String>,
-    /// Number of the second config
-    #[arg(long, value_name = "ID", required_unless_present = "to_content", conflicts_with = "to_content")]
-    pub(crate) to_id: Option<String>,
-    /// File with the first config
-    #[arg(long, value_name = "PATH")]
-    pub(crate) from_content: Option<PathBuf>,
-    /// File with the second config
-    #[arg(long, value_name = "PATH")]
-    pub(crate) to_content: Option<PathBuf>,
 }
 
 /// `deploy`.

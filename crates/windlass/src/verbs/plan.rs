@@ -31,7 +31,7 @@ pub(crate) async fn run(session: &mut Session<'_>, look: &LookArgs) -> Result<()
 /// The exit code of a plan that changes something, for who asks for it.
 const CHANGES: u8 = 2;
 
-fn read(plan: Option<&Value>) -> Result<windlass_planning::plan::ShownPlan, Failure> {
+fn read(plan: Option<&Value>) -> Result<windlass_planning::plan::Plan, Failure> {
     let plan = plan.cloned().unwrap_or_default();
     serde_json::from_value(plan).map_err(ClientError::from_json).while_("reading the plan")
 }
