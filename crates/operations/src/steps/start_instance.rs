@@ -14,11 +14,10 @@ use super::{Context, Operation, StepError};
 
 /// What agents say when everything runs.
 const RUNNING: &str = "running";
-/// The pause after the first look. Most jobs run soon after it, so the pauses begin short and double.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause is this part of the watch time, as with BOSH, within these limits.
+/// How often an instance is looked at between the first and the last look, within these limits. More looks would sooner take a
+/// process for a running one that is started again and again.
 const LOOKS: u32 = 9;
-const SHORTEST_LAST_PAUSE: Duration = Duration::from_secs(1);
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// An instance to be started.
@@ -120,13 +119,8 @@ async fn start(op: &mut StartInstance) -> Result<(), StepError> {
 /// When an instance is looked at after its start: from the least to the greatest watch time, both included.
 fn looks(watch: WatchTime) -> impl Iterator<Item = Duration> {
     let (first, last) = (Duration::from_millis(watch.min), Duration::from_millis(watch.max));
-    let longest_pause = (last.saturating_sub(first) / LOOKS).clamp(SHORTEST_LAST_PAUSE, LONGEST_PAUSE);
-    let mut pause = FIRST_PAUSE;
-    std::iter::successors(Some(first), move |look| {
-        let next = (*look + pause).min(last);
-        pause = (pause * 2).min(longest_pause);
-        (*look < last).then_some(next)
-    })
+    let pause = (last.saturating_sub(first) / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    std::iter::successors(Some(first), move |look| (*look < last).then(|| (*look + pause).min(last)))
 }
 
 fn not_running(op: &StartInstance, state: &AgentState) -> StepError {
@@ -144,9 +138,9 @@ mod tests {
     use windlass_planning::desired::WatchTime;
 
     #[test]
-    fn jobs_are_looked_at_soon_and_then_less_often_until_the_watch_time_ends() {
+    fn jobs_are_looked_at_from_the_least_to_the_greatest_watch_time() {
         let looks = |min, max| super::looks(WatchTime { min, max }).map(|look| look.as_millis()).collect::<Vec<_>>();
-        assert_eq!(looks(1_000, 6_000), [1_000, 1_250, 1_750, 2_750, 3_750, 4_750, 5_750, 6_000]);
+        assert_eq!(looks(1_000, 5_500), [1_000, 2_000, 3_000, 4_000, 5_000, 5_500]);
         assert_eq!(looks(0, 10), [0, 10]);
         assert_eq!(looks(500, 500), [500]);
         let long = looks(1_000, 300_000);
