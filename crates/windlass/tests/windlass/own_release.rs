@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -89,17 +90,31 @@ cloud_provider:
     /// Name and uuid of the director, as a client on this machine is told them.
     fn director(&self) -> (String, String) {
         let ca = self.vcap().unwrap().join("store/windlass-director/ca.pem");
-        fs::copy(ca, self.path("ca.pem")).unwrap();
+        eventually(|| fs::copy(&ca, self.path("ca.pem")).ok());
         self.director_trusting("ca.pem")
     }
 
     fn director_trusting(&self, ca: &str) -> (String, String) {
         let url = format!("https://{}.9:25555", self.network.prefix);
         let flags = ["-e", &url, "--ca-cert", ca, "--client", "eve", "--client-secret", "eves-password"];
-        let told = self.ok(&[&flags[..], &["env", "--json"]].concat());
+        let asked = [&flags[..], &["env", "--json"]].concat();
+        eventually(|| self.run(&asked).status.success().then_some(()));
+        let told = self.ok(&asked);
         let told: Value = serde_json::from_str(&told).unwrap();
         let row = &told["Tables"][0]["Rows"][0];
         (row["name"].as_str().unwrap().to_owned(), row["uuid"].as_str().unwrap().to_owned())
+    }
+}
+
+/// Processes that run need a moment until they listen.
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        match look() {
+            Some(found) => return found,
+            None => assert!(begun.elapsed() < Duration::from_secs(60), "it does not come"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -137,7 +152,7 @@ fn a_director_is_deployed_by_create_env_and_outlives_its_vm() {
     let (name, uuid) = env.director();
     assert_eq!(name, "first");
     let registry = format!("{}.9:25777", env.network.prefix);
-    std::net::TcpStream::connect(registry).unwrap();
+    eventually(|| std::net::TcpStream::connect(&registry).ok());
 
     let theirs = windlass_pki::Authority::new().unwrap();
     let address = format!("{}.9", env.network.prefix);
