@@ -20,7 +20,7 @@ const DOCUMENTS_OF_A_USER: usize = 4;
 /// How many lists are made at once. Each waits for the database most of the time, which has fewer connections.
 const LISTS: usize = 8;
 /// How many of those one user has, with those that were made and not taken yet: the rest is for others, whatever takes its time.
-const LISTS_OF_A_USER: usize = 6;
+pub(crate) const LISTS_OF_A_USER: usize = 6;
 /// How long what was found of the director's health counts.
 const HEALTH: Duration = Duration::from_secs(1);
 
