@@ -56,6 +56,7 @@ impl Agent {
 
     /// Fetches the blob `id`, of `most` bytes at most, into the file at `path`; says whether the agent has it. Of one that is
     /// larger nothing is kept.
+    #[expect(clippy::disallowed_methods, reason = "a temporary file of the caller, who renames it")]
     pub async fn get_blob(&self, id: &str, path: &Path, most: u64) -> Result<bool, CallError> {
         const METHOD: &str = "GET /blobs";
         let uri = self.blob_uri(METHOD, id)?;

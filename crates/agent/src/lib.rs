@@ -9,6 +9,8 @@
 //!
 //! [`Embedded`] is the same agent without a process of its own, for simulations.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod actions;
 mod agent;
 mod alerts;

@@ -61,7 +61,7 @@ pub(crate) fn pack(
     let path = base.tmp().join(format!("logs-{}.tgz", uuid::Uuid::new_v4()));
     let written = write(&path, &folders, &filters);
     if written.is_err() {
-        let _ = std::fs::remove_file(&path);
+        file::discard(&path);
     }
     written.map(|()| path)
 }

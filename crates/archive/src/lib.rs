@@ -10,6 +10,8 @@
 //! A [`Budget`] is what is left of that, also over several archives that belong together. A [`digest::Digest`] says what an
 //! archive should be. [`copies`] are files and folders that go from one machine to another.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod copies;
 pub mod digest;
 

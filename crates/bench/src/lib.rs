@@ -9,6 +9,8 @@
 //! - `load`: many requests at once. `stop`: Ctrl-C, after which everything is still cleared away.
 //! - `kills`: no measurement, but the proof that nothing is lost when a process is killed at any of its steps.
 
+#![expect(clippy::disallowed_methods, reason = "it writes to folders that go with the measurement")]
+
 mod agent;
 mod all;
 mod api;

@@ -262,6 +262,7 @@ impl Bucket {
         self.fetch(&*self.store, &key, id, into).await
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a temporary file of the caller, who renames it")]
     async fn fetch(&self, store: &dyn ObjectStore, key: &Key, id: &str, into: &Path) -> Result<(), BlobError> {
         let failed = self.failed(BlobAction::Fetch, id);
         let unwritable =

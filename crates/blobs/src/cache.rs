@@ -39,7 +39,7 @@ pub(crate) struct LocalCopy {
 
 impl Drop for LocalCopy {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        file::discard(&self.path);
     }
 }
 

@@ -6,6 +6,8 @@
 //!
 //! What a store says of its errors may repeat credentials, so [`Store`] takes them out of every message.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod blobstore;
 mod bucket;
 mod cache;

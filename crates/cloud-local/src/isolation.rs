@@ -61,6 +61,7 @@ pub fn try_containers(state: &Path) -> io::Result<()> {
     })
 }
 
+#[expect(clippy::disallowed_methods, reason = "the mount namespace ends with the attempt")]
 fn attempt(folder: &Path) -> io::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;

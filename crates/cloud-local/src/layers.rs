@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use windlass_durable::file;
 
 /// Hides the file of that name in the layers below.
 const HIDES: &str = ".wh.";
@@ -79,13 +80,7 @@ impl Folder {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let path = self.path().join(name);
-        match fs::symlink_metadata(&path) {
-            Ok(there) if there.is_dir() => fs::remove_dir_all(path),
-            Ok(_) => fs::remove_file(path),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
+        file::remove(&self.path().join(name))
     }
 
     fn empty(&self) -> io::Result<()> {

@@ -34,6 +34,8 @@
 //! - [`own_machine`]: where containers can be tried without touching anything. [`LoopbackNet`]: addresses for VMs that are processes.
 //! - `unpack`, `oci`, `layers`: images, without letting them write anywhere else.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod address;
 pub mod cloud;
 mod config;

@@ -67,6 +67,7 @@ pub fn reap_until_end_of(program: Pid) -> io::Result<Option<i32>> {
 }
 
 /// Makes the machine usable; the first thing that its first process does.
+#[expect(clippy::disallowed_methods, reason = "the mount namespace ends with this process")]
 pub fn settle() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::mount::mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;

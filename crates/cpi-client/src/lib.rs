@@ -22,6 +22,8 @@
 //! - [`response`]: what a valid response is.
 //! - `child`: one process, from its start to its end; `call_log`: what it says meanwhile.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod call_log;
 mod child;
 pub mod client;

@@ -70,8 +70,8 @@ impl Cloud for Directory {
     async fn create_stemcell(&self, call: &Call, stemcell: CreateStemcell) -> Result<StemcellCid, CpiError> {
         let cid = self.stemcells.cid(call.id);
         self.stemcells.make(&cid, &Stemcell(stemcell.cloud_properties), |folder| {
-            let copied = std::fs::copy(&stemcell.image_path, folder.join("image"));
-            copied.map(|_| ()).map_err(|error| CpiError::cloud(format!("cannot copy the image: {error}")))
+            let copied = windlass_durable::file::copy(&stemcell.image_path, &folder.join("image"));
+            copied.map_err(|error| CpiError::cloud(format!("cannot copy the image: {error}")))
         })?;
         StemcellCid::new(cid).map_err(|error| CpiError::cpi(error.to_string()))
     }

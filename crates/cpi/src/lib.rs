@@ -36,6 +36,8 @@
 //! - Inside: one change of a resource at a time (`locks`), calls per second (`rate`). Which method changes what, what of it is
 //!   secret and what a repeated request does is declared with the method ([`windlass_contract::cpi::declaration`]).
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod answer;
 mod asked;
 pub mod cloud;

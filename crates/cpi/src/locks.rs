@@ -4,7 +4,6 @@
 //! same memory, as it declares ([`Declaration::locks`]); questions (`has_vm`, `get_disks`) lock nothing. Locks are taken in one order (VM before disk), and end with
 //! their process.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,13 +45,15 @@ pub(crate) fn lock(memory: Option<&Path>, method: Declaration, arguments: &[Valu
 impl Drop for Locked {
     fn drop(&mut self) {
         for (path, _held) in self.held.drain(..).rev() {
-            let _ = fs::remove_file(path);
+            file::discard(&path);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::json;
     use windlass_contract::cpi::Method;
     use windlass_contract::cpi::methods::{AttachDisk, DeleteDisk, HasVm};

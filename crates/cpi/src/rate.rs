@@ -46,7 +46,7 @@ pub(crate) async fn wait(memory: &Path, per_second: f64) -> Result<(), CpiError>
     let (pause, next) = reserve(next, now(), per_second);
     // Not worth a flush: after a power cut the bucket is full anyway.
     let bucket = serde_json::to_vec(&Bucket { next, boot }).map_err(|error| failed(error.into()))?;
-    fs::write(&path, bucket).map_err(failed)?;
+    file::write_in_place(&path, bucket).map_err(failed)?;
     drop(lock);
     tokio::time::sleep(pause).await;
     Ok(())

@@ -199,7 +199,7 @@ pub(crate) async fn prune(folder: &Path, key: Key<'_>, vm_exists: impl AsyncFn(&
             continue;
         }
         if file::is_leftover(&entry.file_name()) {
-            removed += usize::from(fs::remove_file(&path).is_ok());
+            removed += usize::from(file::remove_file(&path).is_ok());
             continue;
         }
         let lock_path = path.with_extension("lock");

@@ -10,6 +10,8 @@
 //!   on the VM. [`registry`]: for CPIs and stemcells that cannot do without one.
 //! - [`report`]: what people see.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod cloud_provider;
 mod cpi_release;
 mod create;

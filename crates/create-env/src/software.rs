@@ -180,7 +180,7 @@ impl EnvSoftware {
             compiled: None,
         };
         let digest = compilation.run().await.map_err(|error| {
-            let _ = std::fs::remove_file(&into);
+            file::discard(&into);
             WorkError::from(error)
         })?;
         file::rename(&into, &path).map_err(failed)?;

@@ -9,6 +9,8 @@
 //!
 //! [`PrivatePostgres`] (feature `private-postgres`) is a throw-away server for tests and measurements.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod lead;
 pub mod migration;
 #[cfg(feature = "private-postgres")]

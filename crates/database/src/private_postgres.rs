@@ -65,6 +65,7 @@ impl PrivatePostgres {
     }
 
     /// Starts the server after [`PrivatePostgres::stop`].
+    #[expect(clippy::disallowed_methods, reason = "its log, in a folder that goes with it")]
     pub fn start_again(&mut self) -> io::Result<()> {
         let (path, log) = (self.folder.path(), self.folder.path().join("log"));
         kill_point("before PostgreSQL starts");

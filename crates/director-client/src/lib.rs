@@ -10,6 +10,8 @@
 //! - [`answers`]: what the director says, as types, which its API writes. [`event_log`]: the events of a task.
 //! - [`known_names`]: the names of everything that a director has.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod client;
 pub mod environment;
 pub mod event_log;

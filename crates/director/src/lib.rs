@@ -19,6 +19,8 @@
 //! - `webhook`: tells somebody what to wake up for.
 //! - `recovery`: what happens at the start after a kill.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod api;
 mod blobs;
 mod built_in;

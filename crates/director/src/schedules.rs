@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use windlass_contract::cpi::methods::{HasDisk, HasVm};
 use windlass_contract::explain;
+use windlass_durable::file;
 use windlass_operations::clock;
 use windlass_operations::ledger::{Change, Fact, Ledger};
 use windlass_planning::plan::Selection;
@@ -136,16 +137,40 @@ async fn take_snapshots(director: &Director) -> Result<(), StoreError> {
 /// Keeps the newest tasks of each type, versions of each config, and events.
 async fn thin_out(director: &Director) -> Result<(), StoreError> {
     let keep = i64::try_from(director.settings.schedules.keep_tasks).unwrap_or(i64::MAX);
-    for task in director.store.forget_tasks(keep).await? {
-        let folder = director.folders.tasks().join(task.to_string());
-        if let Err(error) = std::fs::remove_dir_all(&folder)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(folder = %folder.display(), %error, "the logs of a task cannot be removed");
-        }
+    director.store.forget_tasks(keep).await?;
+    if let Err(error) = remove_forgotten_logs(director).await {
+        tracing::warn!(error = explain(&error), "logs of old tasks cannot be removed");
     }
     director.store.forget_configs(CONFIGS).await?;
     director.store.forget_events(EVENTS).await
+}
+
+/// Removes the folders of tasks that the store does not know. Each was made after its task was stored, so the task was
+/// forgotten: just now, or by a director that was killed before it came to the folder.
+async fn remove_forgotten_logs(director: &Director) -> Result<(), LogsError> {
+    let tasks = director.folders.tasks();
+    file::empty_trash(&tasks)?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&tasks)? {
+        let entry = entry?;
+        found.extend(
+            entry.file_name().to_str().and_then(|name| name.parse().ok()).map(|task: i64| (task, entry.path())),
+        );
+    }
+    // Read after the folders: a task that came in between is not taken for a forgotten one.
+    let known = director.store.task_ids().await?;
+    for (_, folder) in found.iter().filter(|(task, _)| !known.contains(task)) {
+        file::remove_tree(folder)?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LogsError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Folder(#[from] std::io::Error),
 }
 
 /// What was to be deleted, and may or may not have been, is no leak once the cloud says that it is gone.
@@ -194,7 +219,10 @@ mod tests {
         }
         let other = add(director, Job::DeleteOrphanedVms).await;
         director.store.finish_task(other, crate::store::TaskState::Done, "").await.unwrap();
+        let half_forgotten = add(director, scan()).await;
+        director.store.tamper("DELETE FROM tasks WHERE id = (SELECT MAX(id) FROM tasks)").await;
         thin_out(director).await.unwrap();
+        assert!(!director.folders.tasks().join(half_forgotten.to_string()).exists(), "of a director that was killed");
         for (id, stays) in
             [(waiting, true), (finished[0], false), (finished[1], false), (finished[3], true), (other, true)]
         {

@@ -74,7 +74,7 @@ impl Download {
         self.fetch(url, &partial).await?;
         let checked = is_it(&partial).map_err(failed(&partial))?;
         if let Err(source) = checked {
-            let _ = std::fs::remove_file(&partial);
+            file::discard(&partial);
             return Err(KeptError::Differs { what: self.what, url: shown(url), source });
         }
         file::rename(&partial, &path).map_err(failed(&path))?;

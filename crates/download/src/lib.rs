@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, NoProxy, Proxy};
-use windlass_durable::kill_point;
+use windlass_durable::{file, kill_point};
 
 use crate::attempt::{Attempt, Ended};
 pub use crate::error::DownloadError;
@@ -134,7 +134,7 @@ struct Unfinished<'a>(&'a Path);
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
+        file::discard(self.0);
     }
 }
 

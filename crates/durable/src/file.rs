@@ -1,5 +1,7 @@
 //! Files and folders that are there as a whole or not at all.
 
+#![expect(clippy::disallowed_methods, reason = "this is where changes pass the hook")]
+
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
@@ -34,7 +36,7 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| flush(&file)).and_then(|()| rename(&temporary, path));
     if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+        discard(&temporary);
     }
     written
 }
@@ -52,6 +54,26 @@ pub fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     kill_point("after append");
     if FLUSHES.load(Ordering::Relaxed) { file.sync_data() } else { Ok(()) }
+}
+
+/// Writes into a file without replacing it: one that the kernel or a container's runtime has put there, or one of which a part
+/// does as well as the whole.
+pub fn write_in_place(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    kill_point("before a file is written in place");
+    fs::write(path, bytes)?;
+    kill_point("after a file is written in place");
+    Ok(())
+}
+
+/// Copies a file so that the copy is there as a whole or not at all.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let temporary = beside(to)?;
+    let copied =
+        fs::copy(from, &temporary).and_then(|_| flush(&File::open(&temporary)?)).and_then(|()| rename(&temporary, to));
+    if copied.is_err() {
+        discard(&temporary);
+    }
+    copied
 }
 
 /// Renames, and flushes the folder so that the rename lasts.
@@ -75,9 +97,7 @@ pub fn rename_tree(from: &Path, to: &Path) -> io::Result<()> {
 pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
     let temporary = beside(path)?;
     std::os::unix::fs::symlink(target, &temporary)?;
-    rename(&temporary, path).inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
+    rename(&temporary, path).inspect_err(|_| discard(&temporary))
 }
 
 /// Makes a folder, and those above it, that only the owner may enter.
@@ -92,6 +112,23 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
         // A folder that goes with the file needs no flush.
         Ok(()) => unless_gone(sync_folder_of(path)),
         error => unless_gone(error),
+    }
+}
+
+/// Removes a temporary file of our own, if it is there. Nobody reads it, so a kill before this harms nothing.
+pub fn discard(temporary: &Path) {
+    let _ = fs::remove_file(temporary);
+}
+
+/// Removes a file, a link, or a folder with everything in it; what is gone already is a success. Others may see half of a folder
+/// meanwhile, and a power cut may bring some of it back: [`remove_tree`] hides it first.
+pub fn remove(path: &Path) -> io::Result<()> {
+    kill_point("before remove");
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => remove_all(path),
+        Ok(_) => unless_gone(fs::remove_file(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(()),
+        Err(error) => unless_gone(Err(error)),
     }
 }
 
@@ -208,6 +245,34 @@ mod tests {
         fs::create_dir(folder.path().join(".trash-vm-2-1-1")).unwrap();
         empty_trash(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn whatever_stands_there_is_removed_and_nothing_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("tree/deep")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        symlink(&at("tree"), &at("link")).unwrap();
+        for name in ["link", "file", "file/below", "never"] {
+            remove(&at(name)).unwrap();
+        }
+        assert!(at("tree/deep").exists() && !at("file").exists() && fs::symlink_metadata(at("link")).is_err());
+        remove(&at("tree")).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_copy_replaces_a_file_or_leaves_it_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        fs::write(&to, "old").unwrap();
+        assert_eq!(copy(&from, &to).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(fs::read(&to).unwrap(), b"old");
+        fs::write(&from, "new").unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left over");
     }
 
     #[test]

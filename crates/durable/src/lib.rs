@@ -10,6 +10,8 @@
 //!   `kill-points`, a sweep can kill the process at point 1, 2, … until a run ends unkilled.
 //! - [`sweep`]: which points that is: all, or a sample that a seed chooses.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod core_files;
 mod deep_trees;
 pub mod file;

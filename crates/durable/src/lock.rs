@@ -62,6 +62,7 @@ impl FileLock {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing is emptied, and a lock file has nothing in it")]
 fn open(path: &Path) -> io::Result<File> {
     // Where others can write, a link could have us make a file elsewhere.
     let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();

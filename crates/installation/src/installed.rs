@@ -277,7 +277,7 @@ fn tidy(folder: &Path, record: Option<&InstalledCpi>) -> Result<(), InstallError
             let path = entry.map_err(failed(&below))?.path();
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             if !kept.contains(&name) {
-                fs::remove_dir_all(&path).map_err(failed(&path))?;
+                file::remove_tree(&path).map_err(failed(&path))?;
             }
         }
     }

@@ -42,7 +42,7 @@ pub fn install(
     });
     if placed.is_err() {
         // The first error is the one to tell; what stays is removed by the next run.
-        let _ = fs::remove_dir_all(&building);
+        let _ = file::remove_all(&building);
     }
     placed
 }

@@ -14,6 +14,8 @@
 //! - [`launcher`]: what callers start. [`installed`]: CPIs under names.
 //! - [`own_programs`]: what is installed beside the program that runs.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod error;
 pub mod installed;
 pub mod jobs;

@@ -13,6 +13,8 @@
 //! - [`clock`]: times as the API and the records write them.
 //! - `testing`: a ledger in memory, and what every ledger must do; with the feature of that name.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod agent_caller;
 pub mod agents;
 pub mod clock;

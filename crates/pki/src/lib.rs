@@ -5,6 +5,8 @@
 //!
 //! [`generate`] makes the keys, certificates and passwords of documents that only define them.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod generate;
 mod keychain;
 

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::directory::ReleaseDirectory;
 use crate::error::AuthorError;
 use crate::fingerprint::digest_of_file;
-use crate::store::{Store, keep};
+use crate::store::Store;
 use crate::yaml::{self, text};
 use crate::{Said, Tell, verify};
 
@@ -112,7 +112,7 @@ impl Blobs {
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        keep(from, to).map_err(failed)
+        file::copy(from, to).map_err(failed)
     }
 
     /// Removes a file. One that is not there is no mistake.

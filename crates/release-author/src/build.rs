@@ -1,12 +1,11 @@
 //! Archives are found, or made, several at a time.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use windlass_durable::kill_point;
+use windlass_durable::{file, kill_point};
 
 use crate::built::Part;
 use crate::cache::Cache;
@@ -157,7 +156,7 @@ impl Shelves<'_> {
             Ok((digest, archive))
         });
         if made.is_err() {
-            let _ = fs::remove_file(&temporary);
+            file::discard(&temporary);
         }
         made
     }

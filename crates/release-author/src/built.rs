@@ -1,6 +1,6 @@
 //! A release whose archives are all there, its manifest and its tarball.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -196,14 +196,14 @@ impl BuiltRelease {
         let done = self.write_into(&temporary, without);
         let done = done.and_then(|()| file::rename(&temporary, to).map_err(cannot_write));
         if done.is_err() {
-            let _ = fs::remove_file(&temporary);
+            file::discard(&temporary);
         }
         done
     }
 
     fn write_into(&self, path: &Path, without: &[String]) -> Result<(), AuthorError> {
         let failed = |error| AuthorError::Write(path.to_owned(), error);
-        let file = File::create(path).map_err(failed)?;
+        let file = File::create_new(path).map_err(failed)?;
         let file = if self.no_compression {
             self.write(file, without)?
         } else {

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use windlass_durable::file;
 
 use crate::error::AuthorError;
-use crate::store::keep;
 use crate::verify;
 
 /// What was not finished within a day never will be.
@@ -39,7 +38,7 @@ impl Cache {
             let entry = entry?;
             let is_old = || Some(SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok()? > OLD);
             if file::is_leftover(&entry.file_name()) && is_old() == Some(true) {
-                let _ = fs::remove_file(entry.path());
+                file::discard(&entry.path());
             }
         }
         Ok(())
@@ -77,7 +76,7 @@ impl Cache {
             return Ok(path);
         }
         let path = self.path(digest)?;
-        keep(from, &path).map_err(|error| AuthorError::Write(path.clone(), error))?;
+        file::copy(from, &path).map_err(|error| AuthorError::Write(path.clone(), error))?;
         Ok(path)
     }
 }

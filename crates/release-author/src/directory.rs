@@ -1,7 +1,6 @@
 //! A release directory, and what its author does to it.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -370,12 +369,7 @@ impl ReleaseDirectory {
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if path.file_name().is_some_and(|name| name != "spec.lock") {
-                let removed = if path.is_dir() && !path.is_symlink() {
-                    fs::remove_dir_all(&path)
-                } else {
-                    file::remove_file(&path)
-                };
-                removed.map_err(|error: io::Error| AuthorError::Write(path, error))?;
+                file::remove(&path).map_err(|error| AuthorError::Write(path, error))?;
             }
         }
         Ok(())

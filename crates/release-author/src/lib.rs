@@ -9,6 +9,8 @@
 //!
 //! Directors and agents need nothing of this.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 pub mod blobs;
 pub mod built;
 pub mod directory;

@@ -1,13 +1,10 @@
 //! Where final archives and blobs are kept for everybody who works on a release.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use uuid::Uuid;
 use windlass_blobs::{BlobError, BlobstoreChoice};
-use windlass_durable::file;
 use windlass_manifest::Object;
 
 use crate::error::AuthorError;
@@ -73,16 +70,4 @@ fn wait_for<T: Send>(work: impl Future<Output = Result<T, BlobError>> + Send) ->
     let runtime =
         || tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|_| BlobError::Panicked);
     thread::scope(|threads| threads.spawn(|| runtime()?.block_on(work)).join()).map_err(|_| BlobError::Panicked)?
-}
-
-/// Copies a file to where it is to last.
-pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
-    let temporary = file::beside(to)?;
-    let kept = fs::copy(from, &temporary)
-        .and_then(|_| fs::File::open(&temporary)?.sync_all())
-        .and_then(|()| file::rename(&temporary, to));
-    if kept.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    kept
 }

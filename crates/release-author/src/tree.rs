@@ -88,7 +88,7 @@ impl Tree {
     pub(crate) fn pack(&self, into: &Path, compress: bool) -> Result<String, AuthorError> {
         let cannot_write = |error| AuthorError::Write(into.to_owned(), error);
         let file =
-            Hashed { inner: io::BufWriter::new(File::create(into).map_err(cannot_write)?), hasher: Sha256::new() };
+            Hashed { inner: io::BufWriter::new(File::create_new(into).map_err(cannot_write)?), hasher: Sha256::new() };
         let file = if compress {
             let mut encoder = GzEncoder::new(file, Compression::default());
             self.write(&mut encoder, into)?;
@@ -131,6 +131,7 @@ impl Tree {
     }
 
     /// Lays it out in a folder of its own, runs a script there, and takes what is there then.
+    #[expect(clippy::disallowed_methods, reason = "a temporary folder of our own")]
     pub(crate) fn prepared(&self, script: &Path, release: &Path, folder: &Path) -> Result<Self, AuthorError> {
         for (name, entry) in &self.0 {
             let path = folder.join(name);

@@ -8,6 +8,7 @@
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
 
+#![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 pub mod documented;

@@ -13,6 +13,8 @@
 //! ever written to disk ([`archive`]). [`root_fs`] lists the files that make a root file system a stemcell; an agent that is not
 //! static brings its libraries.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod accounts;
 pub mod archive;
 pub mod base;

@@ -293,6 +293,6 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        file::discard(&self.0);
     }
 }

@@ -16,6 +16,8 @@
 //! - [`own_machine`]: where demos and measurements touch nothing. The measurements themselves are in `windlass_bench`.
 //! - [`demo`]: the whole system in a minute.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write as they like"))]
+
 mod background_director;
 mod chosen_instances;
 mod cli;

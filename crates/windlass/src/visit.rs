@@ -229,7 +229,7 @@ impl Visit<'_> {
     /// Removes the keys, when the program ends without leaving here.
     fn forget(&self) -> impl Future<Output = ()> + Send + 'static {
         let folder = self.folder.path().to_owned();
-        async move { drop(std::fs::remove_dir_all(folder)) }
+        async move { drop(file::remove_all(&folder)) }
     }
 
     /// The hosts that let the user in, and their keys where the ssh program finds them. A VM may have written the answers.

@@ -142,6 +142,7 @@ impl<'a> External<'a> {
     }
 
     /// A file without a name, so that nothing is left of it.
+    #[expect(clippy::disallowed_methods, reason = "a file without a name is nobody's but ours")]
     fn complaint_file(&self) -> io::Result<File> {
         let path = self.tmp.join(format!("complaint-{}", uuid::Uuid::new_v4()));
         let file = File::options().read(true).write(true).create_new(true).mode(file::PRIVATE).open(&path)?;

@@ -96,7 +96,7 @@ impl Blob {
 impl Drop for Blob {
     fn drop(&mut self) {
         if self.is_temporary {
-            let _ = std::fs::remove_file(&self.path);
+            file::discard(&self.path);
         }
     }
 }

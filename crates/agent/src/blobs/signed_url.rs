@@ -151,6 +151,7 @@ impl Drop for Answer {
 }
 
 impl Target {
+    #[expect(clippy::disallowed_methods, reason = "a temporary file of the caller, which another try empties")]
     async fn get(&self, url: &SignedUrl, path: &Path) -> Result<(), SignedUrlError> {
         let request = self.request(url, Method::GET, Either::Left(Empty::new()), None)?;
         let mut answer = self.send(Method::GET, request, PATIENCE).await?;

@@ -1,7 +1,10 @@
 //! Whether the agent answers questions for names, and how the programs of its VM come to ask it.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
+
+use windlass_durable::file;
 
 use crate::agent::Agent;
 use crate::layout::Base;
@@ -66,7 +69,7 @@ fn prefer(own: IpAddr) {
     let after = preferring(&before, own);
     // Written in place: the runtime of a container may have mounted it there.
     if after != before
-        && let Err(error) = std::fs::write(NAME_SERVERS, after)
+        && let Err(error) = file::write_in_place(Path::new(NAME_SERVERS), after)
     {
         tracing::error!("{NAME_SERVERS} cannot be written, so nobody asks {own}: {error}");
     }

@@ -54,7 +54,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<Copied, CopyError> {
     let there = data_on(to)?;
     if mark.exists() {
         for entry in there {
-            remove(&entry).map_err(failed(&entry))?;
+            file::remove(&entry).map_err(failed(&entry))?;
         }
     } else if there.is_empty() {
         // An empty file is whole as soon as it is there, and nothing else of ours may stay on somebody's disk.
@@ -84,16 +84,6 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, CopyError> {
     read.map_err(failed(folder))
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    kill_point("before remove");
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// Where the first copy of a file with several names is, by device and inode.
 type Links = HashMap<(u64, u64), PathBuf>;
 
@@ -117,6 +107,10 @@ fn copy_entries(paths: Vec<PathBuf>, from: &Place, to: &Path, links: &mut Links)
     Ok(())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "each entry passes the hook first, and the copy counts when its mark goes"
+)]
 fn copy_entry(Place { at, name }: &Place, to: &Path, links: &mut Links) -> Result<(), CopyError> {
     let metadata = fs::symlink_metadata(at).map_err(failed(name))?;
     kill_point("before a file is copied");
@@ -124,7 +118,7 @@ fn copy_entry(Place { at, name }: &Place, to: &Path, links: &mut Links) -> Resul
         match fs::symlink_metadata(to) {
             Ok(found) if found.is_dir() => {}
             _ => {
-                remove(to).map_err(failed(to))?;
+                file::remove(to).map_err(failed(to))?;
                 file::create_private_dir(to).map_err(failed(to))?;
             }
         }
@@ -133,7 +127,7 @@ fn copy_entry(Place { at, name }: &Place, to: &Path, links: &mut Links) -> Resul
         copy_entries(entries(&inside.at)?, &inside, to, links)?;
         return copy_attributes(at, &metadata, to);
     }
-    remove(to).map_err(failed(to))?;
+    file::remove(to).map_err(failed(to))?;
     if metadata.nlink() > 1 {
         let inode = (metadata.dev(), metadata.ino());
         if let Some(first) = links.get(&inode) {

@@ -54,7 +54,7 @@ struct Partial(std::path::PathBuf);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        file::discard(&self.0);
     }
 }
 

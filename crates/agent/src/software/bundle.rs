@@ -88,7 +88,7 @@ impl Bundle {
         fs::create_dir(&staging).map_err(failed())?;
         kill_point("before a bundle is unpacked");
         let installed = fill(&staging).and_then(|tree| file::rename_tree(&tree, &self.installed).map_err(failed()));
-        let _ = fs::remove_dir_all(&staging);
+        let _ = file::remove_all(&staging);
         installed
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use windlass_durable::kill_point;
+use windlass_durable::{file, kill_point};
 
 use super::bundle::{self, Bundle, Collection};
 use super::unpack::{self, UnpackError};
@@ -76,7 +76,7 @@ impl Compilation {
         let folder = agent.base.data().join("compile").join(&self.name);
         let made = self.unpack(source, &folder).and_then(|()| self.make(agent, &folder, &target));
         // Sources are large, and a worker compiles one package after the other, whatever became of the last.
-        let removed = fs::remove_dir_all(&folder).map_err(io_error(&folder));
+        let removed = file::remove_all(&folder).map_err(io_error(&folder));
         let archive = made?;
         removed?;
         bundle::remove_others(&agent.base, Collection::Packages, &[])?;
@@ -99,10 +99,7 @@ impl Compilation {
     }
 
     fn unpack(&self, source: &Blob, folder: &Path) -> Result<(), CompileError> {
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(folder)(error).into()),
-            _ => fs::create_dir_all(folder).map_err(io_error(folder))?,
-        }
+        file::remove_all(folder).and_then(|()| fs::create_dir_all(folder)).map_err(io_error(folder))?;
         unpack::package(source.path(), folder)
             .map_err(|source| CompileError::Source { package: self.name.clone(), source })
     }
@@ -117,6 +114,7 @@ impl Compilation {
         command.args(["-x", "packaging"]).current_dir(folder);
         command.env("BOSH_COMPILE_TARGET", folder).env("BOSH_INSTALL_TARGET", &target.enabled);
         command.env("BOSH_PACKAGE_NAME", &self.name).env("BOSH_PACKAGE_VERSION", &self.version);
+        #[expect(clippy::disallowed_methods, reason = "a log of the last run, which nothing depends on")]
         let create = |path| File::options().create(true).write(true).truncate(true).mode(0o640).open(path);
         command.stdout(create(&stdout).map_err(io_error(&stdout))?);
         command.stderr(create(&stderr).map_err(io_error(&stderr))?);

@@ -1,5 +1,6 @@
 //! Blobs in object stores: a simulator of S3, and servers that do not do as they should.
 
+#![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use windlass_durable::kill_point;
+use windlass_durable::{file, kill_point};
 
 /// The name of a VM's group. Right below the root of each hierarchy: a folder for all of them would be made and removed at
 /// the same time by different calls.
@@ -108,14 +108,13 @@ pub(super) fn make_room_for_containers() -> io::Result<()> {
     join(&own)?;
     for controller in controllers.split_whitespace() {
         // Without one that the kernel keeps, the others still limit.
-        let _ = fs::write(top.join("cgroup.subtree_control"), format!("+{controller}"));
+        let _ = file::write_in_place(&top.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     Ok(())
 }
 
 fn join(group: &Path) -> io::Result<()> {
-    kill_point("before a control group is entered");
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+    file::write_in_place(&group.join("cgroup.procs"), std::process::id().to_string())
 }
 
 fn groups(vm: &str) -> io::Result<Vec<PathBuf>> {

@@ -74,14 +74,11 @@ pub(crate) fn start(
     let bundle = machine.bundle();
     file::create_private_dir(&bundle).map_err(io_error("make", &bundle))?;
     let run = bundle.join("run");
-    match fs::remove_dir_all(&run) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", run)(error)),
-        _ => {}
-    }
+    file::remove(&run).map_err(io_error("remove", &run))?;
     let document = bundle.join("config.json");
     serde_json::to_vec_pretty(&spec::document(vm, container, machine, store.as_deref()))
         .map_err(io::Error::from)
-        .and_then(|bytes| fs::write(&document, bytes))
+        .and_then(|bytes| file::write_in_place(&document, bytes))
         .map_err(io_error("write", &document))?;
 
     let (mut problems, writer) = io::pipe().map_err(io_error("make a pipe for", &bundle))?;

@@ -26,6 +26,7 @@ pub(super) fn shares_blocks(folder: &Path) -> io::Result<bool> {
 }
 
 /// A file without a name, which is gone when it is closed.
+#[expect(clippy::disallowed_methods, reason = "a file without a name is nobody's but ours")]
 fn tempfile_in(folder: &Path) -> io::Result<File> {
     let path = file::beside(&folder.join("probe"))?;
     let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(file::PRIVATE).open(&path)?;

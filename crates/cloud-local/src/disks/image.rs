@@ -194,7 +194,7 @@ impl Image {
         let renamed =
             grown.and_then(|()| file::rename(&copied.path, &self.path).map_err(io_error("replace", &self.path)));
         if renamed.is_err() {
-            let _ = std::fs::remove_file(&copied.path);
+            file::discard(&copied.path);
         }
         renamed
     }

@@ -147,6 +147,7 @@ fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), Problem> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the unmount stands between two kill points")]
 fn try_unmount(mount: &Mount, mounts: &[Mount]) -> Result<(), Problem> {
     let point = mount.point.clone();
     let is_uppermost = fs::symlink_metadata(&point).is_ok_and(|metadata| Device::of(&metadata) == mount.device);

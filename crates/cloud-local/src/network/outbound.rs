@@ -1,12 +1,12 @@
 //! Ways out of this machine: the kernel forwards, and what leaves has the machine's own address. Only where it is
 //! configured; otherwise nothing here is ever called, and the machine's forwarding stays as it is.
 
-use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ipnet::IpNet;
-use windlass_durable::kill_point;
+use windlass_durable::{file, kill_point};
 
 use super::{NetworkError, refused};
 
@@ -16,8 +16,7 @@ pub(crate) fn permit(bridge: &str, subnet: IpNet) -> Result<(), NetworkError> {
         IpNet::V4(_) => ("ip", "/proc/sys/net/ipv4/ip_forward"),
         IpNet::V6(_) => ("ip6", "/proc/sys/net/ipv6/conf/all/forwarding"),
     };
-    kill_point("before forwarding is turned on");
-    fs::write(forwarding, "1").map_err(refused("write", forwarding))?;
+    file::write_in_place(Path::new(forwarding), "1").map_err(refused("write", forwarding))?;
     let table = table(bridge);
     // Made, emptied and filled in one go: the same rules, however often it is done.
     nft(

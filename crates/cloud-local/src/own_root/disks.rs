@@ -81,6 +81,7 @@ fn enter(folder: &Path) -> io::Result<Machine> {
 }
 
 /// Makes the folder of disks, in the keeper, with those that are attached.
+#[expect(clippy::disallowed_methods, reason = "the mount namespace is the keeper's and ends with it")]
 pub(super) fn open(machine: &Machine) -> io::Result<()> {
     let folder = machine.disks();
     mount("disks", &folder, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755,size=1m")?;
@@ -117,6 +118,7 @@ fn place(machine: &Machine, disk: &str) -> PathBuf {
     all(machine).join(disk)
 }
 
+#[expect(clippy::disallowed_methods, reason = "the mount namespace is the keeper's; who asked for it passes the hook")]
 fn show(machine: &Machine, disk: &str) -> io::Result<()> {
     let data = DiskForm::Directory.file();
     let point = machine.disks().join(disk).join(data);
@@ -129,6 +131,7 @@ fn show(machine: &Machine, disk: &str) -> io::Result<()> {
 }
 
 /// Also if it is in use, as a folder that is a disk can always be taken away.
+#[expect(clippy::disallowed_methods, reason = "the mount namespace is the keeper's; who asked for it passes the hook")]
 fn hide(machine: &Machine, disk: &str) -> io::Result<()> {
     let folder = machine.disks().join(disk);
     let point = folder.join(DiskForm::Directory.file());

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use nix::sched::CloneFlags;
+use windlass_durable::file;
 
 use super::keeper::context;
 use super::{Purpose, Said, end_with_parent, ids, say, tree, wait_to_go_on};
@@ -44,7 +45,7 @@ fn prepare(folder: &Path, purpose: Purpose) -> io::Result<()> {
     wait_to_go_on(&mut keeper)?;
     // Who has a namespace of control groups can mount them, and would find this machine's: the VM has no group of its own. Root by
     // number could end everybody in the director's group. A machine whose /proc/sys is read-only keeps that gap.
-    let _ = fs::write(CGROUP_NAMESPACES, "0");
+    let _ = file::write_in_place(Path::new(CGROUP_NAMESPACES), "0");
     nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|error| context("make a mount namespace", error.into()))?;
     match purpose {
         Purpose::Trial => tree::make_smallest(folder)?,

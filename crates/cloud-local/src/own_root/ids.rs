@@ -8,6 +8,7 @@ use std::io;
 use rustix::thread::CapabilitySet;
 
 /// Gives the user namespace of a process its ids. The process was started by this one, and in a namespace of its own.
+#[expect(clippy::disallowed_methods, reason = "ids of a user namespace, which end with it")]
 pub(super) fn give(pid: u32) -> io::Result<()> {
     let rights = rustix::thread::capabilities(None)?;
     if rights.effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID) {

@@ -25,6 +25,7 @@ pub(super) fn run(folder: &Path, purpose: Purpose) -> ExitCode {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the mount namespace ends with this process")]
 fn prepare(folder: &Path, purpose: Purpose) -> io::Result<Child> {
     let (mut supervisor, mut to_supervisor) = (io::stdin().lock(), io::stdout());
     end_with_parent()?;

@@ -10,6 +10,11 @@
 //! STATE/disks          the disks that are attached, by the names that they have on this machine
 //! ```
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a mount namespace of the VM, which ends with it; each start makes all of the root"
+)]
+
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};

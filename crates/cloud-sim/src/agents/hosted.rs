@@ -164,7 +164,7 @@ impl Simulation for Simulated {
                 sleep(Duration::from_millis(latency)).await;
             }
             if self.behaviour.fails_to_migrate && method == "migrate_disk" {
-                let _ = std::fs::remove_file(&self.store);
+                let _ = file::remove_file(&self.store);
             }
             self.behaviour.handling(number, method)
         })

@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt;
 
 use windlass_archive::Limits;
 use windlass_blobs::BlobError;
+use windlass_durable::file;
 
 use super::{ApiError, User, queue};
 use crate::Director;
@@ -45,7 +46,7 @@ impl Received {
 impl Drop for Received {
     fn drop(&mut self) {
         if !self.is_kept {
-            let _ = std::fs::remove_file(&self.path);
+            file::discard(&self.path);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Tasks: what was asked for, who works on it, how it ended.
 
+use std::collections::HashSet;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use windlass_contract::shortened;
@@ -338,9 +340,14 @@ impl Store {
         Ok(count > 0)
     }
 
-    /// Forgets tasks that ended, but for the newest of each type and those whose plan is the newest of its deployment; gives
-    /// the ids of those that are gone.
-    pub(crate) async fn forget_tasks(&self, keep: i64) -> Result<Vec<i64>, StoreError> {
+    /// The ids of all tasks.
+    pub(crate) async fn task_ids(&self) -> Result<HashSet<i64>, StoreError> {
+        let ids: Vec<i64> = sqlx::query_scalar("SELECT id FROM tasks").fetch_all(self.database.pool()).await?;
+        Ok(ids.into_iter().collect())
+    }
+
+    /// Forgets tasks that ended, but for the newest of each type and those whose plan is the newest of its deployment.
+    pub(crate) async fn forget_tasks(&self, keep: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         let old: Vec<i64> = sqlx::query_scalar(
             "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place
@@ -360,7 +367,7 @@ impl Store {
             sqlx::query("DELETE FROM tasks WHERE id = $1").bind(*id).execute(transaction.connection()).await?;
         }
         transaction.commit().await?;
-        Ok(old)
+        Ok(())
     }
 
     /// Keeps the plan that a task carries out, unless nothing is to be done: plans are most of what a database holds.

@@ -291,6 +291,7 @@ async fn compiled_packages(
 }
 
 /// Takes a blob aside, so that nobody removes it meanwhile, and checks that it is whole.
+#[expect(clippy::disallowed_methods, reason = "a folder that goes with the task")]
 async fn copy(director: &Director, blob: &str, digest: &str, folder: &Path) -> Result<PathBuf, TaskError> {
     let archive = software::archive(&director.blobs, blob, digest).await?;
     let (to, digest) = (folder.join(blob), digest.to_owned());

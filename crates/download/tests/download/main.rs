@@ -1,5 +1,6 @@
 //! Downloads from servers that do not do as they should.
 
+#![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(clippy::unwrap_used)]
 
 mod server;

@@ -1,5 +1,6 @@
 //! Releases as BOSH's command line makes them, and as strangers might.
 
+#![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;

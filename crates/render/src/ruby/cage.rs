@@ -9,6 +9,8 @@
 //!
 //! Without namespaces, where the operator allows that, there is one process, with the same limits and system calls.
 
+#![expect(clippy::disallowed_methods, reason = "namespaces that end with the process")]
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};

@@ -12,8 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 
-use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
+use windlass_durable::{file, kill_point};
 
 use super::groups::Groups;
 use crate::monit::Program;
@@ -143,7 +143,7 @@ pub fn launch(arguments: &[OsString]) -> ExitCode {
     }
     if joins != NOBODY {
         // Without a group it runs all the same.
-        let _ = std::fs::write(joins, std::process::id().to_string());
+        let _ = file::write_in_place(joins.as_ref(), std::process::id().to_string());
     }
     let mut command = Command::new(program);
     become_program(command.args(arguments), id(user), id(group));

@@ -31,6 +31,7 @@ const SOURCES: [(&str, &str); 15] = [
 const PROGRAM: (&str, &str) = source!("src/guestbook/guestbook.c");
 
 /// Lays the sources out in `folder`.
+#[expect(clippy::disallowed_methods, reason = "the demo removes its folder whole")]
 pub(super) fn write(folder: &Path) -> Result<(), DemoError> {
     for (name, text) in SOURCES.iter().chain([&PROGRAM]) {
         let path = folder.join(name);

@@ -148,6 +148,7 @@ pub(super) fn store_of(stage: &Stage, disk: &Disk) -> Result<PathBuf, DemoError>
     hint.get("path").map(PathBuf::from).ok_or_else(|| DemoError::Broken("the disk's hint has no path".into()))
 }
 
+#[expect(clippy::disallowed_methods, reason = "the data that the demo looks for again")]
 pub(super) fn write(path: &Path, text: &str) -> Result<(), DemoError> {
     std::fs::write(path, text).map_err(|source| DemoError::Data { path: path.to_owned(), source })
 }

@@ -177,10 +177,9 @@ fn remove_files(state_dir: &Path) -> io::Result<Vec<String>> {
     for entry in std::fs::read_dir(state_dir)? {
         let entry = entry?;
         // Half of a file that somebody was killed over, or of a folder.
-        match (file::is_leftover(&entry.file_name()), entry.file_type()?.is_dir()) {
-            (true, true) => std::fs::remove_dir_all(entry.path())?,
-            (true, false) => std::fs::remove_file(entry.path())?,
-            (false, _) => others.push(entry.path().display().to_string()),
+        match file::is_leftover(&entry.file_name()) {
+            true => file::remove(&entry.path())?,
+            false => others.push(entry.path().display().to_string()),
         }
     }
     others.sort();

@@ -68,7 +68,7 @@ pub(super) async fn logs(screen: &mut Screen, arguments: &LogsArgs) -> Result<()
             });
             if moved.is_err() {
                 kill_point("before logs that are not whole are removed");
-                let _ = std::fs::remove_file(&temporary);
+                file::discard(&temporary);
             }
             moved
         })

@@ -76,7 +76,7 @@ pub(super) async fn download(
     let fetched = fetched.while_("downloading").and_then(|()| is_whole(&temporary));
     let moved = fetched.and_then(|()| file::rename(&temporary, &path).map_err(unwritable));
     if moved.is_err() {
-        let _ = std::fs::remove_file(&temporary);
+        file::discard(&temporary);
     }
     moved
 }

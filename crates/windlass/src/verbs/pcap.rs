@@ -69,6 +69,7 @@ fn command(arguments: &PcapArgs) -> String {
 fn capture(screen: &mut Screen, visit: &Visit<'_>, arguments: &PcapArgs, hosts: &[Host]) -> Result<(), Failure> {
     let unwritable = |source| Failure::Write { path: arguments.output.clone(), source };
     kill_point("before the file of a capture is made");
+    #[expect(clippy::disallowed_methods, reason = "the file that the user names; it passes the hook")]
     let mut output = BufWriter::new(File::create(&arguments.output).map_err(unwritable)?);
     let (sender, captured) = sync_channel(WAITING);
     let mut children = Vec::new();

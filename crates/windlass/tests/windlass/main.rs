@@ -18,6 +18,7 @@
 //! - `up_and_down`: a director in the background, how screens look, and that nothing is left.
 //! - `site`: a director with a state directory of its own, for all of them.
 
+#![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

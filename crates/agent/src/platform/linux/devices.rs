@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regex_lite::Regex;
+use windlass_durable::file;
 
 use super::command::{exists, tool};
 use super::options::LinuxOptions;
@@ -150,7 +151,7 @@ impl Devices {
                 for host in entries(&self.root.at("/sys/class/scsi_host")) {
                     let path = host.join("scan");
                     if path.exists() {
-                        fs::write(&path, "- - -").map_err(|source| DeviceError::Scan { path, source })?;
+                        file::write_in_place(&path, "- - -").map_err(|source| DeviceError::Scan { path, source })?;
                     }
                 }
                 Ok(())

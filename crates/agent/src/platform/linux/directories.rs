@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use serde_json::Value;
 use windlass_contract::settings::AgentSettings;
+use windlass_durable::file;
 
 use super::mounts::{self, MountError};
 use super::{Linux, set_mode};
@@ -159,12 +160,7 @@ impl Linux {
         let Ok(listed) = std::fs::read_to_string(&path) else { return Ok(()) };
         for line in listed.lines().map(str::trim).filter(|line| line.starts_with('/') && line.len() > 1) {
             let path = self.root.at(line);
-            let removed = match path.symlink_metadata() {
-                Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path),
-                Ok(_) => std::fs::remove_file(&path),
-                Err(_) => Ok(()),
-            };
-            removed.map_err(io_failed(&path))?;
+            file::remove(&path).map_err(io_failed(&path))?;
         }
         Ok(())
     }

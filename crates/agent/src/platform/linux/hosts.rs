@@ -63,7 +63,7 @@ impl Linux {
     fn write_etc(&self, path: &str, text: &str) -> Result<(), HostsError> {
         let path = self.root.at(path);
         let written = match file::write(&path, text.as_bytes(), 0o644) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::fs::write(&path, text),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => file::write_in_place(&path, text),
             written => written,
         };
         written.map_err(|source| HostsError::Io { path, source })

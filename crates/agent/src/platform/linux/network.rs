@@ -324,7 +324,7 @@ impl Linux {
                 std::fs::create_dir_all(folder).map_err(io_failed(folder))?;
                 let written = match file::write(path, text.as_bytes(), 0o644) {
                     // A container's runtime has mounted its own there.
-                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::fs::write(path, text),
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => file::write_in_place(path, text),
                     written => written,
                 };
                 written.map(|()| true).map_err(io_failed(path))

@@ -147,6 +147,10 @@ impl Linux {
 
 /// Writes the keys of a home's owner, who may put a link in the place of anything there while we do it: nothing is reached by
 /// its name twice, and links are not followed.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the folder is the user's, so it is reached by its handle alone; the rename passes the hook"
+)]
 fn write_keys(home: &Path, keys: &str, (user, group): (u32, u32)) -> io::Result<()> {
     let folder = own_folder(&home.join(".ssh"))?;
     folder.set_permissions(std::fs::Permissions::from_mode(0o700))?;
