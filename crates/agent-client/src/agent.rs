@@ -159,7 +159,6 @@ impl Agent {
         Self { cancellation, ..self.clone() }
     }
 
-    /// The agent's id.
     pub fn id(&self) -> &AgentId {
         &self.shared.id
     }

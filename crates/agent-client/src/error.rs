@@ -192,7 +192,6 @@ pub enum TransportError {
     /// the address did not answer in time
     #[error("no answer to the connection within {0:?}")]
     ConnectTimedOut(Duration),
-    /// the handshake failed
     #[error("TLS handshake failed")]
     Tls(#[source] std::io::Error),
     /// the handshake did not end in time

@@ -73,7 +73,6 @@ pub(crate) enum BootError {
         "Refusing to boot: the VM was rebooted, and what its settings want kept in memory alone is gone; recreate the VM"
     )]
     Rebooted,
-    /// another agent is there
     #[error("another agent uses the base directory {path}; end it first")]
     AnotherAgent { path: PathBuf },
     /// the address cannot be listened on

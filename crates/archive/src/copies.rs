@@ -31,7 +31,6 @@ pub enum CopyError {
         #[source]
         source: io::Error,
     },
-    /// it is a folder
     #[error("{0} is a folder; -r copies folders with all that is in them")]
     Folder(PathBuf),
     /// it has no name that a copy could have
@@ -55,7 +54,6 @@ pub enum CopyError {
     /// several things under one name
     #[error("{0} is no folder, so only one file or folder can be copied there")]
     Several(PathBuf),
-    /// nothing came
     #[error("nothing came")]
     Nothing,
     /// a file cannot be written

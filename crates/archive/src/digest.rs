@@ -70,7 +70,6 @@ pub struct Digest {
 /// why a text is no digest
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoDigest {
-    /// it is empty
     #[error("no digest algorithm found. Supported algorithms: sha1, sha256, sha512")]
     Empty,
     /// it has two of one kind

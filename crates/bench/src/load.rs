@@ -103,7 +103,6 @@ impl Load {
         self.converse(connections, move |_| Instant::now() < end, exchange).await
     }
 
-    /// Sends every request once.
     pub(crate) async fn send_each_once(&self, connections: usize, requests: Vec<Vec<u8>>) -> io::Result<()> {
         let all = requests.len();
         let send = async move |connection: &mut Connection, number| one_of(&requests, connection, number).await;

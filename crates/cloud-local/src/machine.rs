@@ -90,10 +90,8 @@ pub(crate) enum StartError {
         #[source]
         source: io::Error,
     },
-    /// it said why
     #[error("the VM did not start: {0}")]
     Failed(String),
-    /// it said nothing
     #[error("the VM's supervisor ended without a word; its console says: {console}")]
     Silent { console: String },
     /// it takes too long

@@ -34,7 +34,6 @@ pub(crate) enum OciError {
         #[source]
         source: serde_json::Error,
     },
-    /// no such image
     #[error("the OCI layout {} has {}; name one of its images behind the path, as in oci:PATH:NAME", path.display(), has)]
     NoImage { path: PathBuf, has: String },
     /// a digest of a kind that we do not know

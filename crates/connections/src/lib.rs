@@ -97,7 +97,6 @@ pub trait Host: Clone + Send + Sync + 'static {
     /// TLS for the next connection; none for a server without.
     fn tls(&self) -> Option<TlsAcceptor>;
 
-    /// Answers a request.
     fn answer(&self, peer: &Peer, request: Request<Received>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 

@@ -28,7 +28,6 @@ pub enum ReceiveError {
     /// the sender fell silent
     #[error("nothing more of the body came for {} seconds", .0.as_secs())]
     Silence(Duration),
-    /// the connection broke
     #[error("the body broke off")]
     Broken(#[source] hyper::Error),
 }

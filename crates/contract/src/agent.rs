@@ -72,7 +72,6 @@ impl Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskHandle {
-    /// The task's id.
     pub agent_task_id: String,
     /// Always `running`.
     pub state: String,

@@ -18,7 +18,6 @@ pub struct RegistryEnvelope {
 }
 
 impl RegistryEnvelope {
-    /// Wraps settings.
     pub fn wrap(settings: &AgentSettings) -> Result<Self, serde_json::Error> {
         Ok(Self { status: "ok".into(), settings: Secret::new(serde_json::to_string(settings)?) })
     }

@@ -8,7 +8,6 @@ use serde_json::Number;
 #[serde(try_from = "Number")]
 pub struct MiB(pub u64);
 
-/// not a size
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a size is a whole number of MiB, not {0}")]
 pub struct NotASize(String);

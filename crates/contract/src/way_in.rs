@@ -74,7 +74,6 @@ pub struct Size {
     pub rows: u16,
 }
 
-/// Which logs, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Logs {
@@ -84,9 +83,7 @@ pub struct Logs {
     pub jobs: Vec<String>,
     /// Of jobs, only files that match one of these patterns.
     pub filters: Vec<String>,
-    /// The agent's.
     pub agent: bool,
-    /// The system's.
     pub system: bool,
     /// How many lines of each file there are to be shown first.
     pub lines: u32,

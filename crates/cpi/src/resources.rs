@@ -26,7 +26,6 @@ pub trait Kept: Serialize + DeserializeOwned {
     const FOLDER: &'static str;
     /// What their cids start with.
     const PREFIX: &'static str;
-    /// The record's file.
     const FILE: &'static str = "record.json";
 }
 

@@ -84,7 +84,6 @@ impl Report {
         self.screen.line(text);
     }
 
-    /// Runs a stage.
     pub async fn stage<T, E>(&self, name: &str, run: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.screen.begin_stage(name);
         let begun = Instant::now();
@@ -94,7 +93,6 @@ impl Report {
         result
     }
 
-    /// Runs a step.
     pub async fn step<T, E>(&self, name: &str, run: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.begin_step(name);
         let result = run.await;

@@ -88,14 +88,12 @@ pub enum EnvError {
     /// the state cannot be used
     #[error(transparent)]
     State(#[from] StateError),
-    /// nothing is known
     #[error("there is no state file '{}', so nothing is known that could be {done}; name the right one with --state", path.display())]
     NoState {
         path: PathBuf,
         /// Such as `deleted`.
         done: &'static str,
     },
-    /// there is no VM
     #[error("'{}' knows of no VM; run create-env first", path.display())]
     NoVm {
         /// The state file.
@@ -116,13 +114,10 @@ pub enum EnvError {
     /// the CPI cannot be asked
     #[error("the CPI cannot be used")]
     Cpi(#[from] CallError),
-    /// the CPI failed
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// an action failed
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// the records failed
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// there is no registry
@@ -140,7 +135,6 @@ pub enum EnvError {
     /// the agent does not answer
     #[error(transparent)]
     NotReady(#[from] windlass_agent_client::NotReady),
-    /// the agent refuses
     #[error(transparent)]
     Agent(#[from] windlass_agent_client::CallError),
     /// a file cannot be used

@@ -40,7 +40,6 @@ pub enum JobsError {
     /// its packages cannot be used
     #[error("the packages of job '{job}' cannot be used: {why}")]
     Packages { job: String, why: String },
-    /// templates are wrong
     #[error("Unable to render jobs for instance group '{group}'. Errors are:\n{}", errors.join("\n"))]
     Render { group: String, errors: Vec<String> },
     /// a package is not there

@@ -83,7 +83,6 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// a migration failed
     #[error("migration {number} ({name}) failed; the database is as it was before it")]
     Migrate {
         number: i64,

@@ -26,19 +26,15 @@ const LATEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// why certificates cannot be renewed
 #[derive(Debug, thiserror::Error)]
 enum RenewalError {
-    /// the keys
     #[error(transparent)]
     Pki(#[from] windlass_pki::PkiError),
-    /// the server's certificate
     #[error(transparent)]
     Server(#[from] crate::server_tls::ServerTlsError),
-    /// the client's certificate
     #[error(transparent)]
     Client(#[from] windlass_agent_client::TlsError),
     /// the CA's certificate cannot be written for clients
     #[error("cannot write the CA's certificate for clients")]
     File(#[from] std::io::Error),
-    /// the records
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -43,7 +43,6 @@ pub(crate) enum FencingError {
     /// the command did not end
     #[error("the fencing command did not end within {0:?}")]
     Late(Duration),
-    /// the command failed
     #[error("the fencing command ended with {status}: {said}")]
     Failed {
         status: std::process::ExitStatus,

@@ -135,7 +135,6 @@ impl Director {
 /// why the CPIs of the cpi config cannot be driven
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
-    /// the records failed
     #[error(transparent)]
     Store(#[from] store::StoreError),
     /// a CPI's configuration cannot be used

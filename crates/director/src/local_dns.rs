@@ -75,7 +75,6 @@ impl Version {
 /// why names are not made or sent
 #[derive(Debug, thiserror::Error)]
 enum NamesError {
-    /// the records failed
     #[error(transparent)]
     Store(#[from] StoreError),
     /// the document cannot be kept until it is sent

@@ -139,7 +139,6 @@ pub(crate) enum DeliveryError {
     /// the server refused it
     #[error("the webhook answered {0}; redirects are not followed")]
     Refused(reqwest::StatusCode),
-    /// the records failed
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -9,7 +9,6 @@ use crate::shown;
 /// why a file was not fetched
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
-    /// it is not there
     #[error("No {what} found at '{url}'.")]
     NotFound {
         /// Release or stemcell.
@@ -17,7 +16,6 @@ pub enum DownloadError {
         /// Without credentials.
         url: String,
     },
-    /// the server refuses
     #[error("'{url}' answers {status}; fetch the file yourself and give its path instead")]
     Refused {
         /// Without credentials.

@@ -22,7 +22,6 @@ pub enum InstallError {
         "none of the jobs {jobs} has a template that is rendered to 'bin/cpi', so none of them is a CPI; name the one that is"
     )]
     NoCpi { jobs: String },
-    /// several jobs are CPIs
     #[error("the jobs {jobs} are rendered to 'bin/cpi' each; keep the one that is meant")]
     SeveralCpis { jobs: String },
     /// packages need what is not there

@@ -52,7 +52,6 @@ pub enum InterpolateError {
     /// values that nothing uses
     #[error("nothing uses {}", quoted(.0))]
     Unused(Vec<String>),
-    /// both
     #[error("no value for {}, and nothing uses {}", quoted(.missing), quoted(.unused))]
     MissingAndUnused {
         /// Without a value.

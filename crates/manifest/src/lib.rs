@@ -44,5 +44,4 @@ pub use findings::{Finding, Findings, Place, Placed};
 pub use node::{Content, Node, Position};
 pub use parse::{Document, ParseError};
 
-/// A JSON object.
 pub type Object = serde_json::Map<String, serde_json::Value>;

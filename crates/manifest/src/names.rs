@@ -9,10 +9,8 @@ pub enum NameError {
     /// it has no letters, or too many
     #[error("a name has 1 to {LONGEST} letters, not {0}")]
     Length(usize),
-    /// it is a folder
     #[error("'.' and '..' are no names")]
     Folder,
-    /// it separates names
     #[error("a name must not contain '/'")]
     Slash,
     /// nobody sees it, or it changes how others look

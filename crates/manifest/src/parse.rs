@@ -99,7 +99,6 @@ pub enum ParseError {
     /// a tag that changes the meaning of a value in a way that we do not know
     #[error("the tag '{tag}' is not understood; remove it ({position})")]
     Tag { tag: String, position: Position },
-    /// nested too deeply
     #[error("nested more than {DEEPEST} levels deep ({position})")]
     TooDeep {
         /// Where the limit was passed.
@@ -111,7 +110,6 @@ pub enum ParseError {
         /// The alias that passed the limit.
         position: Position,
     },
-    /// too many values
     #[error("more than {most} values and keys; split the document into smaller ones ({position})")]
     TooManyNodes {
         /// So many are possible.

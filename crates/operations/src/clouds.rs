@@ -57,10 +57,8 @@ pub struct DrivenCpi {
 /// why a change in a cloud did not come about
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// no such CPI
     #[error("there is no CPI named '{0}'; it must be in the cpi config, or in migrated_from of another one")]
     NoSuchCpi(String),
-    /// the CPI failed
     #[error("{method} failed for {subject}")]
     Call {
         method: &'static str,
@@ -86,7 +84,6 @@ pub enum ChangeError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// the records failed
     #[error(transparent)]
     Ledger(#[from] LedgerError),
 }

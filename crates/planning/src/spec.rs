@@ -70,7 +70,6 @@ impl InstanceSpec {
         self.disk("")
     }
 
-    /// A disk by name.
     pub fn disk(&self, name: &str) -> Option<&DiskSpec> {
         self.disks.iter().find(|disk| disk.name == name)
     }

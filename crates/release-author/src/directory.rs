@@ -127,7 +127,6 @@ impl ReleaseDirectory {
         file::empty_trash(&self.folder).map_err(|error| AuthorError::Write(self.folder.clone(), error))
     }
 
-    /// Creates a release.
     pub fn create(&self, options: &Create, tell: Tell<'_>) -> Result<BuiltRelease, AuthorError> {
         let config = Config::read(&self.folder)?;
         let name = options.name.as_deref().map_or_else(|| config.name(), Ok)?.to_owned();

@@ -41,14 +41,12 @@ pub enum AuthorError {
     /// changes that no commit has
     #[error("Git repository has local modifications:\n\n{0}\n\ncommit them, or go on with --force")]
     Dirty(String),
-    /// git fails
     #[error("git {what}: {said}")]
     Git {
         /// What it was asked.
         what: String,
         said: String,
     },
-    /// several at once
     #[error("{}", lines(.0))]
     Several(Vec<AuthorError>),
     /// a job in a folder of another name
@@ -95,7 +93,6 @@ pub enum AuthorError {
     /// a thing that no archive of a release has
     #[error("'{}' is {kind}, and a release has only files and links to them; remove it, or change the spec", path.display())]
     Kind { path: PathBuf, kind: &'static str },
-    /// somebody edits it
     #[error("'{}' changed while it was packed; try again", .0.display())]
     Changed(PathBuf),
     /// a package that nobody has
@@ -118,7 +115,6 @@ pub enum AuthorError {
         fingerprint: String,
         digest: String,
     },
-    /// the script fails
     #[error("'{}' failed: {said}", script.display())]
     PrePackaging {
         script: PathBuf,
@@ -174,7 +170,6 @@ pub enum AuthorError {
         #[source]
         source: Mismatch,
     },
-    /// nobody's home
     #[error("there is no home directory for the archives of releases; set HOME")]
     NoHome,
     /// a release cannot be read
@@ -183,10 +178,8 @@ pub enum AuthorError {
     /// packages need each other
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// no version
     #[error(transparent)]
     Version(#[from] NoVersion),
-    /// no next version
     #[error(transparent)]
     NoNext(#[from] NoNext),
 }

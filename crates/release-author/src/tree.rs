@@ -56,7 +56,6 @@ impl Tree {
         Ok(tree)
     }
 
-    /// What a folder has.
     fn read(folder: &Path) -> Result<Self, AuthorError> {
         let mut tree = Self::default();
         let mut folders = vec![PathBuf::new()];

@@ -40,7 +40,6 @@ struct Compiler {
     content: String,
 }
 
-/// Compiles a template.
 pub(crate) fn compile(template: &str) -> Program {
     let program = Program { magic_comment: has_magic_comment(template), ..Program::default() };
     let mut compiler = Compiler { program, commands: vec!["nil".to_owned()], content: String::new() };

@@ -55,7 +55,6 @@ pub struct JobErrors {
     pub errors: Vec<TemplateError>,
 }
 
-/// One template's error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
     pub template: String,

@@ -31,7 +31,6 @@ pub enum DebianError {
     /// a word that would be taken for something else
     #[error("'{0}' is neither a suite, a mirror nor a package")]
     Word(String),
-    /// mmdebstrap failed
     #[error("mmdebstrap could not make '{suite}' and ended with {status}; it said: {said}")]
     Failed {
         suite: String,

@@ -44,7 +44,6 @@ pub enum ProgramError {
         #[source]
         source: io::Error,
     },
-    /// it is damaged
     #[error("'{}' is a damaged program", path.display())]
     Damaged {
         path: PathBuf,

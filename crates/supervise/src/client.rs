@@ -26,14 +26,12 @@ pub struct Client {
 /// why a request was not done
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// nobody answers
     #[error("the supervisor in {} does not answer: is it running?", folder.display())]
     Unreachable {
         folder: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// it says no
     #[error("{0}")]
     Refused(String),
     /// it is done, but not for long
@@ -66,7 +64,6 @@ impl Client {
         self.done(&Request::Command { command, of })
     }
 
-    /// All services.
     pub fn status(&self) -> Result<Vec<ServiceStatus>, ClientError> {
         match self.ask(&Request::Status)? {
             Answer::Status(services) => Ok(services),

@@ -42,7 +42,6 @@ pub enum Answer {
     Done,
     /// How everybody is.
     Status(Vec<ServiceStatus>),
-    /// What happened.
     Events(Vec<Happening>),
     /// It was refused, and nothing has changed.
     Refused(String),

@@ -12,7 +12,6 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// That of a deployment.
     pub fn of(director: &str, deployment: &str) -> Self {
         Self { folder: format!("/{director}/{deployment}/") }
     }

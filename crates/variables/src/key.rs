@@ -71,7 +71,6 @@ pub enum KeyError {
         #[source]
         source: io::Error,
     },
-    /// the command failed
     #[error("the command '{program}' must print the key of variables, and ended with {status}")]
     Failed { program: String, status: std::process::ExitStatus },
     /// what is there is no key
@@ -125,7 +124,6 @@ impl Key {
 }
 
 impl KeySource {
-    /// The key.
     pub async fn read(&self) -> Result<Key, KeyError> {
         let text = match self {
             Self::File(path) => read_file(path)?,

@@ -30,7 +30,6 @@ pub enum ServerError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// it refuses
     #[error("the config server refuses '{name}': {reason}")]
     Refused { name: String, reason: String },
     /// the value cannot be made

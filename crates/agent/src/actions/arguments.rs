@@ -12,7 +12,6 @@ pub(crate) struct Arguments(Vec<Value>);
 /// why arguments are not what an action takes
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
-    /// too few
     #[error("Not enough arguments, expected {expected}, got {got}")]
     TooFew { expected: usize, got: usize },
     /// one has the wrong type

@@ -189,7 +189,6 @@ pub(crate) enum ActionError {
     /// the logs cannot be packed
     #[error(transparent)]
     Logs(#[from] LogsError),
-    /// a script failed
     #[error(transparent)]
     Scripts(#[from] ScriptsError),
     /// an errand that cannot be run

@@ -31,7 +31,6 @@ pub(crate) enum BlobError {
     /// the id cannot be a file's name
     #[error("'{0}' cannot be the id of a blob, because it cannot name a file")]
     Id(String),
-    /// it is nowhere
     #[error("getting {id} from blobstore: there is no such blob; looked in {}", looked_in(.places))]
     Missing { id: String, places: Vec<PathBuf> },
     /// it is something else

@@ -40,7 +40,6 @@ pub(crate) enum ScriptsError {
         #[source]
         source: io::Error,
     },
-    /// some failed
     #[error("{}", summary(.name, .failed, .succeeded))]
     Failed { name: String, failed: Vec<String>, succeeded: Vec<String> },
 }

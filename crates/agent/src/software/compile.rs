@@ -33,7 +33,6 @@ pub(crate) enum CompileError {
         #[source]
         source: UnpackError,
     },
-    /// the script failed
     #[error("Compiling package {package}: Running packaging script: Running packaging script: {said}")]
     Script { package: String, said: String },
     /// a caller cancelled the task

@@ -17,7 +17,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before it is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A CD-ROM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CdRom {
     /// The drive.

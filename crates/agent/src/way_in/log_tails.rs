@@ -34,7 +34,6 @@ pub(super) enum TailError {
     /// a name that leads elsewhere
     #[error("'{0}' is not the name of a job or of its logs")]
     Elsewhere(String),
-    /// nobody takes them
     #[error("cannot show logs")]
     Output(#[source] io::Error),
 }

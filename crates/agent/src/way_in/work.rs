@@ -21,7 +21,6 @@ const PATH: &str = "/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:
 /// why the work cannot begin
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkError {
-    /// nobody lives here
     #[error("a simulated VM has no files and no programs; deploy to another cloud to look into a VM")]
     Simulated,
     /// the files are somebody else's
@@ -36,7 +35,6 @@ pub(crate) enum WorkError {
     /// there is nothing to run
     #[error("no command is given")]
     NoCommand,
-    /// there are no terminals
     #[error("this VM has no terminals; leave out --tty")]
     NoTerminal(#[source] io::Error),
     /// the program cannot be started

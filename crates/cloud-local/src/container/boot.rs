@@ -44,7 +44,6 @@ pub(crate) struct Image {
 /// why a root file system is no stemcell for containers
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
-    /// it has no agent
     #[error("there is no agent at {AGENT}; use a stemcell that has one")]
     NoAgent,
     /// its agent gets its settings elsewhere

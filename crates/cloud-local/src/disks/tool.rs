@@ -41,7 +41,6 @@ pub(crate) enum ToolError {
         #[source]
         source: io::Error,
     },
-    /// it said no
     #[error("'{program}' failed: {said}")]
     Failed { program: &'static str, code: Option<i32>, said: String },
 }

@@ -63,7 +63,6 @@ pub(crate) struct Interface {
 /// why the network could not be changed
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
-    /// the kernel refused
     #[error("cannot {doing} {what}")]
     Kernel {
         doing: &'static str,

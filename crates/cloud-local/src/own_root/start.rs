@@ -20,10 +20,8 @@ pub(crate) enum RootError {
     /// the kernel gives no user namespace, or no ids in it
     #[error("cannot give a user namespace its ids")]
     Ids(#[source] io::Error),
-    /// they said why
     #[error("{0}")]
     Failed(String),
-    /// they said nothing
     #[error("what makes its root file system ended without a word; the console may say why")]
     Silent,
 }

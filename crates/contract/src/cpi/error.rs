@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct CpiError {

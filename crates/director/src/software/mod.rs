@@ -43,7 +43,6 @@ use crate::variables::{KnownValues, VariablesError};
 /// why a job is not to be had
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SoftwareError {
-    /// the records failed
     #[error(transparent)]
     Store(#[from] StoreError),
     /// the release is gone

@@ -96,7 +96,6 @@ pub(crate) struct Store {
 /// the records cannot be read or written
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// the database failed
     #[error("the director's database failed")]
     Database(#[from] sqlx::Error),
     /// two deployments want the same address

@@ -30,7 +30,6 @@ pub(crate) enum TaskError {
     /// a file is not what it should be
     #[error(transparent)]
     Digest(#[from] digest::DigestError),
-    /// an operation failed
     #[error(transparent)]
     Operation(Box<windlass_operations::steps::OperationError>),
     /// a step outside of an operation failed
@@ -42,7 +41,6 @@ pub(crate) enum TaskError {
     /// the CPIs of the cpi config cannot be driven
     #[error(transparent)]
     Clouds(#[from] crate::RefreshError),
-    /// the CPI failed
     #[error("{} failed", named(cpi))]
     Cpi {
         /// Its name.
@@ -50,10 +48,8 @@ pub(crate) enum TaskError {
         #[source]
         source: Box<windlass_cpi_client::CallError>,
     },
-    /// the records failed
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
-    /// the records failed
     #[error(transparent)]
     Ledger(#[from] windlass_operations::ledger::LedgerError),
     /// a lock is held
@@ -92,7 +88,6 @@ pub(crate) enum TaskError {
         #[source]
         source: Box<TaskError>,
     },
-    /// several instances failed
     #[error("{}", .0.iter().map(explain_error).collect::<Vec<_>>().join("\n"))]
     Several(Vec<TaskError>),
     /// what to do cannot be read

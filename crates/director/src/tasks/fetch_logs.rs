@@ -29,7 +29,6 @@ const LARGEST: u64 = 1 << 30;
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogsError {
-    /// the agent failed
     #[error(transparent)]
     Agent(#[from] CallError),
     /// the agent answered something else

@@ -93,7 +93,6 @@ impl Named {
 /// The names in configs that belong to nobody, as they are compared.
 #[derive(Debug, Default)]
 struct Reserved {
-    /// Of clouds.
     clouds: BTreeSet<String>,
     /// Of what runs on all VMs.
     everywhere: BTreeSet<String>,

@@ -41,7 +41,6 @@ pub(crate) struct Variables {
 /// why values are not to be had
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VariablesError {
-    /// the records failed
     #[error(transparent)]
     Store(#[from] StoreError),
     /// the config server has a reason

@@ -10,7 +10,6 @@ use crate::store::{KeyOnRecord, Store, StoreError};
 /// why the key cannot be used
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    /// the records failed
     #[error(transparent)]
     Store(#[from] StoreError),
     /// there is no key

@@ -17,7 +17,6 @@ pub enum PatchError {
         expected: &'static str,
         found: &'static str,
     },
-    /// no such key
     #[error("there is no key '{key}' for '{path}' ({})", siblings(.others))]
     NoKey {
         /// The path up to the key.
@@ -26,7 +25,6 @@ pub enum PatchError {
         /// The keys that there are.
         others: Vec<String>,
     },
-    /// no such element
     #[error("there is no element {index} for '{path}'; the list has {length}")]
     NoElement {
         /// The path up to the element.
@@ -57,7 +55,6 @@ pub enum PatchError {
     /// a number below something that is not there
     #[error("'{path}' counts elements of a list that does not exist; use '-' or KEY=VALUE to make one")]
     NothingToCount { path: String },
-    /// the root
     #[error("a whole document cannot be removed")]
     Root,
     /// a test that failed

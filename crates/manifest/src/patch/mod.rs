@@ -38,7 +38,6 @@ enum Expected {
 /// a file of operations that cannot be used
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperationsError {
-    /// not YAML
     #[error(transparent)]
     Parse(#[from] ParseError),
     /// an operation without a part that it needs

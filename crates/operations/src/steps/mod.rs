@@ -67,19 +67,15 @@ const CANCELLATION_LOOK: Duration = Duration::from_millis(100);
 /// why a step failed
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// the cloud
     #[error(transparent)]
     Cloud(#[from] ChangeError),
-    /// the agent
     #[error(transparent)]
     Agent(windlass_agent_client::CallError),
     /// the agent never got ready
     #[error(transparent)]
     NotReady(#[from] windlass_agent_client::NotReady),
-    /// the records
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// the certificates
     #[error(transparent)]
     Pki(#[from] PkiError),
     /// an operation that is a part of this one failed
@@ -158,7 +154,6 @@ impl From<windlass_agent_client::CallError> for StepError {
     }
 }
 
-/// an operation failed
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} of {subject} failed while {step}{}", undone(.undo_failures))]
 pub struct OperationError {
@@ -217,7 +212,6 @@ pub(crate) trait Operation: Sized + 'static {
     fn steps() -> &'static [Step<Self>];
 }
 
-/// Runs an operation.
 pub(crate) async fn run<S: Operation>(scene: &mut S) -> Result<(), OperationError> {
     let mut ran = Vec::new();
     for step in S::steps() {

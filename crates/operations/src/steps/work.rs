@@ -40,7 +40,6 @@ pub struct InstanceWork {
 /// why an action was not carried out
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// an operation failed
     #[error(transparent)]
     Operation(Box<OperationError>),
     /// a step outside of an operation failed

@@ -7,7 +7,6 @@ use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 
 use super::GenerateError;
 
-/// An RSA key.
 pub(super) struct Rsa(pub(super) KeyPair);
 
 impl Rsa {

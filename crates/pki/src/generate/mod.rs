@@ -57,7 +57,6 @@ pub enum GenerateError {
         #[source]
         source: rcgen::Error,
     },
-    /// no randomness
     #[error("the system has no random numbers")]
     Random,
 }

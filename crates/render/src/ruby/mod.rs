@@ -68,7 +68,6 @@ impl RubySetup {
 /// why Ruby cannot be asked
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RubyError {
-    /// there is none
     #[error("there is no Ruby on this machine; install it (Debian and Ubuntu: apt-get install ruby)")]
     NotFound,
     /// the operator does not want it

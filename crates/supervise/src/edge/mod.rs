@@ -105,7 +105,6 @@ pub enum RunError {
         #[source]
         source: FleetError,
     },
-    /// the kernel refuses
     #[error("the kernel refuses what a supervisor needs")]
     Kernel(#[source] io::Error),
 }

@@ -88,7 +88,6 @@ pub struct Record {
     /// Its last start program, if it may still run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_program: Option<ProcessIdentity>,
-    /// What is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<Waiting>,
 }

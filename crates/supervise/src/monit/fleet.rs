@@ -41,7 +41,6 @@ pub enum FleetError {
     /// services wait for each other
     #[error("these services depend on each other, so that none could be started first: {}", .0.join(" => "))]
     Cycle(Vec<String>),
-    /// there are too many
     #[error("there are {0} services, and no more than {MOST_SERVICES} are taken")]
     TooMany(usize),
 }

@@ -119,7 +119,6 @@ fn redigest(screen: &mut Screen, arguments: RedigestArgs, algorithm: Algorithm) 
     Ok(())
 }
 
-/// What a release has.
 fn show(screen: &mut Screen, release: &BuiltRelease, archive: Option<&Path>) {
     let mut summary = Table {
         header: vec!["Name", "Version", "Commit Hash"],

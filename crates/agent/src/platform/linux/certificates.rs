@@ -18,7 +18,6 @@ const TRIES: usize = 3;
 /// why certificates are not trusted
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificatesError {
-    /// the tool failed
     #[error(transparent)]
     Tool(#[from] CommandError),
     /// a file cannot be changed

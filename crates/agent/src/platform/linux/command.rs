@@ -24,7 +24,6 @@ pub(crate) enum CommandError {
         #[source]
         source: io::Error,
     },
-    /// it failed
     #[error("{command} failed ({status}): {said}")]
     Failed { command: String, status: ExitStatus, said: String },
     /// it did not end

@@ -16,7 +16,6 @@ const RETRY: Duration = Duration::from_millis(20);
 /// why a disk cannot be worked on
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskLockError {
-    /// another one does
     #[error("another process has worked on {0} for more than {PATIENCE:?}; end it first")]
     Held(PathBuf),
     /// it cannot be opened

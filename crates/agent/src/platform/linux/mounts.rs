@@ -31,14 +31,12 @@ pub(crate) enum MountError {
         #[source]
         source: io::Error,
     },
-    /// it stays mounted
     #[error("cannot unmount {target}; end the processes that use it")]
     Unmount {
         target: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// it stays writable
     #[error("cannot change how {target} is mounted; end the processes that write there")]
     Remount {
         target: PathBuf,

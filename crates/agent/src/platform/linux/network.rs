@@ -36,7 +36,6 @@ pub(crate) enum NetworkError {
         "this machine does not have the address {0}, {PATIENCE:?} after its network was set up; look at its interfaces"
     )]
     NotAssigned(IpAddr),
-    /// a tool failed
     #[error(transparent)]
     Tool(#[from] CommandError),
     /// a file cannot be changed

@@ -16,7 +16,6 @@ const RETRY: Duration = Duration::from_millis(50);
 /// why the partitions are not as they should be
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PartitionError {
-    /// the tool failed
     #[error(transparent)]
     Tool(#[from] CommandError),
     /// the tool said something else

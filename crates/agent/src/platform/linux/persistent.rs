@@ -72,7 +72,6 @@ pub(crate) enum DiskSetupError {
     /// its partitions cannot be made
     #[error(transparent)]
     Partition(#[from] PartitionError),
-    /// a tool failed
     #[error(transparent)]
     Tool(#[from] CommandError),
     /// somebody else works on it

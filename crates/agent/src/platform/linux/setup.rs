@@ -29,7 +29,6 @@ pub(crate) enum SetupError {
     /// the time servers are not known
     #[error("Setting up NTP servers")]
     Ntp(#[source] io::Error),
-    /// nothing is logged
     #[error("Starting up logging and auditing utilities")]
     Logging(#[source] CommandError),
 }

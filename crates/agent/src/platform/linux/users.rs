@@ -19,10 +19,8 @@ const GROUPS: [&str; 4] = ["vcap", "admin", "bosh_sudoers", "bosh_sshers"];
 /// why a user is not as wanted
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserError {
-    /// no such user
     #[error("there is no user '{name}' in {list}")]
     Unknown { name: String, list: PathBuf },
-    /// a tool failed
     #[error(transparent)]
     Tool(#[from] CommandError),
     /// a file cannot be changed
