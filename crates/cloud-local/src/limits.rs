@@ -21,7 +21,7 @@ const LOOPBACK: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0
 impl LocalCloud {
     pub(crate) fn limits_of_machine(&self) -> CloudLimits {
         let mut limits = CloudLimits {
-            largest_disk_mib: Some(create_disk::LARGEST.0),
+            largest_disk_mib: Some(create_disk::LARGEST),
             addresses_in_use: self.addresses_in_use(),
             ..CloudLimits::default()
         };

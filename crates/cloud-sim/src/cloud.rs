@@ -242,7 +242,7 @@ impl Cloud for SimCloud {
     fn limits(&self) -> CloudLimits {
         let largest = self.config.capacity.disk_mib.map_or(LARGEST, |capacity| capacity.min(LARGEST));
         let addresses_in_use = self.addresses_in_use().unwrap_or_default();
-        CloudLimits { largest_disk_mib: Some(largest.0), addresses_in_use, ..CloudLimits::default() }
+        CloudLimits { largest_disk_mib: Some(largest), addresses_in_use, ..CloudLimits::default() }
     }
 
     fn memory(&self) -> Option<&Path> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::json;
 use windlass_contract::network::{Network, NetworkKind};
-use windlass_contract::{Networks, Object};
+use windlass_contract::{MiB, Networks, Object};
 use windlass_manifest::{At, Document, Fields, Findings, Placed};
 use windlass_planning::desired::{WatchTime, merge_properties};
 use windlass_planning::plan::DiskSpec;
@@ -106,7 +106,7 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
     let networks = read_networks(&joined, &networks, findings);
     let disk = match disk_pool {
         Some(pool) => read_disk_pool(&pool, findings),
-        None => size.map(|size| DiskSpec { name: String::new(), size, cloud_properties: Object::new() }),
+        None => size.map(|size| DiskSpec { name: String::new(), size: MiB(size), cloud_properties: Object::new() }),
     };
     let (stemcell, cloud_properties, env) = pool.and_then(|pool| read_pool(&pool, findings))?;
     Some(Wanted {
@@ -118,7 +118,7 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
         cloud_properties,
         env,
         networks,
-        disk: disk.filter(|disk| disk.size > 0),
+        disk: disk.filter(|disk| disk.size > MiB(0)),
         tags,
         watch,
     })
@@ -246,7 +246,7 @@ fn read_pool(at: &At<'_>, findings: &mut Findings) -> Option<(Option<StemcellPla
 fn read_disk_pool(at: &At<'_>, findings: &mut Findings) -> Option<DiskSpec> {
     let mut pool = Fields::of(at, &["name", "disk_size", "cloud_properties"], findings)?;
     let cloud_properties = pool.object("cloud_properties");
-    let size = pool.number("disk_size", 1, LARGEST_DISK)?;
+    let size = MiB(pool.number("disk_size", 1, LARGEST_DISK)?);
     Some(DiskSpec { name: String::new(), size, cloud_properties })
 }
 
@@ -375,7 +375,7 @@ update: {update_watch_time: 1000-2000}
         assert_eq!((wanted.name.as_str(), wanted.group.as_str()), ("tiny", "app"));
         assert_eq!(wanted.stemcell.url, "file://sc.tgz");
         let disk = wanted.disk.clone().unwrap();
-        assert_eq!((disk.size, &disk.cloud_properties["t"]), (1024, &json!("ssd")));
+        assert_eq!((disk.size, &disk.cloud_properties["t"]), (MiB(1024), &json!("ssd")));
         assert_eq!(
             serde_json::to_value(&wanted.networks["net"]).unwrap(),
             json!({"type": "manual", "ip": "10.0.0.9", "netmask": "255.255.255.0", "gateway": "10.0.0.1",

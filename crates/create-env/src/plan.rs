@@ -89,10 +89,10 @@ fn change_of_disk(disk: &DiskRecord, spec: &DiskSpec, wishes: Wishes) -> Option<
     } else if disk.cloud_properties != spec.cloud_properties {
         Some((migrate(cid), "its cloud properties changed".to_owned()))
     } else if to > from {
-        let why = format!("its size changed from {from} MiB");
+        let why = format!("its size changed from {from}");
         Some((ActionKind::ResizeDisk { disk: cid, name: name.clone(), from, to }, why))
     } else if to < from {
-        Some((migrate(cid), format!("its size changed from {from} MiB")))
+        Some((migrate(cid), format!("its size changed from {from}")))
     } else {
         None
     }
@@ -101,6 +101,7 @@ fn change_of_disk(disk: &DiskRecord, spec: &DiskSpec, wishes: Wishes) -> Option<
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use windlass_contract::MiB;
 
     use super::*;
 
@@ -120,7 +121,7 @@ mod tests {
     }
 
     fn spec(size: u64) -> DiskSpec {
-        DiskSpec { name: String::new(), size, cloud_properties: Default::default() }
+        DiskSpec { name: String::new(), size: MiB(size), cloud_properties: Default::default() }
     }
 
     fn described(actions: &[Action]) -> Vec<String> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
-use windlass_contract::Networks;
+use windlass_contract::{MiB, Networks};
 use windlass_durable::file;
 use windlass_operations::software::{
     Delivery, JobTemplates, JobsFile, PackageFile, PackageOnDisk, RenderedJobs, SoftwareError, SoftwareSource,
@@ -63,7 +63,7 @@ pub(crate) struct EnvSoftware {
     software: Software,
     deployment: String,
     group: String,
-    persistent_disk: u64,
+    persistent_disk: Option<MiB>,
     renderer: Arc<Backends>,
     /// Where compiled packages are kept.
     compiled: PathBuf,
@@ -89,7 +89,7 @@ impl EnvSoftware {
             software,
             deployment: wanted.name.clone(),
             group: wanted.group.clone(),
-            persistent_disk: wanted.disk.as_ref().map_or(0, |disk| disk.size),
+            persistent_disk: wanted.disk.as_ref().map(|disk| disk.size),
             renderer: renderer.clone(),
             compiled,
         }))

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use windlass_contract::{ApiVersion, DiskCid, Object, StemcellCid, VmCid};
+use windlass_contract::{ApiVersion, DiskCid, MiB, Object, StemcellCid, VmCid};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_operations::ledger::Intent;
@@ -57,8 +57,7 @@ pub struct DiskEntry {
     pub id: String,
     /// The cloud's.
     pub cid: DiskCid,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     /// As sent.
     #[serde(default, deserialize_with = "null_is_default")]
     pub cloud_properties: Object,

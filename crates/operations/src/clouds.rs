@@ -320,7 +320,7 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use windlass_contract::Object;
+    use windlass_contract::{MiB, Object};
     use windlass_cpi_client::{CpiCommand, CpiOptions, Environment};
 
     use super::*;
@@ -394,7 +394,7 @@ mod tests {
             instance: "uuid".into(),
             name: String::new(),
             cpi: String::new(),
-            size: 1,
+            size: MiB(1),
             cloud_properties: Object::new(),
         };
         let who = OnBehalfOf { ledger: &diary, task: None, log: &|_| {} };

@@ -133,7 +133,7 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use windlass_contract::{DiskCid, VmCid};
+    use windlass_contract::{DiskCid, MiB, VmCid};
     use windlass_planning::records::DiskRecord;
     use windlass_planning::software::VariableSet;
 
@@ -161,7 +161,7 @@ mod tests {
             instance: "i".into(),
             name: String::new(),
             cpi: "c".into(),
-            size: 1,
+            size: MiB(1),
             cloud_properties: object_of(json!({"key": "((/x))", "deep": ["a ((/x))"]})),
         };
         let change = Change::CreateDisk { disk: disk.clone(), near: None };
@@ -173,7 +173,7 @@ mod tests {
             instance: "i".into(),
             name: String::new(),
             cpi: "c".into(),
-            size: 1,
+            size: MiB(1),
             cloud_properties: sent.cloud_properties.clone(),
             active: false,
             vm: None,

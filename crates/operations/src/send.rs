@@ -5,7 +5,7 @@ use windlass_contract::cpi::methods::{
     HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
 };
 use windlass_contract::cpi::{CreatedVm, ErrorType, Method};
-use windlass_contract::{ApiVersion, MiB, RequestId};
+use windlass_contract::{ApiVersion, RequestId};
 use windlass_cpi_client::CallError;
 use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
 
@@ -51,7 +51,7 @@ impl Change {
             }
             Self::CreateDisk { disk, near } => {
                 let NewDisk { instance, name, cpi, size, cloud_properties } = disk;
-                let request = CreateDisk { size: MiB(size), cloud_properties: cloud_properties.clone(), vm_cid: near };
+                let request = CreateDisk { size, cloud_properties: cloud_properties.clone(), vm_cid: near };
                 let cid = call.send(request).await?;
                 let disk = DiskRecord {
                     cid,
@@ -81,7 +81,7 @@ impl Change {
             }
             Self::ResizeDisk { cid, size } => {
                 // Only what the VM sees afterwards is a fact.
-                call.send(ResizeDisk { disk_cid: cid, new_size: MiB(size) }).await?;
+                call.send(ResizeDisk { disk_cid: cid, new_size: size }).await?;
                 Fact::Nothing
             }
             Self::DeleteDisk { cid } => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::{
-    AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
+    AgentId, ApiVersion, DiskCid, DiskHint, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
 };
 
 pub use crate::software::CompilationKey;
@@ -131,8 +131,7 @@ pub struct DiskRecord {
     pub name: String,
     /// The CPI that made it.
     pub cpi: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     /// As sent.
     pub cloud_properties: Object,
     /// Whether it is the instance's disk, rather than one that was not mounted yet or is being replaced.

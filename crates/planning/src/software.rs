@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use windlass_contract::{Networks, Object};
+use windlass_contract::{MiB, Networks, Object};
 use windlass_manifest::placeholders;
 
 /// The jobs of a group, and their packages.
@@ -129,8 +129,8 @@ pub struct TemplateInstance<'a> {
     pub az: Option<&'a str>,
     pub bootstrap: bool,
     pub networks: &'a Networks,
-    /// In MiB; 0 for none.
-    pub persistent_disk: u64,
+    /// The size of the disk that the agent mounts by itself.
+    pub persistent_disk: Option<MiB>,
     /// Which versions of variables its templates see; none for those that a deploy would take.
     pub variables: Option<VariableSet>,
     /// The name that they see in the place of its address.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::network::NetworkKind;
-use windlass_contract::{ApiVersion, Networks, Object, StemcellCid};
+use windlass_contract::{ApiVersion, MiB, Networks, Object, StemcellCid};
 
 use crate::software::{SoftwareOfInstance, VariableSet};
 
@@ -58,8 +58,7 @@ pub struct DiskSpec {
     /// Empty for the one that the agent mounts by itself.
     #[serde(default)]
     pub name: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     /// What only the cloud understands.
     pub cloud_properties: Object,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_contract::network::NetworkKind;
-use windlass_contract::{Network, Networks};
+use windlass_contract::{MiB, Network, Networks};
 
 use crate::desired::canonical;
 use crate::dns::DOMAIN;
@@ -25,7 +25,7 @@ pub fn of(software: &Software, job: &JobOfGroup, instance: &TemplateInstance<'_>
         "networks": networks(instance),
         "ip": ip,
         "address": instance.dns_address.map(str::to_owned).or(ip.clone()),
-        "persistent_disk": instance.persistent_disk,
+        "persistent_disk": instance.persistent_disk.unwrap_or(MiB(0)),
         "dns_domain_name": DOMAIN,
         "properties": job.properties,
         "links": job.links,
@@ -96,7 +96,7 @@ mod tests {
             az: Some("z1"),
             bootstrap: true,
             networks: &networks,
-            persistent_disk: 64,
+            persistent_disk: Some(MiB(64)),
             variables: None,
             dns_address: None,
         };

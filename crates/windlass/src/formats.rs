@@ -4,6 +4,7 @@ use time::format_description::BorrowedFormatItem;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
+use windlass_contract::MiB;
 
 const UNIX_DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short] [month repr:short] [day padding:space] [hour]:[minute]:[second] UTC [year]"
@@ -188,7 +189,7 @@ pub(crate) fn yaml_cell(value: &serde_json::Value) -> String {
 }
 
 /// The same for a size that the director counts in MiB.
-pub(crate) fn size_mib(mib: u64) -> String {
+pub(crate) fn size_mib(MiB(mib): MiB) -> String {
     size(mib.saturating_mul(1024 * 1024))
 }
 
@@ -246,8 +247,8 @@ mod tests {
         assert_eq!(date_of_director("2026-11-15T19:18:19Z"), "Sun Nov 15 19:18:19 UTC 2026");
         assert_eq!(date_of_director("yesterday"), "yesterday");
         assert_eq!(duration(3671), "01:01:11");
-        assert_eq!(size_mib(1024), "1.0 GiB");
-        assert_eq!(size_mib(64), "64 MiB");
+        assert_eq!(size_mib(MiB(1024)), "1.0 GiB");
+        assert_eq!(size_mib(MiB(64)), "64 MiB");
         assert_eq!(size(500), "500 B");
         assert_eq!(size_si(2_048_000), "2.0 MB");
         assert_eq!(size_si(12_000_000), "12 MB");

@@ -6,13 +6,15 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::MiB;
+
 /// What cannot be had in a cloud. A director refuses a plan that needs it before anything is stopped; what is not said here is
 /// found out when it is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudLimits {
-    /// The size of the largest disk, in MiB.
+    /// The size of the largest disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub largest_disk_mib: Option<u64>,
+    pub largest_disk_mib: Option<MiB>,
     /// Ranges that no subnet of VMs may overlap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub networks_in_use: Vec<NetworkInUse>,
@@ -37,9 +39,9 @@ pub const MOST_IN_USE: usize = 1000;
 
 impl CloudLimits {
     /// Why a disk of this size cannot be had.
-    pub fn disk_refusal(&self, size_mib: u64) -> Option<String> {
-        let largest = self.largest_disk_mib.filter(|largest| size_mib > *largest)?;
-        Some(format!("a disk of {size_mib} MiB cannot be had: the largest in this cloud has {largest} MiB"))
+    pub fn disk_refusal(&self, size: MiB) -> Option<String> {
+        let largest = self.largest_disk_mib.filter(|largest| size > *largest)?;
+        Some(format!("a disk of {size} cannot be had: the largest in this cloud has {largest}"))
     }
 
     /// Why a subnet with this range cannot be had.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::MiB;
 use crate::null::or_default;
 
 /// An instance or a VM in a list that the records answer.
@@ -239,8 +240,7 @@ pub struct ExplainedDisk {
     pub cid: String,
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     #[serde(default, with = "crate::null::text")]
     pub vm_cid: String,
     pub mounted: bool,

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Stemcell;
+use crate::MiB;
 use crate::null::or_default;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OrphanedDisk {
     pub disk_cid: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     #[serde(default, with = "crate::null::text")]
     pub az: String,
     #[serde(default, deserialize_with = "or_default")]
@@ -44,8 +44,7 @@ pub struct OrphanedVm {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Disk {
     pub disk_cid: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     #[serde(default, deserialize_with = "or_default")]
     pub deployment: String,
     #[serde(default, with = "crate::null::text")]

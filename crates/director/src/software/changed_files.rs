@@ -92,7 +92,7 @@ impl Comparison<'_> {
             az: record.az.as_deref(),
             bootstrap: record.bootstrap,
             networks: present.vm.as_ref().map_or(&spec.networks, |vm| &vm.networks),
-            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+            persistent_disk: spec.managed_disk().map(|disk| disk.size),
             variables: spec.variables,
             dns_address: spec.dns_address.as_deref(),
         };
@@ -121,7 +121,7 @@ impl Comparison<'_> {
             az: plan.az.as_deref(),
             bootstrap: plan.bootstrap,
             networks: &networks,
-            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+            persistent_disk: spec.managed_disk().map(|disk| disk.size),
             variables: spec.variables,
             dns_address: spec.dns_address.as_deref(),
         };

@@ -83,7 +83,7 @@ impl JobsOfInstance {
             az: self.plan.az.as_deref(),
             bootstrap: self.plan.bootstrap,
             networks: &vm.networks,
-            persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+            persistent_disk: spec.managed_disk().map(|disk| disk.size),
             variables: spec.variables,
             dns_address: spec.dns_address.as_deref(),
         };

@@ -433,7 +433,7 @@ mod tests {
     }
 
     fn instance(networks: &Networks) -> TemplateInstance<'_> {
-        let persistent_disk = 0;
+        let persistent_disk = None;
         let (deployment, group, id) = ("shop", "web", "uuid");
         let variables = None;
         TemplateInstance {

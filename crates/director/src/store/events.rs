@@ -419,7 +419,7 @@ pub(super) async fn locks_change(
 
 #[cfg(test)]
 mod tests {
-    use windlass_contract::{DiskCid, VmCid};
+    use windlass_contract::{DiskCid, MiB, VmCid};
 
     use super::*;
     use crate::store::{NewTask, StoredJob};
@@ -484,7 +484,7 @@ mod tests {
             instance: "uuid".into(),
             name: String::new(),
             cpi: String::new(),
-            size: 1,
+            size: MiB(1),
             cloud_properties: Object::new(),
         };
         let cid = DiskCid::new("disk-1").unwrap();
@@ -493,7 +493,7 @@ mod tests {
             instance: "uuid".into(),
             name: String::new(),
             cpi: String::new(),
-            size: 1,
+            size: MiB(1),
             cloud_properties: Object::new(),
             active: false,
             vm: None,

@@ -166,7 +166,7 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::DiskResized { disk, size } => {
             sqlx::query("UPDATE disks SET size = $1 WHERE cid = $2")
-                .bind(*size as i64)
+                .bind(size.0 as i64)
                 .bind(disk.as_str())
                 .execute(connection)
                 .await?;
@@ -291,7 +291,7 @@ async fn add_disk(connection: &mut AnyConnection, disk: &DiskRecord, active: boo
     .bind(disk.cid.as_str())
     .bind(disk.instance.as_str())
     .bind(disk.cpi.as_str())
-    .bind(disk.size as i64)
+    .bind(disk.size.0 as i64)
     .bind(to_json("disks.cloud_properties", &disk.cloud_properties)?)
     .bind(i64::from(active))
     .bind(clock::now())

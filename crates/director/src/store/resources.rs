@@ -1,6 +1,6 @@
 //! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](windlass_operations::ledger::Fact).
 
-use windlass_contract::{ApiVersion, DiskCid, Object, VmCid};
+use windlass_contract::{ApiVersion, DiskCid, MiB, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
@@ -13,8 +13,7 @@ pub(crate) struct OrphanDisk {
     pub cid: DiskCid,
     /// The CPI that made it.
     pub cpi: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     /// As sent.
     pub cloud_properties: Object,
     pub az: Option<String>,
@@ -59,7 +58,7 @@ fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
         instance: row.try_get("instance")?,
         name: row.try_get("name")?,
         cpi: row.try_get("cpi")?,
-        size: row.try_get::<i64, _>("size")? as u64,
+        size: MiB(row.try_get::<i64, _>("size")? as u64),
         cloud_properties: from_json("disks.cloud_properties", &properties)?,
         active: row.try_get::<i64, _>("active")? != 0,
         vm: row.try_get::<Option<String>, _>("vm")?.map(|vm| cid(VmCid::new(vm))).transpose()?,
@@ -73,7 +72,7 @@ fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
     Ok(OrphanDisk {
         cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
         cpi: row.try_get("cpi")?,
-        size: row.try_get::<i64, _>("size")? as u64,
+        size: MiB(row.try_get::<i64, _>("size")? as u64),
         cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
         az: row.try_get("az")?,
         deployment: row.try_get("deployment")?,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_contract::cpi::methods::HasDisk;
-use windlass_contract::{DiskCid, Object};
+use windlass_contract::{DiskCid, MiB, Object};
 use windlass_operations::ledger::{Fact, Ledger};
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, DiskSpec, InstancePlan, Selection};
 use windlass_planning::records::{DiskRecord, InstanceState};
@@ -103,7 +103,7 @@ async fn adoptable(
                     return Err(TaskError::refused(REFUSED, format!("Disk '{cid}' does not exist in the cloud")));
                 }
                 let (size, cloud_properties) =
-                    like.map_or_else(|| (1, Object::new()), |like| (like.size, like.cloud_properties.clone()));
+                    like.map_or_else(|| (MiB(1), Object::new()), |like| (like.size, like.cloud_properties.clone()));
                 (size, cloud_properties, cpi)
             }
         },

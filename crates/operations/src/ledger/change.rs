@@ -9,7 +9,7 @@ use windlass_contract::cpi::methods::{
     RebootVm, ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk,
 };
 use windlass_contract::stemcell::StemcellManifest;
-use windlass_contract::{AgentId, ApiVersion, DiskCid, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid};
+use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid};
 use windlass_planning::records::{AgentCertificate, StemcellOfVm};
 use windlass_planning::software::VariableSet;
 
@@ -68,8 +68,7 @@ pub enum Change {
     /// Make a detached disk larger.
     ResizeDisk {
         cid: DiskCid,
-        /// In MiB.
-        size: u64,
+        size: MiB,
     },
     /// Remove a disk with its data.
     DeleteDisk {
@@ -155,8 +154,7 @@ pub struct NewDisk {
     #[serde(default)]
     pub name: String,
     pub cpi: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     /// What only the cloud understands.
     pub cloud_properties: Object,
 }
@@ -189,7 +187,7 @@ impl Change {
             Self::DeleteStemcell { cid, .. } => format!("stemcell {cid}"),
             Self::CreateVm { vm } => format!("a VM for instance {}", vm.instance),
             Self::DeleteVm { cid } | Self::SetVmMetadata { cid, .. } | Self::RebootVm { cid } => format!("VM {cid}"),
-            Self::CreateDisk { disk, .. } => format!("a disk of {} MiB for instance {}", disk.size, disk.instance),
+            Self::CreateDisk { disk, .. } => format!("a disk of {} for instance {}", disk.size, disk.instance),
             Self::AttachDisk { vm, disk } | Self::DetachDisk { vm, disk } => format!("disk {disk} and VM {vm}"),
             Self::SetDiskMetadata { cid, .. } | Self::ResizeDisk { cid, .. } | Self::DeleteDisk { cid } => {
                 format!("disk {cid}")

@@ -1,7 +1,7 @@
 //! What is true once a cloud or an agent confirmed it.
 
 use serde::{Deserialize, Serialize};
-use windlass_contract::{DiskCid, DiskHint, SnapshotCid, StemcellCid, VmCid};
+use windlass_contract::{DiskCid, DiskHint, MiB, SnapshotCid, StemcellCid, VmCid};
 use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
 
 use super::NewStemcell;
@@ -47,11 +47,7 @@ pub enum Fact {
     /// The agent is about to unmount the disk, or may have: nothing may be started before it is mounted again.
     DiskUnmounted { disk: DiskCid },
     /// The VM sees that the disk has this size.
-    DiskResized {
-        disk: DiskCid,
-        /// In MiB.
-        size: u64,
-    },
+    DiskResized { disk: DiskCid, size: MiB },
     /// The data of a disk is on another one, which is the instance's disk now.
     DiskReplaced {
         /// The disk that had the data.

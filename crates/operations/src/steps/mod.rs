@@ -28,7 +28,7 @@ use std::time::Duration;
 use serde_json::json;
 use windlass_agent_client::{Cancellation, NotYetReady, Outcome};
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
-use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, VmCid, explain};
+use windlass_contract::{ApiVersion, DiskCid, DiskHint, MiB, Object, VmCid, explain};
 
 pub use attach_disk::AttachDisk;
 pub use compile_package::{CompilePackage, Dependency};
@@ -493,7 +493,7 @@ impl Context {
             ("index", json!(instance.index)),
             ("az", json!(instance.az)),
             ("networks", json!(vm.networks)),
-            ("persistent_disk", json!(spec.managed_disk().map_or(0, |disk| disk.size))),
+            ("persistent_disk", json!(spec.managed_disk().map_or(MiB(0), |disk| disk.size))),
             ("job", json!({"name": instance.group, "template": "", "version": "", "templates": []})),
             ("packages", json!({})),
             ("configuration_hash", json!("")),

@@ -1,6 +1,7 @@
 //! Makes a disk larger in place, where the cloud can. Some clouds say that they did and did nothing, so the size that the VM
 //! sees afterwards decides. What was not resized is left as it was, for the caller to copy it to a larger disk.
 
+use windlass_contract::MiB;
 use windlass_contract::cpi::ErrorType;
 use windlass_planning::plan::DiskSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -112,7 +113,7 @@ async fn compare(op: &mut ResizeDisk) -> Result<(), StepError> {
     if has_grown(op.seen_before, seen, op.disk.size) == Some(false) {
         let (cid, size, instance) = (&op.disk.cid, op.spec.size, &op.context.instance);
         let refused = format!(
-            "the CPI says that the disk {cid} of {instance} has {size} MiB now, but the VM sees no growth; its data is copied to \
+            "the CPI says that the disk {cid} of {instance} has {size} now, but the VM sees no growth; its data is copied to \
              a new disk instead"
         );
         op.context.progress.warning(&refused);
@@ -121,11 +122,11 @@ async fn compare(op: &mut ResizeDisk) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Whether a disk that had `from` MiB is larger now; none if nobody can tell. More than the whole disk had is a growth also
-/// when an earlier try made it.
-fn has_grown(before: Option<u64>, after: Option<u64>, from: u64) -> Option<bool> {
+/// Whether a disk that had the size `from` is larger now, by what the agent sees of it in KiB; none if nobody can tell. More than the
+/// whole disk had is a growth also when an earlier try made it.
+fn has_grown(before: Option<u64>, after: Option<u64>, from: MiB) -> Option<bool> {
     let (before, after) = (before?, after?);
-    Some(after > before || after > from * 1024)
+    Some(after > before || after > from.0 * 1024)
 }
 
 async fn record(op: &mut ResizeDisk) -> Result<(), StepError> {
@@ -141,11 +142,11 @@ mod tests {
 
     #[test]
     fn only_a_size_that_was_seen_to_stay_is_no_growth() {
-        assert_eq!(has_grown(Some(60_000), Some(60_000), 64), Some(false));
-        assert_eq!(has_grown(Some(60_000), Some(120_000), 64), Some(true));
-        assert_eq!(has_grown(Some(120_000), Some(120_000), 64), Some(true), "an earlier try made it grow");
-        assert_eq!(has_grown(None, Some(120_000), 64), None, "agents that tell nothing are no reason to copy");
-        assert_eq!(has_grown(Some(60_000), None, 64), None);
+        assert_eq!(has_grown(Some(60_000), Some(60_000), MiB(64)), Some(false));
+        assert_eq!(has_grown(Some(60_000), Some(120_000), MiB(64)), Some(true));
+        assert_eq!(has_grown(Some(120_000), Some(120_000), MiB(64)), Some(true), "an earlier try made it grow");
+        assert_eq!(has_grown(None, Some(120_000), MiB(64)), None, "agents that tell nothing are no reason to copy");
+        assert_eq!(has_grown(Some(60_000), None, MiB(64)), None);
     }
 }
 

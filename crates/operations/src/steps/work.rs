@@ -206,7 +206,7 @@ impl InstanceWork {
                 && (&disk.name, disk.size, &disk.cloud_properties) == (&spec.name, spec.size, &spec.cloud_properties)
         };
         let found = self.disks.iter().find(is_it).cloned();
-        found.ok_or_else(|| self.context.not_on_record(format!("new disk of {} MiB", spec.size)))
+        found.ok_or_else(|| self.context.not_on_record(format!("new disk of {}", spec.size)))
     }
 
     /// The disk that jobs write to, if somebody has to look whether they see it. An instance that should have one does not

@@ -1,6 +1,6 @@
 //! Which facts can become true after others: what a cloud or an agent could confirm, and nothing that the steps never do.
 
-use windlass_contract::{AgentId, ApiVersion, DiskHint, Object, Secret, SnapshotCid, StemcellCid, VmCid};
+use windlass_contract::{AgentId, ApiVersion, DiskHint, MiB, Object, Secret, SnapshotCid, StemcellCid, VmCid};
 use windlass_planning::records::{DiskRecord, SnapshotRecord, StemcellOfVm, VmRecord};
 
 use crate::ledger::{Fact, Model, NewStemcell};
@@ -124,7 +124,7 @@ impl LegalFacts {
                 instance: instance.to_owned(),
                 name: name.to_owned(),
                 cpi: String::new(),
-                size: 64,
+                size: MiB(64),
                 cloud_properties: object("type", "fast"),
                 active: false,
                 vm: None,
@@ -141,7 +141,7 @@ impl LegalFacts {
 
     fn disk(&mut self, model: &Model, disk: &DiskRecord, facts: &mut Vec<Fact>) {
         let cid = || disk.cid.clone();
-        facts.push(Fact::DiskResized { disk: cid(), size: disk.size + 64 });
+        facts.push(Fact::DiskResized { disk: cid(), size: MiB(disk.size.0 + 64) });
         facts.push(self.snapshot(disk));
         let Some(attached_to) = &disk.vm else {
             if let Some(vm) = model.vm_of(&disk.instance, false) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_contract::Object;
+use windlass_contract::{MiB, Object};
 use windlass_manifest::fields::meant;
 use windlass_manifest::{At, Document};
 
@@ -93,8 +93,7 @@ pub struct VmType {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiskType {
     pub name: String,
-    /// In MiB.
-    pub size: u64,
+    pub size: MiB,
     /// What only the cloud understands.
     pub cloud_properties: Object,
 }
@@ -151,10 +150,10 @@ impl CloudConfig {
         let Some(mut fields) = Fields::of(at, known, findings) else { return };
         let name = fields.name();
         let cloud_properties = fields.object("cloud_properties");
-        let (mut cpi, mut size) = (None, 0);
+        let (mut cpi, mut size) = (None, MiB(0));
         match section {
             Section::Azs => cpi = fields.optional_text("cpi").map(|cpi| cpi.value),
-            Section::DiskTypes => size = fields.number("disk_size", 1, LARGEST_DISK).unwrap_or(1),
+            Section::DiskTypes => size = MiB(fields.number("disk_size", 1, LARGEST_DISK).unwrap_or(1)),
             _ => {}
         }
         let Some(name) = name.filter(|name| self.is_new(section, name, fields.findings())) else { return };

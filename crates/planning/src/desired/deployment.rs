@@ -222,6 +222,8 @@ fn read_features(at: &At<'_>, findings: &mut Findings) -> Features {
 
 #[cfg(test)]
 mod tests {
+    use windlass_contract::MiB;
+
     use super::super::instance_group::{DiskSize, Lifecycle, VmSize};
     use super::*;
 
@@ -247,7 +249,7 @@ mod tests {
     fn a_manifest_is_read() {
         let (manifest, findings) = read(GOOD);
         assert!(findings.is_clean() && findings.warnings().is_empty(), "{findings}");
-        assert_eq!(manifest.groups[0].disks[0].size, DiskSize::Size(1024));
+        assert_eq!(manifest.groups[0].disks[0].size, DiskSize::Size(MiB(1024)));
         assert_eq!(manifest.groups[0].update.max_in_flight.of(5), 2);
     }
 

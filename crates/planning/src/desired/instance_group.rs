@@ -73,8 +73,7 @@ pub struct WantedDisk {
 /// The size of a disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DiskSize {
-    /// In MiB.
-    Size(u64),
+    Size(MiB),
     /// By name.
     Type(Placed<String>),
 }
@@ -234,7 +233,7 @@ fn disks(fields: &mut Fields<'_, '_>) -> Vec<WantedDisk> {
         Some(&"persistent_disk") => {
             let at = fields.optional("persistent_disk");
             let size = at.and_then(|at| fields.check(number(&at, 0, LARGEST_DISK)));
-            let size = size.filter(|size| *size > 0).map(DiskSize::Size);
+            let size = size.filter(|size| *size > 0).map(|size| DiskSize::Size(MiB(size)));
             size.map(|size| WantedDisk { name: String::new(), size }).into_iter().collect()
         }
         Some(&"persistent_disk_type") => {

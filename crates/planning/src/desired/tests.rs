@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_contract::StemcellCid;
+use windlass_contract::{MiB, StemcellCid};
 use windlass_manifest::{Document, to_yaml};
 
 use super::*;
@@ -97,7 +97,7 @@ fn names_are_looked_up_and_tags_and_extensions_merged_in_their_order() {
     let group = &desired.groups[0];
     assert_eq!(Value::from(group.tags.clone()), json!({"level": "group", "from": "runtime", "team": "a"}));
     assert_eq!(Value::from(group.vm_extensions.clone()), json!({"lb": "two", "cpu": 2}));
-    assert_eq!((group.disks[0].size, &group.disks[0].cloud_properties["type"]), (64, &json!("ssd")));
+    assert_eq!((group.disks[0].size, &group.disks[0].cloud_properties["type"]), (MiB(64), &json!("ssd")));
     assert_eq!(group.networks[0].default, ["dns", "gateway"]);
     assert_eq!(desired.stemcells, [7]);
 }

@@ -410,11 +410,11 @@ fn disk_change(disk: &DiskRecord, wanted: &DiskSpec, renew: bool) -> Option<Acti
     match from.cmp(&to) {
         std::cmp::Ordering::Equal => None,
         std::cmp::Ordering::Less => {
-            let reason = format!("the disk grows from {from} MiB to {to} MiB");
+            let reason = format!("the disk grows from {from} to {to}");
             Some(action(ActionKind::ResizeDisk { disk: cid, name: wanted.name.clone(), from, to }, reason))
         }
         std::cmp::Ordering::Greater => {
-            let reason = format!("the disk shrinks from {from} MiB to {to} MiB");
+            let reason = format!("the disk shrinks from {from} to {to}");
             Some(action(ActionKind::MigrateDisk { disk: cid, name: wanted.name.clone(), from, to }, reason))
         }
     }

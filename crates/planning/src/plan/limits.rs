@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use windlass_contract::Networks;
 use windlass_contract::cpi::CloudLimits;
+use windlass_contract::{MiB, Networks};
 
 use super::{ActionKind, InstancePlan, Plan};
 use crate::desired::{Desired, DesiredGroup, Findings, NetworkPlacement};
@@ -15,7 +15,7 @@ use crate::spec::{InstanceSpec, reserved_addresses};
 struct Needs<'a> {
     cpi: &'a str,
     /// In MiB.
-    disks: Vec<u64>,
+    disks: Vec<MiB>,
     /// Of the VM that is made, with their networks; none if none is made.
     addresses: Vec<(&'a str, IpAddr)>,
 }

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use windlass_contract::{ApiVersion, DiskCid, VmCid};
+use windlass_contract::{ApiVersion, DiskCid, MiB, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::links::PlannedLinks;
@@ -183,8 +183,7 @@ pub enum ActionKind {
         /// Empty for the one that the agent mounts by itself.
         #[serde(default)]
         name: String,
-        /// In MiB.
-        size: u64,
+        size: MiB,
     },
     /// Attach and mount `disk`, or the disk created by the preceding `CreateDisk`.
     AttachDisk {
@@ -199,20 +198,16 @@ pub enum ActionKind {
         disk: DiskCid,
         /// Empty for the one that the agent mounts by itself.
         name: String,
-        /// In MiB.
-        from: u64,
-        /// In MiB.
-        to: u64,
+        from: MiB,
+        to: MiB,
     },
     /// Put a new disk in the place of an attached one, with a copy of its data.
     MigrateDisk {
         disk: DiskCid,
         /// Empty for the one that the agent mounts by itself.
         name: String,
-        /// In MiB.
-        from: u64,
-        /// In MiB.
-        to: u64,
+        from: MiB,
+        to: MiB,
     },
     /// Give a disk up, keeping its data.
     OrphanDisk { disk: DiskCid },
@@ -235,11 +230,11 @@ impl ActionKind {
             Self::CreateSpareVm => "create a VM beside the old one".to_owned(),
             Self::SwapVm { from } => format!("swap VM {from} for the new one"),
             Self::SetMetadata => "tell the cloud its names".to_owned(),
-            Self::CreateDisk { name, size } => format!("create disk{} of {size} MiB", quoted(name)),
+            Self::CreateDisk { name, size } => format!("create disk{} of {size}", quoted(name)),
             Self::AttachDisk { disk: Some(disk), name } => format!("attach disk{} {disk}", quoted(name)),
             Self::AttachDisk { disk: None, name } => format!("attach the new disk{}", quoted(name)),
-            Self::ResizeDisk { disk, to, .. } => format!("resize disk {disk} to {to} MiB"),
-            Self::MigrateDisk { disk, to, .. } => format!("migrate disk {disk} to a new one of {to} MiB"),
+            Self::ResizeDisk { disk, to, .. } => format!("resize disk {disk} to {to}"),
+            Self::MigrateDisk { disk, to, .. } => format!("migrate disk {disk} to a new one of {to}"),
             Self::OrphanDisk { disk } => format!("orphan disk {disk} (data is kept)"),
             Self::Start => "start".to_owned(),
             Self::RemoveInstance => "remove instance".to_owned(),

@@ -40,7 +40,7 @@ impl InstancePlan {
 
 #[cfg(test)]
 mod tests {
-    use windlass_contract::{DiskCid, VmCid};
+    use windlass_contract::{DiskCid, MiB, VmCid};
 
     use super::*;
     use crate::plan::Action;
@@ -69,8 +69,8 @@ mod tests {
         assert_eq!(updated, NextStates { is_update: true, ..NextStates::default() });
         assert_eq!(states(InstanceState::Stopped, &[stop()]), NextStates::default());
 
-        let grows = ActionKind::ResizeDisk { disk: disk.clone(), name: String::new(), from: 1, to: 2 };
-        let first = ActionKind::CreateDisk { name: String::new(), size: 1 };
+        let grows = ActionKind::ResizeDisk { disk: disk.clone(), name: String::new(), from: MiB(1), to: MiB(2) };
+        let first = ActionKind::CreateDisk { name: String::new(), size: MiB(1) };
         for change in [grows, first] {
             let what = [ActionKind::Prepare, stop(), change, ActionKind::Start];
             assert_eq!(states(InstanceState::Started, &what), NextStates::default());

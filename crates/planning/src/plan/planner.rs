@@ -595,7 +595,7 @@ impl<'a> Planner<'a, '_> {
                     az: az.as_deref(),
                     bootstrap,
                     networks: &seen,
-                    persistent_disk: spec.managed_disk().map_or(0, |disk| disk.size),
+                    persistent_disk: spec.managed_disk().map(|disk| disk.size),
                     variables: spec.variables,
                     dns_address: spec.dns_address.as_deref(),
                 };

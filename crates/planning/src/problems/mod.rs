@@ -215,7 +215,7 @@ impl Problem {
         let record = &instance.record;
         let name = format!("{} ({})", record.name(), record.index);
         let labelled = |disk: &DiskCid| {
-            let size = self.disk(instance).map_or(0, |disk| disk.size);
+            let size = self.disk(instance).map_or(0, |disk| disk.size.0);
             format!("'{disk}' ({}, {size}M)", record.name())
         };
         Some(match (self, &instance.vm) {

@@ -1,4 +1,4 @@
-use windlass_contract::{AgentId, Networks, Object, Secret};
+use windlass_contract::{AgentId, MiB, Networks, Object, Secret};
 
 use super::*;
 use crate::records::{InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
@@ -40,7 +40,7 @@ fn current(vm: Option<&str>) -> Current {
         instance: "u-1".into(),
         name: String::new(),
         cpi: String::new(),
-        size: 64,
+        size: MiB(64),
         cloud_properties: Object::new(),
         active: true,
         vm: vm.as_ref().map(|vm| vm.cid.clone()),

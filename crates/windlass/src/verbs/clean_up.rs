@@ -39,7 +39,8 @@ fn tables(plan: CleanUpPlan) -> Vec<Table> {
     let packages = plan.compiled_packages.into_iter();
     let packages = packages.map(|package| vec![package.name, package.stemcell_os, package.stemcell_version]);
     let disks = plan.orphaned_disks.into_iter();
-    let disks = disks.map(|disk| vec![disk.disk_cid, disk.deployment_name, disk.instance_name, disk.size.to_string()]);
+    let disks =
+        disks.map(|disk| vec![disk.disk_cid, disk.deployment_name, disk.instance_name, disk.size.0.to_string()]);
     let vms = plan.orphaned_vms.into_iter().map(|vm| vec![vm.cid, vm.deployment_name, vm.instance_name]);
     let blobs = |ids: Vec<String>| ids.into_iter().map(|id| vec![id]).collect();
     // BOSH has no such table, so it stands there only for who needs it.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
-use windlass_contract::{Object, explain};
+use windlass_contract::{MiB, Object, explain};
 use windlass_cpi_client::{Cpi, CpiCommand, CpiOptions, Environment};
 use windlass_director::settings::{CpiChoice, Settings};
 use windlass_installation::own_programs;
@@ -103,7 +103,7 @@ fn space(state_dir: &Path) -> Finding {
         Err(error) => Finding::limited("free space", format!("cannot be told: {error}"), ""),
         Ok(space) => {
             let free = space.f_bavail * space.f_frsize;
-            let found = format!("{} free", formats::size_mib(free >> 20));
+            let found = format!("{} free", formats::size_mib(MiB(free >> 20)));
             match free < LITTLE_SPACE {
                 true => Finding::limited("free space", found, "disks are sparse, but stemcells and data need space"),
                 false => Finding::good("free space", found),

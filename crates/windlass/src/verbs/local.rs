@@ -2,8 +2,8 @@
 
 use windlass_cloud_local::LocalCloud;
 use windlass_cloud_local::operator::{Problem, Resource, Secrets};
-use windlass_contract::VmCid;
 use windlass_contract::cpi::CpiError;
+use windlass_contract::{MiB, VmCid};
 
 use crate::cli::{Global, LocalCloudArgs, LocalVerb};
 use crate::failure::Failure;
@@ -88,7 +88,7 @@ fn kill(screen: &mut Screen, cloud: &LocalCloud, vm: &VmCid) -> Result<(), Failu
 
 fn resources(resources: Vec<Resource>) -> Table {
     let row = |it: Resource| {
-        let size = it.size_mib.map(formats::size_mib).unwrap_or_default();
+        let size = it.size_mib.map(MiB).map(formats::size_mib).unwrap_or_default();
         let name = it.metadata.get("name").cloned().unwrap_or_default();
         let metadata: Vec<String> = it.metadata.iter().map(|(key, value)| format!("{key}: {value}")).collect();
         vec![it.kind.to_owned(), it.cid, size, it.vm.unwrap_or_default(), it.details, name, metadata.join("\n")]

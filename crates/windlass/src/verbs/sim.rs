@@ -9,7 +9,7 @@ use windlass_cloud_sim::Inventory;
 use windlass_cloud_sim::agents::{self, Stay};
 use windlass_cloud_sim::records::VmRecord;
 use windlass_contract::cpi::CpiError;
-use windlass_contract::{DiskCid, Object, VmCid};
+use windlass_contract::{DiskCid, MiB, Object, VmCid};
 
 use crate::cli::{Global, LogFormat, SimVerb};
 use crate::failure::{Failure, chain};
@@ -125,10 +125,10 @@ fn table(inventory: Inventory) -> Table {
     }
     for it in inventory.disks {
         let vm = it.attached_to.map(String::from).unwrap_or_default();
-        rows.push(row("disk", it.cid.as_str(), formats::size_mib(it.size_mib), vm, String::new(), it.metadata));
+        rows.push(row("disk", it.cid.as_str(), formats::size_mib(MiB(it.size_mib)), vm, String::new(), it.metadata));
     }
     for it in inventory.snapshots {
-        let size = formats::size_mib(it.size_mib);
+        let size = formats::size_mib(MiB(it.size_mib));
         rows.push(row("snapshot", it.cid.as_str(), size, String::new(), it.disk_cid.into(), it.metadata));
     }
     for it in inventory.networks {

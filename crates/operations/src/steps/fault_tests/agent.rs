@@ -88,7 +88,7 @@ impl AgentCaller for AgentInMemory {
             let vm = &world.vms[vm];
             let mut disks = json!({"system": {}});
             if let Some(disk) = vm.mounted.first() {
-                disks["persistent"] = json!({"kb": (world.disks[disk].size * 1024).to_string()});
+                disks["persistent"] = json!({"kb": (world.disks[disk].size.0 * 1024).to_string()});
             }
             let state = json!({
                 "job_state": if vm.jobs_run { "running" } else { "stopped" },

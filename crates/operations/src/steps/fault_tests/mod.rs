@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_contract::{DiskCid, Object, VmCid, explain};
+use windlass_contract::{DiskCid, MiB, Object, VmCid, explain};
 use windlass_planning::desired::WatchTime;
 use windlass_planning::plan::ActionKind;
 use windlass_planning::records::{DiskRecord, VmRecord};
@@ -92,8 +92,8 @@ struct Outcome {
 #[derive(Debug, PartialEq)]
 struct DiskOutcome {
     name: String,
-    size_on_record: u64,
-    size: u64,
+    size_on_record: MiB,
+    size: MiB,
     is_active: bool,
     is_attached: bool,
     is_mounted_on_record: bool,

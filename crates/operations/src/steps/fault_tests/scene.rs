@@ -1,6 +1,6 @@
 //! What a fault test begins with and leads to.
 
-use windlass_contract::{ApiVersion, DiskCid, DiskHint, Object, StemcellCid, VmCid};
+use windlass_contract::{ApiVersion, DiskCid, DiskHint, MiB, Object, StemcellCid, VmCid};
 use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
 use windlass_planning::records::{DiskRecord, StemcellOfVm};
 
@@ -78,7 +78,7 @@ impl Scene {
             instance: INSTANCE.to_owned(),
             name: name.to_owned(),
             cpi: String::new(),
-            size: 64,
+            size: MiB(64),
             cloud_properties: Object::new(),
             active: true,
             vm: None,
@@ -109,7 +109,10 @@ impl Scene {
 
     /// It shall have a disk of this size.
     pub(crate) fn wants_disk(self, name: &str, size: u64) -> Self {
-        Self { disk: Some(DiskSpec { name: name.to_owned(), size, cloud_properties: Object::new() }), ..self }
+        Self {
+            disk: Some(DiskSpec { name: name.to_owned(), size: MiB(size), cloud_properties: Object::new() }),
+            ..self
+        }
     }
 
     /// In clouds that resize, that cannot, and that say they did.

@@ -11,7 +11,7 @@ use windlass_contract::cpi::methods::{
     AttachDisk, CreateDisk, CreateVm, DeleteDisk, DeleteVm, DetachDisk, HasDisk, HasVm, ResizeDisk,
 };
 use windlass_contract::cpi::{CpiError, CpiInfo, ErrorType, Method, MethodName, Repeated};
-use windlass_contract::{AgentId, ApiVersion, DiskCid, DiskHint, Networks, Object, RequestId, Secret, VmCid};
+use windlass_contract::{AgentId, ApiVersion, DiskCid, DiskHint, MiB, Networks, Object, RequestId, Secret, VmCid};
 use windlass_cpi_client::CallError;
 use windlass_durable::process::ProcessIdentity;
 use windlass_pki::PkiError;
@@ -73,7 +73,7 @@ pub(super) struct Machine {
 
 #[derive(Debug, Clone)]
 pub(super) struct CloudDisk {
-    pub(super) size: u64,
+    pub(super) size: MiB,
     pub(super) attached: Option<VmCid>,
     /// What somebody would miss.
     pub(super) data: Option<&'static str>,
@@ -137,7 +137,7 @@ impl World {
                 if self.new_disks_are_named {
                     self.named.insert(cid.clone());
                 }
-                self.disks.insert(cid.clone(), CloudDisk { size: size.0, attached: None, data: None });
+                self.disks.insert(cid.clone(), CloudDisk { size, attached: None, data: None });
                 Ok(json!(cid))
             }
             MethodName::DeleteDisk => {
@@ -189,7 +189,7 @@ impl World {
                     return Err(CpiError::cloud("it is attached"));
                 }
                 match resizing {
-                    Resizing::Grows => disk.size = new_size.0,
+                    Resizing::Grows => disk.size = new_size,
                     Resizing::NothingHappens => {}
                     Resizing::NotSupported => return Err(CpiError::new(ErrorType::NotSupported, "it cannot grow")),
                 }

@@ -1,5 +1,6 @@
 //! What the clouds cannot give.
 
+use windlass_contract::MiB;
 use windlass_contract::cpi::{CloudLimits, NetworkInUse};
 
 use super::*;
@@ -23,7 +24,7 @@ fn what_a_cloud_cannot_give_is_said_once_for_each_group_and_only_if_it_is_needed
     assert_eq!(refused(&first, &desired, &CloudLimits::default()), "");
     let used = |range: &str| NetworkInUse { range: range.parse().unwrap(), by: "the machine on eth0".into() };
     let tight = CloudLimits {
-        largest_disk_mib: Some(63),
+        largest_disk_mib: Some(MiB(63)),
         networks_in_use: vec![used("192.168.0.0/16"), used("10.0.1.64/26")],
         addresses_in_use: BTreeMap::from([("10.0.3.1".parse().unwrap(), "vm-7".into())]),
         ..CloudLimits::default()
