@@ -10,6 +10,7 @@ use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::settle;
 use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::InstanceWork;
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::{Action, ActionKind};
 
 use crate::cloud_provider::{self, CloudProvider, CpiForm};
@@ -236,7 +237,7 @@ impl Run<'_> {
         let uploading = async {
             let folder = tempfile::tempdir().map_err(|source| EnvError::File { path: std::env::temp_dir(), source })?;
             windlass_stemcell::unpack(&stemcell.tarball, folder.path()).map_err(stemcell::StemcellError::from)?;
-            let new = NewStemcell::of(manifest, "");
+            let new = NewStemcell::of(manifest, &CpiName::Default);
             let create = Change::CreateStemcell { stemcell: new, image: folder.path().join("image") };
             self.cloud.perform(manifest.api_version, create).await
         };
@@ -343,7 +344,7 @@ impl Run<'_> {
 
 pub(crate) async fn delete_stemcell(cloud: &Cloud, stemcell: &StemcellEntry) -> Result<Fact, EnvError> {
     let version: Option<ApiVersion> = stemcell.api_version;
-    cloud.perform(version, Change::DeleteStemcell { cpi: String::new(), cid: stemcell.cid.clone() }).await
+    cloud.perform(version, Change::DeleteStemcell { cpi: CpiName::Default, cid: stemcell.cid.clone() }).await
 }
 
 fn disk_of(what: &ActionKind) -> Option<DiskCid> {

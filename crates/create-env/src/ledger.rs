@@ -266,6 +266,7 @@ mod tests {
 
     use windlass_operations::ledger::{Change, Model};
     use windlass_operations::testing::conformance::{INSTANCES, Subject};
+    use windlass_planning::names::CpiName;
     use windlass_planning::records::StemcellRecord;
 
     use super::*;
@@ -314,7 +315,7 @@ mod tests {
                 name: known.name.clone(),
                 version: known.version.clone(),
                 operating_system: String::new(),
-                cpi: String::new(),
+                cpi: CpiName::Default,
                 cid: known.cid.clone(),
                 api_version: known.api_version,
                 deployments: Vec::new(),
@@ -349,7 +350,7 @@ mod tests {
         fn takes(fact: &Fact) -> bool {
             match fact {
                 Fact::VmCreated { vm } => vm.instance == INSTANCES[0],
-                Fact::DiskCreated { disk } => disk.instance == INSTANCES[0] && disk.name.is_empty(),
+                Fact::DiskCreated { disk } => disk.instance == INSTANCES[0] && disk.name.is_managed(),
                 Fact::DiskAdopted { .. } | Fact::SnapshotTaken { .. } | Fact::InstanceRemoved { .. } => false,
                 _ => true,
             }
@@ -364,7 +365,7 @@ mod tests {
         Intent {
             id,
             task: None,
-            cpi: String::new(),
+            cpi: CpiName::Default,
             stemcell_version: None,
             change,
             child: None,

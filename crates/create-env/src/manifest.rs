@@ -8,6 +8,7 @@ use windlass_contract::network::{Network, NetworkKind};
 use windlass_contract::{MiB, Networks, Object};
 use windlass_manifest::{At, Document, Fields, Findings, Placed};
 use windlass_planning::desired::{WatchTime, merge_properties};
+use windlass_planning::names::DiskName;
 use windlass_planning::plan::DiskSpec;
 
 use crate::releases::ReleasePlace;
@@ -106,7 +107,7 @@ pub fn read(document: &Document, findings: &mut Findings) -> Option<Wanted> {
     let networks = read_networks(&joined, &networks, findings);
     let disk = match disk_pool {
         Some(pool) => read_disk_pool(&pool, findings),
-        None => size.map(|size| DiskSpec { name: String::new(), size: MiB(size), cloud_properties: Object::new() }),
+        None => size.map(|size| DiskSpec { name: DiskName::Managed, size: MiB(size), cloud_properties: Object::new() }),
     };
     let (stemcell, cloud_properties, env) = pool.and_then(|pool| read_pool(&pool, findings))?;
     Some(Wanted {
@@ -247,7 +248,7 @@ fn read_disk_pool(at: &At<'_>, findings: &mut Findings) -> Option<DiskSpec> {
     let mut pool = Fields::of(at, &["name", "disk_size", "cloud_properties"], findings)?;
     let cloud_properties = pool.object("cloud_properties");
     let size = MiB(pool.number("disk_size", 1, LARGEST_DISK)?);
-    Some(DiskSpec { name: String::new(), size, cloud_properties })
+    Some(DiskSpec { name: DiskName::Managed, size, cloud_properties })
 }
 
 fn read_networks(joined: &[At<'_>], defined: &Named<'_>, findings: &mut Findings) -> Networks {

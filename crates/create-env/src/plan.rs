@@ -1,6 +1,7 @@
 //! What a run will do, in the director's actions, each with its reason. Pure.
 
 use windlass_contract::DiskCid;
+use windlass_planning::names::DiskName;
 use windlass_planning::plan::{Action, ActionKind, DiskSpec};
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -67,11 +68,11 @@ pub fn plan(found: &Found<'_>, wanted: Option<&DiskSpec>, wishes: Wishes, reason
     match (wanted, found.disk) {
         (None, _) => {}
         (Some(spec), None) => {
-            add(ActionKind::CreateDisk { name: String::new(), size: spec.size }, "there is none");
-            add(ActionKind::AttachDisk { disk: None, name: String::new() }, "the manifest asks for a disk");
+            add(ActionKind::CreateDisk { name: DiskName::Managed, size: spec.size }, "there is none");
+            add(ActionKind::AttachDisk { disk: None, name: DiskName::Managed }, "the manifest asks for a disk");
         }
         (Some(spec), Some(disk)) => {
-            add(ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: String::new() }, "it has the data");
+            add(ActionKind::AttachDisk { disk: Some(disk.cid.clone()), name: DiskName::Managed }, "it has the data");
             if let Some((what, reason)) = change_of_disk(disk, spec, wishes) {
                 add(what, &reason);
             }
@@ -82,7 +83,7 @@ pub fn plan(found: &Found<'_>, wanted: Option<&DiskSpec>, wishes: Wishes, reason
 }
 
 fn change_of_disk(disk: &DiskRecord, spec: &DiskSpec, wishes: Wishes) -> Option<(ActionKind, String)> {
-    let (cid, name, from, to) = (disk.cid.clone(), String::new(), disk.size, spec.size);
+    let (cid, name, from, to) = (disk.cid.clone(), DiskName::Managed, disk.size, spec.size);
     let migrate = |disk: DiskCid| ActionKind::MigrateDisk { disk, name: name.clone(), from, to };
     if wishes.recreate_persistent_disks {
         Some((migrate(cid), "--recreate-persistent-disks".to_owned()))
@@ -121,7 +122,7 @@ mod tests {
     }
 
     fn spec(size: u64) -> DiskSpec {
-        DiskSpec { name: String::new(), size: MiB(size), cloud_properties: Default::default() }
+        DiskSpec { name: DiskName::Managed, size: MiB(size), cloud_properties: Default::default() }
     }
 
     fn described(actions: &[Action]) -> Vec<String> {

@@ -19,6 +19,7 @@ use windlass_operations::clouds::{ChangeError, Clouds, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, LedgerError};
 use windlass_operations::steps::{Context, InstanceIdentity, StepError, WorkError};
 use windlass_pki::{Authority, PkiError};
+use windlass_planning::names::{CpiName, DiskName};
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, StemcellOfVm, VmRecord};
 
@@ -277,7 +278,7 @@ impl Cloud {
 
     /// Whether the cloud has a VM.
     async fn has_vm(&self, vm: &VmRecord) -> Result<bool, EnvError> {
-        let cpi = self.clouds.cpi("")?;
+        let cpi = self.clouds.cpi(&CpiName::Default)?;
         let method = HasVm { vm_cid: vm.cid.clone() };
         Ok(cpi.call(&method, vm.stemcell.api_version).await?)
     }
@@ -307,7 +308,7 @@ impl Cloud {
     pub(crate) async fn perform(&self, stemcell: Option<ApiVersion>, change: Change) -> Result<Fact, EnvError> {
         let log = |line: &str| tracing::debug!(line, "cpi");
         let who = OnBehalfOf { ledger: &self.ledger, task: None, log: &log };
-        Ok(self.clouds.perform(who, "", stemcell, change).await?)
+        Ok(self.clouds.perform(who, &CpiName::Default, stemcell, change).await?)
     }
 
     /// What the steps work with.
@@ -361,7 +362,7 @@ pub(crate) fn instance_spec(
 ) -> InstanceSpec {
     let listen = provider.mbus.as_ref().map(Mbus::listen_url);
     InstanceSpec {
-        cpi: String::new(),
+        cpi: CpiName::Default,
         stemcell_cid: stemcell.cid.clone(),
         stemcell: StemcellOfVm {
             name: stemcell.name.clone(),
@@ -465,7 +466,7 @@ pub(crate) fn vm_on_record(ledger: &EnvLedger, networks: &Networks) -> Option<Vm
         cid,
         agent_id: AgentId::random(),
         instance: "0".to_owned(),
-        cpi: String::new(),
+        cpi: CpiName::Default,
         stemcell,
         networks: networks.clone(),
         cloud_properties: Object::new(),
@@ -491,8 +492,8 @@ pub(crate) fn disks_on_record(ledger: &EnvLedger) -> Vec<DiskRecord> {
         let mut disk = known(entry).unwrap_or_else(|| DiskRecord {
             cid: entry.cid.clone(),
             instance: "0".to_owned(),
-            name: String::new(),
-            cpi: String::new(),
+            name: DiskName::Managed,
+            cpi: CpiName::Default,
             size: entry.size,
             cloud_properties: entry.cloud_properties.clone(),
             active: false,

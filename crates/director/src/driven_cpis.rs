@@ -8,6 +8,7 @@ use windlass_cpi_client::{Configuration, Cpi, CpiCommand, CpiOptions};
 use windlass_operations::clouds::{Clouds, DrivenCpi};
 use windlass_operations::cpi_caller::CpiCaller;
 use windlass_planning::desired::{Configs, CpiConfig, CpiEntry, Findings};
+use windlass_planning::names::CpiName;
 use windlass_planning::records::ConfigRecord;
 use windlass_planning::software::has_variables;
 
@@ -59,7 +60,7 @@ impl Drivers {
 
     /// The CPI that serves everything while there is no cpi config.
     pub(crate) fn default_cpi(&self) -> Result<DrivenCpi, BuiltInError> {
-        self.driven(vec![String::new()], &self.settings.cpi, Object::new())
+        self.driven(vec![CpiName::Default], &self.settings.cpi, Object::new())
     }
 
     /// The CPIs of a cpi config.
@@ -78,8 +79,7 @@ impl Drivers {
             (None, built_in @ ("local" | "incus" | "sim"), _) => path(built_in),
             (None, kind, _) => self.of_type(kind),
         };
-        let names = std::iter::once(&entry.name).chain(&entry.migrated_from).cloned().collect();
-        self.driven(names, &choice, entry.properties.clone())
+        self.driven(entry.names(), &choice, entry.properties.clone())
     }
 
     /// The CPI of a type: installed under that name, or under the name that BOSH's releases give to its job, or where BOSH
@@ -93,7 +93,7 @@ impl Drivers {
         }
     }
 
-    fn driven(&self, names: Vec<String>, choice: &CpiChoice, properties: Object) -> Result<DrivenCpi, BuiltInError> {
+    fn driven(&self, names: Vec<CpiName>, choice: &CpiChoice, properties: Object) -> Result<DrivenCpi, BuiltInError> {
         let Settings { isolation, preferred_version, cpi_deadline, enable_cpi_resize_disk, .. } = &self.settings;
         if self.settings.shared_dir.is_some() && matches!(choice, CpiChoice::Local { .. }) {
             return Err(BuiltInError::OnOneMachine);
@@ -106,8 +106,8 @@ impl Drivers {
             deadline: *cpi_deadline,
         };
         let resizes_disks = enable_cpi_resize_disk.unwrap_or_else(|| choice.is_built_in());
-        let meter = self.metrics.meter(names.first().map(String::as_str).unwrap_or_default());
-        let name = names.first().cloned().unwrap_or_default();
+        let meter = self.metrics.meter(names.first().map(CpiName::as_str).unwrap_or_default());
+        let name = names.first().cloned().unwrap_or_default().into();
         let configuration = match choice {
             CpiChoice::Installed { name } => {
                 Some(Configuration::InFile(self.folders.installed_cpis().properties_file(name)))
@@ -134,12 +134,12 @@ impl Drivers {
 
 /// Asks every CPI what it can do, so that one that does not start is known before it is needed.
 pub(crate) async fn ask_all(clouds: &Clouds) {
-    let ask = |name: String| async move {
+    let ask = |name: CpiName| async move {
         let Ok(cpi) = clouds.cpi(&name) else { return };
         match cpi.info().await {
-            Ok(_) => tracing::info!(cpi = name, "the CPI answers"),
+            Ok(_) => tracing::info!(cpi = name.as_str(), "the CPI answers"),
             Err(error) => tracing::error!(
-                cpi = name,
+                cpi = name.as_str(),
                 error = explain(&error),
                 "the CPI does not answer 'info'; until it does, nothing can be made in its cloud"
             ),
@@ -180,7 +180,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let drivers = drivers(&folder, Settings::default());
         let aws = CpiChoice::Installed { name: "aws".into() };
-        let error = drivers.driven(vec![String::new()], &aws, Object::new()).unwrap_err().to_string();
+        let error = drivers.driven(vec![CpiName::Default], &aws, Object::new()).unwrap_err().to_string();
         assert!(error.contains("'windlass cpi install'"), "{error}");
         assert!(matches!(drivers.of_type("aws"), CpiChoice::Executable { .. }));
         let launcher = folder.path().join("state/cpis/aws_cpi/cpi");
@@ -202,7 +202,7 @@ mod tests {
             let settings = Settings { enable_cpi_resize_disk: decided, ..Settings::default() };
             let driven = drivers(&folder, settings).configured(&several).unwrap();
             assert_eq!(driven.iter().map(|driven| driven.resizes_disks).collect::<Vec<_>>(), expected);
-            assert_eq!(driven[1].names, ["b", ""]);
+            assert_eq!(driven[1].names, [CpiName::Named("b".into()), CpiName::Default]);
         }
     }
 }

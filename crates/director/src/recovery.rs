@@ -195,6 +195,7 @@ mod tests {
     use crate::store::{Event, EventFilter, Lane, NewTask};
     use crate::tasks::Workers;
     use crate::testing::TestDirector;
+    use windlass_planning::names::CpiName;
 
     async fn queue(director: &Director, job: Job) -> i64 {
         director.store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
@@ -215,7 +216,7 @@ mod tests {
         store.tamper("UPDATE tasks SET job = '{\"job\": \"from the future\"}'").await;
         let readable = queue(&director, harmless()).await;
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
-        let (id, cpi) = (RequestId::random(), String::new());
+        let (id, cpi) = (RequestId::random(), CpiName::Default);
         let intent =
             Intent { id, task: None, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
         store.write_intent(&intent).await.unwrap();
@@ -368,7 +369,7 @@ mod tests {
             tasks.push(task);
         }
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
-        let (id, cpi, task) = (RequestId::random(), String::new(), Some(tasks[0]));
+        let (id, cpi, task) = (RequestId::random(), CpiName::Default, Some(tasks[0]));
         let intent =
             Intent { id, task, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
         store.write_intent(&intent).await.unwrap();

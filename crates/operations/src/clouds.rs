@@ -10,13 +10,14 @@ use windlass_contract::cpi::ErrorType;
 use windlass_contract::{ApiVersion, RequestId, explain};
 use windlass_cpi_client::{CallError, Cpi};
 use windlass_durable::process::ProcessIdentity;
+use windlass_planning::names::CpiName;
 use windlass_planning::software::VariableSet;
 
 use crate::cpi_caller::{CallWatcher, CpiCaller};
 use crate::late_values as late;
 use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, OpenIntent};
 
-/// The CPIs. While none is configured, the default one with the empty name serves everything.
+/// The CPIs. While none is configured, the default one serves everything.
 #[derive(Debug, Clone)]
 pub struct Clouds {
     default: Option<DrivenCpi>,
@@ -48,7 +49,7 @@ pub enum Owner<'a> {
 #[derive(Debug, Clone)]
 pub struct DrivenCpi {
     /// Its name, and the names that it had before.
-    pub names: Vec<String>,
+    pub names: Vec<CpiName>,
     pub cpi: Arc<dyn CpiCaller>,
     /// Whether disks are made larger in place.
     pub resizes_disks: bool,
@@ -57,8 +58,8 @@ pub struct DrivenCpi {
 /// why a change in a cloud did not come about
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    #[error("there is no CPI named '{0}'; it must be in the cpi config, or in migrated_from of another one")]
-    NoSuchCpi(String),
+    #[error("{0} is not there; it must be in the cpi config, or in migrated_from of another one")]
+    NoSuchCpi(CpiName),
     #[error("{method} failed for {subject}")]
     Call {
         method: &'static str,
@@ -118,9 +119,9 @@ impl Clouds {
         Self { default: None, configured: Arc::default(), values: None }
     }
 
-    /// One CPI, with the empty name.
+    /// One CPI, the default one.
     pub fn only(cpi: Cpi, resizes_disks: bool) -> Self {
-        Self::with_default(DrivenCpi { names: vec![String::new()], cpi: Arc::new(cpi), resizes_disks })
+        Self::with_default(DrivenCpi { names: vec![CpiName::Default], cpi: Arc::new(cpi), resizes_disks })
     }
 
     /// One CPI that serves everything until others are [configured](Self::configure).
@@ -139,38 +140,38 @@ impl Clouds {
     }
 
     /// Names of the CPIs that new things are made with.
-    pub fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<CpiName> {
         let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner);
         if configured.is_empty() {
-            return self.default.iter().map(|_| String::new()).collect();
+            return self.default.iter().map(|_| CpiName::Default).collect();
         }
         configured.iter().filter_map(|driven| driven.names.first().cloned()).collect()
     }
 
     /// A CPI by its name, or by one that it had.
-    pub fn cpi(&self, name: &str) -> Result<Arc<dyn CpiCaller>, ChangeError> {
+    pub fn cpi(&self, name: &CpiName) -> Result<Arc<dyn CpiCaller>, ChangeError> {
         self.driven(name).map(|driven| driven.cpi)
     }
 
     /// Whether disks of a CPI are made larger in place.
-    pub fn resizes_disks(&self, cpi: &str) -> bool {
+    pub fn resizes_disks(&self, cpi: &CpiName) -> bool {
         self.driven(cpi).is_ok_and(|driven| driven.resizes_disks)
     }
 
-    fn driven(&self, name: &str) -> Result<DrivenCpi, ChangeError> {
+    fn driven(&self, name: &CpiName) -> Result<DrivenCpi, ChangeError> {
         let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |driven: &&DrivenCpi| driven.names.iter().any(|known| known == name);
+        let is_it = |driven: &&DrivenCpi| driven.names.contains(name);
         // Its own name first: it may be an earlier name of another one as well.
         let now = configured.iter().find(|driven| driven.names.first().is_some_and(|known| known == name));
         let found = now.or_else(|| configured.iter().find(is_it)).or(self.default.as_ref().filter(is_it));
-        found.cloned().ok_or_else(|| ChangeError::NoSuchCpi(name.to_owned()))
+        found.cloned().ok_or_else(|| ChangeError::NoSuchCpi(name.clone()))
     }
 
     /// Makes a change: writes the intent down, asks the CPI, records the fact.
     pub async fn perform(
         &self,
         who: OnBehalfOf<'_>,
-        cpi: &str,
+        cpi: &CpiName,
         stemcell_version: Option<ApiVersion>,
         change: Change,
     ) -> Result<Fact, ChangeError> {
@@ -180,7 +181,7 @@ impl Clouds {
         let intent = Intent {
             id: RequestId::random(),
             task: who.task,
-            cpi: cpi.to_owned(),
+            cpi: cpi.clone(),
             stemcell_version,
             change,
             child: None,
@@ -325,6 +326,7 @@ mod tests {
 
     use super::*;
     use crate::ledger::{IntentEnd, IntentOutcome, NewDisk};
+    use windlass_planning::names::DiskName;
 
     /// Writes down what happens to intents; the CPI below looks into the same folder.
     #[derive(Debug)]
@@ -392,13 +394,13 @@ mod tests {
         let diary = Diary { open, told: Mutex::default() };
         let disk = NewDisk {
             instance: "uuid".into(),
-            name: String::new(),
-            cpi: String::new(),
+            name: DiskName::Managed,
+            cpi: CpiName::Default,
             size: MiB(1),
             cloud_properties: Object::new(),
         };
         let who = OnBehalfOf { ledger: &diary, task: None, log: &|_| {} };
-        let result = clouds.perform(who, "", None, Change::CreateDisk { disk, near: None }).await;
+        let result = clouds.perform(who, &CpiName::Default, None, Change::CreateDisk { disk, near: None }).await;
         (diary.told.into_inner().unwrap(), result)
     }
 

@@ -134,6 +134,7 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 mod tests {
     use async_trait::async_trait;
     use windlass_contract::{DiskCid, MiB, VmCid};
+    use windlass_planning::names::DiskName;
     use windlass_planning::records::DiskRecord;
     use windlass_planning::software::VariableSet;
 
@@ -159,7 +160,7 @@ mod tests {
     async fn a_cpi_gets_values_and_records_and_logs_do_not() {
         let disk = NewDisk {
             instance: "i".into(),
-            name: String::new(),
+            name: DiskName::Managed,
             cpi: "c".into(),
             size: MiB(1),
             cloud_properties: object_of(json!({"key": "((/x))", "deep": ["a ((/x))"]})),
@@ -171,7 +172,7 @@ mod tests {
         let record = DiskRecord {
             cid: DiskCid::new("d").unwrap(),
             instance: "i".into(),
-            name: String::new(),
+            name: DiskName::Managed,
             cpi: "c".into(),
             size: MiB(1),
             cloud_properties: sent.cloud_properties.clone(),

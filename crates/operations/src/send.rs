@@ -200,6 +200,7 @@ impl NewVm {
 mod tests {
     use serde_json::json;
     use windlass_contract::{AgentId, Object, Secret, StemcellCid, VmCid};
+    use windlass_planning::names::CpiName;
     use windlass_planning::records::StemcellOfVm;
 
     use super::*;
@@ -209,7 +210,7 @@ mod tests {
         let vm = NewVm {
             agent_id: AgentId::random(),
             instance: "uuid".into(),
-            cpi: String::new(),
+            cpi: CpiName::Default,
             stemcell_cid: StemcellCid::new("sc").unwrap(),
             stemcell: StemcellOfVm { name: "s".into(), version: "1".into(), api_version: None },
             cloud_properties: Object::new(),

@@ -6,6 +6,7 @@
 //! - [`records`]: what is, as plain types. A director keeps them in its database, create-env in its state file.
 //! - [`spec`] and [`software`]: what one instance is to be, and what runs on the instances of a group.
 //! - [`links`]: what jobs provide to each other.
+//! - [`names`]: which disk of an instance, which CPI: with a name, or the one that needs none.
 //! - [`desired`]: what should be: the manifest and the configs, read and checked. All mistakes at once.
 //! - [`plan`]: the actions that lead from the one to the other.
 //! - [`dns`]: names of instances, and the document of them that agents get.
@@ -18,6 +19,7 @@ pub mod desired;
 pub mod diff;
 pub mod dns;
 pub mod links;
+pub mod names;
 pub mod plan;
 pub mod problems;
 pub mod records;

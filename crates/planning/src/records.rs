@@ -5,6 +5,7 @@ use windlass_contract::{
     AgentId, ApiVersion, DiskCid, DiskHint, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
 };
 
+use crate::names::{CpiName, DiskName};
 pub use crate::software::CompilationKey;
 use crate::spec::InstanceSpec;
 pub use crate::spec::StemcellOfVm;
@@ -78,7 +79,7 @@ pub struct VmRecord {
     /// The instance that it belongs to.
     pub instance: String,
     /// The CPI that made it.
-    pub cpi: String,
+    pub cpi: CpiName,
     /// What it was made from.
     pub stemcell: StemcellOfVm,
     /// As the cloud answered, or as planned where it answered nothing.
@@ -126,11 +127,10 @@ pub struct DiskRecord {
     pub cid: DiskCid,
     /// The instance that it belongs to.
     pub instance: String,
-    /// Empty for the one that the agent mounts by itself.
     #[serde(default)]
-    pub name: String,
+    pub name: DiskName,
     /// The CPI that made it.
-    pub cpi: String,
+    pub cpi: CpiName,
     pub size: MiB,
     /// As sent.
     pub cloud_properties: Object,
@@ -150,7 +150,7 @@ pub struct SnapshotRecord {
     pub cid: SnapshotCid,
     pub disk: DiskCid,
     /// The CPI that has both.
-    pub cpi: String,
+    pub cpi: CpiName,
     /// Whether nothing wrote to the disk meanwhile.
     pub clean: bool,
     /// Unix seconds.
@@ -166,7 +166,7 @@ pub struct StemcellRecord {
     /// What deployments name.
     pub operating_system: String,
     /// The CPI's name.
-    pub cpi: String,
+    pub cpi: CpiName,
     pub cid: StemcellCid,
     /// What its agent can do; none counts as 1.
     pub api_version: Option<ApiVersion>,

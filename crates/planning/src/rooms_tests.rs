@@ -34,6 +34,7 @@ fn no_room_is_used_by_one_that_it_uses() {
         "diff",
         "dns",
         "links",
+        "names",
         "plan",
         "problems",
         "records",

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use windlass_contract::network::NetworkKind;
 use windlass_contract::{ApiVersion, MiB, Networks, Object, StemcellCid};
 
+use crate::names::{CpiName, DiskName};
 use crate::software::{SoftwareOfInstance, VariableSet};
 
 /// What an instance should be, completely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InstanceSpec {
     /// The CPI that serves its zone.
-    pub cpi: String,
+    pub cpi: CpiName,
     /// The stemcell in that cloud.
     pub stemcell_cid: StemcellCid,
     pub stemcell: StemcellOfVm,
@@ -55,9 +56,8 @@ pub struct StemcellOfVm {
 /// What a disk should be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskSpec {
-    /// Empty for the one that the agent mounts by itself.
     #[serde(default)]
-    pub name: String,
+    pub name: DiskName,
     pub size: MiB,
     /// What only the cloud understands.
     pub cloud_properties: Object,
@@ -66,11 +66,11 @@ pub struct DiskSpec {
 impl InstanceSpec {
     /// The disk that the agent mounts by itself.
     pub fn managed_disk(&self) -> Option<&DiskSpec> {
-        self.disk("")
+        self.disk(&DiskName::Managed)
     }
 
-    pub fn disk(&self, name: &str) -> Option<&DiskSpec> {
-        self.disks.iter().find(|disk| disk.name == name)
+    pub fn disk(&self, name: &DiskName) -> Option<&DiskSpec> {
+        self.disks.iter().find(|disk| disk.name == *name)
     }
 
     /// Addresses that the director chose, with their networks.

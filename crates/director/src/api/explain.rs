@@ -55,7 +55,7 @@ fn explained_vm(vm: &VmRecord) -> ExplainedVm {
     ExplainedVm {
         cid: vm.cid.to_string(),
         agent_id: vm.agent_id.to_string(),
-        cpi: vm.cpi.clone(),
+        cpi: vm.cpi.clone().into(),
         created_at: vm.created_at,
         ready: vm.ready,
         stemcell: format!("{}/{}", vm.stemcell.name, vm.stemcell.version),
@@ -67,7 +67,7 @@ fn explained_vm(vm: &VmRecord) -> ExplainedVm {
 fn explained_disk(disk: &DiskRecord) -> ExplainedDisk {
     ExplainedDisk {
         cid: disk.cid.to_string(),
-        name: disk.name.clone(),
+        name: disk.name.clone().into(),
         size: disk.size,
         vm_cid: disk.vm.as_ref().map(ToString::to_string).unwrap_or_default(),
         mounted: disk.mounted,

@@ -162,12 +162,12 @@ pub(super) async fn leaks(State(director): Shared) -> Result<Json<Vec<Leak>>, Ap
         method: intent.change.method().to_string(),
         subject: intent.change.subject(),
         request_id: intent.id.to_string(),
-        cpi: intent.cpi,
+        cpi: intent.cpi.into(),
         why: intent.doubt.unwrap_or_default(),
     });
     let unreadable = director.store.unreadable_intents().await?.into_iter().map(|intent| Leak {
         request_id: intent.id,
-        cpi: intent.cpi,
+        cpi: intent.cpi.into(),
         method: "?".to_owned(),
         subject: "?".to_owned(),
         why: intent.why,

@@ -5,6 +5,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use windlass_contract::director::{Named, Needed, Stemcell};
+use windlass_planning::names::CpiName;
 use windlass_planning::records::StemcellRecord;
 
 use super::input::{JsonBody, Parameters};
@@ -18,7 +19,7 @@ pub(super) fn shown(stemcell: &StemcellRecord) -> Stemcell {
         operating_system: stemcell.operating_system.clone(),
         version: stemcell.version.clone(),
         cid: stemcell.cid.to_string(),
-        cpi: stemcell.cpi.clone(),
+        cpi: stemcell.cpi.clone().into(),
         deployments: stemcell.deployments.iter().map(|name| Named { name: name.clone() }).collect(),
         api_version: stemcell.api_version.map(|version| version.0),
         id: stemcell.id,
@@ -48,9 +49,9 @@ pub(super) async fn is_needed(
     // A cpi config may have come since the last task.
     director.refresh_clouds().await.map_err(|error| ApiError::internal(&error))?;
     let stemcells = director.store.stemcells().await?;
-    let has = |cpi: &str| {
+    let has = |cpi: &CpiName| {
         stemcells.iter().any(|stemcell| {
-            stemcell.cpi == cpi && stemcell.name == wanted.stemcell.name && stemcell.version == wanted.stemcell.version
+            stemcell.cpi == *cpi && stemcell.name == wanted.stemcell.name && stemcell.version == wanted.stemcell.version
         })
     };
     let needed = director.clouds.names().iter().any(|cpi| !has(cpi));

@@ -424,6 +424,7 @@ mod tests {
     use super::*;
     use crate::store::{NewTask, StoredJob};
     use windlass_operations::ledger::{Ledger, NewDisk};
+    use windlass_planning::names::{CpiName, DiskName};
     use windlass_planning::records::DiskRecord;
     use windlass_planning::records::{InstanceRecord, InstanceState};
 
@@ -449,7 +450,7 @@ mod tests {
     }
 
     fn intent(task: i64, change: Change) -> Intent {
-        let (id, cpi) = (RequestId::random(), String::new());
+        let (id, cpi) = (RequestId::random(), CpiName::Default);
         Intent { id, task: Some(task), cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None }
     }
 
@@ -482,8 +483,8 @@ mod tests {
 
         let disk = NewDisk {
             instance: "uuid".into(),
-            name: String::new(),
-            cpi: String::new(),
+            name: DiskName::Managed,
+            cpi: CpiName::Default,
             size: MiB(1),
             cloud_properties: Object::new(),
         };
@@ -491,8 +492,8 @@ mod tests {
         let made = DiskRecord {
             cid: cid.clone(),
             instance: "uuid".into(),
-            name: String::new(),
-            cpi: String::new(),
+            name: DiskName::Managed,
+            cpi: CpiName::Default,
             size: MiB(1),
             cloud_properties: Object::new(),
             active: false,

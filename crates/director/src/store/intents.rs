@@ -10,6 +10,7 @@ use windlass_operations::clock;
 use windlass_operations::ledger::{Elsewhere, Intent, NotOneIntent};
 
 use super::{Store, StoreError, events, from_json, optional_json, to_json};
+use windlass_planning::names::CpiName;
 
 fn read(row: &AnyRow, here: &Host) -> Result<Intent, StoreError> {
     let (child, elsewhere) = child(row, here)?;
@@ -18,7 +19,7 @@ fn read(row: &AnyRow, here: &Host) -> Result<Intent, StoreError> {
     Ok(Intent {
         id,
         task: row.try_get("task")?,
-        cpi: row.try_get("cpi")?,
+        cpi: row.try_get::<String, _>("cpi")?.into(),
         stemcell_version: row.try_get::<Option<i64>, _>("stemcell_version")?.map(|version| ApiVersion(version as u32)),
         change: from_json("intents.change_json", &change)?,
         child,
@@ -55,7 +56,7 @@ pub(crate) struct UnreadableIntent {
     /// The id of the request.
     pub id: String,
     /// The CPI's name.
-    pub cpi: String,
+    pub cpi: CpiName,
     /// Why its record cannot be read.
     pub why: String,
 }
@@ -133,7 +134,7 @@ impl Store {
             if let Err(error) = read(&row, &self.host) {
                 unreadable.push(UnreadableIntent {
                     id: row.try_get("id")?,
-                    cpi: row.try_get("cpi")?,
+                    cpi: row.try_get::<String, _>("cpi")?.into(),
                     why: explain(&error),
                 });
             }
@@ -156,7 +157,7 @@ mod tests {
         let bench = TestDirector::new().await;
         let here = bench.director.store.clone();
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
-        let (id, cpi) = (RequestId::random(), String::new());
+        let (id, cpi) = (RequestId::random(), CpiName::Default);
         let intent =
             Intent { id, task: None, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
         here.write_intent(&intent).await.unwrap();

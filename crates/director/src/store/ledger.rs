@@ -307,6 +307,7 @@ mod tests {
     use windlass_database::PrivatePostgres;
     use windlass_operations::ledger::Model;
     use windlass_operations::testing::conformance::{self, INSTANCES, Subject};
+    use windlass_planning::names::DiskName;
     use windlass_planning::records::{InstanceRecord, InstanceState, StemcellRecord};
 
     use super::*;
@@ -357,7 +358,7 @@ mod tests {
         let orphan = |disk: super::super::OrphanDisk| DiskRecord {
             cid: disk.cid,
             instance: disk.instance.strip_prefix("db/").unwrap().to_owned(),
-            name: String::new(),
+            name: DiskName::Managed,
             cpi: disk.cpi,
             size: disk.size,
             cloud_properties: disk.cloud_properties,
@@ -398,7 +399,7 @@ mod tests {
 
         /// Orphans have no names: a disk gets its name from the instance that it belongs to.
         fn keeps(mut model: Model) -> Model {
-            model.orphan_disks.iter_mut().for_each(|disk| disk.name.clear());
+            model.orphan_disks.iter_mut().for_each(|disk| disk.name = DiskName::Managed);
             model
         }
 

@@ -3,6 +3,7 @@
 use windlass_contract::{ApiVersion, DiskCid, MiB, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::CpiName;
 use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
 
 use super::{Store, StoreError, from_json, optional_json, to_json};
@@ -12,7 +13,7 @@ use super::{Store, StoreError, from_json, optional_json, to_json};
 pub(crate) struct OrphanDisk {
     pub cid: DiskCid,
     /// The CPI that made it.
-    pub cpi: String,
+    pub cpi: CpiName,
     pub size: MiB,
     /// As sent.
     pub cloud_properties: Object,
@@ -56,8 +57,8 @@ fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
     Ok(DiskRecord {
         cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
         instance: row.try_get("instance")?,
-        name: row.try_get("name")?,
-        cpi: row.try_get("cpi")?,
+        name: row.try_get::<String, _>("name")?.into(),
+        cpi: row.try_get::<String, _>("cpi")?.into(),
         size: MiB(row.try_get::<i64, _>("size")? as u64),
         cloud_properties: from_json("disks.cloud_properties", &properties)?,
         active: row.try_get::<i64, _>("active")? != 0,
@@ -71,7 +72,7 @@ fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
     let properties: String = row.try_get("cloud_properties")?;
     Ok(OrphanDisk {
         cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
-        cpi: row.try_get("cpi")?,
+        cpi: row.try_get::<String, _>("cpi")?.into(),
         size: MiB(row.try_get::<i64, _>("size")? as u64),
         cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
         az: row.try_get("az")?,

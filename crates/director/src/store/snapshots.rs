@@ -23,7 +23,7 @@ fn read(row: &AnyRow) -> Result<SnapshotRecord, StoreError> {
     Ok(SnapshotRecord {
         cid: SnapshotCid::new(row.try_get::<String, _>("cid")?).map_err(decode)?,
         disk: DiskCid::new(row.try_get::<String, _>("disk")?).map_err(decode)?,
-        cpi: row.try_get("cpi")?,
+        cpi: row.try_get::<String, _>("cpi")?.into(),
         clean: row.try_get::<i64, _>("clean")? != 0,
         created_at: row.try_get("created_at")?,
     })

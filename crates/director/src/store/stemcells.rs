@@ -15,7 +15,7 @@ fn read(row: &AnyRow) -> Result<StemcellRecord, StoreError> {
         name: row.try_get("name")?,
         version: row.try_get("version")?,
         operating_system: row.try_get("operating_system")?,
-        cpi: row.try_get("cpi")?,
+        cpi: row.try_get::<String, _>("cpi")?.into(),
         cid: StemcellCid::new(cid).map_err(|error| sqlx::Error::Decode(error.into()))?,
         api_version: row.try_get::<Option<i64>, _>("api_version")?.map(|version| ApiVersion(version as u32)),
         deployments: Vec::new(),

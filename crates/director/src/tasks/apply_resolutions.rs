@@ -12,6 +12,7 @@ use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
 use windlass_operations::steps::{Progress, StepId};
 use windlass_planning::desired::Count;
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::{Action, ActionKind, Current, CurrentInstance, InstancePlan, Wish, plan_state_change};
 use windlass_planning::problems::{OpenProblem, Problem, Resolution};
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
@@ -117,7 +118,7 @@ struct Scene<'a> {
     stage: EventStage,
     current: Current,
     /// Of the clouds that make VMs for it.
-    limits: BTreeMap<String, CloudLimits>,
+    limits: BTreeMap<CpiName, CloudLimits>,
 }
 
 /// What gives an instance a new VM, with its disks.
@@ -252,7 +253,7 @@ impl Scene<'_> {
         }
     }
 
-    async fn perform(&self, part: &EventPart, cpi: &str, vm: &VmRecord, change: Change) -> Result<(), ChangeError> {
+    async fn perform(&self, part: &EventPart, cpi: &CpiName, vm: &VmRecord, change: Change) -> Result<(), ChangeError> {
         let log = |line: &str| part.cpi_log(line);
         let who = OnBehalfOf { ledger: &self.director.store, task: Some(self.log.task()), log: &log };
         self.director.clouds.perform(who, cpi, vm.stemcell.api_version, change).await.map(drop)
@@ -282,7 +283,7 @@ impl Scene<'_> {
 
     async fn reboot(&self, part: &Arc<EventPart>, instance: &CurrentInstance) -> Result<(), TaskError> {
         let vm = vm_of(instance)?;
-        let disk = instance.disks.iter().find(|disk| disk.active && disk.name.is_empty());
+        let disk = instance.disks.iter().find(|disk| disk.active && disk.name.is_managed());
         if let Some(disk) = disk {
             self.director.store.record(&Fact::DiskUnmounted { disk: disk.cid.clone() }).await?;
         }
@@ -292,7 +293,7 @@ impl Scene<'_> {
         let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, &plan, Some(instance));
         execution.context().wait_for_agent(vm).await?;
         let is_named_here =
-            |disk: &&DiskRecord| disk.active && !disk.name.is_empty() && disk.vm.as_ref() == Some(&vm.cid);
+            |disk: &&DiskRecord| disk.active && !disk.name.is_managed() && disk.vm.as_ref() == Some(&vm.cid);
         let named: Vec<DiskRecord> = instance.disks.iter().filter(is_named_here).cloned().collect();
         if !named.is_empty() {
             execution.context().tell_names(vm, &named).await?;

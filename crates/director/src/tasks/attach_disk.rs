@@ -5,6 +5,7 @@ use std::sync::Arc;
 use windlass_contract::cpi::methods::HasDisk;
 use windlass_contract::{DiskCid, MiB, Object};
 use windlass_operations::ledger::{Fact, Ledger};
+use windlass_planning::names::{CpiName, DiskName};
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, DiskSpec, InstancePlan, Selection};
 use windlass_planning::records::{DiskRecord, InstanceState};
 
@@ -34,13 +35,13 @@ pub(super) async fn run(
         let reason = format!("Instance '{name}' in deployment '{deployment}' must be in 'bosh stopped' state");
         return Err(TaskError::refused(REFUSED, reason));
     }
-    let old: Vec<_> = present.disks.iter().filter(|old| old.name.is_empty() && old.cid != *disk).cloned().collect();
+    let old: Vec<_> = present.disks.iter().filter(|old| old.name.is_managed() && old.cid != *disk).cloned().collect();
     let new = adoptable(director, log, &present, disk, old.iter().find(|old| old.active && copy_properties)).await?;
 
     let stage = log.stage("Attaching disk", &[], 1);
     let part = stage.part(&format!("{disk} to {name}"));
     part.run(async {
-        let spec = DiskSpec { name: String::new(), size: new.size, cloud_properties: new.cloud_properties.clone() };
+        let spec = DiskSpec { name: DiskName::Managed, size: new.size, cloud_properties: new.cloud_properties.clone() };
         let plan = plan(&present, spec);
         let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(&present));
         let mut actions = Vec::new();
@@ -57,7 +58,7 @@ pub(super) async fn run(
         if present.vm.as_ref().is_some_and(|vm| vm.ready) {
             let present = find(director, deployment, selection).await?;
             let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(&present));
-            let attach = act(ActionKind::AttachDisk { disk: Some(disk.clone()), name: String::new() });
+            let attach = act(ActionKind::AttachDisk { disk: Some(disk.clone()), name: DiskName::Managed });
             execution.run(&[attach], Failures::Stop).await.map_err(one_or_several)?;
         }
         Ok::<_, TaskError>(())
@@ -111,7 +112,7 @@ async fn adoptable(
     Ok(DiskRecord {
         cid: cid.clone(),
         instance: present.record.id.clone(),
-        name: String::new(),
+        name: DiskName::Managed,
         cpi,
         size,
         cloud_properties,
@@ -123,11 +124,11 @@ async fn adoptable(
 }
 
 /// A CPI that cannot say is believed.
-async fn exists(director: &Director, log: &TaskLog, cpi: &str, cid: &DiskCid) -> Result<bool, TaskError> {
+async fn exists(director: &Director, log: &TaskLog, cpi: &CpiName, cid: &DiskCid) -> Result<bool, TaskError> {
     let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));
     match director.clouds.cpi(cpi)?.call_logged(&HasDisk { disk_cid: cid.clone() }, None, &cpi_log).await {
         Err(error) if error.cpi_error().is_some_and(|error| error.is_not_implemented()) => Ok(true),
-        other => other.map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) }),
+        other => other.map_err(|source| TaskError::Cpi { cpi: cpi.clone(), source: Box::new(source) }),
     }
 }
 

@@ -260,6 +260,7 @@ mod tests {
     use windlass_contract::StemcellCid;
 
     use super::*;
+    use windlass_planning::names::CpiName;
 
     #[test]
     fn the_two_newest_stemcells_and_those_in_use_are_kept() {
@@ -268,7 +269,7 @@ mod tests {
             name: "s".into(),
             version: version.into(),
             operating_system: "os".into(),
-            cpi: String::new(),
+            cpi: CpiName::Default,
             cid: StemcellCid::new(version).unwrap(),
             api_version: None,
             deployments: if used { vec!["d".into()] } else { Vec::new() },
@@ -316,7 +317,7 @@ mod tests {
             name: "s".into(),
             version: version.into(),
             operating_system: os.into(),
-            cpi: String::new(),
+            cpi: CpiName::Default,
             cid: StemcellCid::new(version).unwrap(),
             api_version: None,
             deployments: Vec::new(),

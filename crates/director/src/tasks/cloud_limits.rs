@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use windlass_contract::cpi::CloudLimits;
 use windlass_contract::explain;
 use windlass_operations::agents;
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::{Current, CurrentInstance, InstancePlan, Plan, impossible_for, needs};
 
 use super::TaskError;
@@ -20,7 +21,7 @@ pub(super) async fn of_plan(
     director: &Director,
     plan: &Plan,
     current: &Current,
-) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
+) -> Result<BTreeMap<CpiName, CloudLimits>, TaskError> {
     of_needs(director, plan.needs(), (&current.instances, &current.addresses)).await
 }
 
@@ -29,7 +30,7 @@ pub(super) async fn of_instances(
     director: &Director,
     instances: &[InstancePlan],
     current: &Current,
-) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
+) -> Result<BTreeMap<CpiName, CloudLimits>, TaskError> {
     let needs = needs(instances.iter());
     if needs.is_empty() {
         return Ok(BTreeMap::new());
@@ -41,7 +42,7 @@ pub(super) async fn of_instances(
 /// Refuses what cannot be had again before anything of it is stopped or deleted.
 pub(super) fn must_be_possible(
     instance: &InstancePlan,
-    limits: &BTreeMap<String, CloudLimits>,
+    limits: &BTreeMap<CpiName, CloudLimits>,
 ) -> Result<(), TaskError> {
     match impossible_for(instance, limits) {
         Some(why) => Err(TaskError::Input(format!("{}: {why}; nothing was done to it", instance.label()))),
@@ -51,9 +52,9 @@ pub(super) fn must_be_possible(
 
 async fn of_needs(
     director: &Director,
-    needs: BTreeMap<&str, BTreeSet<IpAddr>>,
+    needs: BTreeMap<&CpiName, BTreeSet<IpAddr>>,
     (instances, reserved): (&[CurrentInstance], &Reserved),
-) -> Result<BTreeMap<String, CloudLimits>, TaskError> {
+) -> Result<BTreeMap<CpiName, CloudLimits>, TaskError> {
     let mut limits = BTreeMap::new();
     for (name, addresses) in needs {
         let Ok(cpi) = director.clouds.cpi(name) else { continue };
@@ -64,9 +65,11 @@ async fn of_needs(
             Ok(info) => {
                 let mut of_cloud = info.limits();
                 only_strangers(director, (instances, reserved), &addresses, &mut of_cloud).await?;
-                limits.insert(name.to_owned(), of_cloud);
+                limits.insert(name.clone(), of_cloud);
             }
-            Err(error) => tracing::warn!(cpi = name, error = %explain(&error), "the CPI did not tell its limits"),
+            Err(error) => {
+                tracing::warn!(cpi = name.as_str(), error = %explain(&error), "the CPI did not tell its limits")
+            }
         }
     }
     Ok(limits)

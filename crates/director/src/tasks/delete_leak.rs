@@ -8,6 +8,7 @@ use windlass_operations::steps::Progress;
 
 use super::{TaskError, TaskLog};
 use crate::Director;
+use windlass_planning::names::CpiName;
 
 /// What kind of thing it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +23,8 @@ pub(crate) enum LeakKind {
 /// Something that a cloud has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeakRequest {
-    /// The CPI's name; empty for the default one.
     #[serde(default)]
-    pub cpi: String,
+    pub cpi: CpiName,
     pub kind: LeakKind,
     pub cid: String,
 }

@@ -4,6 +4,7 @@ use windlass_contract::{ApiVersion, VmCid};
 use windlass_operations::clouds::OnBehalfOf;
 use windlass_operations::ledger::Change;
 use windlass_operations::steps::Progress;
+use windlass_planning::names::CpiName;
 
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
@@ -12,10 +13,10 @@ use crate::Director;
 const STEMCELL_OF_NOBODY: ApiVersion = ApiVersion(2);
 
 /// An orphan has its record; of any other VM nothing is known.
-async fn of_nobody(director: &Director, cid: &VmCid) -> Result<(String, Option<ApiVersion>), TaskError> {
+async fn of_nobody(director: &Director, cid: &VmCid) -> Result<(CpiName, Option<ApiVersion>), TaskError> {
     let orphan = director.store.orphaned_vms().await?.into_iter().find(|orphan| orphan.vm.cid == *cid);
     Ok(orphan.map_or_else(
-        || (String::new(), Some(STEMCELL_OF_NOBODY)),
+        || (CpiName::Default, Some(STEMCELL_OF_NOBODY)),
         |orphan| (orphan.vm.cpi, orphan.vm.stemcell.api_version),
     ))
 }

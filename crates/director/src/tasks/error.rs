@@ -3,6 +3,7 @@
 use windlass_blobs::BlobError;
 use windlass_contract::explain;
 use windlass_download::DownloadError;
+use windlass_planning::names::CpiName;
 use windlass_stemcell::digest;
 
 use super::fetch_logs;
@@ -41,10 +42,9 @@ pub(crate) enum TaskError {
     /// the CPIs of the cpi config cannot be driven
     #[error(transparent)]
     Clouds(#[from] crate::RefreshError),
-    #[error("{} failed", named(cpi))]
+    #[error("{cpi} failed")]
     Cpi {
-        /// Its name.
-        cpi: String,
+        cpi: CpiName,
         #[source]
         source: Box<windlass_cpi_client::CallError>,
     },
@@ -123,11 +123,6 @@ impl From<windlass_operations::steps::WorkError> for TaskError {
             windlass_operations::steps::WorkError::Step(error) => Self::Step(error),
         }
     }
-}
-
-/// The default one has no name.
-fn named(cpi: &str) -> String {
-    if cpi.is_empty() { "the director's default CPI".to_owned() } else { format!("the CPI '{cpi}'") }
 }
 
 fn explain_error(error: &TaskError) -> String {

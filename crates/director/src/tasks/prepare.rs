@@ -12,6 +12,7 @@ use windlass_planning::desired::{
     linked_deployments, refuse_misplaced, releases_named_by, resolve,
 };
 use windlass_planning::links::LinkProvider;
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
@@ -409,7 +410,7 @@ fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Fi
     for group in &desired.groups {
         for zone in group.zones.iter().filter(|zone| director.clouds.cpi(&zone.cpi).is_err()) {
             let az = zone.az.as_deref().unwrap_or_default();
-            let message = format!("this director does not drive the CPI '{}' of its az '{az}'", zone.cpi);
+            let message = format!("this director does not drive {} of its az '{az}'", zone.cpi);
             findings.push(group.place.problem(message));
         }
     }
@@ -418,9 +419,9 @@ fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Fi
 /// A cloud that says so cannot run jobs on its VMs, whatever is deployed there.
 async fn refuse_jobs_where_they_do_not_run(director: &Director, desired: &Desired, findings: &mut Findings) {
     for group in desired.groups.iter().filter(|group| group.software.is_some()) {
-        let mut asked: Vec<&str> = Vec::new();
+        let mut asked: Vec<&CpiName> = Vec::new();
         for zone in &group.zones {
-            if asked.contains(&zone.cpi.as_str()) {
+            if asked.contains(&&zone.cpi) {
                 continue;
             }
             asked.push(&zone.cpi);

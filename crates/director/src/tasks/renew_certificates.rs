@@ -65,6 +65,6 @@ async fn renew(director: &Director, instance: &CurrentInstance) -> Result<(), Ta
 
 /// The names of disks are replaced by every update of the settings, so they are told again.
 fn associations(instance: &CurrentInstance, vm: &VmRecord) -> Vec<DiskAssociation> {
-    let named = instance.disks.iter().filter(|disk| !disk.name.is_empty() && disk.vm.as_ref() == Some(&vm.cid));
-    named.map(|disk| DiskAssociation { name: disk.name.clone(), cid: disk.cid.to_string() }).collect()
+    let named = instance.disks.iter().filter(|disk| !disk.name.is_managed() && disk.vm.as_ref() == Some(&vm.cid));
+    named.map(|disk| DiskAssociation { name: disk.name.clone().into(), cid: disk.cid.to_string() }).collect()
 }

@@ -17,6 +17,7 @@ use windlass_contract::cpi::{ErrorType, Method};
 use windlass_contract::{DiskCid, VmCid, explain};
 use windlass_manifest::Document;
 use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::{Current, CurrentInstance};
 use windlass_planning::problems::Problem;
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
@@ -92,7 +93,7 @@ impl<'a> Scan<'a> {
             for disk in &seen.mounted {
                 owners.mounted.entry(disk.clone()).or_default().push(vm.clone());
             }
-            let is_stub = instance.vm.as_ref().is_some_and(|vm| stubs.contains(vm.cpi.as_str()));
+            let is_stub = instance.vm.as_ref().is_some_and(|vm| stubs.contains(&vm.cpi));
             if let Some(attached) = seen.attached.as_ref().filter(|_| !is_stub) {
                 owners.attached.insert(vm.clone(), attached.clone());
             }
@@ -111,9 +112,9 @@ impl<'a> Scan<'a> {
     }
 
     /// CPIs of others whose `get_disks` names no disk of any VM: many answer an empty list whatever they have.
-    async fn clouds_without_answers(&self, instances: &[&CurrentInstance], seen: &[Seen]) -> BTreeSet<String> {
+    async fn clouds_without_answers(&self, instances: &[&CurrentInstance], seen: &[Seen]) -> BTreeSet<CpiName> {
         let vms = instances.iter().zip(seen).filter_map(|(instance, seen)| Some((instance.vm.as_ref()?, seen)));
-        let answers = vms.filter_map(|(vm, seen)| Some((vm.cpi.as_str(), seen.attached.as_deref()?)));
+        let answers = vms.filter_map(|(vm, seen)| Some((&vm.cpi, seen.attached.as_deref()?)));
         let mut stubs = BTreeSet::new();
         for cpi in silent(answers) {
             let info = match self.director.clouds.cpi(&cpi) {
@@ -211,7 +212,7 @@ impl<'a> Scan<'a> {
         let owner_vms = owners.mounted.get(&cid).cloned().unwrap_or_default();
         let is_detached = owners.attached.get(&vm.cid).is_some_and(|attached| !attached.contains(&cid));
         // Agents mount only the disk without a name by themselves.
-        let is_mounted_right = !disk.name.is_empty() || owner_vms == [vm.cid.clone()];
+        let is_mounted_right = !disk.name.is_managed() || owner_vms == [vm.cid.clone()];
         let is_right = is_mounted_right && !is_detached;
         (!is_right).then_some(Problem::MountInfoMismatch { disk: cid, owner_vms, is_detached })
     }
@@ -219,7 +220,7 @@ impl<'a> Scan<'a> {
     /// Asks a cloud about a VM or what it has; none where it cannot say.
     async fn ask<M: Method<Answer: Send> + Send + Sync>(
         &self,
-        cpi: &str,
+        cpi: &CpiName,
         vm: Option<&VmRecord>,
         question: &M,
     ) -> Option<M::Answer> {
@@ -236,12 +237,12 @@ impl<'a> Scan<'a> {
 }
 
 /// The CPIs that answered and named nothing.
-fn silent<'a>(answers: impl Iterator<Item = (&'a str, &'a [DiskCid])>) -> BTreeSet<String> {
-    let mut named: BTreeMap<&str, bool> = BTreeMap::new();
+fn silent<'a>(answers: impl Iterator<Item = (&'a CpiName, &'a [DiskCid])>) -> BTreeSet<CpiName> {
+    let mut named: BTreeMap<&CpiName, bool> = BTreeMap::new();
     for (cpi, disks) in answers {
         *named.entry(cpi).or_default() |= !disks.is_empty();
     }
-    named.into_iter().filter(|(_, names)| !names).map(|(cpi, _)| cpi.to_owned()).collect()
+    named.into_iter().filter(|(_, names)| !names).map(|(cpi, _)| cpi.clone()).collect()
 }
 
 fn is_attached_to(disk: &DiskRecord, vm: &VmRecord) -> bool {
@@ -285,7 +286,8 @@ mod tests {
     #[test]
     fn a_cpi_that_never_names_a_disk_is_known_as_such() {
         let disk = [DiskCid::new("disk-1").unwrap()];
-        let answers: [(&str, &[DiskCid]); 4] = [("stub", &[]), ("real", &[]), ("real", &disk), ("stub", &[])];
-        assert_eq!(silent(answers.into_iter()), BTreeSet::from(["stub".to_owned()]));
+        let [stub, real] = ["stub", "real"].map(CpiName::from);
+        let answers: [(&CpiName, &[DiskCid]); 4] = [(&stub, &[]), (&real, &[]), (&real, &disk), (&stub, &[])];
+        assert_eq!(silent(answers.into_iter()), BTreeSet::from([stub.clone()]));
     }
 }

@@ -58,7 +58,7 @@ async fn resolution(
         return Resolution::Ignore;
     };
     let name = instance.record.name();
-    let stranded = Stranded { deployment, instance: &name, cpi: &vm.cpi, vm: &vm.cid, why };
+    let stranded = Stranded { deployment, instance: &name, cpi: vm.cpi.as_str(), vm: &vm.cid, why };
     match fencing::fence(settings, &stranded).await {
         Ok(()) => {
             log.debug(&format!("{name}: the fencing command says that VM {} is dead", vm.cid));

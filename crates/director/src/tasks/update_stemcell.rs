@@ -9,6 +9,7 @@ use windlass_manifest::names;
 use windlass_operations::clouds::OnBehalfOf;
 use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::steps::Progress;
+use windlass_planning::names::CpiName;
 use windlass_stemcell::digest::verify as verify_digest;
 
 use super::{EventStage, TaskError, TaskLog};
@@ -84,7 +85,10 @@ async fn unpack_and_create(
     let (name, version) = (&manifest.name, &manifest.version);
     let mut accepted = 0;
     for cpi in &director.clouds.names() {
-        let suffix = if cpi.is_empty() { String::new() } else { format!(" (cpi: {cpi})") };
+        let suffix = match cpi {
+            CpiName::Default => String::new(),
+            CpiName::Named(name) => format!(" (cpi: {name})"),
+        };
         let checking = stage.part(&format!("Checking if this stemcell already exists{suffix}"));
         let exists = checking.run(exists(director, cpi, &manifest)).await?;
         if !fits(director, cpi, &manifest).await? {
@@ -124,20 +128,24 @@ async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, Tas
     unpacked.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::Stemcell)
 }
 
-async fn exists(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<Option<StemcellCid>, TaskError> {
+async fn exists(
+    director: &Director,
+    cpi: &CpiName,
+    manifest: &StemcellManifest,
+) -> Result<Option<StemcellCid>, TaskError> {
     let stemcells = director.store.stemcells().await?;
-    let mut same = stemcells.into_iter().filter(|stemcell| stemcell.cpi == cpi);
+    let mut same = stemcells.into_iter().filter(|stemcell| stemcell.cpi == *cpi);
     let found = same.find(|stemcell| stemcell.name == manifest.name && stemcell.version == manifest.version);
     Ok(found.map(|stemcell| stemcell.cid))
 }
 
 /// A side that names no formats takes or is any.
-async fn fits(director: &Director, cpi: &str, manifest: &StemcellManifest) -> Result<bool, TaskError> {
+async fn fits(director: &Director, cpi: &CpiName, manifest: &StemcellManifest) -> Result<bool, TaskError> {
     let driven = director.clouds.cpi(cpi)?;
     let takes = &driven
         .info()
         .await
-        .map_err(|source| TaskError::Cpi { cpi: cpi.to_owned(), source: Box::new(source) })?
+        .map_err(|source| TaskError::Cpi { cpi: cpi.clone(), source: Box::new(source) })?
         .stemcell_formats;
     let has = &manifest.stemcell_formats;
     Ok(has.is_empty() || takes.is_empty() || has.iter().any(|format| takes.contains(format)))

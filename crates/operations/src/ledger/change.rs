@@ -10,6 +10,7 @@ use windlass_contract::cpi::methods::{
 };
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid};
+use windlass_planning::names::{CpiName, DiskName};
 use windlass_planning::records::{AgentCertificate, StemcellOfVm};
 use windlass_planning::software::VariableSet;
 
@@ -24,7 +25,7 @@ pub enum Change {
     },
     /// Remove a stemcell.
     DeleteStemcell {
-        cpi: String,
+        cpi: CpiName,
         cid: StemcellCid,
     },
     /// Make a VM.
@@ -77,7 +78,7 @@ pub enum Change {
     /// Take a snapshot of a disk.
     SnapshotDisk {
         disk: DiskCid,
-        cpi: String,
+        cpi: CpiName,
         /// Whether nothing writes to it meanwhile.
         clean: bool,
         /// What the cloud shows about it.
@@ -102,7 +103,7 @@ pub struct NewStemcell {
     pub api_version: Option<ApiVersion>,
     /// Second argument of `create_stemcell`.
     pub cloud_properties: Object,
-    pub cpi: String,
+    pub cpi: CpiName,
 }
 
 /// A VM to be made.
@@ -112,7 +113,7 @@ pub struct NewVm {
     pub agent_id: AgentId,
     /// The instance that it belongs to.
     pub instance: String,
-    pub cpi: String,
+    pub cpi: CpiName,
     /// The image.
     pub stemcell_cid: StemcellCid,
     /// What it is made from.
@@ -150,10 +151,9 @@ pub struct NewVm {
 pub struct NewDisk {
     /// The instance that it belongs to.
     pub instance: String,
-    /// Empty for the one that the agent mounts by itself.
     #[serde(default)]
-    pub name: String,
-    pub cpi: String,
+    pub name: DiskName,
+    pub cpi: CpiName,
     pub size: MiB,
     /// What only the cloud understands.
     pub cloud_properties: Object,
@@ -213,7 +213,7 @@ impl Change {
 
 impl NewStemcell {
     /// The stemcell with this manifest, for a CPI.
-    pub fn of(manifest: &StemcellManifest, cpi: &str) -> Self {
+    pub fn of(manifest: &StemcellManifest, cpi: &CpiName) -> Self {
         Self {
             name: manifest.name.clone(),
             version: manifest.version.clone(),
@@ -221,7 +221,7 @@ impl NewStemcell {
             sha1: manifest.sha1.clone(),
             api_version: manifest.api_version,
             cloud_properties: manifest.cloud_properties.clone(),
-            cpi: cpi.to_owned(),
+            cpi: cpi.clone(),
         }
     }
 }

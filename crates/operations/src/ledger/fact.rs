@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::{DiskCid, DiskHint, MiB, SnapshotCid, StemcellCid, VmCid};
+use windlass_planning::names::CpiName;
 use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
 
 use super::NewStemcell;
@@ -17,7 +18,7 @@ pub enum Fact {
         cid: StemcellCid,
     },
     /// A stemcell is gone from the cloud.
-    StemcellDeleted { cpi: String, cid: StemcellCid },
+    StemcellDeleted { cpi: CpiName, cid: StemcellCid },
     /// A VM exists.
     VmCreated { vm: Box<VmRecord> },
     /// The VM's agent answered and knows who it is.

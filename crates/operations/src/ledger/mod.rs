@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use windlass_contract::{ApiVersion, RequestId};
 use windlass_durable::process::ProcessIdentity;
+use windlass_planning::names::CpiName;
 
 pub use change::{Change, NewDisk, NewStemcell, NewVm};
 pub use fact::Fact;
@@ -30,8 +31,7 @@ pub struct Intent {
     pub id: RequestId,
     /// The task that wanted it.
     pub task: Option<i64>,
-    /// The CPI's name; empty for the default one.
-    pub cpi: String,
+    pub cpi: CpiName,
     /// The stemcell's version, where the call is about a VM.
     pub stemcell_version: Option<ApiVersion>,
     pub change: Change,

@@ -83,7 +83,7 @@ impl AttachDisk {
     }
 
     fn has_name(&self) -> bool {
-        !self.spec.name.is_empty()
+        !self.spec.name.is_managed()
     }
 
     fn disk(&self) -> Result<&DiskRecord, StepError> {

@@ -58,7 +58,7 @@ impl MigrateDisk {
     }
 
     fn has_name(&self) -> bool {
-        !self.spec.name.is_empty()
+        !self.spec.name.is_managed()
     }
 
     fn new_disk(&self) -> Result<&DiskRecord, StepError> {
@@ -105,7 +105,7 @@ async fn detach_new(op: &mut MigrateDisk) -> Result<(), StepError> {
 
 async fn migrate(op: &mut MigrateDisk) -> Result<(), StepError> {
     if op.has_name() {
-        let (name, old, instance) = (&op.spec.name, &op.old.cid, &op.context.instance);
+        let (name, old, instance) = (op.spec.name.as_str(), &op.old.cid, &op.context.instance);
         op.context.progress.warning(&format!(
             "the disk '{name}' of {instance} is a new one, and empty: disks with names cannot be copied; the data is on the \
              orphaned disk {old}"

@@ -54,6 +54,7 @@ use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
 use crate::software::{PackageFile, SoftwareError, SoftwareSource};
 use windlass_pki::PkiError;
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -333,7 +334,7 @@ impl std::fmt::Display for InstanceIdentity {
 impl Context {
     async fn perform(
         &self,
-        cpi: &str,
+        cpi: &CpiName,
         stemcell_version: Option<ApiVersion>,
         change: Change,
     ) -> Result<Fact, StepError> {
@@ -404,7 +405,8 @@ impl Context {
                 let _ = self.tell_hint(vm, &disk.cid, hint).await?;
             }
         }
-        let association = |disk: &DiskRecord| DiskAssociation { name: disk.name.clone(), cid: disk.cid.to_string() };
+        let association =
+            |disk: &DiskRecord| DiskAssociation { name: disk.name.clone().into(), cid: disk.cid.to_string() };
         let disk_associations = disks.iter().map(association).collect();
         let settings = UpdateSettings { disk_associations, ..UpdateSettings::default() };
         // An agent older than the message has no names for disks.

@@ -59,7 +59,7 @@ impl ResizeDisk {
 
 /// Of several disks the agent tells the size of the one that it mounts itself.
 async fn size_seen(op: &ResizeDisk) -> Result<Option<u64>, StepError> {
-    if !op.spec.name.is_empty() {
+    if !op.spec.name.is_managed() {
         return Ok(None);
     }
     Ok(op.context.agent(&op.vm).get_state(true).await?.persistent_disk_kib())

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use windlass_contract::{DiskCid, Object, VmCid};
 use windlass_planning::desired::WatchTime;
+use windlass_planning::names::DiskName;
 use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec, NextStates};
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -169,7 +170,7 @@ impl InstanceWork {
     }
 
     /// In place where the cloud can, and otherwise by copying.
-    async fn resize(&mut self, cid: &DiskCid, name: &str) -> Result<(), WorkError> {
+    async fn resize(&mut self, cid: &DiskCid, name: &DiskName) -> Result<(), WorkError> {
         let (disk, spec) = (self.disk(cid)?, self.disk_spec(name)?);
         if self.context.clouds.resizes_disks(&disk.cpi) {
             let mut operation = ResizeDisk::new(self.context.clone(), self.vm()?, disk, spec, self.named_disks());
@@ -182,7 +183,7 @@ impl InstanceWork {
         self.migrate(cid, name).await
     }
 
-    async fn migrate(&mut self, cid: &DiskCid, name: &str) -> Result<(), WorkError> {
+    async fn migrate(&mut self, cid: &DiskCid, name: &DiskName) -> Result<(), WorkError> {
         let (old, spec) = (self.disk(cid)?, self.disk_spec(name)?);
         let mut operation = MigrateDisk::new(self.context.clone(), self.vm()?, old, spec, self.named_disks());
         run(&mut operation).await?;
@@ -213,7 +214,7 @@ impl InstanceWork {
     /// start without it.
     fn disk_to_check(&self) -> Result<Option<DiskRecord>, StepError> {
         let vm = self.vm()?;
-        match self.disks.iter().find(|disk| disk.active && disk.name.is_empty()) {
+        match self.disks.iter().find(|disk| disk.active && disk.name.is_managed()) {
             None if self.spec()?.managed_disk().is_none() => Ok(None),
             Some(disk) if disk.vm.as_ref() == Some(&vm.cid) => {
                 Ok((!self.mounted_now.contains(&disk.cid)).then(|| disk.clone()))
@@ -226,7 +227,7 @@ impl InstanceWork {
     fn remaining_disk(&self, goes: &DiskCid) -> Option<DiskRecord> {
         let vm = self.vm.as_ref().map(|vm| &vm.cid);
         let stays = |disk: &&DiskRecord| {
-            disk.active && disk.name.is_empty() && disk.cid != *goes && vm.is_some() && disk.vm.as_ref() == vm
+            disk.active && disk.name.is_managed() && disk.cid != *goes && vm.is_some() && disk.vm.as_ref() == vm
         };
         self.disks.iter().find(stays).cloned()
     }
@@ -235,7 +236,7 @@ impl InstanceWork {
     fn named_disks(&self) -> Vec<DiskRecord> {
         let vm = self.vm.as_ref().map(|vm| &vm.cid);
         let attached = self.disks.iter().filter(|disk| disk.active && vm.is_some() && disk.vm.as_ref() == vm);
-        attached.filter(|disk| !disk.name.is_empty()).cloned().collect()
+        attached.filter(|disk| !disk.name.is_managed()).cloned().collect()
     }
 
     fn vm(&self) -> Result<VmRecord, StepError> {
@@ -251,9 +252,9 @@ impl InstanceWork {
         self.spec.as_ref().ok_or_else(|| self.not_wanted("VM"))
     }
 
-    fn disk_spec(&self, name: &str) -> Result<DiskSpec, StepError> {
+    fn disk_spec(&self, name: &DiskName) -> Result<DiskSpec, StepError> {
         let wanted = self.spec()?.disk(name).cloned();
-        wanted.ok_or_else(|| self.not_wanted(if name.is_empty() { "disk" } else { name }))
+        wanted.ok_or_else(|| self.not_wanted(if name.is_managed() { "disk" } else { name.as_str() }))
     }
 
     fn not_wanted(&self, what: &str) -> StepError {

@@ -9,6 +9,7 @@ use windlass_durable::process::ProcessIdentity;
 
 use super::{LegalFacts, new_vm_record};
 use crate::ledger::{Change, Fact, Intent, Ledger, LedgerError, Model, NewDisk, OpenIntent};
+use windlass_planning::names::CpiName;
 
 /// Instances that exist when a test begins.
 pub const INSTANCES: [&str; 2] = ["instance-1", "instance-2"];
@@ -77,7 +78,7 @@ fn intent(change: Change) -> Intent {
     Intent {
         id,
         task: None,
-        cpi: String::new(),
+        cpi: CpiName::Default,
         stemcell_version: None,
         change,
         child: None,

@@ -1,6 +1,7 @@
 //! Which facts can become true after others: what a cloud or an agent could confirm, and nothing that the steps never do.
 
 use windlass_contract::{AgentId, ApiVersion, DiskHint, MiB, Object, Secret, SnapshotCid, StemcellCid, VmCid};
+use windlass_planning::names::{CpiName, DiskName};
 use windlass_planning::records::{DiskRecord, SnapshotRecord, StemcellOfVm, VmRecord};
 
 use crate::ledger::{Fact, Model, NewStemcell};
@@ -18,7 +19,7 @@ pub fn new_vm_record(cid: VmCid, instance: &str, spare: bool) -> VmRecord {
         cid,
         agent_id,
         instance: instance.to_owned(),
-        cpi: String::new(),
+        cpi: CpiName::Default,
         stemcell: StemcellOfVm { name: "jammy".into(), version: "1".into(), api_version: Some(ApiVersion(2)) },
         networks: Default::default(),
         cloud_properties: object("vm", "large"),
@@ -69,7 +70,7 @@ impl LegalFacts {
     }
 
     fn stemcells(&mut self, model: &Model, facts: &mut Vec<Fact>) {
-        let mut new = |version: String, cpi: &str| {
+        let mut new = |version: String| {
             let stemcell = NewStemcell {
                 name: "jammy".into(),
                 version,
@@ -77,12 +78,12 @@ impl LegalFacts {
                 sha1: "0".into(),
                 api_version: Some(ApiVersion(3)),
                 cloud_properties: Object::new(),
-                cpi: cpi.to_owned(),
+                cpi: CpiName::Default,
             };
             Fact::StemcellCreated { stemcell, cid: self.cid::<StemcellCid>("stemcell") }
         };
-        facts.push(new("1".into(), ""));
-        facts.push(new("2".into(), ""));
+        facts.push(new("1".into()));
+        facts.push(new("2".into()));
         let gone = |known: &windlass_planning::records::StemcellRecord| Fact::StemcellDeleted {
             cpi: known.cpi.clone(),
             cid: known.cid.clone(),
@@ -118,12 +119,12 @@ impl LegalFacts {
     }
 
     fn new_disks(&mut self, model: &Model, instance: &str, facts: &mut Vec<Fact>) {
-        for name in ["", "data"] {
+        for name in [DiskName::Managed, DiskName::Named("data".to_owned())] {
             let disk = DiskRecord {
                 cid: self.cid("disk"),
                 instance: instance.to_owned(),
-                name: name.to_owned(),
-                cpi: String::new(),
+                name: name.clone(),
+                cpi: CpiName::Default,
                 size: MiB(64),
                 cloud_properties: object("type", "fast"),
                 active: false,
@@ -131,7 +132,7 @@ impl LegalFacts {
                 mounted: false,
                 hint: None,
             };
-            if !has_active(model, instance, name) {
+            if !has_active(model, instance, &name) {
                 let disk = DiskRecord { cid: self.cid("disk"), ..disk.clone() };
                 facts.push(Fact::DiskAdopted { disk });
             }
@@ -168,8 +169,8 @@ impl LegalFacts {
     fn orphan_disk(&mut self, model: &Model, disk: &DiskRecord, facts: &mut Vec<Fact>) {
         facts.push(self.snapshot(disk));
         facts.extend(deleted(model, disk));
-        for instance in model.instances.iter().filter(|instance| !has_active(model, instance, "")) {
-            let adopted = DiskRecord { instance: instance.clone(), name: String::new(), ..disk.clone() };
+        for instance in model.instances.iter().filter(|instance| !has_active(model, instance, &DiskName::Managed)) {
+            let adopted = DiskRecord { instance: instance.clone(), name: DiskName::Managed, ..disk.clone() };
             facts.push(Fact::DiskAdopted { disk: adopted });
         }
     }
@@ -186,8 +187,8 @@ impl LegalFacts {
     }
 }
 
-fn has_active(model: &Model, instance: &str, name: &str) -> bool {
-    model.disks.iter().any(|disk| disk.instance == instance && disk.name == name && disk.active)
+fn has_active(model: &Model, instance: &str, name: &DiskName) -> bool {
+    model.disks.iter().any(|disk| disk.instance == instance && disk.name == *name && disk.active)
 }
 
 fn attached(disk: &DiskRecord, vm: &VmCid, with_hint: bool) -> Fact {

@@ -7,6 +7,7 @@ use windlass_manifest::Document;
 
 use super::fields::{Fields, text};
 use super::findings::Findings;
+use crate::names::CpiName;
 
 /// All CPIs of all cpi configs; empty when there is none, and one default CPI serves every zone.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,13 +29,18 @@ pub struct CpiEntry {
     /// Go into the context of every request; they hold secrets.
     pub properties: Object,
     /// Earlier names of the same CPI.
-    pub migrated_from: Vec<String>,
+    pub migrated_from: Vec<CpiName>,
 }
 
 impl CpiEntry {
+    /// Its name, and the earlier ones.
+    pub fn names(&self) -> Vec<CpiName> {
+        std::iter::once(CpiName::Named(self.name.clone())).chain(self.migrated_from.iter().cloned()).collect()
+    }
+
     /// Whether `cpi` is its name, or was.
-    pub fn is(&self, cpi: &str) -> bool {
-        self.name == cpi || self.migrated_from.iter().any(|earlier| earlier == cpi)
+    pub fn is(&self, cpi: &CpiName) -> bool {
+        self.name == cpi.as_str() || self.migrated_from.contains(cpi)
     }
 }
 
@@ -42,10 +48,8 @@ const CPI_KEYS: [&str; 6] = ["name", "type", "exec_path", "arguments", "properti
 
 impl CpiConfig {
     /// Each CPI's name, with the earlier names of the same one.
-    pub fn names(&self) -> Vec<Vec<String>> {
-        let names =
-            |entry: &CpiEntry| std::iter::once(entry.name.clone()).chain(entry.migrated_from.iter().cloned()).collect();
-        self.cpis.iter().map(names).collect()
+    pub fn names(&self) -> Vec<Vec<CpiName>> {
+        self.cpis.iter().map(CpiEntry::names).collect()
     }
 
     /// Reads and adds one config.
@@ -61,9 +65,9 @@ impl CpiConfig {
             let mut migrated_from = Vec::new();
             for earlier in fields.list("migrated_from") {
                 let Some(mut fields) = Fields::of(&earlier, &["name"], fields.findings()) else { continue };
-                // The default CPI, from before there was a cpi config, has the empty name.
+                // The empty name is that of the default CPI, from before there was a cpi config.
                 let name = fields.required("name").map(|at| text(&at));
-                migrated_from.extend(name.and_then(|name| fields.check(name)));
+                migrated_from.extend(name.and_then(|name| fields.check(name)).map(CpiName::from));
             }
             let (Some(name), Some(kind)) = (name, kind) else { continue };
             if self.cpis.iter().any(|other| other.name == name.value) {
@@ -76,11 +80,11 @@ impl CpiConfig {
     }
 
     /// The CPI of a zone that names `cpi`, or names none.
-    pub fn of(&self, cpi: Option<&str>) -> Result<String, String> {
+    pub fn of(&self, cpi: Option<&str>) -> Result<CpiName, String> {
         match cpi {
-            None if self.cpis.is_empty() => Ok(String::new()),
+            None if self.cpis.is_empty() => Ok(CpiName::Default),
             None => Err("names no 'cpi', although there is a cpi config".to_owned()),
-            Some(name) if self.cpis.iter().any(|entry| entry.name == name) => Ok(name.to_owned()),
+            Some(name) if self.cpis.iter().any(|entry| entry.name == name) => Ok(CpiName::Named(name.to_owned())),
             Some(name) if self.cpis.is_empty() => {
                 Err(format!("names the CPI '{name}', but there is no cpi config; use update-cpi-config"))
             }
@@ -92,7 +96,7 @@ impl CpiConfig {
     }
 
     /// Whether both names mean the same CPI: one may be an earlier name of the other.
-    pub fn are_same(&self, one: &str, other: &str) -> bool {
+    pub fn are_same(&self, one: &CpiName, other: &CpiName) -> bool {
         one == other || self.cpis.iter().any(|entry| entry.is(one) && entry.is(other))
     }
 }
@@ -114,8 +118,9 @@ mod tests {
         );
         assert!(findings.is_clean(), "{findings}");
         assert_eq!(config.cpis[0].arguments, ["-c", "x"]);
-        assert_eq!(config.of(Some("a")).unwrap(), "a");
-        assert!(config.are_same("a", "") && !config.are_same("b", ""));
+        assert_eq!(config.of(Some("a")).unwrap(), CpiName::Named("a".into()));
+        let is_default = |name: &str| config.are_same(&name.into(), &CpiName::Default);
+        assert!(is_default("a") && !is_default("b"));
         assert!(config.of(None).unwrap_err().contains("names no 'cpi'"));
         assert!(config.of(Some("c")).unwrap_err().contains("has only a, b"));
         assert!(CpiConfig::default().of(Some("c")).unwrap_err().contains("update-cpi-config"));

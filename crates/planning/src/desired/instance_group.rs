@@ -16,6 +16,7 @@ use super::jobs::{JobReference, read_job};
 use super::networks::read_ranges;
 use super::update::{UpdateSettings, read_update};
 use super::{AddressRange, VmStrategy};
+use crate::names::DiskName;
 
 /// A group of equal instances. Where something required could not be read, it is none, and said so already.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,8 +65,7 @@ pub enum VmSize {
 /// A persistent disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedDisk {
-    /// Empty for the one that the agent mounts by itself.
-    pub name: String,
+    pub name: DiskName,
     /// How large.
     pub size: DiskSize,
 }
@@ -234,11 +234,11 @@ fn disks(fields: &mut Fields<'_, '_>) -> Vec<WantedDisk> {
             let at = fields.optional("persistent_disk");
             let size = at.and_then(|at| fields.check(number(&at, 0, LARGEST_DISK)));
             let size = size.filter(|size| *size > 0).map(|size| DiskSize::Size(MiB(size)));
-            size.map(|size| WantedDisk { name: String::new(), size }).into_iter().collect()
+            size.map(|size| WantedDisk { name: DiskName::Managed, size }).into_iter().collect()
         }
         Some(&"persistent_disk_type") => {
             let kind = fields.optional_text("persistent_disk_type").map(DiskSize::Type);
-            kind.map(|size| WantedDisk { name: String::new(), size }).into_iter().collect()
+            kind.map(|size| WantedDisk { name: DiskName::Managed, size }).into_iter().collect()
         }
         _ => named_disks(fields),
     }
@@ -249,11 +249,11 @@ fn named_disks(fields: &mut Fields<'_, '_>) -> Vec<WantedDisk> {
     for at in fields.list("persistent_disks") {
         let Some(mut disk) = Fields::of(&at, &["name", "type"], fields.findings()) else { continue };
         let (Some(name), Some(kind)) = (disk.name(), disk.text("type")) else { continue };
-        if disks.iter().any(|other| other.name == name.value) {
+        if disks.iter().any(|other| other.name.as_str() == name.value) {
             fields.findings().push(name.problem(format!("the disk '{}' is there already", name.value)));
             continue;
         }
-        disks.push(WantedDisk { name: name.value, size: DiskSize::Type(kind) });
+        disks.push(WantedDisk { name: DiskName::Named(name.value), size: DiskSize::Type(kind) });
     }
     disks
 }

@@ -18,6 +18,7 @@ use super::software::Releases;
 use super::stemcells::StemcellChoice;
 use super::update::{UpdateSettings, VmStrategy};
 use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig, compiled};
+use crate::names::CpiName;
 use crate::records::{CompilationKey, ReleaseRecord, StemcellRecord};
 use crate::software::Software;
 use crate::spec::DiskSpec;
@@ -56,7 +57,7 @@ pub struct Desired {
     /// How packages are compiled; none if the cloud config does not say.
     pub compilation: Option<DesiredCompilation>,
     /// Names of CPIs, each with the earlier names of the same one.
-    pub cpi_names: Vec<Vec<String>>,
+    pub cpi_names: Vec<Vec<CpiName>>,
     /// What jobs provide to each other.
     pub links: DesiredLinks,
     /// How instances are called.
@@ -119,7 +120,7 @@ pub struct Zone {
     /// The az's name; none for nowhere in particular.
     pub az: Option<String>,
     /// The CPI that serves it.
-    pub cpi: String,
+    pub cpi: CpiName,
     /// What only the cloud understands.
     pub cloud_properties: Object,
 }
@@ -262,21 +263,20 @@ impl Desired {
     }
 
     /// Whether both names mean the same CPI.
-    pub fn is_same_cpi(&self, one: &str, other: &str) -> bool {
-        let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted);
-        one == other || self.cpi_names.iter().any(|names| has(names, one) && has(names, other))
+    pub fn is_same_cpi(&self, one: &CpiName, other: &CpiName) -> bool {
+        one == other || self.cpi_names.iter().any(|names| names.contains(one) && names.contains(other))
     }
 
     /// What CPIs have to calculate before there can be a plan.
-    pub fn resources(&self) -> Vec<(&str, VmResources)> {
+    pub fn resources(&self) -> Vec<(&CpiName, VmResources)> {
         let (mut needed, mut known) = (Vec::new(), HashSet::new());
         let workers = self.compilation.iter().map(|compilation| &compilation.workers);
         for group in self.groups.iter().chain(workers) {
             let DesiredSize::Resources(resources) = group.vm_size else { continue };
             for zone in &group.zones {
                 let size = (resources.cpu, resources.ram, resources.ephemeral_disk_size);
-                if known.insert((zone.cpi.as_str(), size)) {
-                    needed.push((zone.cpi.as_str(), resources));
+                if known.insert((&zone.cpi, size)) {
+                    needed.push((&zone.cpi, resources));
                 }
             }
         }

@@ -5,6 +5,7 @@ use windlass_manifest::At;
 
 use super::fields::Fields;
 use super::findings::{Findings, Placed};
+use crate::names::CpiName;
 use crate::records::StemcellRecord;
 
 /// Which stemcell an alias means.
@@ -29,7 +30,7 @@ pub enum Family {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StemcellChoice {
     /// The CPI's name.
-    pub cpi: String,
+    pub cpi: CpiName,
     pub cid: StemcellCid,
     pub name: String,
     pub version: String,

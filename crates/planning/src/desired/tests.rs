@@ -194,8 +194,9 @@ fn each_az_has_its_cpi_and_the_stemcell_must_be_there() {
     assert!(findings.is_clean(), "{findings}");
     let zones: Vec<_> = desired.groups[0].zones.iter().map(|zone| zone.cpi.as_str()).collect();
     assert_eq!(zones, ["a", "b"]);
-    assert_eq!(desired.groups[0].stemcells[0].cpi, "a", "what the default CPI had is its successor's");
-    assert!(desired.is_same_cpi("", "a") && !desired.is_same_cpi("b", "a"));
+    assert_eq!(desired.groups[0].stemcells[0].cpi.as_str(), "a", "what the default CPI had is its successor's");
+    let is_a = |name: &str| desired.is_same_cpi(&name.into(), &"a".into());
+    assert!(is_a("") && !is_a("b"));
     let (_, findings) = resolved_with(MANIFEST, &configs, &stemcells(""));
     assert!(findings.to_string().contains("was not uploaded to the CPI 'b'"), "{findings}");
     let (_, findings) = resolved_with(MANIFEST, &configs[..1], &both);

@@ -69,7 +69,7 @@ fn why_replace(desired: &Desired, present: &CurrentInstance, vm: &VmRecord, spec
         ));
     }
     if !desired.is_same_cpi(&vm.cpi, &spec.cpi) {
-        return Some(format!("its az moves from the CPI '{}' to '{}'", vm.cpi, spec.cpi));
+        return Some(format!("its az moves from {} to {}", vm.cpi, spec.cpi));
     }
     if vm.cloud_properties != spec.cloud_properties {
         let changed = changed_keys(&vm.cloud_properties, &spec.cloud_properties);
@@ -370,8 +370,8 @@ fn disk_changes(present: &CurrentInstance, goal: &Goal<'_>, keeps_vm: bool) -> R
         };
         if !desired.is_same_cpi(&disk.cpi, &spec.cpi) {
             return Err(format!(
-                "disk {} of {} is with the CPI '{}', which does not serve its az any more: \
-                 name it in migrated_from of '{}' if that is the same cloud, or remove the disk from the group first",
+                "disk {} of {} is with {}, which does not serve its az any more: \
+                 name it in migrated_from of {} if that is the same cloud, or remove the disk from the group first",
                 disk.cid,
                 present.record.name(),
                 disk.cpi,

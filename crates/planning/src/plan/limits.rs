@@ -9,11 +9,12 @@ use windlass_contract::{MiB, Networks};
 
 use super::{ActionKind, InstancePlan, Plan};
 use crate::desired::{Desired, DesiredGroup, Findings, NetworkPlacement};
+use crate::names::CpiName;
 use crate::spec::{InstanceSpec, reserved_addresses};
 
 /// What an instance needs of its cloud.
 struct Needs<'a> {
-    cpi: &'a str,
+    cpi: &'a CpiName,
     /// In MiB.
     disks: Vec<MiB>,
     /// Of the VM that is made, with their networks; none if none is made.
@@ -66,14 +67,14 @@ fn range_of(group: &DesiredGroup, network: &str, address: IpAddr) -> Option<IpNe
 impl Plan {
     /// The addresses that VMs will be made with, by the CPI that makes them; none with a CPI that is asked only for disks. Without
     /// workers: packages are compiled before anything stops.
-    pub fn needs(&self) -> BTreeMap<&str, BTreeSet<IpAddr>> {
+    pub fn needs(&self) -> BTreeMap<&CpiName, BTreeSet<IpAddr>> {
         needs(self.instances())
     }
 }
 
 /// The addresses that the VMs of these instances will be made with, by the CPI that makes them.
-pub fn needs<'p>(instances: impl Iterator<Item = &'p InstancePlan>) -> BTreeMap<&'p str, BTreeSet<IpAddr>> {
-    let mut needs: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
+pub fn needs<'p>(instances: impl Iterator<Item = &'p InstancePlan>) -> BTreeMap<&'p CpiName, BTreeSet<IpAddr>> {
+    let mut needs: BTreeMap<&CpiName, BTreeSet<IpAddr>> = BTreeMap::new();
     for need in instances.filter_map(Needs::of) {
         needs.entry(need.cpi).or_default().extend(need.addresses.iter().map(|(_, address)| *address));
     }
@@ -81,7 +82,7 @@ pub fn needs<'p>(instances: impl Iterator<Item = &'p InstancePlan>) -> BTreeMap<
 }
 
 /// Why an instance that is planned from what is on record cannot have what it needs. Then nothing of it is to be stopped or deleted.
-pub fn impossible_for(instance: &InstancePlan, limits: &BTreeMap<String, CloudLimits>) -> Option<String> {
+pub fn impossible_for(instance: &InstancePlan, limits: &BTreeMap<CpiName, CloudLimits>) -> Option<String> {
     let needs = Needs::of(instance)?;
     let networks = &instance.spec.as_ref()?.networks;
     let range = |network: &str, address| range_on_record(networks, network, address);
@@ -93,7 +94,7 @@ pub fn impossible_for(instance: &InstancePlan, limits: &BTreeMap<String, CloudLi
 pub fn refuse_impossible(
     plan: &Plan,
     desired: &Desired,
-    limits: &BTreeMap<String, CloudLimits>,
+    limits: &BTreeMap<CpiName, CloudLimits>,
     findings: &mut Findings,
 ) {
     findings.begin("");

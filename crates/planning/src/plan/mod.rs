@@ -34,6 +34,7 @@ use windlass_contract::{ApiVersion, DiskCid, MiB, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::links::PlannedLinks;
+use crate::names::{CpiName, DiskName};
 use crate::records::{DiskRecord, InstanceRecord, InstanceState};
 use crate::software::Software;
 pub use crate::spec::{DiskSpec, InstanceSpec, reserved_addresses};
@@ -180,35 +181,21 @@ pub enum ActionKind {
     SetMetadata,
     /// Make a disk.
     CreateDisk {
-        /// Empty for the one that the agent mounts by itself.
         #[serde(default)]
-        name: String,
+        name: DiskName,
         size: MiB,
     },
     /// Attach and mount `disk`, or the disk created by the preceding `CreateDisk`.
     AttachDisk {
         /// The disk, if it exists already.
         disk: Option<DiskCid>,
-        /// Empty for the one that the agent mounts by itself.
         #[serde(default)]
-        name: String,
+        name: DiskName,
     },
     /// Make an attached disk larger, in place if the cloud can.
-    ResizeDisk {
-        disk: DiskCid,
-        /// Empty for the one that the agent mounts by itself.
-        name: String,
-        from: MiB,
-        to: MiB,
-    },
+    ResizeDisk { disk: DiskCid, name: DiskName, from: MiB, to: MiB },
     /// Put a new disk in the place of an attached one, with a copy of its data.
-    MigrateDisk {
-        disk: DiskCid,
-        /// Empty for the one that the agent mounts by itself.
-        name: String,
-        from: MiB,
-        to: MiB,
-    },
+    MigrateDisk { disk: DiskCid, name: DiskName, from: MiB, to: MiB },
     /// Give a disk up, keeping its data.
     OrphanDisk { disk: DiskCid },
     /// Tell the agent what it shall run, and start it.
@@ -272,8 +259,11 @@ impl ActionKind {
     }
 }
 
-fn quoted(name: &str) -> String {
-    if name.is_empty() { String::new() } else { format!(" '{name}'") }
+fn quoted(name: &DiskName) -> String {
+    match name {
+        DiskName::Managed => String::new(),
+        DiskName::Named(name) => format!(" '{name}'"),
+    }
 }
 
 impl InstancePlan {
@@ -307,13 +297,13 @@ impl Plan {
     }
 
     /// Groups that get new VMs with `nesting: true` among their cloud properties, each with its CPI.
-    pub fn groups_that_nest(&self) -> BTreeSet<(&str, &str)> {
+    pub fn groups_that_nest(&self) -> BTreeSet<(&str, &CpiName)> {
         let made = self.instances().filter(|instance| instance.actions.iter().any(|action| action.what.makes_vm()));
         let workers = self.compilation.iter().flat_map(|compilation| &compilation.workers);
         let specs = made.chain(workers).filter_map(|instance| Some((instance, instance.spec.as_ref()?)));
         specs
             .filter(|(_, spec)| spec.cloud_properties.get("nesting") == Some(&Value::Bool(true)))
-            .map(|(instance, spec)| (instance.group.as_str(), spec.cpi.as_str()))
+            .map(|(instance, spec)| (instance.group.as_str(), &spec.cpi))
             .collect()
     }
 

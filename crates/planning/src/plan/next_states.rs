@@ -43,6 +43,7 @@ mod tests {
     use windlass_contract::{DiskCid, MiB, VmCid};
 
     use super::*;
+    use crate::names::DiskName;
     use crate::plan::Action;
 
     fn states(state: InstanceState, whats: &[ActionKind]) -> NextStates {
@@ -69,8 +70,8 @@ mod tests {
         assert_eq!(updated, NextStates { is_update: true, ..NextStates::default() });
         assert_eq!(states(InstanceState::Stopped, &[stop()]), NextStates::default());
 
-        let grows = ActionKind::ResizeDisk { disk: disk.clone(), name: String::new(), from: MiB(1), to: MiB(2) };
-        let first = ActionKind::CreateDisk { name: String::new(), size: MiB(1) };
+        let grows = ActionKind::ResizeDisk { disk: disk.clone(), name: DiskName::Managed, from: MiB(1), to: MiB(2) };
+        let first = ActionKind::CreateDisk { name: DiskName::Managed, size: MiB(1) };
         for change in [grows, first] {
             let what = [ActionKind::Prepare, stop(), change, ActionKind::Start];
             assert_eq!(states(InstanceState::Started, &what), NextStates::default());

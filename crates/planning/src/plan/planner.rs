@@ -23,6 +23,7 @@ use crate::desired::{
 };
 use crate::dns::DnsNumbers;
 use crate::links::PlannedLinks;
+use crate::names::CpiName;
 use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 use crate::software::{
     RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet, has_variables,
@@ -50,16 +51,16 @@ pub struct Current {
 
 /// Cloud properties that CPIs calculated.
 #[derive(Debug, Clone, Default)]
-pub struct Calculated(Vec<(String, VmResources, Object)>);
+pub struct Calculated(Vec<(CpiName, VmResources, Object)>);
 
 impl Calculated {
     /// Keeps an answer.
-    pub fn insert(&mut self, cpi: &str, resources: VmResources, cloud_properties: Object) {
-        self.0.push((cpi.to_owned(), resources, cloud_properties));
+    pub fn insert(&mut self, cpi: &CpiName, resources: VmResources, cloud_properties: Object) {
+        self.0.push((cpi.clone(), resources, cloud_properties));
     }
 
-    fn get(&self, cpi: &str, resources: VmResources) -> Option<&Object> {
-        let is_it = |(known, of, _): &&(String, VmResources, Object)| known == cpi && *of == resources;
+    fn get(&self, cpi: &CpiName, resources: VmResources) -> Option<&Object> {
+        let is_it = |(known, of, _): &&(CpiName, VmResources, Object)| known == cpi && *of == resources;
         self.0.iter().find(is_it).map(|(_, _, cloud_properties)| cloud_properties)
     }
 }
@@ -666,7 +667,7 @@ impl<'a> Planner<'a, '_> {
         networks: windlass_contract::Networks,
     ) -> Result<InstanceSpec, String> {
         let stemcell = group.stemcells.iter().find(|choice| choice.cpi == zone.cpi);
-        let stemcell = stemcell.ok_or_else(|| format!("its stemcell is not with the CPI '{}'", zone.cpi))?;
+        let stemcell = stemcell.ok_or_else(|| format!("its stemcell is not with {}", zone.cpi))?;
         let mut cloud_properties = zone.cloud_properties.clone();
         let vm_type = match &group.vm_size {
             DesiredSize::Type { name, cloud_properties: own } => {
@@ -676,8 +677,8 @@ impl<'a> Planner<'a, '_> {
             }
             DesiredSize::Resources(resources) => {
                 let calculated = self.current.calculated.get(&zone.cpi, *resources);
-                let calculated = calculated
-                    .ok_or_else(|| format!("the CPI '{}' did not say what its vm_resources mean", zone.cpi))?;
+                let calculated =
+                    calculated.ok_or_else(|| format!("{} did not say what its vm_resources mean", zone.cpi))?;
                 cloud_properties.extend(group.vm_extensions.clone());
                 cloud_properties.extend(calculated.clone());
                 None

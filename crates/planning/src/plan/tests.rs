@@ -13,6 +13,7 @@ use windlass_contract::network::NetworkKind;
 
 use super::*;
 use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, LinksFrom, Wanted, resolve};
+use crate::names::CpiName;
 use crate::records::{
     CompilationKey, ConfigRecord, InstanceRecord, InstanceState, ReleaseRecord, StemcellRecord, VmRecord,
 };
@@ -187,7 +188,7 @@ fn stemcells() -> [StemcellRecord; 3] {
         name: "s".into(),
         version: version.into(),
         operating_system: "os".into(),
-        cpi: String::new(),
+        cpi: CpiName::Default,
         cid: StemcellCid::new(format!("sc-{version}")).unwrap(),
         api_version: Some(ApiVersion::V2),
         deployments: Vec::new(),
@@ -300,10 +301,10 @@ fn carry_out(plan: &Plan, before: &Current, prefix: &str) -> Current {
 
 fn new_disk(instance: &InstancePlan, spec: &DiskSpec, prefix: &str, vm: Option<VmCid>) -> DiskRecord {
     DiskRecord {
-        cid: DiskCid::new(format!("disk-{prefix}-{}{}", instance.id, spec.name)).unwrap(),
+        cid: DiskCid::new(format!("disk-{prefix}-{}{}", instance.id, spec.name.as_str())).unwrap(),
         instance: instance.id.clone(),
         name: spec.name.clone(),
-        cpi: String::new(),
+        cpi: CpiName::Default,
         size: spec.size,
         cloud_properties: spec.cloud_properties.clone(),
         active: true,
@@ -318,7 +319,7 @@ fn new_vm(instance: &InstancePlan, spec: &InstanceSpec, prefix: &str) -> VmRecor
         cid: VmCid::new(format!("vm-{prefix}-{}", instance.id)).unwrap(),
         agent_id: AgentId::random(),
         instance: instance.id.clone(),
-        cpi: String::new(),
+        cpi: CpiName::Default,
         stemcell: spec.stemcell.clone(),
         networks: spec.networks.clone(),
         cloud_properties: spec.cloud_properties.clone(),
@@ -342,7 +343,7 @@ fn nothing() -> Current {
         ephemeral_disk_size: windlass_contract::MiB(1024),
     };
     let calculated = serde_json::json!({"cpu": 9}).as_object().cloned().unwrap();
-    current.calculated.insert("", resources, calculated);
+    current.calculated.insert(&CpiName::Default, resources, calculated);
     current
 }
 
@@ -366,7 +367,7 @@ fn groups_whose_new_vms_nest_are_named_until_they_are_there() {
     };
     let desired = wanted_from(&cloud, &(group("plain", "small") + &group("nested", "large")));
     let first = planned(&desired, &nothing());
-    assert_eq!(first.groups_that_nest(), BTreeSet::from([("nested", "")]));
+    assert_eq!(first.groups_that_nest(), BTreeSet::from([("nested", &CpiName::Default)]));
     let after = carry_out(&first, &nothing(), "one");
     assert_eq!(planned(&desired, &after).groups_that_nest(), BTreeSet::new());
 }

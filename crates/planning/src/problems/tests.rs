@@ -1,6 +1,7 @@
 use windlass_contract::{AgentId, MiB, Networks, Object, Secret};
 
 use super::*;
+use crate::names::{CpiName, DiskName};
 use crate::records::{InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
 
 fn current(vm: Option<&str>) -> Current {
@@ -21,7 +22,7 @@ fn current(vm: Option<&str>) -> Current {
         cid: VmCid::new(cid).unwrap(),
         agent_id: AgentId::random(),
         instance: "u-1".into(),
-        cpi: String::new(),
+        cpi: CpiName::Default,
         stemcell: StemcellOfVm { name: "s".into(), version: "1".into(), api_version: None },
         networks: Networks::default(),
         cloud_properties: Object::new(),
@@ -38,8 +39,8 @@ fn current(vm: Option<&str>) -> Current {
     let disk = DiskRecord {
         cid: DiskCid::new("disk-1").unwrap(),
         instance: "u-1".into(),
-        name: String::new(),
-        cpi: String::new(),
+        name: DiskName::Managed,
+        cpi: CpiName::Default,
         size: MiB(64),
         cloud_properties: Object::new(),
         active: true,

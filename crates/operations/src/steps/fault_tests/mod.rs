@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use windlass_contract::{DiskCid, MiB, Object, VmCid, explain};
 use windlass_planning::desired::WatchTime;
+use windlass_planning::names::{CpiName, DiskName};
 use windlass_planning::plan::ActionKind;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -91,7 +92,7 @@ struct Outcome {
 
 #[derive(Debug, PartialEq)]
 struct DiskOutcome {
-    name: String,
+    name: DiskName,
     size_on_record: MiB,
     size: MiB,
     is_active: bool,
@@ -118,7 +119,7 @@ impl<'s> Run<'s> {
         let mut model = Model::of_instances([INSTANCE]);
         scene.facts.iter().for_each(|fact| model.apply(fact));
         let mut world = World::new(habits);
-        world.new_disks_are_named = scene.disk.as_ref().is_some_and(|disk| !disk.name.is_empty());
+        world.new_disks_are_named = scene.disk.as_ref().is_some_and(|disk| !disk.name.is_managed());
         for vm in &model.vms {
             let machine = Machine { jobs_run: scene.jobs_run && !vm.spare, ..Machine::default() };
             world.vms.insert(vm.cid.clone(), machine);
@@ -127,12 +128,12 @@ impl<'s> Run<'s> {
             let data = scene.data.contains(&disk.cid.as_str()).then_some(DATA);
             let known = CloudDisk { size: disk.size, attached: disk.vm.clone(), data };
             world.disks.insert(disk.cid.clone(), known);
-            if !disk.name.is_empty() {
+            if !disk.name.is_managed() {
                 world.named.insert(disk.cid.clone());
             }
             let Some(vm) = disk.vm.as_ref().and_then(|vm| world.vms.get_mut(vm)) else { continue };
             vm.told.insert(disk.cid.clone());
-            if disk.name.is_empty() {
+            if disk.name.is_managed() {
                 vm.mounted.push(disk.cid.clone());
             }
         }
@@ -150,7 +151,7 @@ impl<'s> Run<'s> {
     }
 
     fn clouds(&self) -> Clouds {
-        let names = vec![String::new()];
+        let names = vec![CpiName::Default];
         Clouds::with_default(DrivenCpi { names, cpi: Arc::new(self.way.clone()), resizes_disks: true })
     }
 
@@ -279,7 +280,7 @@ impl<'s> Run<'s> {
             }
             assert_eq!(disk.vm, known.attached, "{when}: where {cid} is attached\n{world:#?}\n{intents:#?}");
             let Some(vm) = &disk.vm else { continue };
-            if disk.mounted && disk.name.is_empty() {
+            if disk.mounted && disk.name.is_managed() {
                 assert!(world.vms[vm].mounted.contains(cid), "{when}: {cid} is mounted on record and nowhere else");
             }
         }

@@ -1,6 +1,7 @@
 //! What a fault test begins with and leads to.
 
 use windlass_contract::{ApiVersion, DiskCid, DiskHint, MiB, Object, StemcellCid, VmCid};
+use windlass_planning::names::CpiName;
 use windlass_planning::plan::{ActionKind, DiskSpec, InstanceSpec};
 use windlass_planning::records::{DiskRecord, StemcellOfVm};
 
@@ -76,8 +77,8 @@ impl Scene {
         let disk = DiskRecord {
             cid: disk_cid("disk-1"),
             instance: INSTANCE.to_owned(),
-            name: name.to_owned(),
-            cpi: String::new(),
+            name: name.into(),
+            cpi: CpiName::Default,
             size: MiB(64),
             cloud_properties: Object::new(),
             active: true,
@@ -109,10 +110,7 @@ impl Scene {
 
     /// It shall have a disk of this size.
     pub(crate) fn wants_disk(self, name: &str, size: u64) -> Self {
-        Self {
-            disk: Some(DiskSpec { name: name.to_owned(), size: MiB(size), cloud_properties: Object::new() }),
-            ..self
-        }
+        Self { disk: Some(DiskSpec { name: name.into(), size: MiB(size), cloud_properties: Object::new() }), ..self }
     }
 
     /// In clouds that resize, that cannot, and that say they did.
@@ -165,7 +163,7 @@ impl Scene {
 
     pub(super) fn spec(&self) -> InstanceSpec {
         InstanceSpec {
-            cpi: String::new(),
+            cpi: CpiName::Default,
             stemcell_cid: StemcellCid::new("stemcell-1").unwrap(),
             stemcell: StemcellOfVm { name: "jammy".into(), version: "1".into(), api_version: Some(ApiVersion(2)) },
             vm_type: None,

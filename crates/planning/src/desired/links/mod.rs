@@ -18,6 +18,7 @@ use super::jobs::JobReference;
 use super::names_in_use::NamesInUse;
 use super::{DeploymentManifest, RuntimeConfig};
 use crate::links::{LinkConsumer, LinkProvider, LinkSource, ProviderKind, disk_content};
+use crate::names::DiskName;
 pub use settings::JobLinks;
 use settings::{Consumed, Provided, Words};
 
@@ -146,19 +147,20 @@ impl<'a> LinkReader<'a> {
 
     /// The links of a group's named disks.
     pub(super) fn disks(&mut self, group: &InstanceGroup) {
-        for disk in group.disks.iter().filter(|disk| self.others.is_some() && !disk.name.is_empty()) {
+        for disk in group.disks.iter().filter(|_| self.others.is_some()) {
+            let DiskName::Named(name) = &disk.name else { continue };
             self.providers.push(LinkProvider {
                 id: 0,
                 deployment: self.deployment.to_owned(),
                 group: group.name.clone(),
                 owner: group.name.clone(),
                 kind: ProviderKind::Disk,
-                original_name: disk.name.clone(),
+                original_name: name.clone(),
                 link_type: "disk".to_owned(),
-                name: disk.name.clone(),
+                name: name.clone(),
                 shared: false,
                 consumable: true,
-                content: disk_content(self.deployment, &disk.name),
+                content: disk_content(self.deployment, name),
                 aliases: Vec::new(),
             });
         }

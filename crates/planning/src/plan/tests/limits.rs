@@ -12,7 +12,7 @@ const GROUPS: &str = "\
 
 fn refused(plan: &Plan, desired: &Desired, limits: &CloudLimits) -> String {
     let mut findings = Findings::new();
-    refuse_impossible(plan, desired, &BTreeMap::from([(String::new(), limits.clone())]), &mut findings);
+    refuse_impossible(plan, desired, &BTreeMap::from([(CpiName::Default, limits.clone())]), &mut findings);
     findings.to_string()
 }
 
@@ -20,7 +20,7 @@ fn refused(plan: &Plan, desired: &Desired, limits: &CloudLimits) -> String {
 fn what_a_cloud_cannot_give_is_said_once_for_each_group_and_only_if_it_is_needed() {
     let desired = wanted(GROUPS);
     let first = planned(&desired, &nothing());
-    assert_eq!(first.needs().keys().collect::<Vec<_>>(), [&""]);
+    assert_eq!(first.needs().keys().collect::<Vec<_>>(), [&&CpiName::Default]);
     assert_eq!(refused(&first, &desired, &CloudLimits::default()), "");
     let used = |range: &str| NetworkInUse { range: range.parse().unwrap(), by: "the machine on eth0".into() };
     let tight = CloudLimits {
@@ -52,7 +52,7 @@ fn what_a_cloud_cannot_give_is_said_once_for_each_group_and_only_if_it_is_needed
         "instance_groups[0]: a disk of 128 MiB cannot be had: the largest in this cloud has 63 MiB (line 4)"
     );
     // From what is on record alone, as when a single VM is recreated.
-    let limits = BTreeMap::from([(String::new(), tight.clone())]);
+    let limits = BTreeMap::from([(CpiName::Default, tight.clone())]);
     let of_group = |name: &str| current.instances.iter().find(|it| it.record.group == name).unwrap();
     let recreated = plan_state_change(of_group("g"), Wish::Recreate, true, false);
     let why = impossible_for(&recreated, &limits).unwrap();
