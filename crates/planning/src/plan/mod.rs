@@ -3,6 +3,7 @@
 //! [`plan`] is a pure function of what is wanted and what is. A deploy shows its plan, stores it and carries out exactly
 //! that. Planning a deployment that is where it should be gives an empty plan.
 //!
+//! - [`current`] and [`options`]: what is, and what the operator asks for beyond the manifest.
 //! - [`compilation`]: which packages have to be compiled before, and where.
 //! - [`link_contents`]: what jobs get of each other through links.
 //! - [`next_states`]: what becomes of an instance that is stopped.
@@ -12,15 +13,19 @@
 //! - [`software_change`]: why jobs are stopped and started again.
 //! - [`limits`]: what of it the clouds cannot give.
 //! - [`state_change`]: what the operator asks of single instances.
+//! - [`instance_specs`]: what one instance is brought to.
 //! - [`planner`]: all of them together, group by group.
 
 mod actions;
 mod addresses;
 mod changes;
 mod compilation;
+mod current;
+mod instance_specs;
 mod limits;
 mod link_contents;
 mod next_states;
+mod options;
 mod placement;
 mod planner;
 mod software_change;
@@ -30,12 +35,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use windlass_contract::{ApiVersion, DiskCid, MiB, VmCid};
+use windlass_contract::{DiskCid, MiB, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::links::PlannedLinks;
 use crate::names::{CpiName, DiskName};
-use crate::records::{DiskRecord, InstanceRecord, InstanceState};
+use crate::records::{InstanceRecord, InstanceState};
 use crate::software::Software;
 pub use crate::spec::{DiskSpec, InstanceSpec, reserved_addresses};
 
@@ -44,12 +49,12 @@ mod tests;
 
 pub use actions::Actions;
 pub use compilation::{CompilationPlan, PackageToCompile, is_compilation_group};
+pub use current::{Calculated, Current, CurrentInstance};
+pub use instance_specs::with_addresses;
 pub use limits::{impossible_for, needs, refuse_impossible};
 pub use next_states::NextStates;
-pub use planner::{
-    Calculated, Current, CurrentInstance, PlanOptions, WhatWasThere, plan, plan_compilation, plan_deletion,
-    with_addresses,
-};
+pub use options::{PlanOptions, WhatWasThere};
+pub use planner::{plan, plan_compilation, plan_deletion};
 pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
 /// What a deploy will do.
@@ -344,20 +349,5 @@ impl GroupPlan {
             return vec![changed];
         }
         changed.chunk_by(|one, next| one.az == next.az).map(<[_]>::to_vec).collect()
-    }
-}
-
-impl CurrentInstance {
-    /// The version of the stemcell that its VM has, or would have.
-    pub fn stemcell_version(&self) -> Option<ApiVersion> {
-        let of_vm = self.vm.as_ref().map(|vm| &vm.stemcell);
-        of_vm.or(self.record.spec.as_ref().map(|spec| &spec.stemcell))?.api_version
-    }
-
-    /// The disk of that name: the one that was mounted, or else one that was made for it and matches.
-    pub(crate) fn disk(&self, wanted: &DiskSpec) -> Option<&DiskRecord> {
-        let named = || self.disks.iter().filter(|disk| disk.name == wanted.name);
-        let matches = |disk: &&DiskRecord| disk.size == wanted.size && disk.cloud_properties == wanted.cloud_properties;
-        named().find(|disk| disk.active).or_else(|| named().find(matches))
     }
 }

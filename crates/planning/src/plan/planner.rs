@@ -1,143 +1,23 @@
 //! From what is to what is wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::rc::Rc;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use windlass_contract::cpi::methods::VmResources;
-use windlass_contract::network::{Network, NetworkKind};
-use windlass_contract::{DiskCid, Networks, Object, VmCid};
+use windlass_contract::{Networks, Object};
 
 use super::addresses::{AddressRequest, Addresses};
 use super::changes::{Goal, VmDecision, changes, decide_vm, new_instance, obstacle, removal, resting, rests};
 use super::compilation::{self, CompilationPlan, is_compilation_group};
+use super::instance_specs::{Linked, OF_AN_INSTANCE, with_addresses};
 use super::link_contents::{self, LinkedInstance};
 use super::placement::{InstanceSlot, Present, place};
 use super::software_change::why_other_software;
-use super::{Action, DiskSpec, GroupPlan, InstancePlan, InstanceSpec, Plan, SkipDrain, StateChange, Wish};
-use crate::desired::{
-    Count, Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, DesiredSize, Findings, Lifecycle,
-    NetworkPlacement, VmStrategy,
-};
-use crate::dns::DnsNumbers;
+use super::{Action, Current, CurrentInstance, GroupPlan, InstancePlan, InstanceSpec, Plan, PlanOptions, Wish};
+use crate::desired::{Desired, DesiredCompilation, DesiredGroup, Findings, Lifecycle, VmStrategy};
 use crate::links::PlannedLinks;
-use crate::names::CpiName;
-use crate::records::{CompilationKey, DiskRecord, InstanceRecord, InstanceState, StemcellOfVm, VmRecord};
-use crate::software::{
-    RenderedAtDeploy, Software, SoftwareOfInstance, TemplateInstance, Templates, VariableSet, has_variables,
-};
-use crate::weight::{self, Room};
-
-/// What is, as far as the director knows.
-#[derive(Debug, Clone, Default)]
-pub struct Current {
-    /// Instances of the deployment.
-    pub instances: Vec<CurrentInstance>,
-    /// Addresses in use in all deployments, by holder (`deployment/group/uuid`).
-    pub addresses: BTreeMap<IpAddr, String>,
-    /// What CPIs answered to [`Desired::resources`].
-    pub calculated: Calculated,
-    /// What runs on the instances now, by its digest.
-    pub software: BTreeMap<String, Software>,
-    /// Packages that were compiled.
-    pub compiled: BTreeSet<CompilationKey>,
-    /// The numbers that names in DNS are made of.
-    pub numbers: DnsNumbers,
-    /// The versions of variables that instances are brought to; none where no variable is used, or for a look.
-    pub variables: Option<VariableSet>,
-}
-
-/// Cloud properties that CPIs calculated.
-#[derive(Debug, Clone, Default)]
-pub struct Calculated(Vec<(CpiName, VmResources, Object)>);
-
-impl Calculated {
-    /// Keeps an answer.
-    pub fn insert(&mut self, cpi: &CpiName, resources: VmResources, cloud_properties: Object) {
-        self.0.push((cpi.clone(), resources, cloud_properties));
-    }
-
-    fn get(&self, cpi: &CpiName, resources: VmResources) -> Option<&Object> {
-        let is_it = |(known, of, _): &&(CpiName, VmResources, Object)| known == cpi && *of == resources;
-        self.0.iter().find(is_it).map(|(_, _, cloud_properties)| cloud_properties)
-    }
-}
-
-/// An instance with what it has.
-#[derive(Debug, Clone)]
-pub struct CurrentInstance {
-    pub record: InstanceRecord,
-    pub vm: Option<VmRecord>,
-    /// The VM that was made beside it, to take its place.
-    pub spare: Option<VmRecord>,
-    pub disks: Vec<DiskRecord>,
-    /// Whether its VM should answer and does not.
-    pub unresponsive: bool,
-}
-
-/// What the operator asked for beyond the manifest.
-#[derive(Debug, Clone, Default)]
-pub struct PlanOptions {
-    /// All VMs are made anew.
-    pub recreate: bool,
-    /// Of those, only VMs that were made before this time, in Unix seconds.
-    pub created_before: Option<i64>,
-    /// All persistent disks are copied to new ones.
-    pub recreate_disks: bool,
-    /// Of those VMs and disks, only these.
-    pub only: Option<WhatWasThere>,
-    /// Something for some instances.
-    pub change: Option<StateChange>,
-    /// Who is stopped without being drained.
-    pub skip_drain: SkipDrain,
-    /// VMs whose agents do not answer are replaced, instead of being an obstacle.
-    pub fix: bool,
-    /// Instead of what the manifest says.
-    pub canaries: Option<Count>,
-    /// Instead of what the manifest says.
-    pub max_in_flight: Option<Count>,
-    /// An errand is about to run: the first instance of a group that is one gets its VM, and nothing else is planned for it.
-    pub errand: bool,
-}
-
-/// VMs and disks that were there when somebody asked for new ones: what was made since then is new already.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhatWasThere {
-    pub vms: BTreeSet<VmCid>,
-    pub disks: BTreeSet<DiskCid>,
-}
-
-impl WhatWasThere {
-    /// All that these instances have.
-    pub fn of(instances: &[CurrentInstance]) -> Self {
-        let vms = instances.iter().filter_map(|instance| instance.vm.as_ref()).map(|vm| vm.cid.clone());
-        let disks = instances.iter().flat_map(|instance| &instance.disks).map(|disk| disk.cid.clone());
-        Self { vms: vms.collect(), disks: disks.collect() }
-    }
-}
-
-impl PlanOptions {
-    fn wish_for(&self, instance: &InstanceRecord) -> Option<Wish> {
-        self.change.as_ref().filter(|change| change.selection.includes(instance)).map(|change| change.wish)
-    }
-
-    /// Whether the instance's VM is to be made anew without another reason.
-    fn recreates(&self, present: &CurrentInstance) -> bool {
-        let is_old = |vm: &VmRecord| {
-            self.created_before.is_none_or(|time| vm.created_at < time)
-                && self.only.as_ref().is_none_or(|only| only.vms.contains(&vm.cid))
-        };
-        (self.recreate || self.wish_for(&present.record) == Some(Wish::Recreate))
-            && present.vm.as_ref().is_none_or(is_old)
-    }
-
-    /// Whether the disk is to be copied to a new one without another reason.
-    pub(super) fn renews(&self, disk: &DiskRecord) -> bool {
-        self.recreate_disks && self.only.as_ref().is_none_or(|only| only.disks.contains(&disk.cid))
-    }
-}
+use crate::records::InstanceState;
+use crate::software::{RenderedAtDeploy, Software, TemplateInstance, Templates, VariableSet};
+use crate::weight::Room;
 
 /// Plans. `new_id` gives the UUIDs of new instances; with the same ids the same inputs give the same plan. A plan with
 /// problems in the findings is not to be carried out.
@@ -234,20 +114,6 @@ pub fn plan_compilation(
     Plan { deployment: desired.deployment.clone(), compilation, removed, ..Plan::default() }
 }
 
-/// What of a VM may have variables whose values are put in when it is made: its env alone, unless its cloud_properties have some.
-fn late_values(env: &Object, cloud_properties: &Object, networks: &Networks) -> Object {
-    let networks: Object = networks
-        .iter()
-        .map(|(name, network)| (name.clone(), Value::Object(network.cloud_properties.clone())))
-        .collect();
-    let (cloud_properties, networks) = (Value::Object(cloud_properties.clone()), Value::Object(networks));
-    if !has_variables(&cloud_properties) && !has_variables(&networks) {
-        return env.clone();
-    }
-    let env = ("env".to_owned(), Value::Object(env.clone()));
-    Object::from_iter([env, ("cloud_properties".to_owned(), cloud_properties), ("networks".to_owned(), networks)])
-}
-
 /// Where nothing is rendered.
 struct NoTemplates;
 
@@ -278,28 +144,19 @@ const STATE_OF_IGNORED: u32 = 140021;
 /// What BOSH's director calls every error that has no number of its own, such as those of templates.
 const RENDERING: u32 = 100;
 
-/// What an instance takes of memory with nothing of its own: names, actions and their reasons.
-const OF_AN_INSTANCE: usize = 2048;
-
-struct Planner<'a, 'f> {
-    desired: &'a Desired,
-    current: &'a Current,
-    options: &'a PlanOptions,
-    templates: &'a dyn Templates,
-    addresses: Addresses,
+pub(super) struct Planner<'a, 'f> {
+    pub(super) desired: &'a Desired,
+    pub(super) current: &'a Current,
+    pub(super) options: &'a PlanOptions,
+    pub(super) templates: &'a dyn Templates,
+    pub(super) addresses: Addresses,
     /// What runs on groups, with its links, by group and by what ran there before if that matters.
-    linked: BTreeMap<(String, String), Rc<Linked>>,
+    pub(super) linked: BTreeMap<(String, String), Rc<Linked>>,
     /// What is wrong with the templates of groups.
-    unrendered: Vec<String>,
+    pub(super) unrendered: Vec<String>,
     /// For what each instance has of its group.
-    room: Room,
-    findings: &'f mut Findings,
-}
-
-struct Linked {
-    software: Software,
-    digest: String,
-    has_variables: bool,
+    pub(super) room: Room,
+    pub(super) findings: &'f mut Findings,
 }
 
 /// A group whose instances have their addresses.
@@ -659,115 +516,6 @@ impl<'a> Planner<'a, '_> {
             Vec::new()
         })
     }
-
-    fn spec(
-        &mut self,
-        group: &DesiredGroup,
-        zone: &crate::desired::Zone,
-        networks: windlass_contract::Networks,
-    ) -> Result<InstanceSpec, String> {
-        let stemcell = group.stemcells.iter().find(|choice| choice.cpi == zone.cpi);
-        let stemcell = stemcell.ok_or_else(|| format!("its stemcell is not with {}", zone.cpi))?;
-        let mut cloud_properties = zone.cloud_properties.clone();
-        let vm_type = match &group.vm_size {
-            DesiredSize::Type { name, cloud_properties: own } => {
-                cloud_properties.extend(own.clone());
-                cloud_properties.extend(group.vm_extensions.clone());
-                Some(name.clone())
-            }
-            DesiredSize::Resources(resources) => {
-                let calculated = self.current.calculated.get(&zone.cpi, *resources);
-                let calculated =
-                    calculated.ok_or_else(|| format!("{} did not say what its vm_resources mean", zone.cpi))?;
-                cloud_properties.extend(group.vm_extensions.clone());
-                cloud_properties.extend(calculated.clone());
-                None
-            }
-        };
-        let of_network = |network: &Network| {
-            let dns: usize = network.dns.iter().flatten().map(|server| 32 + server.len()).sum();
-            512 + dns + weight::of_object(&network.cloud_properties)
-        };
-        let of_disk = |disk: &DiskSpec| 64 + weight::of_object(&disk.cloud_properties);
-        let of_objects = [&cloud_properties, &group.env, &group.tags].map(weight::of_object);
-        let of_lists = networks.values().map(of_network).chain(group.disks.iter().map(of_disk)).sum::<usize>();
-        self.room.take(OF_AN_INSTANCE + of_lists + of_objects.iter().sum::<usize>())?;
-        let late = late_values(&group.env, &cloud_properties, &networks);
-        let env_values = self.templates.env_values(&late, self.current.variables)?;
-        Ok(InstanceSpec {
-            cpi: zone.cpi.clone(),
-            stemcell_cid: stemcell.cid.clone(),
-            stemcell: StemcellOfVm {
-                name: stemcell.name.clone(),
-                version: stemcell.version.clone(),
-                api_version: stemcell.api_version,
-            },
-            vm_type,
-            cloud_properties,
-            networks,
-            disks: group.disks.clone(),
-            env: group.env.clone(),
-            env_values,
-            tags: group.tags.clone(),
-            variables: None,
-            dns_address: None,
-            software: None,
-        })
-    }
-
-    /// What runs on a group, with its links; all of its instances have the same, unless they keep what they have.
-    fn linked(
-        &mut self,
-        group: &DesiredGroup,
-        present: Option<&CurrentInstance>,
-        links: &PlannedLinks,
-    ) -> Option<Rc<Linked>> {
-        let software = group.software.as_ref()?;
-        let digest = |present: &CurrentInstance| Some(present.record.spec.as_ref()?.software.as_ref()?.digest.clone());
-        let are_kept = self.desired.links.are_kept;
-        let own = present.and_then(digest).filter(|_| are_kept);
-        let key = (group.name.clone(), own.clone().unwrap_or_default());
-        if let Some(known) = self.linked.get(&key) {
-            return Some(known.clone());
-        }
-        let of_group = self.current.instances.iter().filter(|instance| instance.record.group == group.name);
-        let before = own.or_else(|| of_group.filter_map(digest).next());
-        let before = before.and_then(|digest| self.current.software.get(&digest));
-        let software = match are_kept {
-            true => link_contents::kept(software, before),
-            false => link_contents::linked(software, &group.name, links, (self.desired, &self.current.numbers), before),
-        };
-        let (digest, has_variables) = (software.digest(), software.has_variables());
-        let linked = Rc::new(Linked { software, digest, has_variables });
-        self.linked.insert(key, linked.clone());
-        Some(linked)
-    }
-
-    /// The name that templates see instead of an instance's address; none where they see that.
-    fn dns_address(&self, group: &DesiredGroup, id: &str) -> Option<String> {
-        let names = self.desired.names;
-        let default = group.default_network()?;
-        let is_dynamic =
-            |network: &DesiredNetwork| matches!(network.definition.placement, NetworkPlacement::Dynamic(_));
-        let network = group.networks.iter().find(|network| network.definition.name == default)?;
-        let is_named = names.served && (names.dns_addresses || is_dynamic(network));
-        is_named.then(|| link_contents::name_of(self.desired, group, &self.current.numbers, id, default, None))
-    }
-
-    /// The versions of variables that an instance gets; none if it uses none.
-    fn variables(&self, linked: Option<&Linked>, spec: &InstanceSpec) -> Option<VariableSet> {
-        let has_variables = linked.is_some_and(|linked| linked.has_variables) || spec.env_values.is_some();
-        self.current.variables.filter(|_| has_variables)
-    }
-
-    fn software(&self, linked: &Linked, instance: &TemplateInstance<'_>) -> Result<SoftwareOfInstance, String> {
-        // It is rendered at deploy, and until then nobody knows what it becomes.
-        let configuration_hash = match self.templates.rendered_at_deploy(&linked.software) {
-            Some(_) => String::new(),
-            None => self.templates.configuration_hash(&linked.software, instance)?,
-        };
-        Ok(SoftwareOfInstance { digest: linked.digest.clone(), configuration_hash })
-    }
 }
 
 fn as_linked<'i>(instance: &'i PlacedInstance<'_>) -> Option<LinkedInstance<'i>> {
@@ -778,18 +526,6 @@ fn as_linked<'i>(instance: &'i PlacedInstance<'_>) -> Option<LinkedInstance<'i>>
         az: instance.az.as_deref(),
         networks: instance.networks()?,
     })
-}
-
-/// The networks as they are planned, with the addresses that the cloud chose for the VM.
-pub fn with_addresses(planned: &Networks, on_vm: &Networks) -> Networks {
-    let mut networks = planned.clone();
-    for (name, network) in &mut networks {
-        let Some(known) = on_vm.get(name).filter(|_| network.kind == NetworkKind::Dynamic) else { continue };
-        network.ip = network.ip.take().or_else(|| known.ip.clone());
-        network.netmask = network.netmask.take().or_else(|| known.netmask.clone());
-        network.gateway = network.gateway.take().or_else(|| known.gateway.clone());
-    }
-    networks
 }
 
 /// Why an instance cannot be changed that the operator wants to be left alone.
