@@ -1,0 +1,260 @@
+//! Releases of strangers: hostile ones, and ones that take long to check.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass_render::{Backends, Renderer};
+
+use super::*;
+
+fn tgz(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for (name, content) in files {
+        append(&mut builder, name, tar::EntryType::Regular, content);
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// Whatever it is called.
+fn append(builder: &mut tar::Builder<impl std::io::Write>, name: &str, kind: tar::EntryType, content: &[u8]) {
+    let mut header = tar::Header::new_gnu();
+    header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    header.set_size(content.len() as u64);
+    header.set_mode(0o644);
+    header.set_cksum();
+    builder.append(&header, content).unwrap();
+}
+
+fn with(name: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    append(&mut builder, name, kind, content);
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A release with one job and one package, whatever those are.
+fn of(job: &[u8], package: &[u8], dependencies: &str) -> Vec<u8> {
+    let manifest = format!(
+        "name: bad\nversion: '1'\njobs: [{{name: j, version: f, fingerprint: f, sha1: 'sha256:{}'}}]\npackages: [{{name: p, \
+         version: g, fingerprint: g, sha1: 'sha256:{}', dependencies: [{dependencies}]}}]\n",
+        sha256(job),
+        sha256(package)
+    );
+    tgz(&[("release.MF", manifest.into_bytes()), ("jobs/j.tgz", job.to_vec()), ("packages/p.tgz", package.to_vec())])
+}
+
+/// A package in which `a` leads elsewhere, and has a file behind it.
+fn linked(kind: tar::EntryType, target: &str) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_path("a").unwrap();
+    header.set_link_name(target).unwrap();
+    header.set_entry_type(kind);
+    header.set_size(0);
+    header.set_cksum();
+    builder.append(&header, std::io::empty()).unwrap();
+    append(&mut builder, "a/passwd", tar::EntryType::Regular, b"root::0:0");
+    builder.into_inner().unwrap()
+}
+
+/// The same release with other words in its manifest.
+fn changed(tarball: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(tarball));
+    let mut files = Vec::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+        if name == "release.MF" {
+            content = String::from_utf8(content).unwrap().replace(from, to).into_bytes();
+        }
+        files.push((name, content));
+    }
+    tgz(&files.iter().map(|(name, content)| (name.as_str(), content.clone())).collect::<Vec<_>>())
+}
+
+/// Each is refused with a reason, and nothing of it stays: neither in the temporary folder, nor as a blob, nor on record.
+#[tokio::test]
+async fn hostile_releases_are_refused_with_a_reason_and_leave_nothing() {
+    use tar::EntryType;
+    let job = |spec: &str| tgz(&[("./job.MF", spec.as_bytes().to_vec()), ("./monit", Vec::new())]);
+    let (good_job, good_package) = (job("name: j\n"), tgz(&[("./packaging", b"true".to_vec())]));
+    let spec = |text: &str| of(&job(&format!("name: j\n{text}\n")), &good_package, "");
+    let package = |package: &[u8]| of(&good_job, package, "");
+    let inside = |name: &str, kind: EntryType| package(&with(name, kind, b""));
+    let bomb = tgz(&[("./job.MF", b"name: j".to_vec()), ("./monit", vec![0; 20 << 20])]);
+    let twice = tgz(&[("./job.MF", b"name: j".to_vec()), ("./monit", Vec::new()), ("monit", b"x".to_vec())]);
+    let mut many = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for number in 0..20_001 {
+        append(&mut many, &format!("{number}"), EntryType::Regular, b"");
+    }
+    let many = many.into_inner().unwrap().finish().unwrap();
+    let two_manifests = tgz(&[("release.MF", b"name: a\nversion: 1".to_vec()), ("./release.MF", Vec::new())]);
+    let wrong_digest = {
+        let mut files =
+            vec![("release.MF", b"name: bad\nversion: 1\njobs: [{name: j, version: f, sha1: aa}]".to_vec())];
+        files.push(("jobs/j.tgz", good_job.clone()));
+        tgz(&files)
+    };
+    // A header that promises 65 GiB.
+    let endless = {
+        let mut header = tar::Header::new_gnu();
+        header.set_path("zeros").unwrap();
+        header.set_size(65 << 30);
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    };
+    let no_monit = of(&tgz(&[("./job.MF", b"name: j".to_vec())]), &good_package, "");
+    const AGAIN: &str = "create the release again";
+    let cases: Vec<(&str, Vec<u8>, &str, &str)> = vec![
+        ("traversal", with("../release.MF", EntryType::Regular, b""), "'../release.MF', which leads out of it", AGAIN),
+        ("a device", with("release.MF", EntryType::Char, b""), "'release.MF', which is a device or a pipe", AGAIN),
+        ("a pipe", with("jobs/x.tgz", EntryType::Fifo, b""), "which is a device or a pipe", AGAIN),
+        ("two manifests", two_manifests, "'./release.MF', which is there twice", AGAIN),
+        (
+            "a link in place of the manifest",
+            with("release.MF", EntryType::Symlink, b""),
+            "Release manifest not found",
+            "create-release --tarball",
+        ),
+        ("very many entries", many, "more than 20000 entries", AGAIN),
+        (
+            "traversal in a package",
+            inside("../../etc/passwd", EntryType::Regular),
+            "package 'p' has '../../etc/passwd', which leads out",
+            AGAIN,
+        ),
+        (
+            "a device in a package",
+            inside("dev/sda", EntryType::Block),
+            "package 'p' has 'dev/sda', which is a device",
+            AGAIN,
+        ),
+        (
+            "a file through a link in a package",
+            package(&linked(EntryType::Symlink, "/etc")),
+            "package 'p' has 'a/passwd', which would be written through a link",
+            AGAIN,
+        ),
+        (
+            "a second name for a file of the machine",
+            package(&linked(EntryType::Link, "../../../etc/shadow")),
+            "package 'p' has 'a', which is a link that leads out of it",
+            AGAIN,
+        ),
+        ("a job that is no archive", of(b"nothing", &good_package, ""), "job 'j' is not a usable archive", AGAIN),
+        ("a package that is no archive", package(b"nothing"), "package 'p' is not a usable archive", AGAIN),
+        ("a bomb", of(&bomb, &good_package, ""), "more than the 16 MiB that are left for it", AGAIN),
+        ("a bomb of a package", package(&endless), "it takes more than the 65536 MiB that are left for it", AGAIN),
+        ("a job with a file twice", of(&twice, &good_package, ""), "'monit', which is there twice", AGAIN),
+        (
+            "wrong digest of a job",
+            wrong_digest,
+            "job 'j' is not the one that release.MF describes",
+            "copy or create the release again",
+        ),
+        (
+            "wrong digest of a package",
+            changed(&of(&good_job, &good_package, ""), &sha256(&good_package), &sha256(b"another")),
+            "package 'p' is not the one that release.MF describes",
+            "copy or create the release again",
+        ),
+        ("no monit", no_monit, "Job 'j' is missing monit file", "add one to the job"),
+        ("templates that are a list", spec("templates: [a]"), "templates", "correct it"),
+        ("packages that are text", spec("packages: p"), "packages", "correct it"),
+        ("properties that are a list", spec("properties: [a]"), "properties", "correct it"),
+        ("a template that is a map", spec("templates: {a: {b: c}}"), "templates", "correct it"),
+        ("a job that is a list", of(&job("[]"), &good_package, ""), "job 'j'", "correct it"),
+        ("a release that is a list", tgz(&[("release.MF", b"[]".to_vec())]), "release.MF", "correct it"),
+        ("a package that is missing", spec("packages: [q]"), "needs the package 'q'", "add it, or remove it"),
+        (
+            "a package that needs itself",
+            of(&good_job, &good_package, "p"),
+            "packages need each other: p => p",
+            "remove one of these dependencies",
+        ),
+        (
+            "a package that needs nobody",
+            of(&good_job, &good_package, "q"),
+            "package 'p' needs 'q', which the release does not have",
+            "add it, or remove it from 'dependencies'",
+        ),
+    ];
+    let site = Site::new().await;
+    for (what, tarball, expected, remedy) in cases {
+        // It looks itself that nothing stays in the temporary folder.
+        let error = windlass_contract::explain(&site.upload(&tarball, false).await.expect_err(what));
+        assert!(error.contains(expected) && error.contains(remedy), "{what}: {error}");
+        assert_eq!(site.blobs(), 0, "{what}");
+    }
+    assert!(site.bench.director.store.releases().await.unwrap().is_empty());
+    // What is refused last has archives already that are fine.
+    site.upload(&of(&good_job, &good_package, ""), false).await.unwrap();
+    assert_eq!(site.blobs(), 2);
+}
+
+/// A job whose templates take this long to check, as files and as it is read.
+fn slow_to_check(at_least: Duration) -> (Vec<u8>, Duration) {
+    // No two are the same, because one that is known costs nothing.
+    let template = |number: u32| format!("<%= p('a') + {number}.to_s %>\n").repeat(1000);
+    for doubled in 0..10 {
+        let templates: BTreeMap<String, String> =
+            (0..1 << doubled).map(|number| (format!("t{number}.erb"), template(number))).collect();
+        let listed: Vec<String> = templates.keys().map(|name| format!("{name}: {name}")).collect();
+        let spec = format!("name: j\ntemplates: {{{}}}\n", listed.join(", "));
+        let monit = BTreeMap::from([("monit".to_owned(), String::new())]);
+        let parsed = windlass_release::JobSpec::parse(&spec, "j").unwrap();
+        let job = windlass_release::Job { spec: parsed, templates, monit };
+        let begun = Instant::now();
+        Backends::new(None).check(&job).unwrap();
+        let took = begun.elapsed();
+        if took >= at_least {
+            let path = |name: &String| format!("./templates/{name}");
+            let files: Vec<_> =
+                job.templates.iter().map(|(name, text)| (path(name), text.clone().into_bytes())).collect();
+            let mut all = vec![("./job.MF", spec.into_bytes()), ("./monit", Vec::new())];
+            all.extend(files.iter().map(|(path, text)| (path.as_str(), text.clone())));
+            return (tgz(&all), took);
+        }
+    }
+    panic!("nothing is slow to check");
+}
+
+/// There is one thread for requests, which somebody else's templates must not keep.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn others_are_served_while_the_templates_of_a_release_are_checked() {
+    let (job, took) = slow_to_check(Duration::from_secs(1));
+    let bench = Arc::new(TestDirector::new().await);
+    let path = bench.director.folders.temporary().join("upload");
+    std::fs::write(&path, of(&job, &tgz(&[("./packaging", b"true".to_vec())]), "")).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = tokio::spawn({
+        let (bench, is_over) = (bench.clone(), is_over.clone());
+        async move {
+            let (mut longest, mut served) = (Duration::ZERO, Instant::now());
+            while !is_over.load(Ordering::SeqCst) {
+                assert_eq!(bench.send(None, Method::GET, "/info", "").await.0, StatusCode::OK);
+                longest = longest.max(served.elapsed());
+                served = Instant::now();
+                tokio::task::yield_now().await;
+            }
+            longest
+        }
+    });
+    let uploading = tokio::spawn(async move {
+        let log = TaskLog::open(&bench.director, 1).unwrap();
+        run(&bench.director, &log, &path, How::default()).await
+    });
+    assert_eq!(uploading.await.unwrap().unwrap(), "Created release 'bad/1'");
+    is_over.store(true, Ordering::SeqCst);
+    let longest = asking.await.unwrap();
+    assert!(longest < took / 2, "somebody waited {longest:?}; the templates take {took:?}");
+}
