@@ -5,8 +5,8 @@
 //! bounds of time and size, and no lasting place when others want in. Director, registry and agents serve HTTP/1 through
 //! this; what they answer, and to whom, is theirs.
 //!
-//! [`Reception::serve`] takes connections for a [`Host`] until it is told to stop; [`Reception::close`] then finishes the answers
-//! under way. The host marks a connection that is to stay ([`Peer::trust`], [`Peer::working`]); when all places are taken, the
+//! [`AcceptLoop::serve`] takes connections for a [`Responder`] until it is told to stop; [`AcceptLoop::close`] then finishes the answers
+//! under way. The responder marks a connection that is to stay ([`Peer::trust`], [`Peer::working`]); when all places are taken, the
 //! oldest of the others is closed. So no crowd of silent or slow strangers keeps anybody out, and no stranger keeps a
 //! place that somebody with credentials wants. If all are to stay, a user with more than their share loses their oldest one
 //! ([`Peer::trust_user`]): a user who may only read does not keep all others out.
@@ -90,7 +90,7 @@ pub struct Tally {
 pub struct CutOff;
 
 /// Answers the requests of a server.
-pub trait Host: Clone + Send + Sync + 'static {
+pub trait Responder: Clone + Send + Sync + 'static {
     /// The body of an answer.
     type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 
@@ -109,7 +109,7 @@ struct Place {
 
 /// Where connections come in.
 #[derive(Debug)]
-pub struct Reception {
+pub struct AcceptLoop {
     listener: TcpListener,
     limits: Limits,
     tally: Arc<Tally>,
@@ -118,15 +118,15 @@ pub struct Reception {
     closing: watch::Sender<()>,
 }
 
-impl Reception {
-    /// Accepts no connection before [`Reception::serve`]; `tally` counts them.
+impl AcceptLoop {
+    /// Accepts no connection before [`AcceptLoop::serve`]; `tally` counts them.
     pub fn new(listener: TcpListener, limits: Limits, tally: Arc<Tally>) -> Self {
         let (connections, closing) = (JoinSet::new(), watch::Sender::new(()));
         Self { listener, limits, tally, places: VecDeque::new(), connections, closing }
     }
 
     /// Serves until `stop` resolves, and gives what it resolved to.
-    pub async fn serve<T>(&mut self, host: impl Host, stop: impl Future<Output = T>) -> T {
+    pub async fn serve<T>(&mut self, responder: impl Responder, stop: impl Future<Output = T>) -> T {
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -138,7 +138,7 @@ impl Reception {
                 Ok((stream, address)) if self.has_room() => {
                     let peer = Peer::new(address);
                     let connection = Connection {
-                        host: host.clone(),
+                        responder: responder.clone(),
                         peer: peer.clone(),
                         limits: self.limits,
                         closing: self.closing.subscribe(),
@@ -211,21 +211,21 @@ impl Drop for Open {
     }
 }
 
-struct Connection<H> {
-    host: H,
+struct Connection<R> {
+    responder: R,
     peer: Peer,
     limits: Limits,
     closing: watch::Receiver<()>,
     _open: Open,
 }
 
-impl<H: Host> Connection<H> {
+impl<R: Responder> Connection<R> {
     async fn serve(self, stream: TcpStream) {
         // Answers are small and each is waited for; whoever does not take one is not waited for.
         let _ = stream.set_nodelay(true);
         let patience = u32::try_from(self.limits.head.as_millis()).unwrap_or(u32::MAX);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
-        let Some(tls) = self.host.tls() else { return self.converse(stream).await };
+        let Some(tls) = self.responder.tls() else { return self.converse(stream).await };
         match tokio::time::timeout(self.limits.handshake, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.converse(stream).await,
             Ok(Err(error)) => tracing::debug!(%error, address = %self.peer.address, "no TLS handshake"),
@@ -234,11 +234,11 @@ impl<H: Host> Connection<H> {
     }
 
     async fn converse(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let Self { host, peer, limits, mut closing, _open } = self;
+        let Self { responder, peer, limits, mut closing, _open } = self;
         let left_unread = Arc::<AtomicBool>::default();
         let service = service_fn(|request: Request<Incoming>| {
             let request = request.map(|body| Received::new(body, limits.pause, Arc::clone(&left_unread)));
-            let answer = host.answer(&peer, request);
+            let answer = responder.answer(&peer, request);
             Box::pin(async {
                 let answer = answer.await;
                 if answer.extensions().get::<CutOff>().is_some() { Err(CutOff) } else { Ok(answer) }

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 struct Echo;
 
-impl Host for Echo {
+impl Responder for Echo {
     type Body = Full<bytes::Bytes>;
 
     fn tls(&self) -> Option<TlsAcceptor> {
@@ -52,11 +52,11 @@ impl Server {
     async fn start(limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, tally) = (listener.local_addr().unwrap(), Arc::<Tally>::default());
-        let mut reception = Reception::new(listener, limits, tally.clone());
+        let mut accept_loop = AcceptLoop::new(listener, limits, tally.clone());
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let serving = tokio::spawn(async move {
-            let _ = reception.serve(Echo, stopped).await;
-            reception.close(PATIENCE).await;
+            let _ = accept_loop.serve(Echo, stopped).await;
+            accept_loop.close(PATIENCE).await;
         });
         Self { address, tally, stop, serving }
     }

@@ -18,7 +18,7 @@ use crate::{Said, Tell};
 
 /// Where archives are found.
 #[derive(Debug)]
-pub(crate) struct Shelves<'a> {
+pub(crate) struct ArchivePlaces<'a> {
     pub(crate) release: &'a Path,
     pub(crate) cache: &'a Cache,
     pub(crate) store: &'a Store,
@@ -48,7 +48,7 @@ fn step(sender: &Sender, text: String) {
     let _ = sender.send(Said::Step(text));
 }
 
-impl Shelves<'_> {
+impl ArchivePlaces<'_> {
     /// The archives of all, in the same order. All failures are told.
     pub(crate) fn fill(&self, wanted: Vec<Wanted>, tell: Tell<'_>) -> Result<Vec<Part>, AuthorError> {
         let count = wanted.len();

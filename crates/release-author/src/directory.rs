@@ -9,7 +9,7 @@ use windlass_release::manifest::check_name;
 use windlass_release::{ReleaseManifest, Version};
 
 use crate::blobs::Blobs;
-use crate::build::{Shelves, Wanted};
+use crate::build::{ArchivePlaces, Wanted};
 use crate::built::{BuiltJob, BuiltPackage, BuiltRelease, Part};
 use crate::cache::Cache;
 use crate::config::Config;
@@ -191,8 +191,8 @@ impl ReleaseDirectory {
         let (job_needs, package_needs) = (needs(&all.jobs), needs(&all.packages));
         let wanted: Vec<Wanted> =
             all.jobs.into_iter().chain(all.packages).chain(all.license).map(Wanted::from).collect();
-        let shelves = Shelves { release: &self.folder, cache, store };
-        let mut parts = shelves.fill(wanted, tell)?.into_iter();
+        let places = ArchivePlaces { release: &self.folder, cache, store };
+        let mut parts = places.fill(wanted, tell)?.into_iter();
         let jobs = parts.by_ref().zip(job_needs).map(|(part, packages)| BuiltJob { part, packages }).collect();
         Ok(assemble(jobs, parts, package_needs))
     }
@@ -261,13 +261,13 @@ impl ReleaseDirectory {
             return Err(AuthorError::FinalExists { name, version });
         }
         release.version = version;
-        let shelves = Shelves { release: &self.folder, cache, store };
+        let places = ArchivePlaces { release: &self.folder, cache, store };
         let jobs = release.jobs.iter_mut().map(|job| (Kind::Job, &mut job.part));
         let sources = release.packages.iter_mut().filter(|package| package.stemcell.is_none());
         let packages = sources.map(|package| (Kind::Package, &mut package.part));
         let license = release.license.iter_mut().map(|license| (Kind::License, license));
         for (kind, part) in jobs.chain(packages).chain(license) {
-            let build = shelves.finish(kind, &part.name.clone(), part, tell)?;
+            let build = places.finish(kind, &part.name.clone(), part, tell)?;
             part.digest = build.digest;
         }
         self.add(&versions, release, tell)
@@ -305,8 +305,8 @@ impl ReleaseDirectory {
         let license = manifest.license.iter().map(|it| wanted(Kind::License, "license", &it.fingerprint));
         let cache = self.cache()?;
         let store = Config::read(&self.folder)?.store();
-        let shelves = Shelves { release: &self.folder, cache: &cache, store: &store };
-        let mut parts = shelves.fill(jobs.chain(packages).chain(license).collect(), tell)?.into_iter();
+        let places = ArchivePlaces { release: &self.folder, cache: &cache, store: &store };
+        let mut parts = places.fill(jobs.chain(packages).chain(license).collect(), tell)?.into_iter();
         let job_needs = manifest.jobs.into_iter().map(|job| job.packages);
         let jobs = parts.by_ref().zip(job_needs).map(|(part, packages)| BuiltJob { part, packages }).collect();
         let needs = manifest.packages.into_iter().map(|package| package.dependencies).collect();
@@ -325,7 +325,7 @@ impl ReleaseDirectory {
         let release = from.find(None, None, tell)?;
         let _lock = Self::lock(&self.folder, tell)?;
         let (cache, store) = (self.cache()?, Config::read(&self.folder)?.store());
-        let shelves = Shelves { release: &self.folder, cache: &cache, store: &store };
+        let places = ArchivePlaces { release: &self.folder, cache: &cache, store: &store };
         let missing =
             || AuthorError::NotVendored { package: package.to_owned(), release: from.folder.display().to_string() };
         let find = |name: &str| release.packages.iter().find(|it| it.part.name == name);
@@ -344,7 +344,7 @@ impl ReleaseDirectory {
             let name = called(&package.part.name);
             check_name("package", &name)?;
             refuse_links(&self.folder.join("packages"), &self.folder.join("packages").join(&name))?;
-            shelves.finish(Kind::Package, &name, &package.part, tell)?;
+            places.finish(Kind::Package, &name, &package.part, tell)?;
         }
         for package in wanted {
             let name = called(&package.part.name);

@@ -73,16 +73,16 @@ pub(crate) async fn during(
         let visit = Visit { gateway, identity, folder, is_strict: false, departure: departure.clone() };
         return departure.during(|| work(session.screen, &visit, &[host]), visit.forget());
     }
-    let guest = Guest::new(session.using_deployment()?, folder.path())?;
+    let user = SshUser::new(session.using_deployment()?, folder.path())?;
     let identity = folder.path().join("key");
     let visit = Visit { gateway, identity, folder, is_strict: true, departure: departure.clone() };
     let mut visited = Visited::default();
-    let went = match departure.unless_asked(guest.enter(session, selected, &mut visited)).await {
-        Some(Ok(answers)) => visit.hosts(&guest.user, answers).and_then(|hosts| {
-            let (director, farewells, forget) = (session.director.twin(), guest.farewells(&visited), visit.forget());
-            let path = guest.path();
+    let went = match departure.unless_asked(user.enter(session, selected, &mut visited)).await {
+        Some(Ok(answers)) => visit.hosts(&user.user, answers).and_then(|hosts| {
+            let (director, cleanups, forget) = (session.director.twin(), user.cleanups(&visited), visit.forget());
+            let path = user.path();
             let abandoned = async move {
-                let _ = leave(&director, &path, &farewells).await;
+                let _ = leave(&director, &path, &cleanups).await;
                 forget.await;
             };
             departure.during(|| work(session.screen, &visit, &hosts), abandoned)
@@ -91,15 +91,15 @@ pub(crate) async fn during(
         None => Err(Failure::WayInInterrupted),
     };
     visited.settle(&session.director).await;
-    let cleaned = leave(&session.director, &guest.path(), &guest.farewells(&visited)).await;
+    let cleaned = leave(&session.director, &user.path(), &user.cleanups(&visited)).await;
     went.and(cleaned.while_("cleaning up after ssh"))
 }
 
 /// Removes users. Nobody waits for it, as with BOSH; the agent forgets users at its next start as well.
-async fn leave(director: &DirectorClient, path: &str, farewells: &[Value]) -> Result<(), ClientError> {
+async fn leave(director: &DirectorClient, path: &str, cleanups: &[Value]) -> Result<(), ClientError> {
     let mut left = Ok(());
-    for farewell in farewells {
-        left = left.and(director.send_json(path, farewell).await);
+    for cleanup in cleanups {
+        left = left.and(director.send_json(path, cleanup).await);
     }
     left
 }
@@ -128,13 +128,13 @@ impl Visited {
 }
 
 /// A user of one visit.
-struct Guest {
+struct SshUser {
     deployment: String,
     user: String,
     public_key: String,
 }
 
-impl Guest {
+impl SshUser {
     /// With a key that nobody else has, in `folder`.
     fn new(deployment: String, folder: &Path) -> Result<Self, Failure> {
         let key = windlass_pki::generate::generate("ssh", &Value::Null, &mut |_| Ok(None));
@@ -156,7 +156,7 @@ impl Guest {
     }
 
     /// What undoes a visit.
-    fn farewells(&self, visited: &Visited) -> Vec<Value> {
+    fn cleanups(&self, visited: &Visited) -> Vec<Value> {
         let users = json!({"user_regex": format!("^{}", self.user)});
         visited.targets.iter().map(|target| self.body("cleanup", target, users.clone())).collect()
     }

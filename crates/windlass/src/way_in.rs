@@ -41,7 +41,7 @@ impl Place {
 
 /// What work writes.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum WorkOutput {
     Output(Vec<u8>),
     Errors(Vec<u8>),
 }
@@ -98,14 +98,14 @@ pub(crate) fn interrupts() -> watch::Receiver<u32> {
 }
 
 /// Work on an instance, under way.
-pub(crate) struct Work {
-    pub(crate) said: mpsc::Receiver<Said>,
+pub(crate) struct RunningWork {
+    pub(crate) said: mpsc::Receiver<WorkOutput>,
     /// Gone when the work has ended.
     frames: mpsc::WeakSender<Frame>,
     end: JoinHandle<Result<i32, Lost>>,
 }
 
-impl Work {
+impl RunningWork {
     /// Begins it. It hears Ctrl-C once as one that it may handle; the second breaks off.
     pub(crate) fn begin(
         director: &DirectorClient,
@@ -190,7 +190,7 @@ async fn converse(
     begin: Frame,
     (frames, sent): (mpsc::Sender<Frame>, mpsc::Receiver<Frame>),
     input: Option<mpsc::Receiver<Vec<u8>>>,
-    said: mpsc::Sender<Said>,
+    said: mpsc::Sender<WorkOutput>,
 ) -> Result<i32, Lost> {
     let window = Arc::new(Window { left: Semaphore::new(INPUT_WINDOW), under_way: AtomicUsize::new(0) });
     // Their ends are the conversation's, whatever they wait for.
@@ -210,8 +210,8 @@ async fn converse(
     loop {
         while let Some(frame) = frames.take().map_err(|error| Lost::Broken(error.to_string()))? {
             match frame {
-                Frame::Output(bytes) => drop(said.send(Said::Output(bytes)).await),
-                Frame::Errors(bytes) => drop(said.send(Said::Errors(bytes)).await),
+                Frame::Output(bytes) => drop(said.send(WorkOutput::Output(bytes)).await),
+                Frame::Errors(bytes) => drop(said.send(WorkOutput::Errors(bytes)).await),
                 Frame::Taken(bytes) => window.taken(bytes),
                 Frame::Alive => {}
                 Frame::Ended(code) => return Ok(code),
@@ -319,10 +319,10 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn show(&mut self, screen: &mut Screen, name: &str, said: Said) {
+    pub(crate) fn show(&mut self, screen: &mut Screen, name: &str, said: WorkOutput) {
         let (kept, kind, bytes) = match said {
-            Said::Output(bytes) => (&mut self.output, "stdout", bytes),
-            Said::Errors(bytes) => (&mut self.errors, "stderr", bytes),
+            WorkOutput::Output(bytes) => (&mut self.output, "stdout", bytes),
+            WorkOutput::Errors(bytes) => (&mut self.errors, "stderr", bytes),
         };
         kept.extend_from_slice(&bytes);
         let mut rest = kept.as_slice();
@@ -364,7 +364,7 @@ pub(crate) async fn on_each(
     let (shared, mut all) = mpsc::channel(WAITING);
     let mut ends = Vec::new();
     for (number, place) in places.iter().enumerate() {
-        let mut work = Work::begin(director, deployment, place, wanted, None, interrupts.clone());
+        let mut work = RunningWork::begin(director, deployment, place, wanted, None, interrupts.clone());
         let shared = shared.clone();
         ends.push(tokio::spawn(async move {
             while let Some(said) = work.said.recv().await {

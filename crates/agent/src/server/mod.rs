@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use windlass_connections::{Limits, Reception};
+use windlass_connections::{AcceptLoop, Limits};
 
 use crate::agent::Agent;
 use crate::boot::Ending;
@@ -25,15 +25,15 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Serves until `end`; then finishes the answers under way.
 pub(crate) async fn serve(listener: TcpListener, agent: Arc<Agent>, end: impl Future<Output = Ending>) -> Ending {
     let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
-    let mut reception = Reception::new(listener, limits, Arc::default());
+    let mut accept_loop = AcceptLoop::new(listener, limits, Arc::default());
     let dns = tokio::spawn({
         let agent = agent.clone();
         async move { dns::start::serve(&agent).await }
     });
-    let ending = reception.serve(routes::Routes { agent }, end).await;
+    let ending = accept_loop.serve(routes::Routes { agent }, end).await;
     dns.abort();
     if ending != Ending::Signal {
-        reception.close(LAST_ANSWERS).await;
+        accept_loop.close(LAST_ANSWERS).await;
     }
     ending
 }

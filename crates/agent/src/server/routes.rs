@@ -9,7 +9,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTH
 use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{CutOff, Host, Peer, Received};
+use windlass_connections::{CutOff, Peer, Received, Responder};
 use windlass_contract::explain;
 use windlass_contract::way_in::AGENT_PATH;
 
@@ -31,7 +31,7 @@ pub(super) struct Routes {
     pub(super) agent: Arc<Agent>,
 }
 
-impl Host for Routes {
+impl Responder for Routes {
     type Body = Body;
 
     /// Another entrance may have taken the place of the first.

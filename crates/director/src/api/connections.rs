@@ -10,19 +10,19 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{Host, Peer, Received, Reception};
+use windlass_connections::{AcceptLoop, Peer, Received, Responder};
 
 /// How long answers under way may take when the director ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 /// The API, to its connections.
 #[derive(Clone)]
-struct ApiHost {
+struct ApiResponder {
     tls: TlsAcceptor,
     router: Router,
 }
 
-impl Host for ApiHost {
+impl Responder for ApiResponder {
     type Body = axum::body::Body;
 
     fn tls(&self) -> Option<TlsAcceptor> {
@@ -38,13 +38,13 @@ impl Host for ApiHost {
 
 /// Serves until `stop` resolves, then finishes the answers under way.
 pub(super) async fn serve(
-    mut reception: Reception,
+    mut accept_loop: AcceptLoop,
     tls: Arc<ServerConfig>,
     router: Router,
     stop: impl Future<Output = ()> + Send,
 ) {
-    reception.serve(ApiHost { tls: TlsAcceptor::from(tls), router }, stop).await;
-    reception.close(LAST_ANSWERS).await;
+    accept_loop.serve(ApiResponder { tls: TlsAcceptor::from(tls), router }, stop).await;
+    accept_loop.close(LAST_ANSWERS).await;
 }
 
 #[cfg(test)]
@@ -119,10 +119,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let limits = Limits { connections: PLACES, pause: PAUSE, ..Limits::default() };
-        let reception = Reception::new(listener, limits, bench.director.metrics.connections.clone());
+        let accept_loop = AcceptLoop::new(listener, limits, bench.director.metrics.connections.clone());
         let tls = server_config(Arc::new(LiveCertificate::new(&identity).unwrap())).unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let served = tokio::spawn(serve(reception, tls, crate::api::router(bench.director.clone()), async {
+        let served = tokio::spawn(serve(accept_loop, tls, crate::api::router(bench.director.clone()), async {
             let _ = stopped.await;
         }));
         let mut roots = RootCertStore::empty();

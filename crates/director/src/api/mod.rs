@@ -50,7 +50,7 @@ use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use windlass_connections::{Limits, Reception};
+use windlass_connections::{AcceptLoop, Limits};
 
 use crate::Director;
 use crate::limits::TASKS_OF_A_USER;
@@ -289,7 +289,7 @@ pub(crate) async fn serve(
     let tally = director.metrics.connections.clone();
     let limits = Limits::default();
     let limits = Limits { connections: most_connections(limits.connections, open_files()), ..limits };
-    connections::serve(Reception::new(listener, limits, tally), tls, router(director), stop).await;
+    connections::serve(AcceptLoop::new(listener, limits, tally), tls, router(director), stop).await;
 }
 
 /// How many files this process may open.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use windlass_connections::{Limits, Reception};
+use windlass_connections::{AcceptLoop, Limits};
 
 use super::{ApiError, connections, most_connections, open_files};
 
@@ -26,7 +26,7 @@ pub(crate) async fn serve(
     let limits = Limits::default();
     let limits = Limits { connections: most_connections(limits.connections, open_files()), ..limits };
     let router = Router::new().fallback(refuse).with_state(why);
-    connections::serve(Reception::new(listener, limits, Default::default()), tls, router, stop).await;
+    connections::serve(AcceptLoop::new(listener, limits, Default::default()), tls, router, stop).await;
 }
 
 async fn refuse(State(why): State<watch::Receiver<String>>, uri: Uri) -> Response {

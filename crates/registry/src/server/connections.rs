@@ -11,19 +11,19 @@ use hyper::Request;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{Host, Peer, Received};
+use windlass_connections::{Peer, Received, Responder};
 
 use super::Server;
 
 /// The registry, to its connections.
 #[derive(Clone)]
-pub(super) struct RegistryHost {
+pub(super) struct RegistryResponder {
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) server: Arc<Server>,
     pub(super) router: Router,
 }
 
-impl Host for RegistryHost {
+impl Responder for RegistryResponder {
     type Body = axum::body::Body;
 
     fn tls(&self) -> Option<TlsAcceptor> {

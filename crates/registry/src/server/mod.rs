@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{Reception, Tally};
+use windlass_connections::{AcceptLoop, Tally};
 use windlass_contract::Secret;
 use windlass_database::OpenError;
 pub use windlass_pki::Identity;
@@ -176,7 +176,7 @@ impl Registry {
         let address = listener.local_addr().map_err(listening)?;
         let limits = Limits { connections: config.limits.connections.min(most_connections()), ..config.limits };
         let tally = Arc::<Tally>::default();
-        let mut reception = Reception::new(listener, limits.of_connections(), tally.clone());
+        let mut accept_loop = AcceptLoop::new(listener, limits.of_connections(), tally.clone());
         let server = Arc::new(Server {
             gate: access::Gate::new(config.writers),
             store,
@@ -187,10 +187,11 @@ impl Registry {
         });
         let (stop, mut stopped) = watch::channel(());
         let is_tls = tls.is_some();
-        let host = connections::RegistryHost { tls, server: server.clone(), router: routes::router(server.clone()) };
+        let responder =
+            connections::RegistryResponder { tls, server: server.clone(), router: routes::router(server.clone()) };
         let serving = tokio::spawn(async move {
-            let _ = reception.serve(host, stopped.changed()).await;
-            reception.close(LAST_ANSWERS).await;
+            let _ = accept_loop.serve(responder, stopped.changed()).await;
+            accept_loop.close(LAST_ANSWERS).await;
         });
         Ok(Self { address, tls: is_tls, server, stop, serving })
     }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 use windlass_archive::copies::{CopyError, pack, unpack};
-use windlass_contract::way_in::{WayIn, Work as Wanted};
+use windlass_contract::way_in::{WayIn, Work};
 
 use super::scp::{INSTANCE_ID, selected};
 use crate::cli::CpArgs;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::way_in::{InputWriter, Lines, OutputReader, Place, Said, Work, interrupts, places};
+use crate::way_in::{InputWriter, Lines, OutputReader, Place, RunningWork, WorkOutput, interrupts, places};
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &CpArgs) -> Result<(), Failure> {
     let selection = selected(&arguments.paths)?;
@@ -60,9 +60,9 @@ struct Copy<'c, 's> {
 }
 
 impl Copy<'_, '_> {
-    fn begin(&self, work: Wanted, input: Option<mpsc::Receiver<Vec<u8>>>) -> Work {
+    fn begin(&self, work: Work, input: Option<mpsc::Receiver<Vec<u8>>>) -> RunningWork {
         let wanted = WayIn { root: self.arguments.root, work };
-        Work::begin(&self.session.director, self.deployment, self.place, &wanted, input, interrupts())
+        RunningWork::begin(&self.session.director, self.deployment, self.place, &wanted, input, interrupts())
     }
 
     /// Whether all of it went there.
@@ -76,7 +76,7 @@ impl Copy<'_, '_> {
                 |path: &Path, why: &str| left_out.push(format!("{} is left out: {why}", path.display()));
             pack(&sources, recursive, to, &mut leave_out).map(|()| left_out)
         });
-        let mut work = self.begin(Wanted::Receive { path }, Some(input));
+        let mut work = self.begin(Work::Receive { path }, Some(input));
         let mut lines = Lines::default();
         while let Some(said) = work.said.recv().await {
             lines.show(self.session.screen, &self.place.name(), said);
@@ -104,12 +104,12 @@ impl Copy<'_, '_> {
         let name = name.ok_or_else(|| Failure::Copy(CopyError::NoName(PathBuf::from(&path))))?;
         let (sender, parts) = mpsc::channel(1);
         let unpacking = tokio::task::spawn_blocking(move || unpack(OutputReader::new(parts), &target, &[name]));
-        let mut work = self.begin(Wanted::Send { path, recursive: self.arguments.recursive }, None);
+        let mut work = self.begin(Work::Send { path, recursive: self.arguments.recursive }, None);
         let mut lines = Lines::default();
         let mut is_taken = true;
         while let Some(said) = work.said.recv().await {
             match said {
-                Said::Output(bytes) => is_taken = is_taken && sender.send(bytes).await.is_ok(),
+                WorkOutput::Output(bytes) => is_taken = is_taken && sender.send(bytes).await.is_ok(),
                 errors => lines.show(self.session.screen, &self.place.name(), errors),
             }
             if !is_taken {

@@ -2,25 +2,25 @@
 
 use std::io::Write;
 
-use windlass_contract::way_in::{WayIn, Work as Wanted};
+use windlass_contract::way_in::{WayIn, Work};
 
 use crate::cli::ExecArgs;
 use crate::failure::Failure;
 use crate::own_terminal::{self, RawTerminal};
 use crate::session::Session;
-use crate::way_in::{Said, Work, interrupts, on_each, places, standard_input};
+use crate::way_in::{RunningWork, WorkOutput, interrupts, on_each, places, standard_input};
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &ExecArgs) -> Result<(), Failure> {
     let deployment = session.deployment()?;
     let places = places(session, &deployment, Some(&arguments.instances)).await?;
     let command = arguments.command.clone();
     let work = match arguments.terminal {
-        false => Wanted::Run { command },
+        false => Work::Run { command },
         true if places.len() > 1 => return Err(Failure::TerminalSeveral(places.len())),
         true if !own_terminal::is_there() => return Err(Failure::NoTerminal),
         true => {
             let kind = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
-            Wanted::Terminal { command, size: own_terminal::size(), kind }
+            Work::Terminal { command, size: own_terminal::size(), kind }
         }
     };
     let wanted = WayIn { root: arguments.root, work };
@@ -29,7 +29,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &ExecArgs) -> Resu
         return done.map_err(|(number, lost)| lost.at(&places[number]));
     };
     let input = Some(standard_input());
-    let mut work = Work::begin(&session.director, &deployment, place, &wanted, input, interrupts());
+    let mut work = RunningWork::begin(&session.director, &deployment, place, &wanted, input, interrupts());
     let raw = match arguments.terminal {
         true => {
             work.resized(own_terminal::sizes());
@@ -40,8 +40,8 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &ExecArgs) -> Resu
     // As if it ran here: what it writes comes as it is.
     while let Some(said) = work.said.recv().await {
         let written = match said {
-            Said::Output(bytes) => write(std::io::stdout().lock(), &bytes),
-            Said::Errors(bytes) => write(std::io::stderr().lock(), &bytes),
+            WorkOutput::Output(bytes) => write(std::io::stdout().lock(), &bytes),
+            WorkOutput::Errors(bytes) => write(std::io::stderr().lock(), &bytes),
         };
         if written.is_err() {
             // Whoever read it has seen enough, and what nobody reads need not go on.

@@ -8,7 +8,7 @@ use windlass_contract::{AgentId, Secret};
 use windlass_director_client::answers::SshHost;
 use windlass_director_client::environment::read_ca;
 
-use super::{Departure, Guest, Visit};
+use super::{Departure, SshUser, Visit};
 use crate::cli::{EnvAgentArgs, GatewayArgs};
 use crate::failure::Failure;
 use crate::screen::Screen;
@@ -51,16 +51,16 @@ pub(crate) async fn during<T>(
 ) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::SshKey(error.into()))?;
     let departure = Departure::listen()?;
-    let guest = Guest::new(String::new(), folder.path())?;
+    let user = SshUser::new(String::new(), folder.path())?;
     let identity = folder.path().join("key");
     let visit = Visit { gateway, identity, folder, is_strict: true, departure: departure.clone() };
-    let entrance = json!({"user": guest.user, "public_key": guest.public_key});
-    let leaving = vec![json!("cleanup"), json!({"user_regex": format!("^{}", guest.user)})];
+    let entrance = json!({"user": user.user, "public_key": user.public_key});
+    let leaving = vec![json!("cleanup"), json!({"user_regex": format!("^{}", user.user)})];
     let answer = ask(agent, "ssh", vec![json!("setup"), entrance]).await?;
     let mut host: SshHost = serde_json::from_value(answer).map_err(|error| Failure::Agent(error.into()))?;
     (host.job, host.id) = (GROUP.to_owned(), "0".to_owned());
-    let went = match visit.hosts(&guest.user, vec![host]) {
-        Ok(hosts) => match departure.unless_asked(prepare(agent, &guest.user)).await {
+    let went = match visit.hosts(&user.user, vec![host]) {
+        Ok(hosts) => match departure.unless_asked(prepare(agent, &user.user)).await {
             Some(Ok(prepared)) => {
                 let (agent, leaving, forget) = (agent.clone(), leaving.clone(), visit.forget());
                 let abandoned = async move {
