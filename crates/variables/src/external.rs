@@ -1,4 +1,4 @@
-//! A config server somewhere else: BOSH's own, CredHub, or another director. Version 1 of the API, over HTTPS.
+//! A config server somewhere else, with version 1 of the API of BOSH's, over HTTPS.
 
 use std::time::Duration;
 
