@@ -221,7 +221,7 @@ struct Connection<R> {
 
 impl<R: Responder> Connection<R> {
     async fn serve(self, stream: TcpStream) {
-        // Answers are small and each is waited for; whoever does not take one is not waited for.
+        // Answers are small and each is waited for; a peer that does not take one is not waited for.
         let _ = stream.set_nodelay(true);
         let patience = u32::try_from(self.limits.head.as_millis()).unwrap_or(u32::MAX);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
@@ -270,7 +270,7 @@ impl<R: Responder> Connection<R> {
     }
 }
 
-/// Whoever still sends would not hear why nobody listens: what comes to a closed connection takes the answer with it. So the
+/// A peer that still sends would not hear why nobody listens: what comes to a closed connection takes the answer with it. So the
 /// rest is read for a while, and thrown away.
 async fn read_on(stream: impl AsyncRead + Unpin) {
     let (mut rest, mut nowhere) = (stream.take(MOST_UNREAD), tokio::io::sink());

@@ -1,4 +1,4 @@
-//! Connections to a host that answers everybody, and trusts whoever says so.
+//! Connections to a server that answers everybody, and trusts peers that ask for it.
 
 use std::time::Instant;
 

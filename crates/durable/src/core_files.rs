@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Linux respects.
 const NONE: u64 = 1;
 
-/// From here on neither this process nor what it starts leaves a core file. Whoever wants one all the same can raise the limit
+/// From here on neither this process nor what it starts leaves a core file. A user who wants one all the same can raise the limit
 /// again, for one process (`prlimit --pid PID --core=unlimited`) or in a script (`ulimit -c unlimited`).
 pub fn forbid() {
     let limit = getrlimit(Resource::Core);

@@ -1,7 +1,7 @@
 //! Removing trees that others made: folders of any depth, and ones that forbid it.
 //!
-//! The standard library keeps each folder on the way open. So whoever makes folders in folders often enough makes a tree that
-//! nobody can remove. Such a tree is made flat first: what is too deep moves up.
+//! The standard library keeps each folder on the way open. So folders in folders, deep enough, are a tree that
+//! it cannot remove. Such a tree is made flat first: what is too deep moves up.
 
 #![expect(clippy::disallowed_methods, reason = "nobody sees the tree any more, or its removal has passed the hook")]
 

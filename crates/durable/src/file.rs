@@ -140,7 +140,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     }
-    // Whoever empties the trash meanwhile does the same.
+    // A process that empties the trash meanwhile does the same.
     remove_all(&trash)
 }
 

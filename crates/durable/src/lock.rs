@@ -38,7 +38,7 @@ impl FileLock {
         loop {
             let file = open(path)?;
             match file.try_lock() {
-                // Whoever held it may have removed the file: a lock on a removed file keeps nobody out.
+                // The process that held it may have removed the file: a lock on a removed file keeps nobody out.
                 Ok(()) if is_at(&file, path)? => return Ok(Some(Self { file })),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),

@@ -29,7 +29,7 @@ pub struct Agents {
 /// How long an agent may take until it answers, unless the operator says otherwise.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 
-/// How many agents are talked to at the same time, at most; with more, connections are made anew.
+/// How many agents are talked to at the same time, at most; beyond that, connections are closed and made again.
 const RECENT: usize = 128;
 /// How many agents are remembered for not understanding hints.
 const MOST_OLDER: usize = 10_000;
@@ -164,7 +164,7 @@ impl Agents {
         vm.certificate.as_ref().is_some_and(|certificate| certificate.trusts == current(issued).authority.trust())
     }
 
-    /// Another certificate for the agent of a VM, with everybody whom it shall trust.
+    /// Another certificate for the agent of a VM, with all the CAs that it is to trust.
     pub fn certificate_for(&self, vm: &VmRecord) -> Result<Option<MbusCert>, PkiError> {
         let AgentCredentials::Issued(issued) = &self.credentials else { return Ok(None) };
         let authority = &current(issued).authority;
@@ -181,7 +181,7 @@ impl Agents {
     pub fn note_older_than_hints(&self, agent_id: &AgentId) {
         let mut known = self.older_than_hints.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_OLDER {
-            // Most of them are gone by now; whoever is not is asked once more.
+            // Most of them are gone by now; those that are not are asked once more.
             known.clear();
         }
         known.insert(agent_id.clone());

@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// Whoever reads the events finds the CPI's own words.
+    /// The events have the CPI's own words.
     #[tokio::test]
     async fn a_cpi_that_says_no_is_asked_once_and_quoted() {
         let (diary, result) = diary_of_a_creation(&fails(false)).await;

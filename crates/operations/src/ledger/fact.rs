@@ -84,7 +84,7 @@ impl Fact {
         tag.unwrap_or_default()
     }
 
-    /// Whether it is found out again by whoever forgets it, so that it need not survive a loss of power.
+    /// Whether a director that forgot it finds it out again, so that it need not survive a loss of power.
     pub fn is_light(&self) -> bool {
         matches!(self, Self::Nothing | Self::VmReady { .. })
     }

@@ -5,7 +5,7 @@
 //! database implements, so that a state file can implement it as well.
 //!
 //! The rule: no change without its intent on disk; no record dropped before the cloud confirmed; the fact and the end
-//! of its intent are one transaction. Whoever is killed in between leaves an open intent, which
+//! of its intent are one transaction. A process that is killed in between leaves an open intent, which
 //! [`settle`](crate::settle) ends.
 
 mod change;

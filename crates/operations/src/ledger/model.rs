@@ -120,12 +120,12 @@ impl Model {
         self.vms.iter().find(|vm| vm.instance == instance && vm.spare == spare)
     }
 
-    /// Whether a VM is on record, whoever it belongs to.
+    /// Whether a VM is on record, of an instance or orphaned.
     pub fn knows_vm(&self, cid: &VmCid) -> bool {
         self.vms.iter().chain(&self.orphaned_vms).any(|vm| vm.cid == *cid)
     }
 
-    /// Whether a disk is on record, whoever it belongs to.
+    /// Whether a disk is on record, of an instance or orphaned.
     pub fn knows_disk(&self, cid: &DiskCid) -> bool {
         self.disks.iter().chain(&self.orphan_disks).any(|disk| disk.cid == *cid)
     }

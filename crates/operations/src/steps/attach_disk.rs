@@ -16,7 +16,7 @@ pub struct AttachDisk {
     /// What everything works with.
     pub context: Context,
     pub vm: VmRecord,
-    /// What the disk shall be.
+    /// What the disk is to be.
     pub spec: DiskSpec,
     /// The disk, once it exists.
     pub disk: Option<DiskRecord>,

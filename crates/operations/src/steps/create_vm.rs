@@ -19,7 +19,7 @@ const CREATE_TRIES: u32 = 5;
 pub struct CreateVm {
     /// What everything works with.
     pub context: Context,
-    /// What the instance shall be.
+    /// What the instance is to become.
     pub spec: InstanceSpec,
     /// Disks that will be attached.
     pub disks: Vec<DiskCid>,

@@ -18,7 +18,7 @@ pub struct MigrateDisk {
     pub vm: VmRecord,
     /// The disk that goes.
     pub old: DiskRecord,
-    /// What the new one shall be.
+    /// What the new disk is to be.
     pub spec: DiskSpec,
     /// The new one, once it is attached.
     pub new: Option<DiskRecord>,

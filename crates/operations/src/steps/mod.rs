@@ -248,7 +248,7 @@ async fn unwind<S: Operation>(scene: &mut S, ran: &[&'static Step<S>]) -> Vec<(S
     failures
 }
 
-/// Hears how far an operation is, and knows whether it shall go on.
+/// Hears how far an operation is, and knows whether it was cancelled.
 pub trait Progress: Send + Sync + std::fmt::Debug {
     /// What is being done now.
     fn status(&self, step: StepId);

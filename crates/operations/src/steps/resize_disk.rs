@@ -19,7 +19,7 @@ pub struct ResizeDisk {
     /// The VM that it is attached to.
     pub vm: VmRecord,
     pub disk: DiskRecord,
-    /// What it shall be.
+    /// What the disk is to become.
     pub spec: DiskSpec,
     /// Other disks of the VM that have names.
     pub named: Vec<DiskRecord>,

@@ -1,4 +1,4 @@
-//! Tells an agent what its instance shall be, and starts it.
+//! Tells an agent what its instance is to be, and starts its jobs.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct StartInstance {
     /// What everything works with.
     pub context: Context,
     pub vm: VmRecord,
-    /// What it shall be.
+    /// What it is to become.
     pub spec: InstanceSpec,
     /// What its agent prepared just now, so that it has the files for that already.
     pub prepared: Option<Object>,

@@ -20,7 +20,7 @@ use crate::ledger::Fact;
 pub struct InstanceWork {
     /// What everything works with.
     pub context: Context,
-    /// What the instance shall be; none for one that goes away.
+    /// What the instance is to become; none for one that goes away.
     pub spec: Option<InstanceSpec>,
     /// How long a start is watched; none to start without waiting until everything runs.
     pub watch: Option<WatchTime>,

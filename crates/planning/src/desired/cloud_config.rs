@@ -214,7 +214,7 @@ impl CloudConfig {
         }
     }
 
-    /// Whether there is something of that name; if not, that is a problem of whoever named it.
+    /// Whether there is something of that name; if not, the finding stands where it was named.
     pub(super) fn find(&self, section: Section, name: &Placed<String>, findings: &mut Findings) -> bool {
         if findings.is_full() {
             return false;

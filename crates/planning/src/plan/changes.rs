@@ -208,7 +208,7 @@ pub(super) fn is_at_rest(present: &CurrentInstance) -> bool {
     present.record.state != InstanceState::Started && present.record.converged
 }
 
-/// Whether an instance that shall have this state is left as it was made, apart from being stopped.
+/// Whether an instance that is to have this state is left as it was made, apart from being stopped.
 pub(super) fn rests(present: &CurrentInstance, state: InstanceState) -> bool {
     let has_usable_vm = present.vm.as_ref().is_some_and(|vm| vm.ready) && !present.unresponsive;
     let rests = match state {

@@ -124,12 +124,12 @@ pub struct InstancePlan {
     pub az: Option<String>,
     /// Whether it is updated first.
     pub bootstrap: bool,
-    /// Whether it shall run.
+    /// Whether it is to run.
     #[serde(default)]
     pub state: InstanceState,
-    /// What it shall be; none for one that goes away.
+    /// What it is to become; none for one that goes away.
     pub spec: Option<InstanceSpec>,
-    /// In their order; none when it is what it shall be.
+    /// In their order; none when nothing is to be done.
     pub actions: Actions,
 }
 
@@ -203,7 +203,7 @@ pub enum ActionKind {
     MigrateDisk { disk: DiskCid, name: DiskName, from: MiB, to: MiB },
     /// Give a disk up, keeping its data.
     OrphanDisk { disk: DiskCid },
-    /// Tell the agent what it shall run, and start it.
+    /// Tell the agent what to run, and start it.
     Start,
     /// Forget the instance.
     RemoveInstance,
@@ -342,7 +342,7 @@ impl Plan {
 }
 
 impl GroupPlan {
-    /// Instances that are not yet what they shall be, zone by zone in the order of their update.
+    /// Instances that are not yet what they are to be, zone by zone in the order of their update.
     pub fn changed_by_zone(&self) -> Vec<Vec<&InstancePlan>> {
         let changed: Vec<_> = self.instances.iter().filter(|instance| !instance.actions.is_empty()).collect();
         if self.zones_at_once {

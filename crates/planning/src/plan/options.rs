@@ -12,7 +12,7 @@ use crate::records::{DiskRecord, InstanceRecord, VmRecord};
 /// What the operator asked for beyond the manifest.
 #[derive(Debug, Clone, Default)]
 pub struct PlanOptions {
-    /// All VMs are made anew.
+    /// All VMs are recreated.
     pub recreate: bool,
     /// Of those, only VMs that were made before this time, in Unix seconds.
     pub created_before: Option<i64>,
@@ -55,7 +55,7 @@ impl PlanOptions {
         self.change.as_ref().filter(|change| change.selection.includes(instance)).map(|change| change.wish)
     }
 
-    /// Whether the instance's VM is to be made anew without another reason.
+    /// Whether the instance's VM is recreated without another reason.
     pub(super) fn recreates(&self, present: &CurrentInstance) -> bool {
         let is_old = |vm: &VmRecord| {
             self.created_before.is_none_or(|time| vm.created_at < time)

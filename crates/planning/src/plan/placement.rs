@@ -135,7 +135,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.surplus.extend(waiting.into_iter().flatten());
     }
 
-    /// With static addresses: whoever has one of them stays; the others are placed where there is one left for them.
+    /// With static addresses: instances that have one of them stay; the others are placed where there is one left for them.
     fn follow_addresses(&mut self, present: Vec<Present<'a>>, claims: &mut Claims) -> Result<(), String> {
         let mut others = Vec::new();
         let mut owners = Vec::new();
@@ -283,7 +283,7 @@ impl Claims {
     }
 }
 
-/// Vips follow their owners; the rest goes to whoever has none, in the order of the list.
+/// Vips follow their owners; the rest goes to instances that have none, in the order of the list.
 fn hand_out_vips(group: &DesiredGroup, slots: &mut [InstanceSlot<'_>]) {
     let mut claims = Claims::of(group, NetworkKind::Vip);
     let zone_of = |slot: &InstanceSlot<'_>| group.zones.iter().position(|zone| zone == slot.zone).unwrap_or_default();

@@ -466,7 +466,7 @@ impl<'a> Planner<'a, '_> {
         Ok(InstancePlan { id, group: group.name.clone(), index, az, bootstrap, state, spec, actions: actions.into() })
     }
 
-    /// An instance that shall not run stays as it was made, with its addresses, until it is started.
+    /// An instance that is not to run stays as it was made, with its addresses, until it is started.
     fn resting(
         &mut self,
         group: &DesiredGroup,
@@ -534,7 +534,7 @@ fn protected(instance: &CurrentInstance) -> Option<String> {
     instance.record.ignored.then(|| format!("{name} is ignored, so its state is not changed; unignore it first"))
 }
 
-/// Exactly one instance is updated first. Whoever was that stays it.
+/// Exactly one instance is updated first. The one that was it stays it.
 fn bootstrap(slots: &[InstanceSlot<'_>]) -> Option<String> {
     let mut holders = slots.iter().filter(|slot| slot.present.is_some_and(|present| present.record.bootstrap));
     match (holders.next(), holders.next()) {

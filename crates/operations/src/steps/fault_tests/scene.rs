@@ -46,7 +46,7 @@ pub(super) fn disk_cid(cid: &str) -> DiskCid {
 }
 
 impl Scene {
-    /// An instance without anything, which shall have a VM.
+    /// An instance without anything, which is to get a VM.
     pub(crate) fn without_vm() -> Self {
         Self {
             facts: Vec::new(),
@@ -108,7 +108,7 @@ impl Scene {
         Self { jobs_run: true, ..self }
     }
 
-    /// It shall have a disk of this size.
+    /// It is to have a disk of this size.
     pub(crate) fn wants_disk(self, name: &str, size: u64) -> Self {
         Self { disk: Some(DiskSpec { name: name.into(), size: MiB(size), cloud_properties: Object::new() }), ..self }
     }
@@ -118,27 +118,27 @@ impl Scene {
         Self { resizing: vec![Resizing::Grows, Resizing::NotSupported, Resizing::NothingHappens], ..self }
     }
 
-    /// It shall have no VM.
+    /// It is to have no VM.
     pub(crate) fn wants_no_vm(self) -> Self {
         Self { vm: VmGoal::Gone, ..self }
     }
 
-    /// It shall have a VM beside its own.
+    /// It is to get a second VM beside its own.
     pub(crate) fn wants_spare_vm(self) -> Self {
         Self { vm: VmGoal::WithSpare, ..self }
     }
 
-    /// The VM beside its own shall take its place.
+    /// The second VM is to take the place of its own.
     pub(crate) fn wants_swap(self) -> Self {
         Self { vm: VmGoal::Swapped, ..self }
     }
 
-    /// It shall have other names in the cloud.
+    /// It is to have other names in the cloud.
     pub(crate) fn wants_names(self) -> Self {
         Self { names_change: true, ..self }
     }
 
-    /// Its jobs shall run, or rest.
+    /// Its jobs are to run, or to be stopped.
     pub(crate) fn wants_jobs(self, run: bool) -> Self {
         Self { runs: Some(run), ..self }
     }
