@@ -18,12 +18,12 @@ use windlass_pki::Authority;
 use crate::arguments::BenchIncusArgs;
 use crate::error::BenchError;
 use crate::figures::{DEBUG_BUILD, Figure, Report, Table, milliseconds, percentile};
-use crate::scratch_cloud::{build_image, call_cpi, request, result, text};
+use crate::scratch_cloud::{build_image, call_cpi, first_pong, request, result, text};
 use crate::stop::Stop;
 
-/// How often somebody is asked whether they are there.
-const PAUSE: Duration = Duration::from_millis(2);
-/// How long they may take.
+/// How often a bare container is asked whether it is there.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The room that settings of a real VM take.
 const SETTINGS: usize = 4096;
@@ -241,17 +241,6 @@ struct Pattern {
 
 fn bare_name(number: u8) -> String {
     format!("bare-{number}")
-}
-
-async fn first_pong(agent: &Agent) -> io::Result<()> {
-    let begun = Instant::now();
-    while let Err(error) = agent.ping().await {
-        if begun.elapsed() > PATIENCE {
-            return Err(io::Error::other(error));
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    Ok(())
 }
 
 async fn first_connection(address: SocketAddr) -> io::Result<()> {

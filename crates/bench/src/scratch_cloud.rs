@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -18,8 +18,10 @@ use windlass_installation::own_programs;
 use windlass_pki::Authority;
 use windlass_stemcell::{Base, BuildOptions, find_busybox};
 
-/// How long one call may take.
+/// How long one call, or the first answer of an agent, may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How often an agent is asked whether it is there.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The cloud. Whoever made VMs deletes them before it ends: see [`ScratchCloud::clear`].
 pub(crate) struct ScratchCloud {
@@ -200,4 +202,16 @@ pub(crate) fn result(method: &str, answer: &Value) -> io::Result<Value> {
 /// A text that must be one.
 pub(crate) fn text(value: &Value) -> io::Result<String> {
     value.as_str().map(str::to_owned).ok_or_else(|| io::Error::other(format!("the CPI answered {value}")))
+}
+
+/// Waits until an agent answers.
+pub(crate) async fn first_pong(agent: &Agent) -> io::Result<()> {
+    let begun = Instant::now();
+    while let Err(error) = agent.ping().await {
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::other(error));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
 }

@@ -10,23 +10,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
-use windlass_agent_client::Agent;
 use windlass_cloud_local::Isolation;
 
 use crate::Progress;
 use crate::arguments::BenchLocalArgs;
 use crate::error::BenchError;
 use crate::figures::{DEBUG_BUILD, Figure, Report, Table, milliseconds, percentile};
-use crate::scratch_cloud::{ScratchCloud, ScratchVm, text};
+use crate::scratch_cloud::{ScratchCloud, ScratchVm, first_pong, text};
 use crate::stop::Stop;
 use bare::Bare;
 
 /// Rounds before the first that counts: files come into the page cache.
 const WARM_UP: usize = 2;
-/// How often an agent is asked whether it is there.
-const PAUSE: Duration = Duration::from_millis(1);
-/// How long an agent may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The disk that snapshots are taken of, and the data in it, in MiB.
 const DISK_MIB: u64 = 1024;
 const DATA_MIB: u64 = 100;
@@ -122,17 +117,6 @@ async fn life(cloud: &ScratchCloud, figures: &mut Figures) -> io::Result<()> {
         let begun = Instant::now();
         cloud.ok(method, arguments).await?;
         figures.note(method, begun.elapsed());
-    }
-    Ok(())
-}
-
-async fn first_pong(agent: &Agent) -> io::Result<()> {
-    let begun = Instant::now();
-    while let Err(error) = agent.ping().await {
-        if begun.elapsed() > PATIENCE {
-            return Err(io::Error::other(error));
-        }
-        tokio::time::sleep(PAUSE).await;
     }
     Ok(())
 }
