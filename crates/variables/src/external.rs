@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use windlass_contract::Secret;
+use windlass_contract::{Secret, has_more_values_than};
 
 use crate::generate::Generation;
 use crate::server::{ConfigServer, ServerError, Version};
@@ -17,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 /// How much of a refusal is told.
 const LONGEST_REASON: usize = 1000;
+/// How many bytes an answer may have, and how many values. The director's own values have a quarter of it.
+const LARGEST_ANSWER: usize = 1 << 20;
+const MOST_VALUES: usize = 20_000;
 
 /// Where a config server is, and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +123,36 @@ fn unreachable(name: &str, error: reqwest::Error) -> ServerError {
     ServerError::Unreachable { name: name.to_owned(), source: error.into() }
 }
 
+/// what a config server answers cannot be used; never quoted, because it may be a value
+#[derive(Debug, thiserror::Error)]
+enum OddAnswer {
+    /// it has too many bytes
+    #[error("its answer has more than {LARGEST_ANSWER} bytes")]
+    Bytes,
+    /// it would take very much memory
+    #[error("its answer has more than {MOST_VALUES} values")]
+    Values,
+    /// it is something else
+    #[error("its answer is not what a config server says (at byte {0})")]
+    Form(usize),
+}
+
+/// The body of an answer. A server that never ends one, or whose values are huge, would take the memory of all.
+async fn read<T: DeserializeOwned>(name: &str, mut answer: Response) -> Result<T, ServerError> {
+    let odd = |source: OddAnswer| ServerError::Unreachable { name: name.to_owned(), source: source.into() };
+    let mut body = Vec::new();
+    while let Some(part) = answer.chunk().await.map_err(|error| unreachable(name, error))? {
+        if body.len() + part.len() > LARGEST_ANSWER {
+            return Err(odd(OddAnswer::Bytes));
+        }
+        body.extend_from_slice(&part);
+    }
+    if has_more_values_than(&body, MOST_VALUES) {
+        return Err(odd(OddAnswer::Values));
+    }
+    serde_json::from_slice(&body).map_err(|error| odd(OddAnswer::Form(error.column())))
+}
+
 impl External {
     pub fn new(settings: ExternalSettings) -> Result<Self, ExternalError> {
         let http = client(&settings.url, settings.ca_cert.as_deref())?;
@@ -168,7 +202,7 @@ impl External {
                     let asked = asked.header("Content-Type", "application/x-www-form-urlencoded").body(form).send();
                     let answer = asked.await.and_then(Response::error_for_status);
                     let answer = answer.map_err(|error| unreachable(name, error))?;
-                    let token: Token = answer.json().await.map_err(|error| unreachable(name, error))?;
+                    let token: Token = read(name, answer).await?;
                     *known = Some(token.access_token);
                 }
                 Ok(match &*known {
@@ -187,7 +221,7 @@ async fn refusal(name: &str, answer: Response) -> ServerError {
         error: String,
     }
     let status = answer.status();
-    let reason = answer.json::<Reason>().await.map(|reason| reason.error).unwrap_or_default();
+    let reason = read::<Reason>(name, answer).await.map(|reason| reason.error).unwrap_or_default();
     let reason: String =
         format!("HTTP Code '{}', Error: '{reason}'", status.as_u16()).chars().take(LONGEST_REASON).collect();
     ServerError::Refused { name: name.to_owned(), reason }
@@ -200,7 +234,7 @@ impl ConfigServer for External {
         match answer.status() {
             StatusCode::NOT_FOUND => Ok(None),
             status if status.is_success() => {
-                let found: Found = answer.json().await.map_err(|error| unreachable(name, error))?;
+                let found: Found = read(name, answer).await?;
                 Ok(found.data.into_iter().next().map(Version::from))
             }
             _ => Err(refusal(name, answer).await),
@@ -216,7 +250,7 @@ impl ConfigServer for External {
         match answer.status() {
             StatusCode::NOT_FOUND => Ok(None),
             status if status.is_success() => {
-                let found: Answer = answer.json().await.map_err(|error| unreachable(name, error))?;
+                let found: Answer = read(name, answer).await?;
                 Ok(Some(found.into()).filter(|version: &Version| version.name == name))
             }
             _ => Err(refusal(name, answer).await),
@@ -231,7 +265,7 @@ impl ConfigServer for External {
         if !answer.status().is_success() {
             return Err(refusal(name, answer).await);
         }
-        let made: Answer = answer.json().await.map_err(|error| unreachable(name, error))?;
+        let made: Answer = read(name, answer).await?;
         Ok(made.into())
     }
 }
@@ -276,7 +310,8 @@ mod tests {
                     "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
                     body.len()
                 );
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                // Who has enough of it hangs up.
+                let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
         (url, asked)
@@ -344,6 +379,29 @@ mod tests {
         let expected = json!({"name": "/a", "type": "password", "parameters": {}, "mode": "converge"});
         assert_eq!(serde_json::from_str::<Value>(body).unwrap(), expected);
         assert!(asked[2].starts_with("GET /v1/data/7 "), "{}", asked[2]);
+    }
+
+    /// A server that was taken over, or is none, would take the director's memory with one answer, and have values in logs.
+    #[tokio::test]
+    async fn answers_that_are_huge_or_odd_are_given_up_and_never_quoted() {
+        let huge = json!({"data": [{"id": "1", "name": "/a", "value": "x".repeat(LARGEST_ANSWER)}]});
+        let many = json!({"data": [{"id": "1", "name": "/a", "value": vec![0; MOST_VALUES]}]});
+        let large = json!({"data": [{"id": "1", "name": "/a", "value": "x".repeat(256 << 10)}]});
+        for (status, answer, expected) in [
+            (200, huge.clone(), "more than 1048576 bytes"),
+            (200, many, "more than 20000 values"),
+            (200, json!({"data": "hunter2"}), "not what a config server says"),
+            (400, huge, "HTTP Code '400', Error: ''"),
+        ] {
+            let (url, _) = server(vec![(status, answer)]).await;
+            let settings = ExternalSettings { url, ca_cert: None, authorization: Authorization::Nothing };
+            let error = External::new(settings).unwrap().current("/a").await.unwrap_err();
+            let told = windlass_contract::explain(&error);
+            assert!(told.contains(expected) && !told.contains("hunter2"), "{told:.300}");
+        }
+        let (url, _) = server(vec![(200, large)]).await;
+        let settings = ExternalSettings { url, ca_cert: None, authorization: Authorization::Nothing };
+        assert!(External::new(settings).unwrap().current("/a").await.unwrap().is_some());
     }
 
     #[tokio::test]
