@@ -3,13 +3,15 @@
 //!
 //! | when | who is told |
 //! |---|---|
-//! | a deploy has made its missing VMs | every agent that is behind, for at most ten seconds |
+//! | a deploy has made its missing VMs | every agent that is behind and answers, for at most ten seconds |
 //! | the jobs of a VM are made ready | its own agent |
-//! | a task ended, an instance fell ill or is well again, and from time to time | every agent that is behind, one that was silent included |
+//! | a task ended, an instance fell ill or is well again, and from time to time | every agent that is behind and answers |
+//! | from time to time, beside all of that | those that were slow or silent |
 //!
-//! An agent that cannot be told never fails anything: it is told again.
+//! An agent that cannot be told never fails anything: it is told again. One that takes long is told apart from then on, until it
+//! takes names quickly: nobody else waits for it, whoever keeps it silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as SharedState, PoisonError};
@@ -33,6 +35,8 @@ use crate::store::{Store, StoreError, VmBehind};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one agent may take for each of the two messages.
 const PATIENCE_WITH_ONE: Duration = Duration::from_secs(5);
+/// Who takes longer for both is told apart from the others.
+const SOON: Duration = Duration::from_secs(2);
 /// How often those are told again who did not answer.
 const EVERY: Duration = Duration::from_secs(10);
 /// How many agents are told at once.
@@ -50,7 +54,17 @@ pub(crate) struct LocalDns {
     changes: AtomicU64,
     /// Who is ill. It is found by looking: after a start everybody is well until somebody looked.
     health: SharedState<KnownHealth>,
+    /// Ids of agents that were slow or silent when they were last told.
+    slow: SharedState<BTreeSet<String>>,
     wake: Notify,
+}
+
+/// Which agents are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Answering,
+    /// Those that were slow or silent.
+    Slow,
 }
 
 /// A version of the names, ready to be sent.
@@ -88,7 +102,8 @@ enum NamesError {
 impl LocalDns {
     pub(crate) fn new(settings: LocalDnsSettings, store: Store, agents: Arc<Agents>) -> Self {
         let (newest, changes, wake) = (Mutex::default(), AtomicU64::default(), Notify::new());
-        Self { settings, store, agents, newest, changes, health: SharedState::default(), wake }
+        let (health, slow) = (SharedState::default(), SharedState::default());
+        Self { settings, store, agents, newest, changes, health, slow, wake }
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
@@ -126,7 +141,7 @@ impl LocalDns {
         }
         let told = async {
             let version = self.publish().await?;
-            self.tell_those_behind(&version).await
+            self.tell_those_behind(&version, Who::Answering).await
         };
         // Those who were slow are told by `run`.
         if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, told).await {
@@ -183,17 +198,34 @@ impl LocalDns {
         Ok(version)
     }
 
-    async fn tell_those_behind(&self, version: &Version) -> Result<(), NamesError> {
+    async fn tell_those_behind(&self, version: &Version, who: Who) -> Result<(), NamesError> {
         let behind = self.store.vms_behind(version.number).await?;
-        let each = behind
-            .into_iter()
-            .map(|VmBehind(vm)| async move { self.send(version, &vm).await.is_ok().then_some(vm.cid) });
+        let slow = self.slow_agents().clone();
+        let meant = behind.into_iter().filter(|VmBehind(vm)| slow.contains(vm.agent_id.as_str()) == (who == Who::Slow));
+        let each =
+            meant.map(|VmBehind(vm)| async move { self.tell_in_time(version, &vm, who).await.then_some(vm.cid) });
         let mut told = stream::iter(each).buffer_unordered(AT_ONCE).ready_chunks(AT_ONCE);
         while let Some(some) = told.next().await {
             let some: Vec<_> = some.into_iter().flatten().collect();
             self.store.note_dns_version(&some, version.number).await?;
         }
         Ok(())
+    }
+
+    /// Whether an agent took the names. It is noted whether it did so soon.
+    async fn tell_in_time(&self, version: &Version, vm: &VmRecord, who: Who) -> bool {
+        let begun = Instant::now();
+        let patience = if who == Who::Slow { 2 * PATIENCE_WITH_ONE } else { SOON };
+        let is_told = tokio::time::timeout(patience, self.send(version, vm)).await.is_ok_and(|sent| sent.is_ok());
+        match is_told && begun.elapsed() < SOON {
+            true => self.slow_agents().remove(vm.agent_id.as_str()),
+            false => self.slow_agents().insert(vm.agent_id.to_string()),
+        };
+        is_told
+    }
+
+    fn slow_agents(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send(&self, version: &Version, vm: &VmRecord) -> Result<(), CallError> {
@@ -220,7 +252,14 @@ impl LocalDns {
             }
             _ => self.publish().await?,
         };
-        self.tell_those_behind(&version).await
+        self.tell_those_behind(&version, Who::Answering).await
+    }
+
+    /// Tells those who were slow the newest names, and forgets those that are gone.
+    async fn converge_slow(&self) -> Result<(), NamesError> {
+        let Some(version) = self.newest.lock().await.clone() else { return Ok(()) };
+        self.slow_agents().retain(|agent| version.agents.contains_key(agent));
+        self.tell_those_behind(&version, Who::Slow).await
     }
 }
 
@@ -234,22 +273,32 @@ fn report(error: &NamesError) {
 
 /// Tells whoever is behind until `stop` resolves.
 pub(crate) async fn run(dns: Arc<LocalDns>, stop: impl Future<Output = ()>) {
-    tokio::pin!(stop);
     if !dns.is_enabled() {
         return stop.await;
     }
-    loop {
-        tokio::select! {
-            () = &mut stop => return,
-            converged = dns.converge() => if let Err(error) = converged {
+    let answering = async {
+        loop {
+            if let Err(error) = dns.converge().await {
+                report(&error);
+            }
+            tokio::select! {
+                () = dns.wake.notified() => {}
+                () = tokio::time::sleep(EVERY) => {}
+            }
+        }
+    };
+    let slow = async {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            if let Err(error) = dns.converge_slow().await {
                 report(&error);
             }
         }
-        tokio::select! {
-            () = &mut stop => return,
-            () = dns.wake.notified() => {}
-            () = tokio::time::sleep(EVERY) => {}
-        }
+    };
+    tokio::select! {
+        () = stop => {}
+        () = answering => {}
+        () = slow => {}
     }
 }
 

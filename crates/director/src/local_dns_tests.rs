@@ -146,6 +146,39 @@ async fn agents_that_are_silent_hold_nobody_up_and_are_told_again() {
     assert_eq!(dns.store.dns_version_of(&told[0]).await.unwrap(), version.number, "news that is late is none");
 }
 
+/// One VM that was taken over, or is out of order, would hold up the names of all others, and each deploy of anybody, by ten seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_was_silent_is_told_apart_from_the_others() {
+    let bench = director().await;
+    let dns = &bench.director.dns;
+    dns.store.add_deployment("shop", &[]).await.unwrap();
+    let (address, _listener) = silence();
+    dns.store.begin_instances(&[instance("u0", 0, InstanceState::Started)], &[]).await.unwrap();
+    has_vm(&dns.store, &vm("vm-0", "u0", &address.to_string())).await;
+    let begun = Instant::now();
+    dns.tell_all().await;
+    let first = begun.elapsed();
+    assert!(first < SOON + Duration::from_secs(2), "{first:?}");
+    // What changes next is told to the others at once.
+    dns.note_health(&[("agent-of-vm-0".to_owned(), Found::Ill)]);
+    for _ in 0..2 {
+        let begun = Instant::now();
+        dns.tell_all().await;
+        dns.converge().await.unwrap();
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
+    // It is tried again beside them, with all patience.
+    let begun = Instant::now();
+    dns.converge_slow().await.unwrap();
+    assert!(begun.elapsed() > SOON, "{:?}", begun.elapsed());
+    assert!(dns.slow_agents().contains("agent-of-vm-0"));
+    // Who is gone is forgotten.
+    dns.store.record(&Fact::VmDeleted { cid: VmCid::new("vm-0").unwrap() }).await.unwrap();
+    dns.publish().await.unwrap();
+    dns.converge_slow().await.unwrap();
+    assert!(dns.slow_agents().is_empty());
+}
+
 #[tokio::test]
 async fn a_director_that_serves_no_names_tells_nobody() {
     let bench = TestDirector::new().await;
