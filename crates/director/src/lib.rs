@@ -47,6 +47,7 @@ mod start;
 mod state_dir;
 mod store;
 mod tasks;
+mod team_limits;
 #[cfg(test)]
 mod testing;
 mod users;

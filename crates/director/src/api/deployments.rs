@@ -26,6 +26,7 @@ use crate::Director;
 use crate::software;
 use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};
 use crate::tasks::{Asker, DeployOptions, Job, Prepared, Purpose, prepare};
+use crate::team_limits;
 
 /// How long the templates of a plan may take that no task is made for: readers may ask for one.
 const LONGEST_PLAN: Duration = Duration::from_secs(60);
@@ -245,7 +246,13 @@ pub(super) async fn deploy(
     let deployment = name_in(&director, &manifest).await?;
     let teams = match director.store.teams_of(&deployment).await? {
         Some(teams) => user.must_with(&director, Access::Admin, &teams).map(|()| teams)?,
-        None => user.own_teams(),
+        None => {
+            let teams = user.own_teams();
+            match team_limits::refusal_of_deployment(&director, &teams).await? {
+                Some(reason) => return Err(ApiError::bad_request(440001, reason)),
+                None => teams,
+            }
+        }
     };
     must_have_a_name(&director, &deployment).await?;
     let options = DeployOptions { teams, ..deploy_options(&query)? };

@@ -32,6 +32,7 @@
 //! config_server: {url: https://credhub.example.com:8844/api, ca_cert: credhub.pem, uaa_url: https://uaa.example.com,
 //!                 client: director, client_secret: {file: credhub.secret}}
 //! local_dns: {enabled: true, include_index: false, use_dns_addresses: false}   # names of instances
+//! team_limits: {deployments: 500, instances: 5000}   # of each team
 //! variables: {key: {file: variables.key}}   # or {env: NAME}, {command: [PROGRAM, ARGUMENT]}; previous_key: the same, to change it
 //! ```
 
@@ -114,6 +115,22 @@ pub struct Settings {
     pub config_server: Option<ExternalSettings>,
     /// Names of instances.
     pub local_dns: LocalDnsSettings,
+    /// What each team may have.
+    pub team_limits: TeamLimits,
+}
+
+/// What one team may have, so that others have something, too. What is there already stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TeamLimits {
+    pub deployments: usize,
+    /// Of all its deployments together.
+    pub instances: usize,
+}
+
+impl Default for TeamLimits {
+    fn default() -> Self {
+        Self { deployments: 500, instances: 5000 }
+    }
 }
 
 /// Names of instances, under BOSH's names for them.
@@ -343,6 +360,7 @@ impl Default for Settings {
             variables: VariableSettings::default(),
             config_server: None,
             local_dns: LocalDnsSettings::default(),
+            team_limits: TeamLimits::default(),
         }
     }
 }

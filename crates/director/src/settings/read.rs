@@ -14,11 +14,11 @@ use windlass_variables::{Authorization, ExternalSettings};
 
 use super::{
     CpiChoice, FencingSettings, GivenCertificate, Isolation, KeySource, Lifetimes, LocalDnsSettings, Meltdown,
-    NoticeKind, ResurrectorSettings, RubyUse, Schedules, Settings, VariableSettings, WebhookSettings,
+    NoticeKind, ResurrectorSettings, RubyUse, Schedules, Settings, TeamLimits, VariableSettings, WebhookSettings,
 };
 use crate::users::{Account, Credentials, Scopes};
 
-const KEYS: [&str; 30] = [
+const KEYS: [&str; 31] = [
     "name",
     "listen",
     "advertise",
@@ -49,6 +49,7 @@ const KEYS: [&str; 30] = [
     "variables",
     "config_server",
     "local_dns",
+    "team_limits",
 ];
 
 /// The settings, or all problems, one per line.
@@ -112,6 +113,9 @@ fn fill(settings: &mut Settings, mut fields: Fields<'_, '_>, folder: &Path) {
     set_count(&mut fields, "max_threads", 1000, &mut settings.max_threads);
     if let Some(at) = fields.optional("local_dns") {
         local_dns(&at, fields.findings(), &mut settings.local_dns);
+    }
+    if let Some(at) = fields.optional("team_limits") {
+        team_limits(&at, fields.findings(), &mut settings.team_limits);
     }
     if let Some(at) = fields.optional("resurrector") {
         resurrector(&at, fields.findings(), &mut settings.resurrector);
@@ -397,6 +401,12 @@ fn local_dns(at: &At<'_>, findings: &mut Findings, settings: &mut LocalDnsSettin
     }
 }
 
+fn team_limits(at: &At<'_>, findings: &mut Findings, settings: &mut TeamLimits) {
+    let Some(mut fields) = Fields::strictly(at, &["deployments", "instances"], findings) else { return };
+    set_count(&mut fields, "deployments", 1_000_000, &mut settings.deployments);
+    set_count(&mut fields, "instances", 1_000_000, &mut settings.instances);
+}
+
 fn resurrector(at: &At<'_>, findings: &mut Findings, settings: &mut ResurrectorSettings) {
     let keys = ["enabled", "interval", "agent_timeout", "stateful", "meltdown"];
     let Some(mut fields) = Fields::strictly(at, &keys, findings) else { return };
@@ -531,7 +541,7 @@ mod tests {
             agent: {env: {bosh: {ntp: [a]}}}\nusers:\n- {name: eve, password: x, role: read-only}\n\
             - {name: bob, password: x, scopes: [bosh.read]}\n- {name: amy, password: 12}\n\
             - {name: sue, password: x, scopes: [bosh.teams.shop.admin, bosh.stemcells.upload]}\n\
-            workers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
+            team_limits: {deployments: 7}\nworkers: 2\nresurrector: {enabled: false, meltdown: {percent: 50, within: 1h}}\n\
             schedules: {delete_orphan_disks_after: never, snapshot_every: 24h}\ncertificates: {lifetime: 90d}\n\
             tls: {certificate: tls.crt, private_key: /etc/tls.key}\nblobs_limit: 50GiB\n\
             blobstore: {provider: s3, options: {bucket_name: b, access_key_id: keyed, secret_access_key: hidden}}\n";
@@ -547,6 +557,7 @@ mod tests {
         let scopes: Vec<_> = settings.users.iter().map(|user| (*user.scopes).clone()).collect();
         let of_shop = Scopes::parse(["bosh.teams.shop.admin", "bosh.stemcells.upload"]).unwrap();
         assert_eq!(scopes, [Scopes::read_only(), Scopes::read_only(), Scopes::admin(), of_shop]);
+        assert_eq!(settings.team_limits, TeamLimits { deployments: 7, instances: 5000 });
         assert!(!settings.resurrector.enabled);
         assert_eq!(
             settings.resurrector.meltdown,

@@ -61,6 +61,22 @@ impl Store {
         Ok((!rows.is_empty()).then(|| rows.into_iter().flatten().collect()))
     }
 
+    /// How many deployments a team has.
+    pub(crate) async fn deployments_of_team(&self, team: &str) -> Result<usize, StoreError> {
+        let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM deployment_teams WHERE team = $1").bind(team);
+        Ok(usize::try_from(count.fetch_one(self.database.pool()).await?).unwrap_or_default())
+    }
+
+    /// How many instances the deployments of a team have, but for one of them.
+    pub(crate) async fn instances_of_team(&self, team: &str, but: &str) -> Result<usize, StoreError> {
+        let count = sqlx::query_scalar::<_, i64>(
+            "SELECT COUNT(*) FROM instances i JOIN deployment_teams t ON t.deployment = i.deployment
+             WHERE t.team = $1 AND i.deployment <> $2",
+        );
+        let count = count.bind(team).bind(but).fetch_one(self.database.pool()).await?;
+        Ok(usize::try_from(count).unwrap_or_default())
+    }
+
     /// Notes what a successful deploy used.
     pub(crate) async fn finish_deployment(
         &self,

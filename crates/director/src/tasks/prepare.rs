@@ -23,6 +23,7 @@ use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
 use crate::Director;
 use crate::dns_border;
 use crate::limits::RenderingTurn;
+use crate::team_limits;
 use crate::variables::deployed::{self, Use};
 use crate::variables::{KnownValues, border};
 
@@ -218,6 +219,10 @@ pub(crate) async fn prepare(
     if findings.is_clean() {
         let limits = cloud_limits::of_plan(director, &plan, &current).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
+    }
+    let instances = (current.instances.len(), plan.instances().count());
+    if let Some(reason) = team_limits::refusal_of_instances(director, deployment, &teams, instances).await? {
+        findings.say(reason);
     }
     let needs_ruby = templates.needs_ruby(&director.limits).await;
     if !findings.is_clean() {

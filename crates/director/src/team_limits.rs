@@ -1,0 +1,110 @@
+//! What one team may have. Every deployment and instance costs all others something: lists, looks of the resurrector, names in DNS,
+//! addresses. Who belongs to no team has no limit, and what is there already stays.
+
+use crate::Director;
+use crate::store::StoreError;
+
+/// Why these teams cannot have another deployment; none if they can.
+pub(crate) async fn refusal_of_deployment(director: &Director, teams: &[String]) -> Result<Option<String>, StoreError> {
+    let most = director.settings.team_limits.deployments;
+    for team in teams {
+        let there = director.store.deployments_of_team(team).await?;
+        if there >= most {
+            return Ok(Some(format!(
+                "the team '{team}' has {there} deployments, and {most} are the most; delete some, or have an admin raise \
+                 'team_limits.deployments' in director.yml"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Why a deployment of these teams cannot have so many instances; none if it can, or if it has as many already.
+pub(crate) async fn refusal_of_instances(
+    director: &Director,
+    deployment: &str,
+    teams: &[String],
+    (before, after): (usize, usize),
+) -> Result<Option<String>, StoreError> {
+    let most = director.settings.team_limits.instances;
+    if after <= before {
+        return Ok(None);
+    }
+    for team in teams {
+        let others = director.store.instances_of_team(team, deployment).await?;
+        if others + after > most {
+            return Ok(Some(format!(
+                "'{deployment}' would have {after} instances, and the other deployments of the team '{team}' have {others}; {most} \
+                 together are the most; make it smaller, or have an admin raise 'team_limits.instances' in director.yml"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{Method, StatusCode};
+    use windlass_planning::records::{InstanceRecord, InstanceState};
+
+    use super::*;
+    use crate::settings::TeamLimits;
+    use crate::testing::TestDirector;
+
+    async fn director() -> TestDirector {
+        let limits = TeamLimits { deployments: 2, instances: 5 };
+        TestDirector::with(|settings| settings.team_limits = limits).await
+    }
+
+    /// A team would fill everybody's lists with deployments that need not even succeed.
+    #[tokio::test]
+    async fn a_team_makes_only_so_many_deployments_and_others_make_theirs() {
+        let test = director().await;
+        let deploy = async |user: &str, name: &str| {
+            test.send(Some(user), Method::POST, "/deployments", format!("name: {name}\n")).await
+        };
+        for name in ["a", "b"] {
+            assert_eq!(deploy("shop-admin", name).await.0, StatusCode::FOUND);
+        }
+        let (status, said) = deploy("shop-admin", "c").await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+        assert!(said.contains("'shop' has 2 deployments, and 2 are the most"), "{said}");
+        assert!(test.director.store.teams_of("c").await.unwrap().is_none());
+        assert_eq!(deploy("shop-admin", "b").await.0, StatusCode::FOUND, "what is there is deployed again");
+        assert_eq!(deploy("bank-admin", "c").await.0, StatusCode::FOUND);
+        for name in ["d", "e", "f"] {
+            assert_eq!(deploy("admin", name).await.0, StatusCode::FOUND, "who belongs to no team has no limit");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_deployments_of_a_team_have_only_so_many_instances_together() {
+        let test = director().await;
+        let store = &test.director.store;
+        let instance = |number: i64| InstanceRecord {
+            id: format!("i{number}"),
+            deployment: "a".into(),
+            group: "g".into(),
+            index: number,
+            az: None,
+            bootstrap: false,
+            state: InstanceState::Started,
+            spec: None,
+            applied: None,
+            converged: true,
+            ignored: false,
+        };
+        store.add_deployment("a", &["shop".to_owned()]).await.unwrap();
+        store.begin_instances(&(0..3).map(instance).collect::<Vec<_>>(), &[]).await.unwrap();
+        let told = async |deployment: &str, team: &str, numbers: (usize, usize)| {
+            refusal_of_instances(&test.director, deployment, &[team.to_owned()], numbers).await.unwrap()
+        };
+        assert_eq!(told("b", "shop", (0, 2)).await, None);
+        let said = told("b", "shop", (0, 3)).await.unwrap();
+        assert!(said.contains("'b' would have 3 instances") && said.contains("have 3; 5 together"), "{said}");
+        assert_eq!(told("b", "shop", (3, 3)).await, None, "what is there stays");
+        assert_eq!(told("a", "shop", (3, 5)).await, None);
+        assert!(told("a", "shop", (3, 6)).await.is_some());
+        assert_eq!(told("b", "bank", (0, 5)).await, None);
+    }
+}
