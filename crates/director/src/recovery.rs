@@ -261,7 +261,11 @@ mod tests {
         std::fs::write(tmp.join("waiting/upload"), "tarball").unwrap();
         std::fs::create_dir_all(tmp.join("waiting/release-1/jobs")).unwrap();
         std::fs::write(tmp.join("waiting/download-2"), "half").unwrap();
-        queue(director, Job::UpdateRelease { tarball: tmp.join("waiting/upload"), fix: false, rebase: false }).await;
+        queue(
+            director,
+            Job::UpdateRelease { tarball: tmp.join("waiting/upload"), fix: false, rebase: false, replaces: false },
+        )
+        .await;
         let new = director.folders.temporary().join("upload-new");
         let left = look(director).await.unwrap();
         std::fs::write(&new, "sent meanwhile").unwrap();
@@ -329,8 +333,16 @@ mod tests {
         std::fs::write(&upload, "tarball").unwrap();
         let snapshots = Job::TakeSnapshots { deployment: "d".into(), instances: Default::default() };
         let begun = [
-            (Job::UpdateRelease { tarball: upload.clone(), fix: false, rebase: false }, None),
-            (Job::UpdateRelease { tarball: upload.with_extension("gone"), fix: false, rebase: false }, Some("is gone")),
+            (Job::UpdateRelease { tarball: upload.clone(), fix: false, rebase: false, replaces: false }, None),
+            (
+                Job::UpdateRelease {
+                    tarball: upload.with_extension("gone"),
+                    fix: false,
+                    rebase: false,
+                    replaces: false,
+                },
+                Some("is gone"),
+            ),
             (snapshots, Some("some of the snapshots")),
             (
                 Job::UpdateDeployment { deployment: "d".into(), manifest: String::new(), options: Default::default() },

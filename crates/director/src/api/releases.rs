@@ -1,7 +1,7 @@
 //! Releases; and what there is nothing of: variables, managed networks. Lists of those are empty, and whoever wants
 //! to add something is told why that cannot be.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use axum::extract::{Path, Query, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +15,7 @@ use windlass_planning::records::{CompiledPackage, PackageRecord, ReleaseRecord};
 use windlass_release::{Package, PackageGraph, ReleaseError, ReleaseManifest, Version};
 
 use super::input::{JsonBody, Parameters, TextBody};
+use super::permissions::Permission;
 use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
 use crate::tasks::{ExportRequest, Job};
@@ -98,7 +99,8 @@ pub(super) async fn show(
     Ok(Json(ReleaseContents { jobs, packages: release.packages.iter().map(package).collect() }).into_response())
 }
 
-/// The fingerprints of those packages of a manifest that need not be sent again.
+/// The fingerprints of those packages of a manifest that need not be sent again: the same bytes are here. Whoever uploads a release
+/// says which fingerprints its packages have, so those alone say nothing.
 pub(super) async fn matches(State(director): Shared, TextBody(manifest): TextBody) -> Result<Json<Value>, ApiError> {
     let read = director.limits.heavily(|| ReleaseManifest::parse(&manifest)).await;
     let manifest = read.map_err(|error| refused(&error))?;
@@ -109,10 +111,16 @@ pub(super) async fn matches(State(director): Shared, TextBody(manifest): TextBod
         let reason = format!("the manifest has {} packages; {MOST_PACKAGES} are the most", manifest.packages.len());
         return Err(ApiError::bad_request(440001, reason));
     }
-    let wanted: HashSet<String> = manifest.packages.into_iter().map(|package| package.fingerprint).collect();
+    let wanted: HashSet<String> = manifest.packages.iter().map(|package| package.fingerprint.clone()).collect();
     let found = director.store.packages_like(&wanted).await?;
-    let found: std::collections::BTreeSet<String> = found.into_iter().map(|package| package.fingerprint).collect();
-    Ok(Json(json!(found)))
+    let known: HashSet<(&str, &str)> = found
+        .iter()
+        .filter_map(|package| Some((package.fingerprint.as_str(), package.source.as_ref()?.sha1.as_str())))
+        .collect();
+    let is_here = |package: &&Package| known.contains(&(package.fingerprint.as_str(), package.sha1.as_str()));
+    let here: BTreeSet<&String> =
+        manifest.packages.iter().filter(is_here).map(|package| &package.fingerprint).collect();
+    Ok(Json(json!(here)))
 }
 
 fn refused(error: &ReleaseError) -> ApiError {
@@ -126,13 +134,14 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (fix, rebase) = (query.is_set("fix"), query.is_set("rebase"));
+    let replaces = user.may(&director, Permission::Admin);
     match uploads::take(&director, request, "release").await? {
         Upload::Tarball(received) => {
-            let job = Job::UpdateRelease { tarball: received.path().to_owned(), fix, rebase };
+            let job = Job::UpdateRelease { tarball: received.path().to_owned(), fix, rebase, replaces };
             uploads::queue_with(&director, user, job, received).await
         }
         Upload::Remote { location, sha1 } => {
-            queue(&director, user, Job::DownloadRelease { location, sha1, fix, rebase }).await
+            queue(&director, user, Job::DownloadRelease { location, sha1, fix, rebase, replaces }).await
         }
     }
 }
@@ -158,8 +167,8 @@ pub(super) async fn compiled_matches(
         let graph = PackageGraph::new(manifest.all_packages())?;
         let listed = manifest.compiled_packages.iter().map(|compiled| {
             let key = graph.dependency_key(&compiled.package.name)?;
-            let Package { name, fingerprint, .. } = compiled.package.clone();
-            Ok::<_, ReleaseError>((name, fingerprint, compiled.stemcell.to_string(), key))
+            let Package { name, fingerprint, sha1, .. } = compiled.package.clone();
+            Ok::<_, ReleaseError>((name, fingerprint, compiled.stemcell.to_string(), key, sha1))
         });
         Ok::<_, ReleaseError>((manifest.is_compiled, listed.collect::<Result<Vec<_>, _>>()?))
     };
@@ -167,15 +176,15 @@ pub(super) async fn compiled_matches(
     if !is_compiled {
         return Err(ApiError::bad_request(440001, "Manifest doesn't have a usable packages section"));
     }
-    let known =
-        director.store.compiled_packages().await?.into_iter().map(|(fingerprint, CompiledPackage { key, .. })| {
-            (key.package, fingerprint, format!("{}/{}", key.os, key.stemcell), key.dependency_key)
-        });
+    let known = director.store.compiled_packages().await?.into_iter().map(
+        |(fingerprint, CompiledPackage { key, sha1, .. })| {
+            (key.package, fingerprint, format!("{}/{}", key.os, key.stemcell), key.dependency_key, sha1)
+        },
+    );
     let known: HashSet<_> = known.collect();
     let (here, sent): (Vec<_>, Vec<_>) = listed.iter().partition(|package| known.contains(*package));
-    let sent: HashSet<&String> = sent.into_iter().map(|(_, fingerprint, _, _)| fingerprint).collect();
-    let here: std::collections::BTreeSet<&String> =
-        here.into_iter().map(|(_, fingerprint, _, _)| fingerprint).collect();
+    let sent: HashSet<&String> = sent.into_iter().map(|(_, fingerprint, ..)| fingerprint).collect();
+    let here: BTreeSet<&String> = here.into_iter().map(|(_, fingerprint, ..)| fingerprint).collect();
     Ok(Json(here.into_iter().filter(|fingerprint| !sent.contains(*fingerprint)).cloned().collect()))
 }
 

@@ -9,6 +9,7 @@ use windlass_planning::names::CpiName;
 use windlass_planning::records::StemcellRecord;
 
 use super::input::{JsonBody, Parameters};
+use super::permissions::Permission;
 use super::uploads::{self, Upload};
 use super::{ApiError, Shared, User, queue};
 use crate::tasks::Job;
@@ -64,14 +65,14 @@ pub(super) async fn upload(
     Query(query): Parameters,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let fix = query.is_set("fix");
+    let (fix, replaces) = (query.is_set("fix"), user.may(&director, Permission::Admin));
     match uploads::take(&director, request, "stemcell").await? {
         Upload::Tarball(received) => {
-            let job = Job::UpdateStemcell { tarball: received.path().to_owned(), fix };
+            let job = Job::UpdateStemcell { tarball: received.path().to_owned(), fix, replaces };
             uploads::queue_with(&director, user, job, received).await
         }
         Upload::Remote { location, sha1 } => {
-            queue(&director, user, Job::DownloadStemcell { location, sha1, fix }).await
+            queue(&director, user, Job::DownloadStemcell { location, sha1, fix, replaces }).await
         }
     }
 }

@@ -299,7 +299,8 @@ enum Kind {
     Package,
 }
 
-/// The number of a job or package, which is put on record or gets the digest and blob that it has now.
+/// The number of a job or package, which is put on record or gets the digest and blob that it has now. What is read from its archive
+/// changes with the archive only: an upload that leaves the bytes as they are leaves what others deploy as it is.
 async fn take(
     transaction: &mut Transaction,
     kind: Kind,
@@ -309,13 +310,15 @@ async fn take(
     let (insert, find) = match kind {
         Kind::Job => (
             "INSERT INTO release_jobs (release, name, version, fingerprint, sha1, blob, spec) VALUES ($1, $2, $3, $4, $5, $6, $7)
-             ON CONFLICT (release, name, version) DO UPDATE SET sha1 = $5, blob = $6, spec = $7",
+             ON CONFLICT (release, name, version) DO UPDATE SET sha1 = $5, blob = $6,
+                spec = CASE WHEN release_jobs.blob = $6 THEN release_jobs.spec ELSE $7 END",
             "SELECT id FROM release_jobs WHERE release = $1 AND name = $2 AND version = $3",
         ),
         Kind::Package => (
             "INSERT INTO release_packages (release, name, version, fingerprint, sha1, blob, dependencies)
              VALUES ($1, $2, $3, $4, $5, $6, $7)
-             ON CONFLICT (release, name, version) DO UPDATE SET sha1 = $5, blob = $6, dependencies = $7",
+             ON CONFLICT (release, name, version) DO UPDATE SET sha1 = $5, blob = $6,
+                dependencies = CASE WHEN release_packages.blob = $6 THEN release_packages.dependencies ELSE $7 END",
             "SELECT id FROM release_packages WHERE release = $1 AND name = $2 AND version = $3",
         ),
     };

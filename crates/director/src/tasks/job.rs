@@ -21,6 +21,9 @@ pub(crate) enum Job {
         tarball: PathBuf,
         /// Make it anew in the clouds even if it is there.
         fix: bool,
+        /// Whoever asks may change what deployments of everybody use.
+        #[serde(default)]
+        replaces: bool,
     },
     /// Fetch a stemcell and take it into the clouds.
     DownloadStemcell {
@@ -29,6 +32,9 @@ pub(crate) enum Job {
         sha1: Option<String>,
         /// Make it anew in the clouds even if it is there.
         fix: bool,
+        /// Whoever asks may change what deployments of everybody use.
+        #[serde(default)]
+        replaces: bool,
     },
     /// Remove a stemcell from the clouds.
     DeleteStemcell {
@@ -46,6 +52,9 @@ pub(crate) enum Job {
         /// Give it the next version that is free.
         #[serde(default)]
         rebase: bool,
+        /// Whoever asks may change what deployments of everybody use.
+        #[serde(default)]
+        replaces: bool,
     },
     /// Fetch a release and take it.
     DownloadRelease {
@@ -57,6 +66,9 @@ pub(crate) enum Job {
         /// Give it the next version that is free.
         #[serde(default)]
         rebase: bool,
+        /// Whoever asks may change what deployments of everybody use.
+        #[serde(default)]
+        replaces: bool,
     },
     /// Compile a release for a stemcell, and pack it for a client to fetch.
     ExportRelease(ExportRequest),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use windlass_planning::records::{CompilationKey, CompiledPackage, PackageRecord, PackageSource, ReleaseRecord};
 use windlass_release::{Package, PackageGraph, Release};
 
-use super::update_release::{keep_blob, tell_of_existing};
+use super::update_release::{How, differs, keep_blob, tell_of_existing};
 use super::{TaskError, TaskLog};
 use crate::Director;
 
@@ -34,7 +34,7 @@ pub(super) async fn keep(
     log: &TaskLog,
     release: &Release,
     series: &[&ReleaseRecord],
-    fix: bool,
+    how: How,
 ) -> Result<TakenPackages, TaskError> {
     let manifest = &release.manifest;
     let all: Vec<&PackageRecord> = series.iter().flat_map(|release| &release.packages).collect();
@@ -51,10 +51,10 @@ pub(super) async fn keep(
     if manifest.is_compiled {
         let keys = compilation_keys(release, same, &listed)?;
         let packages = keep_without_sources(log, &listed).await?;
-        let compiled = keep_compiled(director, log, release, keys, fix).await?;
+        let compiled = keep_compiled(director, log, release, keys, how).await?;
         return Ok(TakenPackages { packages, compiled });
     }
-    let packages = keep_sources(director, log, release, &listed, fix).await?;
+    let packages = keep_sources(director, log, release, &listed, how).await?;
     Ok(TakenPackages { packages, compiled: Vec::new() })
 }
 
@@ -78,7 +78,7 @@ async fn keep_sources(
     log: &TaskLog,
     release: &Release,
     listed: &[Listed<'_>],
-    fix: bool,
+    how: How,
 ) -> Result<Vec<PackageRecord>, TaskError> {
     let fingerprints: HashSet<String> = listed.iter().map(|it| it.package.fingerprint.clone()).collect();
     let lenders = director.store.packages_like(&fingerprints).await?;
@@ -88,10 +88,15 @@ async fn keep_sources(
     for Listed { package, kept, .. } in listed {
         let archive = release.packages.get(&package.name);
         let own = kept.and_then(|kept| kept.source.clone());
-        let lent = || lenders.iter().find(|lender| lender.fingerprint == package.fingerprint)?.source.clone();
+        if let Some(own) = own.as_ref().filter(|own| own.sha1 != package.sha1) {
+            differs(log, how, &format!("package '{}/{}'", package.name, package.version), &own.sha1)?;
+        }
+        // Any release may say of its packages that they have this fingerprint; their bytes are what the manifest wants, or not.
+        let same = lenders.iter().filter(|lender| lender.fingerprint == package.fingerprint);
+        let lent = || same.filter_map(|lender| lender.source.clone()).find(|lent| lent.sha1 == package.sha1);
         let keeping = async {
             match (archive, own) {
-                (Some(archive), own) if own.is_none() || fix => {
+                (Some(archive), own) if own.is_none() || how.fix => {
                     Ok(PackageSource { blob: keep_blob(director, archive).await?, sha1: package.sha1.clone() })
                 }
                 (_, Some(own)) => Ok(own),
@@ -180,7 +185,7 @@ async fn keep_compiled(
     log: &TaskLog,
     release: &Release,
     keys: Vec<(&Package, CompilationKey)>,
-    fix: bool,
+    how: How,
 ) -> Result<Vec<CompiledPackage>, TaskError> {
     let known = director.store.compiled_packages().await?;
     let stage = log.stage("Creating new compiled packages", &[], keys.len());
@@ -193,11 +198,17 @@ async fn keep_compiled(
             *fingerprint == package.fingerprint && same == key
         };
         let like_it: Vec<&CompiledPackage> = known.iter().filter(is_like_it).map(|(_, other)| other).collect();
-        let is_here = like_it.iter().any(|other| other.key == key);
-        if is_here && !fix {
+        let here = like_it.iter().find(|other| other.key == key);
+        let is_here = here.is_some();
+        if let Some(here) = here.filter(|here| here.sha1 != package.sha1) {
+            differs(log, how, &format!("compiled package '{}/{}'", package.name, package.version), &here.sha1)?;
+        }
+        if is_here && !how.fix {
             continue;
         }
-        let bytes = bytes_of(director, package, archive, like_it.first().filter(|_| !fix).copied());
+        // Whoever uploads says what was compiled from what; only the same bytes are taken for the same.
+        let lender = like_it.iter().find(|other| !how.fix && other.sha1 == package.sha1).copied();
+        let bytes = bytes_of(director, package, archive, lender);
         let (sha1, blob) = match is_here {
             true => bytes.await?,
             false => {
@@ -207,7 +218,7 @@ async fn keep_compiled(
         };
         // To mend one is to mend all that have the same bytes. Others keep theirs: who may upload one release has no say over what
         // those run.
-        let has_its_bytes = |other: &&&CompiledPackage| fix && other.key != key && other.sha1 == sha1;
+        let has_its_bytes = |other: &&&CompiledPackage| how.fix && other.key != key && other.sha1 == sha1;
         let mended = like_it.iter().filter(has_its_bytes).map(|other| other.key.clone());
         for key in std::iter::once(key.clone()).chain(mended) {
             taken.push(CompiledPackage { key, build: 0, sha1: sha1.clone(), blob: blob.clone() });
@@ -429,6 +440,21 @@ mod tests {
         assert_eq!(blob(&shown(&site, "shop").await), before);
     }
 
+    /// A compiled release that was downloaded brings what its author compiled, also where somebody else said the same of other bytes.
+    #[tokio::test]
+    async fn compiled_packages_of_others_are_taken_for_the_same_only_with_the_same_bytes() {
+        let site = Site::new().await;
+        site.upload(&with_other_bytes(), false).await.unwrap();
+        let digest = async |release: &str| {
+            shown(&site, release).await["packages"][0]["compiled_packages"][0]["sha1"].as_str().unwrap().to_owned()
+        };
+        site.upload(&whole("toronto-os/1"), false).await.unwrap();
+        assert_ne!(digest("shop").await, digest("third").await);
+        let other = |text: String| text.replace("name: shop", "name: other");
+        site.upload(&compiled("toronto-os/1", &["app", "base"], other), false).await.unwrap();
+        assert_eq!(digest("other").await, digest("shop").await);
+    }
+
     #[tokio::test]
     async fn what_a_director_has_compiled_need_not_be_sent() {
         let site = Site::new().await;
@@ -491,7 +517,8 @@ mod tests {
         let fix = site.upload(&compiled_without_archives("toronto-os/1"), true).await.unwrap_err();
         assert!(fix.to_string().contains("upload the whole release"), "{fix}");
         assert_eq!((site.blobs(), shown(&site, "shop").await), before);
-        let rebased = site.upload_as(&whole("toronto-os/1"), How { fix: false, rebase: true }).await.unwrap_err();
+        let rebased =
+            site.upload_as(&whole("toronto-os/1"), How { fix: false, rebase: true, replaces: true }).await.unwrap_err();
         assert!(rebased.to_string().starts_with("Failed to Rebase"), "{rebased}");
     }
 

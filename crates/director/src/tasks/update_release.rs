@@ -20,6 +20,8 @@ pub(super) struct How {
     pub(super) fix: bool,
     /// It gets the next version that is free.
     pub(super) rebase: bool,
+    /// Whoever asks may change what deployments of everybody use.
+    pub(super) replaces: bool,
 }
 
 /// Takes a tarball.
@@ -107,7 +109,7 @@ async fn take(
         true => "Compiled Release has been created",
         false => "Release has been created",
     };
-    let (record, compiled) = keep(director, log, release, &known, how.fix).await?;
+    let (record, compiled) = keep(director, log, release, &known, how).await?;
     kill_point("before a release is put on record");
     director.store.take_release(&record, &compiled).await?;
     let name = format!("{}/{}", record.name, record.version);
@@ -181,11 +183,11 @@ async fn keep(
     log: &TaskLog,
     release: Release,
     known: &[ReleaseRecord],
-    fix: bool,
+    how: How,
 ) -> Result<(ReleaseRecord, Vec<CompiledPackage>), TaskError> {
     let series: Vec<&ReleaseRecord> = known.iter().filter(|known| known.name == release.manifest.name).collect();
-    let TakenPackages { packages, compiled } = release_packages::keep(director, log, &release, &series, fix).await?;
-    let jobs = keep_jobs(director, log, &release, &series, fix).await?;
+    let TakenPackages { packages, compiled } = release_packages::keep(director, log, &release, &series, how).await?;
+    let jobs = keep_jobs(director, log, &release, &series, how).await?;
     let (commit_hash, uncommitted_changes) = commit(&release.manifest);
     let ReleaseManifest { name, version, .. } = release.manifest;
     let record = ReleaseRecord {
@@ -206,7 +208,7 @@ async fn keep_jobs(
     log: &TaskLog,
     release: &Release,
     series: &[&ReleaseRecord],
-    fix: bool,
+    how: How,
 ) -> Result<Vec<JobRecord>, TaskError> {
     let listed = &release.manifest.jobs;
     let all: Vec<&JobRecord> = series.iter().flat_map(|release| &release.jobs).collect();
@@ -216,8 +218,11 @@ async fn keep_jobs(
     let mut jobs = Vec::new();
     for (entry, archive) in listed.iter().zip(&release.jobs) {
         let kept = kept(entry);
+        if let Some(kept) = kept.filter(|kept| kept.sha1 != entry.sha1) {
+            differs(log, how, &format!("job '{}/{}'", entry.name, entry.version), &kept.sha1)?;
+        }
         let keeping = async {
-            match kept.filter(|_| !fix) {
+            match kept.filter(|_| !how.fix) {
                 Some(kept) => Ok::<_, TaskError>((kept.blob.clone(), kept.sha1.clone())),
                 None => Ok((keep_blob(director, &archive.archive).await?, entry.sha1.clone())),
             }
@@ -231,6 +236,26 @@ async fn keep_jobs(
     }
     tell_of_existing(log, "job", listed.len() - new).await?;
     Ok(jobs)
+}
+
+/// Something is here under the same name and version with other bytes, which deployments of everybody may run. They stay, and that is
+/// said; to mend them is for admins. Whoever uploads a release chooses the versions and fingerprints in it, and could mean what others have.
+pub(super) fn differs(log: &TaskLog, how: How, what: &str, here: &str) -> Result<(), TaskError> {
+    match how {
+        How { fix: false, .. } => {
+            log.warning(&format!(
+                "{what} is here with other bytes ({here}), which stay; an admin can replace them with --fix"
+            ));
+            Ok(())
+        }
+        How { replaces: true, .. } => Ok(()),
+        _ => {
+            let reason = format!(
+                "{what} is here with other bytes ({here}), which others may run; only an admin may replace them with --fix"
+            );
+            Err(TaskError::refused(600000, reason))
+        }
+    }
 }
 
 pub(super) async fn tell_of_existing(log: &TaskLog, what: &str, count: usize) -> Result<(), TaskError> {

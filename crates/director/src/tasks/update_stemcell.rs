@@ -10,15 +10,25 @@ use windlass_operations::clouds::OnBehalfOf;
 use windlass_operations::ledger::{Change, Fact, NewStemcell};
 use windlass_operations::steps::Progress;
 use windlass_planning::names::CpiName;
+use windlass_planning::records::StemcellRecord;
 use windlass_stemcell::digest::verify as verify_digest;
 
 use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
 
+/// How a stemcell is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// It is made anew in the clouds even if it is there.
+    pub(super) fix: bool,
+    /// Whoever asks may change what deployments of everybody use.
+    pub(super) replaces: bool,
+}
+
 /// Takes a tarball that was uploaded.
-pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, fix: bool) -> Result<String, TaskError> {
+pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], 5);
-    upload(director, log, &stage, tarball, fix).await
+    upload(director, log, &stage, tarball, how).await
 }
 
 /// Fetches a tarball from where the operator says.
@@ -26,7 +36,7 @@ pub(super) async fn run_remote(
     director: &Director,
     log: &TaskLog,
     (location, digest): (&str, Option<&str>),
-    fix: bool,
+    how: How,
 ) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], if digest.is_some() { 7 } else { 6 });
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
@@ -41,7 +51,7 @@ pub(super) async fn run_remote(
                 async { verifying.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::from) };
             stage.part("Verifying remote stemcell").run(verifying).await?;
         }
-        upload(director, log, &stage, &tarball, fix).await
+        upload(director, log, &stage, &tarball, how).await
     }
     .await;
     if tarball.exists() {
@@ -64,10 +74,10 @@ async fn upload(
     log: &TaskLog,
     stage: &EventStage,
     tarball: &Path,
-    fix: bool,
+    how: How,
 ) -> Result<String, TaskError> {
     let unpacked = director.folders.temporary().join(format!("stemcell-{}", log.task()));
-    let result = unpack_and_create(director, log, stage, (tarball, &unpacked), fix).await;
+    let result = unpack_and_create(director, log, stage, (tarball, &unpacked), how).await;
     remove(log, windlass_durable::file::remove_tree, &unpacked);
     result
 }
@@ -77,7 +87,7 @@ async fn unpack_and_create(
     log: &TaskLog,
     stage: &EventStage,
     (tarball, unpacked): (&Path, &Path),
-    fix: bool,
+    how: How,
 ) -> Result<String, TaskError> {
     let extracting = stage.part("Extracting stemcell archive");
     let manifest = extracting.run(unpack(tarball.to_owned(), unpacked.to_owned())).await?;
@@ -95,7 +105,10 @@ async fn unpack_and_create(
             continue;
         }
         accepted += 1;
-        if let Some(cid) = exists.filter(|_| !fix) {
+        if !how.replaces {
+            must_stand_for_no_other(&director.store.stemcells().await?, &manifest, cpi, how.fix)?;
+        }
+        if let Some(cid) = exists.filter(|_| !how.fix) {
             let nothing = || async { Ok::<_, TaskError>(()) };
             let skipped = format!("{suffix} (already exists, skipped)");
             stage.part(&format!("Uploading stemcell {name}/{version} to the cloud{skipped}")).run(nothing()).await?;
@@ -126,6 +139,27 @@ async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, Tas
         Ok(windlass_stemcell::unpack(&tarball, &into)?)
     });
     unpacked.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::Stemcell)
+}
+
+/// Deployments name a stemcell by its name or its operating system, and a version. Whoever may upload, and no more, brings nothing that a
+/// cloud would take for what it has: VMs of everybody would run it.
+fn must_stand_for_no_other(
+    known: &[StemcellRecord],
+    new: &StemcellManifest,
+    cpi: &CpiName,
+    fix: bool,
+) -> Result<(), TaskError> {
+    let is_meant_too = |other: &&StemcellRecord| match other.name == new.name {
+        true => fix,
+        false => other.operating_system == new.os(),
+    };
+    let mut here = known.iter().filter(|other| other.cpi == *cpi && other.version == new.version);
+    let Some(other) = here.find(is_meant_too) else { return Ok(()) };
+    let reason = format!(
+        "the stemcell '{}/{}' would stand for '{}/{}', which is here and which others may use; only an admin may upload it",
+        new.name, new.version, other.name, other.version
+    );
+    Err(TaskError::refused(600000, reason))
 }
 
 async fn exists(
@@ -160,4 +194,38 @@ fn verify(manifest: &StemcellManifest) -> Result<(), TaskError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever may upload stemcells would become root on the VMs of all teams with their next deploy.
+    #[test]
+    fn who_may_only_upload_brings_no_stemcell_that_stands_for_another() {
+        let record = |name: &str, version: &str, cpi: &str| StemcellRecord {
+            id: 1,
+            name: name.into(),
+            version: version.into(),
+            operating_system: "jammy".into(),
+            cpi: cpi.into(),
+            cid: StemcellCid::new("s").unwrap(),
+            api_version: None,
+            deployments: Vec::new(),
+        };
+        let known = [record("jammy-one", "1.1", ""), record("jammy-one", "1.2", "other")];
+        let told = |name: &str, version: &str, fix: bool| {
+            let manifest = serde_json::json!({"name": name, "version": version, "operating_system": "jammy"});
+            let manifest = serde_json::from_value(manifest).unwrap();
+            must_stand_for_no_other(&known, &manifest, &CpiName::Default, fix).map_err(|error| error.to_string())
+        };
+        for (name, fix) in [("jammy-one", true), ("evil", false), ("evil", true)] {
+            let said = told(name, "1.1", fix).unwrap_err();
+            assert!(said.contains("only an admin may upload it"), "{said}");
+        }
+        told("jammy-one", "1.1", false).unwrap();
+        // For what no cloud has yet.
+        told("evil", "1.2", true).unwrap();
+        told("jammy-one", "1.3", false).unwrap();
+    }
 }

@@ -15,7 +15,7 @@ use windlass_planning::plan::Selection;
 use super::log::LONGEST_MESSAGE;
 use super::resumption::{self, TRIES};
 use super::update_release::How;
-use super::{Job, OutputKind, TaskError, TaskLog};
+use super::{Job, OutputKind, TaskError, TaskLog, update_stemcell};
 use crate::Director;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
 use crate::webhook::Ending;
@@ -298,20 +298,38 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
     director.dns.wake();
 }
 
+/// Who asked had a right to the deployment of that time. One that was deleted and made again by others meanwhile is theirs.
+async fn must_be_of_the_same_teams(director: &Director, task: &TaskRecord) -> Result<(), TaskError> {
+    let Some(deployment) = task.deployment.as_deref() else { return Ok(()) };
+    let Some(now) = director.store.teams_of(deployment).await? else { return Ok(()) };
+    if director.store.teams_of_task(task.id).await? == now {
+        return Ok(());
+    }
+    let reason = format!(
+        "the deployment '{deployment}' was deleted and made again for other teams after this was asked for; ask once more"
+    );
+    Err(TaskError::refused(600000, reason))
+}
+
 async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: &TaskLog) -> Result<String, TaskError> {
     director.refresh_clouds().await?;
+    must_be_of_the_same_teams(director, task).await?;
     match job {
-        Job::UpdateStemcell { tarball, fix } => super::update_stemcell::run(director, log, tarball, *fix).await,
-        Job::DownloadStemcell { location, sha1, fix } => {
-            super::update_stemcell::run_remote(director, log, (location, sha1.as_deref()), *fix).await
+        Job::UpdateStemcell { tarball, fix, replaces } => {
+            let how = update_stemcell::How { fix: *fix, replaces: *replaces };
+            update_stemcell::run(director, log, tarball, how).await
+        }
+        Job::DownloadStemcell { location, sha1, fix, replaces } => {
+            let how = update_stemcell::How { fix: *fix, replaces: *replaces };
+            update_stemcell::run_remote(director, log, (location, sha1.as_deref()), how).await
         }
         Job::RunErrand { deployment, request } => super::run_errand::run(director, log, deployment, request).await,
-        Job::UpdateRelease { tarball, fix, rebase } => {
-            let how = How { fix: *fix, rebase: *rebase };
+        Job::UpdateRelease { tarball, fix, rebase, replaces } => {
+            let how = How { fix: *fix, rebase: *rebase, replaces: *replaces };
             super::update_release::run(director, log, tarball, how).await
         }
-        Job::DownloadRelease { location, sha1, fix, rebase } => {
-            let how = How { fix: *fix, rebase: *rebase };
+        Job::DownloadRelease { location, sha1, fix, rebase, replaces } => {
+            let how = How { fix: *fix, rebase: *rebase, replaces: *replaces };
             super::update_release::run_remote(director, log, (location, sha1.as_deref()), how).await
         }
         Job::ExportRelease(request) => super::export_release::run(director, log, request).await,
@@ -398,6 +416,28 @@ mod tests {
         for (all, of_a_user) in [(1, 1), (2, 2), (3, 3), (4, 3), (8, 6), (100, 98)] {
             assert_eq!(Places::new(Lane::Work, all).of_a_user, of_a_user);
         }
+    }
+
+    /// A user of the team before would come into VMs of the team after, or deploy to them.
+    #[tokio::test]
+    async fn a_task_waits_for_no_deployment_of_other_teams() {
+        let bench = crate::testing::TestDirector::new().await;
+        let (director, store) = (&bench.director, &bench.director.store);
+        let make = async |team: &str| store.add_deployment("staging", &[team.to_owned()]).await.unwrap();
+        make("shop").await;
+        let (user, context_id) = ("shop-admin".to_owned(), String::new());
+        let task = NewTask { job: Job::Scan { deployment: "staging".into() }, user, context_id };
+        let id = store.add_task(&task).await.unwrap();
+        let record = store.task(id).await.unwrap().unwrap();
+        must_be_of_the_same_teams(director, &record).await.unwrap();
+        store.remove_deployment("staging").await.unwrap();
+        must_be_of_the_same_teams(director, &record).await.unwrap();
+        make("bank").await;
+        let refused = must_be_of_the_same_teams(director, &record).await.unwrap_err().to_string();
+        assert!(refused.contains("made again for other teams"), "{refused}");
+        store.remove_deployment("staging").await.unwrap();
+        make("shop").await;
+        must_be_of_the_same_teams(director, &record).await.unwrap();
     }
 
     /// A task that panics would otherwise stay 'processing', with its locks, until the director is restarted.

@@ -28,7 +28,7 @@ impl Site {
     }
 
     pub(in crate::tasks) async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {
-        self.upload_as(tarball, How { fix, rebase: false }).await
+        self.upload_as(tarball, How { fix, rebase: false, replaces: true }).await
     }
 
     pub(in crate::tasks) async fn upload_as(&self, tarball: &[u8], how: How) -> Result<String, TaskError> {
@@ -92,7 +92,7 @@ fn in_version(version: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_dev_release_is_rebased_onto_what_is_there() {
     let site = Site::new().await;
-    let rebase = How { fix: false, rebase: true };
+    let rebase = How { fix: false, rebase: true, replaces: true };
     let dev = in_version("1+dev.7");
     assert_eq!(site.upload_as(&dev, rebase).await.unwrap(), "Created release 'shop/1+dev.1'");
     assert_eq!(site.upload_as(&dev, rebase).await.unwrap(), "Created release 'shop/1+dev.2'");
@@ -138,12 +138,18 @@ async fn a_release_is_taken_shown_sent_again_without_its_packages_and_deleted_as
     assert_eq!((&web["name"], &web["consumes"][0]["optional"]), (&json!("web"), &json!(true)));
     assert_eq!(shop["packages"][1]["fingerprint"].as_str().unwrap().len(), 64);
 
-    let manifest = "name: shop\nversion: 1\npackages: [{name: app, version: f, fingerprint: FOUND, sha1: 0}, \
-        {name: x, version: f, fingerprint: other, sha1: 0}]";
     let found = shop["packages"][0]["fingerprint"].clone();
-    let manifest = manifest.replace("FOUND", found.as_str().unwrap());
-    let (status, matches) = site.bench.ask(Method::POST, "/packages/matches", manifest).await;
-    assert_eq!((status, matches), (StatusCode::OK, json!([found])));
+    let sha1 = shop["packages"][0]["sha1"].as_str().unwrap();
+    let matches = async |sha1: &str| {
+        let manifest = format!(
+            "name: shop\nversion: 1\npackages: [{{name: app, version: f, fingerprint: {}, sha1: {sha1}}}, \
+             {{name: x, version: f, fingerprint: other, sha1: 0}}]",
+            found.as_str().unwrap()
+        );
+        site.bench.ask(Method::POST, "/packages/matches", manifest).await
+    };
+    assert_eq!(matches(sha1).await, (StatusCode::OK, json!([found])));
+    assert_eq!(matches("0").await, (StatusCode::OK, json!([])), "other bytes are sent");
 
     site.upload(&without_packages(), false).await.unwrap();
     let existing = ["Processing 2 existing packages", "Processing 2 existing jobs"].map(one);

@@ -81,6 +81,68 @@ fn changed(tarball: &[u8], from: &str, to: &str) -> Vec<u8> {
     tgz(&files.iter().map(|(name, content)| (name.as_str(), content.clone())).collect::<Vec<_>>())
 }
 
+const UPLOADER: How = How { fix: false, rebase: false, replaces: false };
+
+/// Versions and fingerprints are what whoever uploads says: with those of another's job, its defaults, its templates and its packages
+/// would be chosen by a user who may upload, and no more.
+#[tokio::test]
+async fn who_may_only_upload_changes_nothing_that_others_deploy() {
+    let site = Site::new().await;
+    let package = tgz(&[("./packaging", b"true".to_vec())]);
+    let job = |default: &str| {
+        let spec = format!("name: j\nproperties: {{command: {{default: {default}}}}}\n");
+        tgz(&[("./job.MF", spec.into_bytes()), ("./monit", Vec::new())])
+    };
+    let evil = |version: &str| changed(&of(&job("evil"), &package, ""), "version: '1'", version);
+    site.upload(&of(&job("good"), &package, ""), false).await.unwrap();
+    let on_record = async || {
+        let job = site.bench.director.store.job_of_release("bad", "j", "f").await.unwrap().unwrap();
+        (job.spec["properties"]["command"]["default"].clone(), job.blob, job.sha1)
+    };
+    let before = on_record().await;
+    assert_eq!(before.0, "good");
+    site.upload_as(&evil("version: '2'"), UPLOADER).await.unwrap();
+    assert_eq!(on_record().await, before, "a job of the same version stays as it is");
+    let path = OutputKind::Event.path(&site.bench.director.folders.tasks(), site.tasks.get());
+    assert!(std::fs::read_to_string(path).unwrap().contains("is here with other bytes"));
+    for version in ["version: '1'", "version: '3'"] {
+        let refused = site.upload_as(&evil(version), How { fix: true, ..UPLOADER }).await.unwrap_err().to_string();
+        assert!(refused.starts_with("job 'j/f' is here with other bytes"), "{refused}");
+        assert!(refused.ends_with("only an admin may replace them with --fix"), "{refused}");
+    }
+    let other_package = of(&job("good"), &tgz(&[("./packaging", b"evil".to_vec())]), "");
+    let refused = site.upload_as(&other_package, How { fix: true, ..UPLOADER }).await.unwrap_err().to_string();
+    assert!(refused.starts_with("package 'p/g' is here with other bytes"), "{refused}");
+    assert_eq!(on_record().await, before);
+    // The same bytes are mended, and an admin replaces what there is.
+    site.upload_as(&of(&job("good"), &package, ""), How { fix: true, ..UPLOADER }).await.unwrap();
+    assert_eq!((on_record().await.0, on_record().await.2), (before.0, before.2));
+    site.upload(&evil("version: '1'"), true).await.unwrap();
+    assert_eq!(on_record().await.0, "evil");
+}
+
+/// A release that was downloaded brings the packages that its author made, whatever fingerprints others gave to theirs.
+#[tokio::test]
+async fn packages_of_other_releases_are_taken_for_the_same_only_with_the_same_bytes() {
+    let site = Site::new().await;
+    let (good, evil) = (tgz(&[("./packaging", b"true".to_vec())]), tgz(&[("./packaging", b"evil".to_vec())]));
+    let job = tgz(&[("./job.MF", b"name: j\n".to_vec()), ("./monit", Vec::new())]);
+    site.upload_as(&changed(&of(&job, &evil, ""), "name: bad", "name: evil"), UPLOADER).await.unwrap();
+    // As clients send what a director says that it has.
+    let manifest = |package: &[u8]| {
+        let text = format!(
+            "name: good\nversion: '1'\njobs: [{{name: j, version: f, fingerprint: f, sha1: 'sha256:{}'}}]\npackages: [{{name: p, \
+             version: g, fingerprint: g, sha1: 'sha256:{}', dependencies: []}}]\n",
+            sha256(&job),
+            sha256(package)
+        );
+        tgz(&[("release.MF", text.into_bytes()), ("jobs/j.tgz", job.clone())])
+    };
+    let refused = site.upload(&manifest(&good), false).await.unwrap_err().to_string();
+    assert!(refused.contains("upload the whole release"), "{refused}");
+    site.upload(&manifest(&evil), false).await.unwrap();
+}
+
 /// Each is refused with a reason, and nothing of it stays: neither in the temporary folder, nor as a blob, nor on record.
 #[tokio::test]
 async fn hostile_releases_are_refused_with_a_reason_and_leave_nothing() {
