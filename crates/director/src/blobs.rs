@@ -77,14 +77,14 @@ async fn remove(director: &Director, drawer: Drawer, ids: Vec<String>) -> Result
 }
 
 /// Keeps packed logs under a new id, which is on record first. Those that are old go.
-pub(crate) async fn keep_logs(director: &Director, file: &std::path::Path) -> Result<String, CollectError> {
+pub(crate) async fn keep_logs(director: &Director, task: i64, file: &std::path::Path) -> Result<String, CollectError> {
     let now = clock::now();
     for id in director.store.logs_before(now - LOGS_KEPT).await? {
         director.blobs.remove(MADE, &id).await?;
         director.store.forget_logs(&id).await?;
     }
     let id = uuid::Uuid::new_v4().to_string();
-    director.store.add_logs(&id, now).await?;
+    director.store.add_logs(&id, task, now).await?;
     windlass_durable::kill_point("before logs are kept");
     director.blobs.keep(MADE, &id, file).await?;
     Ok(id)

@@ -311,6 +311,13 @@ fn written_json(written: serde_json::Result<Vec<u8>>) -> Result<Response, ApiErr
 /// Queues a task and says where to follow it. Who asks for the same look again gets the task that has not begun yet, and who has
 /// very many tasks waits for some of them to end.
 async fn queue(director: &Director, user: User, job: Job) -> Result<Response, ApiError> {
+    // The body may have come long after the rest of the request, and the deployment may be somebody else's by now.
+    if let Some(deployment) = job.deployment()
+        && let Some(teams) = director.store.teams_of(deployment).await?
+    {
+        let access = if job.kind() == LOOK_UP { Access::Read } else { Access::Admin };
+        user.must_with(director, access, &teams)?;
+    }
     let task = NewTask { job, user: user.name, context_id: user.context_id };
     let twin = match task.job.kind() {
         LOOK_UP => director.store.queued_twin(&task).await?,

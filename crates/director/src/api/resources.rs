@@ -66,10 +66,17 @@ pub(super) async fn unlock(State(director): Shared, Path(name): Path<String>) ->
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A blob that a task made. Its name is a UUID, so no other file is ever served.
-pub(super) async fn blob(State(director): Shared, Path(id): Path<String>) -> Result<Response, ApiError> {
+/// A blob that a task made. Its name is a UUID, so no other file is ever served. Readers see the names of logs, which are not for them.
+pub(super) async fn blob(
+    State(director): Shared,
+    Extension(user): Extension<User>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
     let missing = || ApiError::not_found(20001, format!("Resource '{id}' not found"));
     let name = uuid::Uuid::try_parse(&id).map_err(|_| missing())?.to_string();
+    if let Some(task) = director.store.task_of_logs(&name).await? {
+        user.must_with(&director, Access::Admin, &director.store.teams_of_task(task).await?)?;
+    }
     let found = match director.blobs.file(MADE, &name, None).await {
         Err(error) if error.is_missing() => return Err(missing()),
         found => found.map_err(|error| ApiError::internal(&error))?,

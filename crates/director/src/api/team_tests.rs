@@ -452,3 +452,82 @@ async fn old_versions_of_a_teams_configs_have_a_limit() {
     let current = store.current_config("notes", "stays").await.unwrap();
     assert!(current.is_some_and(|config| config.content == large), "what is current stays");
 }
+
+/// What a team's deploy compiles is given to deployments of all teams: who comes onto such a VM would choose what others run.
+#[tokio::test]
+async fn a_team_comes_into_no_vm_that_compiles_for_all() {
+    use windlass_contract::VmCid;
+    use windlass_operations::ledger::{Fact, Ledger};
+    use windlass_planning::records::{InstanceRecord, InstanceState};
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("market", &["shop".to_owned()]).await.unwrap();
+    let worker = "compilation-7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11";
+    for (number, group) in [worker, "db"].into_iter().enumerate() {
+        let instance = InstanceRecord {
+            id: format!("i{number}"),
+            deployment: "market".into(),
+            group: group.into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: InstanceState::Started,
+            spec: None,
+            applied: None,
+            converged: true,
+            ignored: false,
+        };
+        store.begin_instances(&[instance], &[]).await.unwrap();
+        let cid = VmCid::new(format!("vm-{number}")).unwrap();
+        let vm = windlass_operations::testing::new_vm_record(cid, &format!("i{number}"), false);
+        store.record(&Fact::VmCreated { vm: Box::new(vm) }).await.unwrap();
+    }
+    let enter = async |user: &str, group: &str| {
+        let path = format!("/windlass/deployments/market/instances/{group}/0/way-in");
+        bench.send(Some(user), Method::POST, &path, "").await.0
+    };
+    assert_eq!(enter("shop-admin", worker).await, StatusCode::UNAUTHORIZED);
+    // Those who may come in have to say what they want.
+    assert_eq!(enter("shop-admin", "db").await, StatusCode::BAD_REQUEST);
+    assert_eq!(enter("admin", worker).await, StatusCode::BAD_REQUEST);
+}
+
+/// Who is slow to say what they want may find that the deployment is another team's by then.
+#[tokio::test]
+async fn the_right_to_a_deployment_is_looked_at_when_its_task_is_made() {
+    let bench = TestDirector::new().await;
+    bench.director.store.add_deployment("staging", &["bank".to_owned()]).await.unwrap();
+    let user = |name: &str, scope: &str| User {
+        name: name.into(),
+        scopes: std::sync::Arc::new(crate::users::Scopes::parse([scope]).unwrap()),
+        context_id: String::new(),
+    };
+    let ask = async |user: User| {
+        let job = Job::DeleteDeployment { deployment: "staging".into(), force: true };
+        queue(&bench.director, user, job)
+            .await
+            .map(|answer| answer.status())
+            .map_err(|error| error.into_response().status())
+    };
+    assert_eq!(ask(user("sue", "bosh.teams.shop.admin")).await, Err(StatusCode::UNAUTHORIZED));
+    assert_eq!(ask(user("bob", "bosh.teams.bank.admin")).await, Ok(StatusCode::FOUND));
+    assert_eq!(ask(user("amy", "bosh.admin")).await, Ok(StatusCode::FOUND));
+}
+
+/// Who may look at everything but logs, and is an admin of one team, would have the logs of all: tasks name them.
+#[tokio::test]
+async fn logs_that_were_fetched_are_for_the_teams_of_their_deployment() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment("bank", &["bank".to_owned()]).await.unwrap();
+    let (job, user) = (Job::Scan { deployment: "bank".into() }, "bank-admin".to_owned());
+    let task = store.add_task(&NewTask { job, user, context_id: String::new() }).await.unwrap();
+    let packed = bench.director.folders.temporary().join("packed");
+    std::fs::write(&packed, "secrets").unwrap();
+    let blob = crate::blobs::keep_logs(&bench.director, task, &packed).await.unwrap();
+    let fetch = async |user: &str| bench.send(Some(user), Method::GET, &format!("/resources/{blob}"), "").await;
+    assert_eq!(fetch("shop-admin").await.0, StatusCode::UNAUTHORIZED);
+    for user in ["bank-admin", "admin"] {
+        assert_eq!(fetch(user).await, (StatusCode::OK, "secrets".to_owned()));
+    }
+}

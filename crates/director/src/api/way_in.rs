@@ -17,10 +17,11 @@ use serde_json::json;
 use windlass_agent_client::{Conversation, NoWayIn};
 use windlass_contract::way_in::{Frame, Frames, WayIn};
 use windlass_contract::{Object, explain, shortened};
-use windlass_planning::plan::Selection;
+use windlass_planning::plan::{Selection, is_compilation_group};
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
 use super::deployments::must_include;
+use super::permissions::Permission;
 use super::{ApiError, Shared, User};
 use crate::Director;
 use crate::limits::Visit;
@@ -45,6 +46,10 @@ pub(super) async fn enter(
         Some((record, Some(vm))) => (record, vm),
         _ => return Err(ApiError::bad_request(70001, format!("instance '{id}' has no VM; 'start' gives it one"))),
     };
+    // What is compiled there is for deployments of all teams.
+    if is_compilation_group(&record.group) {
+        user.must(&director, Permission::Admin)?;
+    }
     let Some(place) = director.limits.visit(&user.name) else {
         let reason = "too many commands, copies and logs go through agents already; wait until some have ended";
         return Err(ApiError::with_status(StatusCode::TOO_MANY_REQUESTS, 100, reason));

@@ -15,14 +15,21 @@ impl Store {
         Ok(made.into_iter().collect())
     }
 
-    pub(crate) async fn add_logs(&self, blob: &str, created_at: i64) -> Result<(), StoreError> {
+    pub(crate) async fn add_logs(&self, blob: &str, task: i64, created_at: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
-        sqlx::query("INSERT INTO fetched_logs (blob, created_at) VALUES ($1, $2)")
+        sqlx::query("INSERT INTO fetched_logs (blob, created_at, task) VALUES ($1, $2, $3)")
             .bind(blob)
             .bind(created_at)
+            .bind(task)
             .execute(transaction.connection())
             .await?;
         Ok(transaction.commit().await?)
+    }
+
+    /// The task that fetched logs; none for other blobs, and for logs of earlier versions.
+    pub(crate) async fn task_of_logs(&self, blob: &str) -> Result<Option<i64>, StoreError> {
+        let task = sqlx::query_scalar::<_, Option<i64>>("SELECT task FROM fetched_logs WHERE blob = $1").bind(blob);
+        Ok(task.fetch_optional(self.database.pool()).await?.flatten())
     }
 
     /// Logs that were fetched before a time.

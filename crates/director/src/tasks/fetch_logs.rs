@@ -98,7 +98,7 @@ pub(super) async fn run(
                 together
             }
         };
-        Ok(blobs::keep_logs(director, &packed).await.map_err(LogsError::from)?)
+        Ok(blobs::keep_logs(director, log.task(), &packed).await.map_err(LogsError::from)?)
     }
     .await;
     if let Err(error) = file::remove_tree(&folder) {
@@ -168,7 +168,7 @@ pub(super) async fn fetch_blob(
     let temporary = director.folders.temporary().join(format!("logs-{}", uuid::Uuid::new_v4()));
     let kept: Result<_, LogsError> = async {
         let digest = unless_cancelled(log, patience, fetch(director, vm, ("job", &[]), &temporary)).await?;
-        Ok((blobs::keep_logs(director, &temporary).await?, digest))
+        Ok((blobs::keep_logs(director, log.task(), &temporary).await?, digest))
     }
     .await;
     if kept.is_err() {

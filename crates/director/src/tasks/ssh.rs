@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass_contract::{Object, explain};
 use windlass_operations::agents;
+use windlass_planning::plan::is_compilation_group;
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
 use super::prepare::reload;
@@ -45,6 +46,10 @@ pub(crate) struct SshTarget {
 
 impl SshTarget {
     fn includes(&self, record: &InstanceRecord) -> bool {
+        // What is compiled there is for deployments of all teams.
+        if is_compilation_group(&record.group) {
+            return false;
+        }
         let group = self.job.as_ref().is_none_or(|job| job.is_empty() || *job == record.group);
         let index = record.index.to_string();
         let named = |word: &str| word == record.id || word == index;
@@ -154,6 +159,29 @@ mod tests {
             ignored: false,
         };
         complete(&request, &answer, &instance, Some([127, 78, 0, 2].into()))
+    }
+
+    #[test]
+    fn nobody_is_let_into_vms_that_compile_for_all() {
+        let of = |group: &str| InstanceRecord {
+            id: "1f".into(),
+            deployment: "d".into(),
+            group: group.into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: InstanceState::Started,
+            spec: None,
+            applied: None,
+            converged: true,
+            ignored: false,
+        };
+        let worker = of("compilation-7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11");
+        let (all, named) = (SshTarget::default(), SshTarget { ids: vec!["1f".into()], ..SshTarget::default() });
+        for target in [all, named, SshTarget { job: Some(worker.group.clone()), ..SshTarget::default() }] {
+            assert!(!target.includes(&worker), "{target:?}");
+        }
+        assert!(SshTarget::default().includes(&of("db")));
     }
 
     /// A VM could send the operator's ssh anywhere, and vouch for other VMs.

@@ -47,6 +47,17 @@ fn refuse_rights(at: &At<'_>, in_cloud_properties: bool, findings: &mut Findings
     }
 }
 
+/// Refuses what lets a team onto VMs that compile: what comes from there is used by deployments of all teams.
+fn refuse_env_of_compilation(root: &At<'_>, findings: &mut Findings) {
+    let compilation = root.optional("compilation").ok().flatten();
+    if let Some(env) = compilation.and_then(|compilation| compilation.optional("env").ok().flatten()) {
+        findings.push(env.problem(
+            "'env' may not stand in the compilation of a team's config, because what is compiled is used by other teams as well; an \
+             admin who belongs to no team may put it into a config for all",
+        ));
+    }
+}
+
 impl Configs {
     /// Reads configs of any type; those that are none of ours say nothing.
     pub fn read<'c>(configs: impl IntoIterator<Item = &'c ConfigRecord>, findings: &mut Findings) -> Self {
@@ -63,6 +74,7 @@ impl Configs {
             };
             if config.team.is_some() {
                 refuse_rights(&At::root(document.node()), false, findings);
+                refuse_env_of_compilation(&At::root(document.node()), findings);
             }
             match config.kind.as_str() {
                 "cloud" => together.cloud.read(&name, &document, findings),
@@ -117,6 +129,12 @@ mod tests {
         let of_team = ConfigRecord { team: Some("shop".into()), ..config("cloud", "a", disk) };
         let told = Configs::check(&of_team, &[]).to_string();
         assert!(told.contains("'snapshot_cid' may not stand in the config of a team"), "{told}");
+        // With keys of its own it would come onto VMs whose packages all teams get.
+        let compilation = "compilation: {workers: 1, network: n, az: z, env: {bosh: {authorized_keys: [k]}}}\n";
+        let of_team = ConfigRecord { team: Some("shop".into()), ..config("cloud", "a", compilation) };
+        let told = Configs::check(&of_team, &[]).to_string();
+        assert!(told.contains("'env' may not stand in the compilation of a team's config"), "{told}");
+        assert!(!Configs::check(&config("cloud", "a", compilation), &[]).to_string().contains("may not stand"));
     }
 
     #[test]
