@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// After a failure it is tried again, after twice the time each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+/// So often a notice is tried whose content the server refuses: what is in it may be anybody's words, and others wait behind it.
+const TRIES_OF_REFUSED: u32 = 3;
 /// How much of a message is told.
 const LONGEST_MESSAGE: usize = 4000;
 
@@ -143,6 +145,15 @@ pub(crate) enum DeliveryError {
     Store(#[from] StoreError),
 }
 
+impl DeliveryError {
+    /// Whether the server takes notices, and not this one.
+    fn is_about_content(&self) -> bool {
+        use reqwest::StatusCode;
+        let about_content = [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
+        matches!(self, Self::Refused(status) if about_content.contains(status))
+    }
+}
+
 fn client() -> Result<reqwest::Client, DeliveryError> {
     // Somebody else in this process may have chosen it already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -156,19 +167,28 @@ pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>)
         return;
     }
     tokio::pin!(stop);
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut refused) = (FIRST_PAUSE, 0);
     loop {
         let delivered = tokio::select! {
             () = &mut stop => return,
             delivered = deliver_next(&director) => delivered,
         };
         match delivered {
-            Ok(true) => pause = FIRST_PAUSE,
+            Ok(true) => (pause, refused) = (FIRST_PAUSE, 0),
             Ok(false) => tokio::select! {
                 () = &mut stop => return,
                 () = director.webhook.wake.notified() => {}
             },
+            Err(error) if error.is_about_content() && refused + 1 == TRIES_OF_REFUSED => {
+                tracing::error!(error = explain(&error), "a notice is given up");
+                (pause, refused) = (FIRST_PAUSE, 0);
+                if let Err(error) = director.store.give_up_notice().await {
+                    tracing::error!(error = explain(&error), "a notice cannot be given up");
+                    tokio::time::sleep(LONGEST_PAUSE).await;
+                }
+            }
             Err(error) => {
+                refused = if error.is_about_content() { refused + 1 } else { 0 };
                 tracing::warn!(error = explain(&error), again_after = ?pause, "a notice was not delivered");
                 tokio::select! {
                     () = &mut stop => return,
@@ -399,6 +419,23 @@ mod tests {
         for expected in ["first", "second"] {
             let (_, body) = tokio::task::block_in_place(|| got.recv_timeout(Duration::from_secs(30))).unwrap();
             assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["message"], expected);
+        }
+        running.abort();
+    }
+
+    /// What a deploy failed with may be words of its user, and the notices of all others waited behind it for ever.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_notice_whose_content_is_refused_holds_up_no_others() {
+        let refused = Answer::Status("422 Unprocessable Entity");
+        let (url, got) = server(Box::leak(Box::new([refused, refused, refused, Answer::Status("200 OK")])));
+        let bench = with_webhook(&url, vec![NoticeKind::DeployFailed]).await;
+        failed(&bench, "odd").await;
+        failed(&bench, "second").await;
+        let running = tokio::spawn(run(bench.director.clone(), std::future::pending()));
+        for (expected, dropped) in [("odd", 0), ("odd", 0), ("odd", 0), ("second", 1)] {
+            let (_, body) = tokio::task::block_in_place(|| got.recv_timeout(Duration::from_secs(30))).unwrap();
+            let body: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!((&body["message"], &body["dropped"]), (&json!(expected), &json!(dropped)));
         }
         running.abort();
     }

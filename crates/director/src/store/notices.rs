@@ -1,5 +1,6 @@
 //! What the webhook has not been told yet, and how much it will never be told.
 
+use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
 
@@ -14,6 +15,23 @@ pub(crate) struct NoticeRecord {
     pub(crate) id: i64,
     /// A JSON object.
     pub(crate) body: String,
+}
+
+async fn count_dropped(transaction: &mut Transaction, dropped: u64) -> Result<(), StoreError> {
+    if dropped == 0 {
+        return Ok(());
+    }
+    let before: Option<String> = sqlx::query_scalar("SELECT value FROM attributes WHERE name = $1")
+        .bind(DROPPED)
+        .fetch_optional(transaction.connection())
+        .await?;
+    let before: u64 = before.and_then(|count| count.parse().ok()).unwrap_or_default();
+    sqlx::query("INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2")
+        .bind(DROPPED)
+        .bind((before + dropped).to_string())
+        .execute(transaction.connection())
+        .await?;
+    Ok(())
 }
 
 impl Store {
@@ -32,20 +50,18 @@ impl Store {
         .execute(transaction.connection())
         .await?
         .rows_affected();
-        if dropped > 0 {
-            let before: Option<String> = sqlx::query_scalar("SELECT value FROM attributes WHERE name = $1")
-                .bind(DROPPED)
-                .fetch_optional(transaction.connection())
-                .await?;
-            let before: u64 = before.and_then(|count| count.parse().ok()).unwrap_or_default();
-            sqlx::query(
-                "INSERT INTO attributes (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2",
-            )
-            .bind(DROPPED)
-            .bind((before + dropped).to_string())
+        count_dropped(&mut transaction, dropped).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Gives up the oldest notice, and counts it as dropped.
+    pub(crate) async fn give_up_notice(&self) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let dropped = sqlx::query("DELETE FROM notices WHERE id IN (SELECT MIN(id) FROM notices)")
             .execute(transaction.connection())
-            .await?;
-        }
+            .await?
+            .rows_affected();
+        count_dropped(&mut transaction, dropped).await?;
         Ok(transaction.commit().await?)
     }
 
