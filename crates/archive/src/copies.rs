@@ -174,8 +174,8 @@ fn header<W: Write>(
 }
 
 /// Unpacks what [`pack`] made: into `target` if that is a folder, and under that name otherwise. Only the names in
-/// `expected`, and what is below them, are taken; with none, any name.
-pub fn unpack(from: impl Read, target: &Path, expected: &[OsString]) -> Result<(), CopyError> {
+/// `expected`, and, if whole folders are wanted, what is below them, are taken; with none, any name.
+pub fn unpack(from: impl Read, target: &Path, expected: &[OsString], recursive: bool) -> Result<(), CopyError> {
     let is_folder = target.is_dir();
     let parent = match target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => parent,
@@ -197,6 +197,11 @@ pub fn unpack(from: impl Read, target: &Path, expected: &[OsString]) -> Result<(
         let mut parts = path.components();
         let top = parts.next().map(|top| top.as_os_str().to_owned()).unwrap_or_default();
         if !expected.is_empty() && !expected.contains(&top) {
+            return Err(CopyError::Elsewhere(shown));
+        }
+        // Who asks for a file gets no folder, which would be put into one of the same name.
+        let is_below = path.components().nth(1).is_some();
+        if !recursive && (is_below || entry.header().entry_type() == tar::EntryType::Directory) {
             return Err(CopyError::Elsewhere(shown));
         }
         if !is_folder && only.get_or_insert_with(|| top.clone()) != &top {
@@ -322,17 +327,17 @@ mod tests {
             "{left_out:?}"
         );
 
-        unpack(&bytes[..], &at("new"), &["from".into()]).unwrap();
+        unpack(&bytes[..], &at("new"), &["from".into()], true).unwrap();
         assert_eq!(fs::read(at("new/plain")).unwrap(), vec![7; 100_000]);
         assert_eq!(fs::read(at("new/link")).unwrap().len(), 100_000);
         assert_eq!(fs::metadata(at("new/deep/er/run")).unwrap().mode() & 0o100, 0o100);
         fs::create_dir(at("into")).unwrap();
-        unpack(&bytes[..], &at("into"), &["from".into()]).unwrap();
+        unpack(&bytes[..], &at("into"), &["from".into()], true).unwrap();
         assert!(at("into/from/deep/er/run").is_file());
 
         let (bytes, _) = packed(&[at("from/plain"), at("from/deep/er/run")], false).unwrap();
-        assert!(matches!(unpack(&bytes[..], &at("one"), &[]), Err(CopyError::Several(_))));
-        unpack(&bytes[..], &at("into"), &[]).unwrap();
+        assert!(matches!(unpack(&bytes[..], &at("one"), &[], true), Err(CopyError::Several(_))));
+        unpack(&bytes[..], &at("into"), &[], true).unwrap();
         assert!(at("into/plain").is_file() && at("into/run").is_file());
         assert!(fs::read_dir(folder.path()).unwrap().flatten().all(|entry| entry.path().extension().is_none()));
     }
@@ -368,10 +373,15 @@ mod tests {
         fs::create_dir_all(at("here/log")).unwrap();
         fs::write(at("precious"), "mine").unwrap();
         let refused = |entries: &[(&str, tar::EntryType, &str)]| {
-            unpack(&sent(entries)[..], &at("here"), &["log".into()]).unwrap_err().to_string()
+            unpack(&sent(entries)[..], &at("here"), &["log".into()], true).unwrap_err().to_string()
         };
         for name in ["../precious", "log/../../precious", ".bashrc", "other", ".", "/", "..", "log/.."] {
             assert!(refused(&[(name, Regular, "x")]).contains("not asked for"), "{name}");
+        }
+        // Who asks for one file has a folder of that name, such as `bin`, left alone.
+        for (name, kind) in [("log/tool", Regular), ("log", Directory)] {
+            let told = unpack(&sent(&[(name, kind, "")])[..], &at("here"), &["log".into()], false).unwrap_err();
+            assert!(told.to_string().contains("not asked for"), "{told}");
         }
         for kind in [Symlink, Link, Fifo, Char] {
             assert!(refused(&[("log/x", kind, "../../precious")]).contains("neither a file nor a folder"));
@@ -383,10 +393,10 @@ mod tests {
             assert!(refused(&[(entry.0, entry.1, "")]).contains("not written through"), "{entry:?}");
         }
         assert_eq!(fs::read_to_string(at("precious")).unwrap(), "mine");
-        unpack(&sent(&[("log/tool", Regular, "x")])[..], &at("here"), &["log".into()]).unwrap();
+        unpack(&sent(&[("log/tool", Regular, "x")])[..], &at("here"), &["log".into()], true).unwrap();
         assert_eq!(fs::metadata(at("here/log/tool")).unwrap().mode() & 0o7000, 0, "nothing is set-user-id");
         for garbage in [&b"garbage"[..], &[0xff; 4096], &[]] {
-            unpack(garbage, &at("here"), &["log".into()]).unwrap_err();
+            unpack(garbage, &at("here"), &["log".into()], true).unwrap_err();
         }
     }
 
@@ -418,7 +428,7 @@ mod tests {
         header.set_size(1 << 50);
         header.set_cksum();
         let bytes = header.as_bytes().to_vec();
-        let refused = unpack(&bytes[..], folder.path(), &["log".into()]).unwrap_err();
+        let refused = unpack(&bytes[..], folder.path(), &["log".into()], true).unwrap_err();
         assert!(matches!(refused, CopyError::Archive(_)), "{refused:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -19,5 +19,5 @@ pub(super) fn send(path: &Path, recursive: bool) -> Result<ExitCode, CopyError> 
 
 /// Takes an archive.
 pub(super) fn receive(path: &Path) -> Result<ExitCode, CopyError> {
-    unpack(io::stdin().lock(), path, &[]).map(|()| ExitCode::SUCCESS)
+    unpack(io::stdin().lock(), path, &[], true).map(|()| ExitCode::SUCCESS)
 }

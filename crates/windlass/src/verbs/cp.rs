@@ -103,8 +103,10 @@ impl Copy<'_, '_> {
         let name = Path::new(&path).file_name().filter(|_| is_named).map(OsString::from);
         let name = name.ok_or_else(|| Failure::Copy(CopyError::NoName(PathBuf::from(&path))))?;
         let (sender, parts) = mpsc::channel(1);
-        let unpacking = tokio::task::spawn_blocking(move || unpack(OutputReader::new(parts), &target, &[name]));
-        let mut work = self.begin(Work::Send { path, recursive: self.arguments.recursive }, None);
+        let recursive = self.arguments.recursive;
+        let unpacking =
+            tokio::task::spawn_blocking(move || unpack(OutputReader::new(parts), &target, &[name], recursive));
+        let mut work = self.begin(Work::Send { path, recursive }, None);
         let mut lines = Lines::default();
         let mut is_taken = true;
         while let Some(said) = work.said.recv().await {
