@@ -8,8 +8,8 @@
 //! [`AcceptLoop::serve`] takes connections for a [`Responder`] until it is told to stop; [`AcceptLoop::close`] then finishes the answers
 //! under way. The responder marks a connection that is to stay ([`Peer::trust`], [`Peer::working`]); when all places are taken, the
 //! oldest of the others is closed. So no crowd of silent or slow strangers keeps anybody out, and no stranger keeps a
-//! place that somebody with credentials wants. If all are to stay, a user with more than their share loses their oldest one
-//! ([`Peer::trust_user`]): a user who may only read does not keep all others out.
+//! place that somebody with credentials wants. If all are to stay, or the others have just come, a user with more than their share loses
+//! their oldest one ([`Peer::trust_user`]): a user who may only read does not keep all others out.
 //!
 //! - [`peer`]: who is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -44,6 +44,8 @@ const MOST_UNREAD: u64 = 32 << 20;
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
 /// The part of all places that no user is sent away from: one in eight.
 const SHARE: usize = 8;
+/// How long newcomers have to show credentials before they go in favour of others rather than a user with more than a share.
+const GRACE: Duration = Duration::from_secs(3);
 /// How long to wait when no connection can be accepted, for want of file descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -105,6 +107,7 @@ pub trait Responder: Clone + Send + Sync + 'static {
 struct Place {
     task: AbortHandle,
     peer: Peer,
+    since: Instant,
 }
 
 /// Where connections come in.
@@ -145,7 +148,7 @@ impl AcceptLoop {
                         _open: Open::new(self.tally.clone()),
                     };
                     let task = self.connections.spawn(connection.serve(stream));
-                    self.places.push_back(Place { task, peer });
+                    self.places.push_back(Place { task, peer, since: Instant::now() });
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -163,7 +166,8 @@ impl AcceptLoop {
         let _ = tokio::time::timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
     }
 
-    /// Whether there is a place, if need be that of the oldest connection that does not keep its own.
+    /// Whether there is a place, if need be that of the oldest connection that does not keep its own. Where a user has more than a share,
+    /// newcomers do not send each other away before they could say who they are.
     fn has_room(&mut self) -> bool {
         if self.places.len() < self.limits.connections {
             return true;
@@ -174,7 +178,12 @@ impl AcceptLoop {
         }
         self.tally.crowded_out.fetch_add(1, Ordering::Relaxed);
         let oldest = self.places.iter().position(|place| !place.peer.keeps_place());
-        match oldest.or_else(|| self.oldest_beyond_a_share()).and_then(|oldest| self.places.remove(oldest)) {
+        let is_new = |oldest: &usize| self.places.get(*oldest).is_some_and(|place| place.since.elapsed() < GRACE);
+        let going = match oldest.filter(|oldest| !is_new(oldest)) {
+            Some(oldest) => Some(oldest),
+            None => self.oldest_beyond_a_share().or(oldest),
+        };
+        match going.and_then(|going| self.places.remove(going)) {
             Some(place) => {
                 place.task.abort();
                 true

@@ -159,6 +159,29 @@ async fn who_has_more_than_a_share_makes_room_for_others() {
     }
 }
 
+/// With all places taken by one user, whoever came next was sent away by the one after, before they could say who they are.
+#[tokio::test]
+async fn newcomers_take_the_places_of_who_has_very_many_and_not_each_others() {
+    let server = Server::start(Limits { connections: 8, ..Limits::default() }).await;
+    let mut eve = Vec::new();
+    for _ in 0..8 {
+        let mut one = server.say(&request("GET /eve")).await;
+        assert!(heard(&mut one).await.starts_with("HTTP/1.1 200"));
+        eve.push(one);
+    }
+    let mut newcomers = Vec::new();
+    for _ in 0..4 {
+        newcomers.push(server.say("").await);
+    }
+    for newcomer in &mut newcomers {
+        newcomer.write_all(request("GET /ann").as_bytes()).await.unwrap();
+        assert!(heard(newcomer).await.starts_with("HTTP/1.1 200"));
+    }
+    for gone in &mut eve[..4] {
+        assert_eq!(heard(gone).await, "");
+    }
+}
+
 /// A refusal reaches whoever is still sending what is refused.
 #[tokio::test]
 async fn who_sends_too_much_hears_why_it_is_refused() {
