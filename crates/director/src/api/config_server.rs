@@ -300,6 +300,8 @@ mod tests {
             (json!({"name": "a b", "value": "hunter2"}), 400),
             (json!({"name": ["x"], "value": "hunter2"}), 400),
             (json!({"value": "hunter2"}), 400),
+            // Each name is kept with every deployment that uses it.
+            (json!({"name": "x".repeat(LONGEST_NAME + 1), "value": "hunter2"}), 400),
         ] {
             let (answered, said) = ask(&test, Method::PUT, "/v1/data", &body).await;
             assert_eq!(answered, status, "{said}");

@@ -158,6 +158,25 @@ mod tests {
     use crate::store::NewTask;
     use crate::testing::TestDirector;
 
+    /// Nobody waits for a turn to send it, so each of all connections would bring megabytes.
+    #[tokio::test]
+    async fn where_to_fetch_a_file_is_said_in_few_words() {
+        let test = TestDirector::new().await;
+        let ask = async |path: &str, length: usize| {
+            let body =
+                serde_json::json!({"location": format!("https://127.0.0.1:1/{}", "x".repeat(length))}).to_string();
+            let request = Request::builder().method("POST").uri(path).header("Authorization", test.basic("uploader"));
+            let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body));
+            test.answer(request.unwrap()).await
+        };
+        for path in ["/releases", "/stemcells"] {
+            let (status, told) = ask(path, LARGEST_LOCATION).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{told:.300}");
+            assert!(told.contains("the request is too large"), "{told:.300}");
+            assert_eq!(ask(path, 1000).await.0, StatusCode::FOUND);
+        }
+    }
+
     /// Who has as many tasks as one may have could fill the disk with uploads that are refused.
     #[tokio::test]
     async fn what_no_task_takes_leaves_no_file() {

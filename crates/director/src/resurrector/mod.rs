@@ -299,6 +299,56 @@ mod tests {
         panic!("no free loopback address");
     }
 
+    /// Manifests of megabytes would be read all at once, on the threads that serve, at each look.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn manifests_are_read_in_turn_with_documents_and_only_where_there_are_instances() {
+        let bench = std::sync::Arc::new(TestDirector::new().await);
+        let store = &bench.director.store;
+        for name in ["with", "without"] {
+            store.add_deployment(name, &[]).await.unwrap();
+            store
+                .finish_deployment(name, "name: x\ninstance_groups: [{name: g, lifecycle: errand}]", &[], None)
+                .await
+                .unwrap();
+        }
+        // All turns for documents are taken.
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            let (bench, (begin, begun), (end, ended)) =
+                (bench.clone(), std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+            tokio::spawn(async move {
+                let work = move || {
+                    begin.send(()).unwrap();
+                    let _ = ended.recv();
+                };
+                bench.director.limits.heavily(work).await;
+            });
+            tokio::task::block_in_place(|| begun.recv()).unwrap();
+            held.push(end);
+        }
+        let all = tokio::time::timeout(Duration::from_secs(10), watched(&bench.director)).await.unwrap().unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["with", "without"]);
+        let instance = InstanceRecord {
+            id: "i".into(),
+            deployment: "with".into(),
+            group: "g".into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: InstanceState::Started,
+            spec: None,
+            applied: None,
+            converged: true,
+            ignored: false,
+        };
+        store.begin_instances(&[instance], &[]).await.unwrap();
+        let waits = tokio::time::timeout(Duration::from_millis(100), watched(&bench.director)).await;
+        assert!(waits.is_err(), "it has no turn");
+        drop(held);
+        let all = tokio::time::timeout(Duration::from_secs(10), watched(&bench.director)).await.unwrap().unwrap();
+        assert!(all["with"].is_empty(), "an errand is not looked after");
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn silent_agents_of_many_deployments_are_waited_for_together() {
         let bench = TestDirector::new().await;
