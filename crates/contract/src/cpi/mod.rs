@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub mod declaration;
+mod encoded;
 pub mod envelope;
 pub mod error;
 pub mod limits;

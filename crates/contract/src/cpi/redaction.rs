@@ -16,6 +16,7 @@ use std::cmp::Reverse;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use super::encoded::without_encoded;
 use super::{Hides, MethodName, Request};
 use crate::Object;
 use crate::secret::REDACTED;
@@ -227,8 +228,10 @@ impl Redactor {
     }
 
     fn remove(&self, text: &str, from: RemovedFrom) -> String {
-        let mut text = text.to_owned();
-        for removed in self.removed.iter().filter(|removed| removed.from <= from) {
+        let removed = || self.removed.iter().filter(move |removed| removed.from <= from);
+        let is_secret = |said: &str| removed().any(|removed| !removed.is_json_value && said.contains(&removed.text));
+        let mut text = without_encoded(text, is_secret).unwrap_or_else(|| text.to_owned());
+        for removed in removed() {
             if !text.contains(&removed.text) {
                 continue;
             }
@@ -409,6 +412,18 @@ mod tests {
             ("unheard_of", json!(["hunter2"]), json!(["<redacted>"])),
         ] {
             assert_eq!(redact(&request(method, arguments))["arguments"], expected, "{method}");
+        }
+    }
+
+    /// As a Ruby program shows the client of a registry that it has in hand.
+    #[test]
+    fn a_password_in_a_header_is_removed_although_it_is_encoded() {
+        let registry = json!({"registry": {"user": "writer", "password": "s3cret-of-registry"}});
+        let redactor = Redactor::default().and_configuration(&serde_json::from_value(registry).unwrap());
+        let said = r#"@user="writer", @headers={"Authorization"=>"Basic d3JpdGVyOnMzY3JldC1vZi1yZWdpc3RyeQ=="}"#;
+        let expected = r#"@user="writer", @headers={"Authorization"=>"Basic <redacted>"}"#;
+        for told in [redactor.own_words(said), redactor.message(said), redactor.echo(said)] {
+            assert_eq!(told, expected);
         }
     }
 
