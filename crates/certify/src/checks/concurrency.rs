@@ -104,15 +104,18 @@ fn create_vms(scene: &Scene) -> Verdict {
 fn attach_disks(scene: &Scene) -> Verdict {
     scene.stemcell()?;
     let pairs = at_once(scene.profile.parallel, |_| Ok((scene.new_vm()?, scene.new_disk()?)))?;
+    // Some list the disks that are the VM's own as well.
+    let own = at_once(pairs.len(), |number| listed_disks(scene, &pairs[number].0))?;
     at_once(pairs.len(), |number| {
         let (vm, disk) = &pairs[number];
         scene.must("attach_disk", json!([vm, disk]))
     })?;
-    for (vm, disk) in &pairs {
-        let answer = scene.answer("get_disks", json!([vm]))?;
-        match answer.success_or(&[ErrorType::NotImplemented])? {
-            Some(disks) if disks != json!([disk]) => return Err(answer.fail(format!("expected only '{disk}'"))),
-            _ => {}
+    for ((vm, disk), (_, own)) in pairs.iter().zip(own) {
+        let (answer, with) = listed_disks(scene, vm)?;
+        if let (Some(mut with), Some(own)) = (with, own)
+            && (!with.remove(disk) || with != own)
+        {
+            return Err(answer.fail(format!("expected '{disk}' and what was there before: {own:?}")));
         }
     }
     at_once(pairs.len(), |number| {
@@ -120,6 +123,15 @@ fn attach_disks(scene: &Scene) -> Verdict {
         scene.must("detach_disk", json!([vm, disk]))
     })?;
     Ok(())
+}
+
+/// The disks that a CPI lists for a VM, if it can.
+fn listed_disks(scene: &Scene, vm: &str) -> Result<(Answer, Option<BTreeSet<String>>), NotPassed> {
+    let answer = scene.answer("get_disks", json!([vm]))?;
+    let Some(list) = answer.success_or(&[ErrorType::NotImplemented])? else { return Ok((answer, None)) };
+    let list =
+        serde_json::from_value(list).map_err(|error| answer.fail(format!("expected a list of cids: {error}")))?;
+    Ok((answer, Some(list)))
 }
 
 fn disks_come_and_go(scene: &Scene) -> Verdict {

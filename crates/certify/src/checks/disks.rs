@@ -190,8 +190,17 @@ fn hint(scene: &Scene) -> Verdict {
     Err(answer.fail(format!("a hint is a non-empty string or an object of strings, not {hint}")))
 }
 
+/// On a VM of version 1, as such a caller has it: others have no record in a registry.
 fn v1_attach(scene: &Scene) -> Verdict {
-    let (vm, disk) = (scene.vm()?, scene.new_disk()?);
+    let created = scene.call(&scene.ask("create_vm", scene.vm_arguments()?).version(1))?;
+    let vm = match &created.valid()?.error {
+        None => created.cid()?,
+        Some(error) => {
+            names_the_versions(&created, error)?;
+            scene.vm()?
+        }
+    };
+    let disk = scene.new_disk_near(&vm)?;
     let answer = scene.call(&scene.ask("attach_disk", json!([vm, disk])).version(1))?;
     match &answer.valid()?.error {
         Some(error) => names_the_versions(&answer, error),

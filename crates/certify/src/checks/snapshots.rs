@@ -64,27 +64,38 @@ fn snapshot(scene: &Scene, disk: &str, metadata: Value) -> Result<String, NotPas
 
 fn create(scene: &Scene) -> Verdict {
     let (disk, _) = scene.new_attached_disk(&scene.vm()?)?;
-    snapshot(scene, &disk, json!({"deployment": "certify"})).map(|_| ())
+    snapshot(scene, &disk, director_metadata()).map(|_| ())
+}
+
+/// What directors tell of each disk.
+pub(super) fn director_metadata() -> Value {
+    json!({"deployment": "certify", "job": "web", "index": 0, "director_name": "certify", "director_uuid": "d-1",
+        "agent_id": "a-1", "instance_id": "i-1"})
 }
 
 fn metadata(scene: &Scene) -> Verdict {
     let disk = scene.new_disk()?;
-    let director = json!({"deployment": "certify", "job": "web", "index": 0, "director_name": "certify",
-        "director_uuid": "d-1", "agent_id": "a-1", "instance_id": "i-1", "owner": "größe", "flag": true});
-    snapshot(scene, &disk, director)?;
-    snapshot(scene, &disk, json!({})).map(|_| ())
+    let mut tagged = director_metadata();
+    tagged["owner"] = json!("größe");
+    tagged["flag"] = json!(true);
+    snapshot(scene, &disk, tagged)?;
+    let answer = scene.answer("snapshot_disk", json!([disk, {}]))?;
+    if answer.valid()?.error.is_some() {
+        return Err(answer.warn("it takes no snapshot without metadata; directors always send some"));
+    }
+    answer.cid().map(|_| ())
 }
 
 fn distinct(scene: &Scene) -> Verdict {
     let disk = scene.new_disk()?;
-    let first = snapshot(scene, &disk, json!({}))?;
-    let second = snapshot(scene, &disk, json!({}))?;
+    let first = snapshot(scene, &disk, director_metadata())?;
+    let second = snapshot(scene, &disk, director_metadata())?;
     if first == second { Err(NotPassed::failed(format!("two snapshots are both called '{first}'"))) } else { Ok(()) }
 }
 
 fn are_real(scene: &Scene) -> Verdict {
     let disk = scene.new_disk()?;
-    let answer = scene.answer("snapshot_disk", json!([disk, {}]))?;
+    let answer = scene.answer("snapshot_disk", json!([disk, director_metadata()]))?;
     let snapshot = answer.cid()?;
     if !scene.list()?.contains(&snapshot) {
         return Err(answer.fail(format!("the cloud has nothing that is called '{snapshot}'")));
@@ -97,13 +108,14 @@ fn are_real(scene: &Scene) -> Verdict {
 }
 
 fn unknown_disk(scene: &Scene) -> Verdict {
-    scene.answer("snapshot_disk", json!([unknown_cid(), {}]))?.refusal("although there is no such disk")?;
+    let answer = scene.answer("snapshot_disk", json!([unknown_cid(), director_metadata()]))?;
+    answer.refusal("although there is no such disk")?;
     Ok(())
 }
 
 fn after_disk(scene: &Scene) -> Verdict {
     let disk = scene.new_disk()?;
-    let snapshot = snapshot(scene, &disk, json!({}))?;
+    let snapshot = snapshot(scene, &disk, director_metadata())?;
     let deleted = scene.answer("delete_disk", json!([disk]))?;
     if deleted.valid()?.error.is_some() {
         // Some clouds keep a disk as long as it has snapshots; then the other order must work.

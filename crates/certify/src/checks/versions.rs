@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use windlass_contract::cpi::ErrorType;
 
+use super::snapshots::director_metadata;
 use super::{names_the_versions, unknown_cid};
 use crate::answer::Answer;
 use crate::ask::Ask;
@@ -190,7 +191,7 @@ fn without_stemcell_version(scene: &Scene) -> Verdict {
     for (method, arguments) in [
         ("attach_disk", json!([vm, disk])),
         ("set_vm_metadata", json!([vm, {"name": "certify"}])),
-        ("snapshot_disk", json!([disk, {}])),
+        ("snapshot_disk", json!([disk, director_metadata()])),
         ("detach_disk", json!([vm, disk])),
     ] {
         let (with, without) = both(method, arguments)?;

@@ -213,6 +213,9 @@ impl Toy {
             "snapshot_disk" if self.is("snapshot-needs-index") && arguments[1]["index"].is_null() => {
                 refuse("CloudError", "metadata needs an index")
             }
+            "snapshot_disk" if self.is("snapshot-index-is-text") && arguments[1]["index"].is_number() => {
+                refuse("CloudError", "the index must be text")
+            }
             "snapshot_disk" => self.snapshot_disk(&cid(&arguments, 0)?),
             "delete_snapshot" => self.delete_snapshot(&cid(&arguments, 0)?),
             "create_network" => self.create_network(&arguments),
@@ -345,7 +348,8 @@ impl Toy {
             return refuse("CpiError", "create_vm needs six arguments");
         }
         let sv = request.pointer("/context/vm/stemcell/api_version").and_then(Value::as_u64).unwrap_or(1);
-        if !self.is("v1-answers-arrays") && (version < 2 || sv < 2) {
+        let keeps_records = self.is("records-vms-of-version-1");
+        if !self.is("v1-answers-arrays") && !keeps_records && (version < 2 || sv < 2) {
             let message = format!("request version {version} and stemcell version {sv}; both must be at least 2");
             return if self.is("v1-without-reason") {
                 refuse("CloudError", "no")
@@ -448,6 +452,10 @@ impl Toy {
         };
         if self.is("needs-the-image") && !Path::new(image["image"].as_str().unwrap()).exists() {
             return refuse("CloudError", "the image is gone");
+        }
+        if keeps_records && version < 2 {
+            vm["recorded"] = json!(true);
+            return Ok(json!(self.put("vms", &vm)));
         }
         let cid = self.put("vms", &vm);
         Ok(match self.defect.as_str() {
@@ -593,6 +601,10 @@ impl Toy {
             Some(_) if self.is("attach-again-is-an-error") => return refuse("CloudError", "it is attached"),
             Some(holder) if holder == vm_cid => {}
             _ => self.hang(vm_cid, disk),
+        }
+        let is_recorded = self.read("vms", vm_cid).is_some_and(|vm| vm["recorded"] == true);
+        if version < 2 && self.is("records-vms-of-version-1") && !is_recorded {
+            return refuse("CloudError", "cannot read settings, got HTTP 404");
         }
         if version < 2 && self.is("v1-attach-without-reason") {
             return refuse("CloudError", "no");

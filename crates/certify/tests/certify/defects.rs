@@ -145,7 +145,7 @@ const DEFECTS: &[(&str, &str)] = &[
     ("calculates-a-list", "vms.calculate"),
     ("v1-attach-without-reason", "disks.v1-attach"),
     ("resize-loses-disk", "disks.resize"),
-    ("snapshot-needs-index", "snapshots.metadata"),
+    ("snapshot-index-is-text", "snapshots.metadata"),
     ("snapshots-need-their-disk", "snapshots.after-disk"),
     ("refuses-its-own-networks", "networks.usable"),
     ("delete-network-not-found-is-cloud-error", "networks.delete-twice"),
@@ -214,6 +214,7 @@ const WARNINGS: &[(&str, &str)] = &[
     ("networks-not-answered", "vms.answers-networks"),
     ("slow-info", "concurrency.info-is-quick"),
     ("no-network-is-fine", "vms.no-networks"),
+    ("snapshot-needs-index", "snapshots.metadata"),
     ("delete-snapshot-not-found-is-cloud-error", "snapshots.delete-unknown"),
 ];
 
@@ -240,7 +241,11 @@ fn what_no_director_asks_and_what_agents_take_is_no_defect() {
         // As the CPI for AWS does.
         ("lists-root-disks", "vms.disk-cids"),
         ("lists-root-disks", "disks.get-disks"),
+        ("lists-root-disks", "concurrency.attach-disks"),
         ("needs-a-zone", "vms.calculate"),
+        ("snapshot-needs-index", "snapshots.create"),
+        ("snapshot-needs-index", "snapshots.distinct"),
+        ("records-vms-of-version-1", "disks.v1-attach"),
     ] {
         let toy = Toy::new();
         let mut plan = toy.plan(way, &[id, "errors.known-types", "envelope.every-answer"]);
