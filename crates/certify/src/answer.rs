@@ -40,7 +40,7 @@ impl ShownCall {
 }
 
 /// Longer texts are cut in reports.
-const LONGEST_SHOWN: usize = 4096;
+pub(crate) const LONGEST_SHOWN: usize = 4096;
 
 impl Answer {
     pub(crate) fn new(exchange: Exchange) -> Self {

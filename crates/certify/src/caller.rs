@@ -47,7 +47,7 @@ pub(crate) struct Manner {
     pub(crate) stderr_late: bool,
     /// The process is killed after this time, as if the machine went away.
     pub(crate) kill_after: Option<Duration>,
-    /// Shorter than the usual one.
+    /// Another one than the usual.
     pub(crate) deadline: Option<Duration>,
 }
 

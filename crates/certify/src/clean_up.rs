@@ -5,6 +5,7 @@ use windlass_contract::cpi::Redactor;
 
 use crate::check::NotPassed;
 use crate::made::{Kind, Thing};
+use crate::report::one_line;
 use crate::scene::Scene;
 
 /// Something that the run may have left in the cloud.
@@ -25,7 +26,7 @@ pub(crate) fn after_check(scene: &Scene) {
 pub(crate) fn at_the_end(scene: &Scene, secrets: &Redactor) -> Vec<Leftover> {
     scene.begin_cleaning();
     let mut left = sweep(scene, true);
-    left.iter_mut().for_each(|leftover| leftover.why = secrets.message(&leftover.why));
+    left.iter_mut().for_each(|leftover| leftover.why = one_line(&secrets.message(&leftover.why)));
     let unknown = scene.made();
     left.extend(unknown.unknown().map(|call| Leftover {
         what: format!("whatever {call} made"),

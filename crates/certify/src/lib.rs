@@ -15,6 +15,8 @@
 //!     agent: std::env::current_exe()?,
 //!     observers: Observers::default(),
 //!     only: Vec::new(),
+//!     registry: None,
+//!     until: None,
 //! };
 //! let report = certify(&plan, &AtomicBool::new(false), |_| {})?;
 //! print!("{}", report.to_table());
@@ -29,6 +31,7 @@
 //! - [`profile`]: what a cloud needs to be told.
 //! - [`run`]: the order of things. `scene`: what a check works with. `caller`: one process, from its start to its end.
 //! - `made`, `clean_up`: what exists because of a run, and how it is removed. `shared_vm`: the VM that checks share.
+//! - `patience`: how long a CPI that hangs is waited for.
 //! - `settings`: what agents refuse to read.
 //! - [`matrix`]: the table of versions, lived through.
 //! - [`report`]: what came of it, for people, scripts and CI servers. `cause`: what is told once.
@@ -45,6 +48,7 @@ mod clean_up;
 pub mod command_line;
 mod made;
 pub mod matrix;
+mod patience;
 pub mod profile;
 pub mod report;
 pub mod run;

@@ -32,6 +32,8 @@ pub struct Profile {
     pub lower_version: Object,
     /// Seconds that one call may take.
     pub deadline: u64,
+    /// Seconds that a VM may take until its agent answers, in the version table.
+    pub boot: u64,
     /// How many calls run at once where calls run at once.
     pub parallel: usize,
     /// What the CPI is configured with, where that is known. No report shows its credentials.
@@ -181,6 +183,7 @@ impl Default for Profile {
             wrong_credentials: None,
             lower_version: object(json!({"debug": {"cpi": {"api_version": 1}}})),
             deadline: 120,
+            boot: 120,
             parallel: 8,
             configuration: Object::new(),
         }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_contract::shortened;
 
 use crate::answer::ShownCall;
 use crate::check::{Check, Outcome};
@@ -244,8 +245,12 @@ fn is_skipped(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::NotSupported | Outcome::NotObserved)
 }
 
+/// What is said in one line, at most.
+const LONGEST_LINE: usize = 600;
+
+/// One line, however much a CPI says.
 pub(crate) fn one_line(text: &str) -> String {
-    text.replace(|letter: char| letter.is_control(), " ")
+    shortened(text.replace(|letter: char| letter.is_control(), " "), LONGEST_LINE)
 }
 
 pub(crate) fn xml(text: &str) -> String {
@@ -310,6 +315,17 @@ could not remove VM 'vm-1': delete_vm: no
 Not certified: 1 failed, 1 not supported, 1 not observed (7 calls in 2.0 s)
 "#;
         assert_eq!(report.to_table(), expected);
+    }
+
+    /// Ruby shows all that an object holds when it has no such method.
+    #[test]
+    fn a_row_is_a_line_however_much_a_cpi_says() {
+        let said = format!("undefined method\n{} the end", "@config ".repeat(10_000));
+        let report = report(vec![row("vms.v2-array", Outcome::Failed, &said)]);
+        let line = report.rows[0].line();
+        assert!(line.len() < 800 && line.ends_with("the end") && !line.contains('\n'), "{line}");
+        let (table, junit) = (report.to_table(), report.to_junit());
+        assert!(table.len() < 4_000 && junit.len() < 4_000, "{table}\n{junit}");
     }
 
     #[test]

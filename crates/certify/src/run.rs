@@ -1,19 +1,23 @@
 //! Runs the checks one after the other.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use windlass_contract::cpi::{Context, Redactor, Request};
+use windlass_contract::shortened;
 use windlass_stemcell::BuildOptions;
 
+use crate::answer::LONGEST_SHOWN;
 use crate::caller::Caller;
 use crate::cause::cause;
 use crate::check::{Check, Level, NotPassed, Outcome, Verdict};
 use crate::checks;
 use crate::clean_up;
 use crate::command_line::CommandLine;
+use crate::matrix::{RegistryPlace, RunningRegistry};
 use crate::profile::Profile;
 use crate::report::{Report, Row};
 use crate::scene::{Image, Observers, Scene};
@@ -33,6 +37,10 @@ pub struct Plan {
     pub observers: Observers,
     /// Ids of checks, or their beginnings; nothing means all.
     pub only: Vec<String>,
+    /// A registry that runs while the checks run.
+    pub registry: Option<RegistryPlace>,
+    /// What has not begun by then is not observed.
+    pub until: Option<Instant>,
 }
 
 /// What a run tells while it goes on.
@@ -94,9 +102,11 @@ pub fn certify(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress
     let folder = tempfile::tempdir().map_err(CertifyError::TemporaryDirectory)?;
     progress(Progress::Preparing("the stemcell"));
     let image = image(plan, folder.path())?;
-    let caller = Caller { command: plan.cpi.clone(), deadline: plan.profile.call_deadline() };
-    let scene = Scene::new(caller, &plan.profile, &plan.observers, image, stop);
-    let secrets = secrets_of(&plan.profile);
+    let registry = plan.registry.as_ref().map(|place| RunningRegistry::start(place, folder.path())).transpose()?;
+    let profile = registry.as_ref().map_or(Cow::Borrowed(&plan.profile), |it| Cow::Owned(it.told_in(&plan.profile)));
+    let caller = Caller { command: plan.cpi.clone(), deadline: profile.call_deadline() };
+    let scene = Scene::new(caller, &profile, &plan.observers, image, stop, plan.until);
+    let secrets = secrets_of(&profile);
     let started = Instant::now();
     let mut rows: Vec<Row> = Vec::new();
     for (position, check) in chosen.iter().enumerate() {
@@ -191,5 +201,6 @@ fn row(check: &Check, verdict: Verdict, lost: Option<LostVm>, began: Instant, se
     }
     let cause = cause(&what, &calls);
     let calls = calls.iter().map(|call| call.shown(secrets)).collect();
-    Row { check: *check, outcome, what: secrets.message(&what), calls, cause, same_as: None, took: began.elapsed() }
+    let what = shortened(secrets.message(&what), LONGEST_SHOWN);
+    Row { check: *check, outcome, what, calls, cause, same_as: None, took: began.elapsed() }
 }

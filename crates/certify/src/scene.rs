@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -15,6 +16,7 @@ use crate::caller::{self, Caller, Manner};
 use crate::check::NotPassed;
 use crate::command_line::CommandLine;
 use crate::made::{Kind, Made};
+use crate::patience::Patience;
 use crate::profile::Profile;
 use crate::seen::Seen;
 use crate::shared_vm::SharedVm;
@@ -43,6 +45,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) observers: &'a Observers,
     pub(crate) image: Image,
     stop: &'a AtomicBool,
+    until: Option<Instant>,
+    patience: Mutex<Patience>,
     cleaning: AtomicBool,
     made: Mutex<Made>,
     seen: Mutex<Seen>,
@@ -62,6 +66,7 @@ impl<'a> Scene<'a> {
         observers: &'a Observers,
         image: Image,
         stop: &'a AtomicBool,
+        until: Option<Instant>,
     ) -> Self {
         Self {
             caller,
@@ -69,6 +74,8 @@ impl<'a> Scene<'a> {
             observers,
             image,
             stop,
+            until,
+            patience: Mutex::default(),
             cleaning: AtomicBool::new(false),
             made: Mutex::default(),
             seen: Mutex::default(),
@@ -79,6 +86,11 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Takes other addresses than scenes that begin elsewhere: what a CPI has left there keeps its own.
+    pub(crate) fn with_addresses_from(self, count: usize) -> Self {
+        Self { addresses: AtomicUsize::new(count), ..self }
+    }
+
     pub(crate) fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,12 +99,21 @@ impl<'a> Scene<'a> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn patience(&self) -> MutexGuard<'_, Patience> {
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn shared_vm(&self) -> MutexGuard<'_, SharedVm> {
         self.shared_vm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn interrupted(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// How long something may take that would be waited for so long, if there were time without end.
+    pub(crate) fn within(&self, wanted: Duration) -> Duration {
+        self.until.map_or(wanted, |until| wanted.min(until.saturating_duration_since(Instant::now())))
     }
 
     /// From now on calls are made although somebody wants to end the run: they remove what it made.
@@ -106,15 +127,25 @@ impl<'a> Scene<'a> {
 
     /// Sends arbitrary bytes.
     pub(crate) fn send(&self, request: &[u8], manner: &Manner) -> Result<Answer, NotPassed> {
-        if self.interrupted() && !self.cleaning.load(Ordering::SeqCst) {
+        let is_cleaning = self.cleaning.load(Ordering::SeqCst);
+        if self.interrupted() && !is_cleaning {
             return Err(NotPassed::Interrupted);
         }
+        if self.within(Duration::MAX).is_zero() && !is_cleaning {
+            return Err(NotPassed::not_observed("no time was left for it; give --within more minutes"));
+        }
         let json = as_far_as_it_can_be_read(request);
+        let method = json["method"].as_str().unwrap_or_default();
+        let patience = self.patience().with(method, manner.deadline.unwrap_or(self.caller.deadline));
         let asked = self.made().before(&json);
         let exchange = self
             .caller
-            .call(request, manner)
+            .call(request, &Manner { deadline: Some(patience), ..manner.clone() })
             .map_err(|error| NotPassed::failed(format!("the CPI could not be started: {error}")))?;
+        // What a check cuts short on purpose says nothing about the CPI.
+        if manner.kill_after.is_none() && manner.deadline.is_none() {
+            self.patience().note(method, exchange.took, exchange.timed_out);
+        }
         let answer = Answer::new(exchange);
         self.made().after(asked, &json, answer.response.as_ref().ok());
         if manner.kill_after.is_none() {

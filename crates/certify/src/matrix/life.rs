@@ -1,5 +1,7 @@
 //! One VM from its creation to its end, in one row of the table: what was seen of it, and how that differs from the row.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -15,8 +17,8 @@ use crate::answer::Answer;
 use crate::check::NotPassed;
 use crate::scene::Scene;
 
-/// How long a VM may take to boot.
-const BOOT: Duration = Duration::from_secs(120);
+/// The share of its time to boot that a VM is given where one before it never answered.
+const SHARE_OF_SILENT: u32 = 6;
 
 /// What was seen in one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub(super) struct SharedRig<'a> {
     pub(super) agents: &'a AgentClient,
     /// Versions of the stemcells that somebody brought, with whatever programs they have. Those that are built have none.
     pub(super) with_programs: [bool; 2],
+    /// Versions of stemcells, and whether with a registry, whose agents were waited for in vain.
+    pub(super) silent: RefCell<BTreeSet<(u64, bool)>>,
 }
 
 /// A VM's life as it goes on.
@@ -103,13 +107,14 @@ impl<'a> Life<'a> {
         let (vm, agent_id, agent) = self.create_vm(&stemcell)?;
         self.look_at_user_metadata(&vm);
         self.record_holds(&agent_id, "create_vm", self.case.row.registry, |_| true);
-        self.on_agent("boot", agent.wait_until_ready(BOOT))?;
+        let agent = self.booted(agent);
+        let agent = agent.as_ref();
 
         let created = self.call("create_disk", self.disk_arguments(&vm), false)?;
         let disk = DiskCid::new(created.cid()?).map_err(|error| created.fail(error.to_string()))?;
         // Twice: a disk that was taken away must be found again.
-        let first = self.with_disk(&vm, &agent_id, &agent, &disk, self.deploys())?;
-        self.with_disk(&vm, &agent_id, &agent, &disk, false)?;
+        let first = self.with_disk(&vm, &agent_id, agent, &disk, self.deploys())?;
+        self.with_disk(&vm, &agent_id, agent, &disk, false)?;
         self.delete_vm(&vm, &agent_id)?;
         if !first.is_empty() {
             self.recreate(&stemcell, &disk, &first)?;
@@ -117,6 +122,24 @@ impl<'a> Life<'a> {
         self.call("delete_disk", json!([disk]), false)?.success()?;
         self.call("delete_stemcell", json!([stemcell]), false)?.success()?;
         Ok(())
+    }
+
+    /// The agent, once it answers. Without one the row goes on with what the CPI does, and does not hold.
+    fn booted(&mut self, agent: Agent) -> Option<Agent> {
+        let row = self.case.row;
+        let kind = (row.stemcell, row.registry);
+        let patience = Duration::from_secs(self.scene.profile.boot.max(1));
+        let was_silent = self.shared.silent.borrow().contains(&kind);
+        let patience = if was_silent { patience / SHARE_OF_SILENT } else { patience };
+        match self.on_agent("boot", agent.wait_until_ready(self.scene.within(patience))) {
+            Ok(()) => Some(agent),
+            Err(NotPassed::Failed(why, _)) => {
+                self.shared.silent.borrow_mut().insert(kind);
+                self.differences.push(why);
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     /// In each row a release is deployed by one who asks, where VMs may have the programs that its scripts need.
@@ -130,13 +153,34 @@ impl<'a> Life<'a> {
         &mut self,
         vm: &str,
         agent_id: &AgentId,
-        agent: &Agent,
+        agent: Option<&Agent>,
         disk: &DiskCid,
         deploys: bool,
     ) -> Result<Vec<String>, NotPassed> {
         let hint = self.attach_disk(vm, disk)?;
         self.record_holds(agent_id, "attach_disk", self.case.row.registry, |record| holds(record, disk.as_str()));
-        self.mount(agent, disk, hint.as_ref())?;
+        let mut found = Vec::new();
+        if let Some(agent) = agent {
+            found = self.use_disk(agent_id, agent, disk, hint.as_ref(), deploys)?;
+        }
+        self.call("detach_disk", json!([vm, disk]), true)?.success()?;
+        self.record_holds(agent_id, "detach_disk", self.case.row.registry, |record| !holds(record, disk.as_str()));
+        Ok(found)
+    }
+
+    /// What an agent does with a disk that is there.
+    fn use_disk(
+        &mut self,
+        agent_id: &AgentId,
+        agent: &Agent,
+        disk: &DiskCid,
+        hint: Option<&DiskHint>,
+        deploys: bool,
+    ) -> Result<Vec<String>, NotPassed> {
+        // There are clouds that make the VM again to attach a disk. Directors wait, too.
+        let boot = self.scene.within(Duration::from_secs(self.scene.profile.boot.max(1)));
+        self.on_agent("after attach_disk", agent.wait_until_ready(boot))?;
+        self.mount(agent, disk, hint)?;
         let mut found = Vec::new();
         if deploys {
             match self.shared.runtime.block_on(release::deploy(agent, agent_id.as_str())) {
@@ -148,16 +192,14 @@ impl<'a> Life<'a> {
             }
         }
         self.unmount(agent, disk)?;
-        self.call("detach_disk", json!([vm, disk]), true)?.success()?;
-        self.record_holds(agent_id, "detach_disk", self.case.row.registry, |record| !holds(record, disk.as_str()));
         Ok(found)
     }
 
     /// Another VM of the same stemcell, in which the release finds what it wrote in the first.
     fn recreate(&mut self, stemcell: &str, disk: &DiskCid, first: &[String]) -> Result<(), NotPassed> {
         let (vm, agent_id, agent) = self.create_vm(stemcell)?;
-        self.on_agent("boot", agent.wait_until_ready(BOOT))?;
-        let found = self.with_disk(&vm, &agent_id, &agent, disk, true)?;
+        let agent = self.booted(agent);
+        let found = self.with_disk(&vm, &agent_id, agent.as_ref(), disk, true)?;
         let is_kept = found.len() == first.len() + 1 && found.starts_with(first);
         self.expect(is_kept, || format!("a job wrote {first:?} to the disk, and found {found:?} in a new VM"));
         if is_kept {

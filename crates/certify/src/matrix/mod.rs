@@ -13,6 +13,7 @@ pub mod report;
 pub mod table;
 mod watched_registry;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -26,6 +27,7 @@ pub use life::Observed;
 pub use report::{Lived, MatrixReport};
 pub use table::{Case, Client, Combination, cases};
 pub use watched_registry::RegistryPlace;
+pub(crate) use watched_registry::RunningRegistry;
 
 use crate::caller::Caller;
 use crate::check::NotPassed;
@@ -35,7 +37,7 @@ use crate::profile::Profile;
 use crate::run::{CertifyError, image_of, secrets_of};
 use crate::scene::{Image, Observers, Scene};
 use life::{Life, SharedRig};
-use watched_registry::WatchedRegistry;
+use watched_registry::{WatchedRegistry, runtime};
 
 /// Whose version table, and how.
 #[derive(Debug, Clone)]
@@ -54,7 +56,13 @@ pub struct MatrixPlan {
     pub observers: Observers,
     /// Where the registry listens.
     pub registry: RegistryPlace,
+    /// What has not begun by then is not observed.
+    pub until: Option<Instant>,
 }
+
+/// Where the addresses of the table begin, behind those of the checks, and how many each pair of versions has for itself.
+const FIRST_ADDRESS: usize = 100;
+const ADDRESSES: usize = 25;
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
@@ -79,14 +87,14 @@ pub fn matrix(
 ) -> Result<MatrixReport, CertifyError> {
     let started = Instant::now();
     let folder = tempfile::tempdir().map_err(CertifyError::TemporaryDirectory)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(CertifyError::Runtime)?;
+    let runtime = runtime()?;
     let registry = runtime.block_on(WatchedRegistry::start(&plan.registry, folder.path()))?;
     let authority = Authority::new()?;
     let agents = AgentClient::new(ClientTls::new(&authority, &authority.new_client()?))?;
     let with_programs = [plan.stemcells[0].is_some(), plan.stemcells[1].is_some()];
     let (registry, authority, agents) = (&registry, &authority, &agents);
-    let shared = SharedRig { runtime: &runtime, registry, authority, agents, with_programs };
+    let silent = RefCell::default();
+    let shared = SharedRig { runtime: &runtime, registry, authority, agents, with_programs, silent };
     let profiles = [1, 2].map(|cpi| profile(plan, cpi, registry));
     let mut scenes = Vec::new();
     for (cpi, profile) in [1, 2].into_iter().zip(&profiles) {
@@ -95,7 +103,9 @@ pub fn matrix(
             let image = stemcell_image(plan, stemcell, &into)?;
             let command = plan.cpi_v1.as_ref().filter(|_| cpi == 1).unwrap_or(&plan.cpi).clone();
             let caller = Caller { command, deadline: profile.call_deadline() };
-            scenes.push(((cpi, stemcell), Scene::new(caller, profile, &plan.observers, image, stop)));
+            let scene = Scene::new(caller, profile, &plan.observers, image, stop, plan.until);
+            let scene = scene.with_addresses_from(FIRST_ADDRESS + scenes.len() * ADDRESSES);
+            scenes.push(((cpi, stemcell), scene));
         }
     }
     let secrets = secrets_of(&plan.profile);
@@ -103,6 +113,7 @@ pub fn matrix(
     let mut lived = Vec::new();
     for (position, case) in cases().enumerate() {
         progress(MatrixProgress::Begins { case, number: position + 1, total });
+        let began = Instant::now();
         let of_row = |(versions, _): &&((u64, u64), Scene)| *versions == (case.row.cpi, case.row.stemcell);
         let Some((_, scene)) = scenes.iter().find(of_row) else { continue };
         let (observed, differences, end) = Life::new(&shared, scene, case).live();
@@ -110,7 +121,7 @@ pub fn matrix(
             break;
         }
         clean_up::after_check(scene);
-        let one = Lived::new(case, observed, differences, end, &secrets);
+        let one = Lived { took: began.elapsed(), ..Lived::new(case, observed, differences, end, &secrets) };
         progress(MatrixProgress::Ended(&one));
         lived.push(one);
     }
@@ -121,10 +132,7 @@ pub fn matrix(
 
 /// What CPIs of this version are told in the context of every call.
 fn profile(plan: &MatrixPlan, cpi: u64, registry: &WatchedRegistry) -> Profile {
-    let mut profile = plan.profile.clone();
-    if !plan.registry.is_configured {
-        profile.context.insert("registry".into(), registry.properties());
-    }
+    let mut profile = registry.told_in(&plan.profile);
     if cpi == 1 && plan.cpi_v1.is_none() {
         profile.context.extend(plan.profile.lower_version.clone());
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_contract::cpi::Redactor;
-use windlass_contract::shortened;
 
 use super::life::{KEPT, Observed};
 use super::table::Case;
@@ -14,12 +13,9 @@ use crate::check::NotPassed;
 use crate::clean_up::Leftover;
 use crate::report::{one_line, xml};
 
-/// What is said in one line, at most.
-const LONGEST_LINE: usize = 600;
-
 /// One line without secrets, however long the CPI's words are.
 fn told(what: &str, secrets: &Redactor) -> String {
-    shortened(one_line(&secrets.echo(what)), LONGEST_LINE)
+    one_line(&secrets.echo(what))
 }
 
 /// One case, lived through.
@@ -34,6 +30,8 @@ pub struct Lived {
     pub unseen: Option<String>,
     /// The call that could not be gone on from.
     pub call: Option<ShownCall>,
+    /// With its clean-up.
+    pub took: Duration,
 }
 
 /// What came of a run.
@@ -85,7 +83,7 @@ impl Lived {
             Err(NotPassed::NotObserved(why, _) | NotPassed::NotSupported(why)) => Some(told(&why, secrets)),
         };
         let differences = differences.iter().map(|what| told(what, secrets)).collect();
-        Self { case, observed, differences, unseen, call }
+        Self { case, observed, differences, unseen, call, took: Duration::ZERO }
     }
 
     /// Whether everything was as the table says.
@@ -158,12 +156,13 @@ impl MatrixReport {
             let row = one.case.row;
             let _ = write!(
                 text,
-                "  <testcase classname=\"matrix.row-{}\" name=\"director {}, CPI {}, stemcell {}, asked by {}\">",
+                "  <testcase classname=\"matrix.row-{}\" name=\"director {}, CPI {}, stemcell {}, asked by {}\" time=\"{:.3}\">",
                 one.case.number,
                 row.director,
                 row.cpi,
                 row.stemcell,
-                xml(one.case.client.as_str())
+                xml(one.case.client.as_str()),
+                one.took.as_secs_f64()
             );
             match (&one.unseen, one.differences.as_slice()) {
                 (Some(why), _) => {
@@ -253,7 +252,7 @@ impl MatrixReport {
                 "unseen": one.unseen, "call": one.call.as_ref().map(ShownCall::to_json), "request_version": seen.request_version,
                 "stemcell_version": seen.stemcell_version, "create_vm": seen.create_vm, "attach_disk": seen.attach_disk,
                 "registry_writes": seen.registry_writes, "registry_reads": seen.registry_reads,
-                "user_metadata": seen.user_metadata, "hint_from": seen.hint_from, "job": seen.job,
+                "user_metadata": seen.user_metadata, "hint_from": seen.hint_from, "job": seen.job, "seconds": one.took.as_secs_f64(),
             })
         };
         let leftovers: Vec<Value> =

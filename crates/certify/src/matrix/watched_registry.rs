@@ -4,10 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use windlass_contract::{AgentId, Secret};
 use windlass_registry::server::{Config, Registry};
 use windlass_registry::{Client, Credentials};
 
+use crate::profile::Profile;
 use crate::run::CertifyError;
 
 /// Where the registry listens, and how CPI and VMs know.
@@ -51,6 +53,7 @@ pub(super) struct Seen {
 
 pub(super) struct WatchedRegistry {
     registry: Registry,
+    is_configured: bool,
     client: Client,
     properties: Value,
 }
@@ -73,12 +76,17 @@ impl WatchedRegistry {
             client: client.with_credentials(user.clone(), password.clone()),
             properties: json!({"endpoint": format!("http://{seen_by_vms}"), "user": user, "password": password.reveal()}),
             registry,
+            is_configured: place.is_configured,
         })
     }
 
-    /// What a CPI needs to know of it.
-    pub(super) fn properties(&self) -> Value {
-        self.properties.clone()
+    /// The profile for a CPI that must know of it.
+    pub(super) fn told_in(&self, profile: &Profile) -> Profile {
+        let mut profile = profile.clone();
+        if !self.is_configured {
+            profile.context.insert("registry".into(), self.properties.clone());
+        }
+        profile
     }
 
     pub(super) fn seen(&self) -> Seen {
@@ -100,4 +108,28 @@ impl WatchedRegistry {
         }
         None
     }
+}
+
+/// A registry with threads of its own, for as long as it is held.
+pub(crate) struct RunningRegistry {
+    registry: WatchedRegistry,
+    _runtime: Runtime,
+}
+
+impl RunningRegistry {
+    pub(crate) fn start(place: &RegistryPlace, folder: &Path) -> Result<Self, CertifyError> {
+        let runtime = runtime()?;
+        let registry = runtime.block_on(WatchedRegistry::start(place, folder))?;
+        Ok(Self { registry, _runtime: runtime })
+    }
+
+    /// The profile for a CPI that must know of it.
+    pub(crate) fn told_in(&self, profile: &Profile) -> Profile {
+        self.registry.told_in(profile)
+    }
+}
+
+/// Threads for agents and registry.
+pub(super) fn runtime() -> Result<Runtime, CertifyError> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(CertifyError::Runtime)
 }

@@ -39,3 +39,32 @@ fn one_cause_is_told_once_and_a_profile_is_suggested() {
     assert!(text.len() < 40_000, "{} bytes: {text}", text.len());
     assert!(report.to_junit().matches(cause).count() <= 4, "{}", report.to_junit());
 }
+
+/// Every check has its row, and nothing is called for which no time is left.
+#[test]
+fn a_run_whose_time_is_over_tells_of_every_check_that_it_was_not_observed() {
+    let toy = Toy::new();
+    let mut plan = toy.plan("", &[]);
+    plan.until = Some(std::time::Instant::now());
+    let report = certify(&plan, &AtomicBool::new(false), |_| {}).unwrap();
+    assert_eq!(report.rows.len(), windlass_certify::checks::all().count());
+    assert_eq!((report.calls, report.interrupted, report.is_certified()), (0, false, false));
+    let hint = report.rows.iter().find(|row| row.check.id == "disks.hint").unwrap();
+    assert_eq!(hint.outcome, Outcome::NotObserved);
+    assert!(hint.what.contains("--within"), "{}", hint.what);
+}
+
+/// After two calls that ran into the deadline, the others are not waited for as long.
+#[test]
+fn a_cpi_that_hangs_does_not_cost_its_deadline_in_every_check() {
+    let toy = Toy::new();
+    let mut plan =
+        toy.plan("waits-for-a-line", &["envelope.any-folder", "envelope.command-line-context", "versions.info"]);
+    plan.profile.deadline = 4;
+    let report = certify(&plan, &AtomicBool::new(false), |_| {}).unwrap();
+    let [first, second, third] = &report.rows[..] else { panic!("{}", report.to_table()) };
+    for whole in [first, second] {
+        assert_eq!(whole.what, "it did not answer within 4s and was killed");
+    }
+    assert!(third.what.starts_with("it did not answer within ") && !third.what.contains(" 4s "), "{}", third.what);
+}

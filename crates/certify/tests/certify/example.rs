@@ -22,6 +22,8 @@ fn the_example_of_the_sdk_is_certified() {
         agent,
         observers: Observers { list: Some(list.parse().unwrap()), ..Observers::default() },
         only: Vec::new(),
+        registry: None,
+        until: None,
     };
     let report = certify(&plan, &AtomicBool::new(false), |_| {}).unwrap();
     assert!(report.is_certified(), "{}", report.to_table());

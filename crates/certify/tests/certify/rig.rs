@@ -42,6 +42,8 @@ impl Toy {
                 disk_size: command(format!("sed -E 's/[^0-9]//g' {state}/disks/{{disk_cid}}")),
             },
             only: only.iter().map(|id| (*id).to_owned()).collect(),
+            registry: None,
+            until: None,
         }
     }
 

@@ -284,10 +284,14 @@ pub(crate) struct CertifyArgs {
     /// With --matrix: stemcell whose agent needs a registry; a minimal one is built if absent
     #[arg(long, value_name = "FILE", requires = "table")]
     pub(crate) stemcell_v1: Option<PathBuf>,
-    /// With --matrix: the registry that the CPI is configured for, http://USER:PASSWORD@ADDRESS:PORT, which is run there;
-    /// otherwise each call's context names one
-    #[arg(long, value_name = "URL", value_parser = secret, requires = "table")]
+    /// The registry that the CPI is configured for, http://USER:PASSWORD@ADDRESS:PORT, which is run there meanwhile; without it,
+    /// the table of versions names one in each call's context
+    #[arg(long, value_name = "URL", value_parser = secret)]
     pub(crate) registry: Option<Secret>,
+    /// End after about so many minutes: what has not been tried by then is not observed. With --pipeline half of them are for the
+    /// checks
+    #[arg(long, value_name = "MINUTES")]
+    pub(crate) within: Option<u64>,
     /// With --registry: listen here, if VMs reach it by another address
     #[arg(long, value_name = "ADDR:PORT", requires = "registry")]
     pub(crate) registry_listen: Option<SocketAddr>,

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -94,7 +94,10 @@ async fn lived(plan: MatrixPlan, format: CertifyFormat) -> Result<MatrixReport, 
 
 /// The checks, then the version table, also where a check did not pass: whoever mends the CPI wants to know all.
 async fn pipeline(flags: &Global, arguments: &CertifyArgs, format: CertifyFormat) -> Result<(), Failure> {
-    let (plan, table) = (plan(flags, arguments)?, matrix_plan(flags, arguments)?);
+    let table = matrix_plan(flags, arguments)?;
+    let mut plan = plan(flags, arguments)?;
+    // The other half is for the table, which is told in any case.
+    plan.until = time_for(arguments, 2);
     let checks = checked(plan, format).await?;
     if checks.interrupted {
         return Err(CertifyFailure::Interrupted.into());
@@ -134,10 +137,6 @@ async fn matrix(flags: &Global, arguments: &CertifyArgs, format: CertifyFormat) 
 
 fn matrix_plan(flags: &Global, arguments: &CertifyArgs) -> Result<MatrixPlan, Failure> {
     let plan = plan(flags, arguments)?;
-    let registry = match &arguments.registry {
-        Some(url) => registry_place(url, arguments.registry_listen).ok_or(CertifyFailure::RegistryUrl)?,
-        None => RegistryPlace::default(),
-    };
     Ok(MatrixPlan {
         cpi: plan.cpi,
         cpi_v1: cpi(flags, "cpi-v1", &arguments.cpi_v1)?,
@@ -145,8 +144,14 @@ fn matrix_plan(flags: &Global, arguments: &CertifyArgs) -> Result<MatrixPlan, Fa
         stemcells: [arguments.stemcell_v1.clone(), plan.stemcell],
         agent: plan.agent,
         observers: plan.observers,
-        registry,
+        registry: plan.registry.unwrap_or_default(),
+        until: plan.until,
     })
+}
+
+/// When a share of the time is over.
+fn time_for(arguments: &CertifyArgs, share: u32) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(arguments.within?.saturating_mul(60)) / share)
 }
 
 /// A registry as the CPI under test is configured for it.
@@ -221,6 +226,10 @@ fn plan(flags: &Global, arguments: &CertifyArgs) -> Result<Plan, Failure> {
         disk_size: command("disk-size", &arguments.disk_size)?,
     };
     profile.configuration = configuration(flags, arguments);
+    let registry = match &arguments.registry {
+        Some(url) => Some(registry_place(url, arguments.registry_listen).ok_or(CertifyFailure::RegistryUrl)?),
+        None => None,
+    };
     let cpi = cpi(flags, "cpi", &arguments.cpi)?;
     Ok(Plan {
         cpi: cpi.ok_or(CertifyFailure::Command { flag: "cpi", source: CommandLineError::Empty })?,
@@ -229,6 +238,8 @@ fn plan(flags: &Global, arguments: &CertifyArgs) -> Result<Plan, Failure> {
         agent: default_agent()?,
         observers,
         only: arguments.only.clone(),
+        registry,
+        until: time_for(arguments, 1),
     })
 }
 

@@ -4,6 +4,7 @@
 mod upgrade;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -209,4 +210,51 @@ fn the_pipeline_reports_checks_and_versions_in_one_document_for_ci_systems() {
         report.contains("name=\"windlass certify --matrix\" tests=\"20\" failures=\"0\" skipped=\"0\""),
         "{report}"
     );
+}
+
+/// The CPI is configured for a registry, and asked in version 1 it writes there.
+#[test]
+fn the_registry_runs_for_the_checks_as_well_as_for_the_table() {
+    let site = Site::new("sim", json!({}));
+    let output = site.certify("--pipeline", &["--json", "--only", "disks.v1-attach", "vms.v1-string"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let outcomes: Vec<&Value> =
+        report["checks"]["checks"].as_array().unwrap().iter().map(|it| &it["outcome"]).collect();
+    assert_eq!(outcomes, ["passed", "passed"], "{:#}", report["checks"]);
+    assert!(output.status.success(), "{report:#}");
+}
+
+/// As in a cloud whose VMs nobody can reach: what the CPI does is seen in every row all the same, and the table comes to its end.
+#[test]
+fn rows_whose_agent_never_answers_tell_what_the_cpi_did() {
+    let site = Site::new("local", json!({"isolation": "process"}));
+    let agent = site.path("agent");
+    std::fs::write(&agent, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(site.path("profile.yml"), "boot: 1\n").unwrap();
+    let (agent, profile) = (agent.display().to_string(), site.path("profile.yml").display().to_string());
+    let what: &[&str] = &["--agent", &agent, "--userland", "host"];
+    let output = site.certify_with("--matrix", [what; 2], &["--json", "--profile", &profile]);
+    assert!(!output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!((cases.len(), &report["leftovers"]), (20, &json!([])), "{report:#}");
+    for case in cases {
+        let told: Vec<&str> = case["differences"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+        assert!(matches!(told[..], [only] if only.starts_with("boot: agent ")), "{case:#}");
+        let hint = if case["request_version"] == "2" { "hint" } else { "nothing" };
+        let writes = if case["row"] == 4 { 0 } else { 6 };
+        assert_eq!((&case["attach_disk"], &case["registry_writes"]), (&json!(hint), &json!(writes)), "{case:#}");
+    }
+}
+
+#[test]
+fn a_pipeline_whose_time_is_over_still_reports_every_check_and_every_row() {
+    let output = Site::new("sim", json!({})).certify("--pipeline", &["--json", "--within", "0"]);
+    assert!(!output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let cases = report["matrix"]["cases"].as_array().unwrap();
+    assert_eq!((cases.len(), &report["matrix"]["calls"]), (20, &json!(0)));
+    assert!(cases.iter().all(|case| case["unseen"].as_str().unwrap().contains("--within")), "{report:#}");
+    assert!(report["checks"]["checks"].as_array().unwrap().len() > 100, "{report:#}");
 }
