@@ -22,17 +22,15 @@ impl ProcessIdentity {
     /// Whether the process still runs. A zombie does not.
     pub fn is_running(&self) -> bool {
         match read_stat(self.pid) {
-            Ok(stat) => stat.start_time == self.start_time && stat.state != 'Z' && stat.state != 'X',
+            Ok(stat) => stat.start_time == self.start_time && !stat.has_ended(),
             Err(_) => false,
         }
     }
 
     /// What it started, and what that started, as far as those who started it still run.
     pub fn descendants(&self) -> io::Result<Vec<Self>> {
-        let entries = std::fs::read_dir("/proc")?.flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         // One that ended since it was listed has no more children.
-        let all: Vec<(u32, Stat)> = pids.filter_map(|pid| Some((pid, read_stat(pid).ok()?))).collect();
+        let all: Vec<(u32, Stat)> = all()?.collect();
         let mut found = vec![*self];
         let mut looked_at = 0;
         while let Some(parent) = found.get(looked_at).map(|found| found.pid) {
@@ -42,6 +40,16 @@ impl ProcessIdentity {
         }
         found.remove(0);
         Ok(found)
+    }
+
+    /// Who is left of the session that it led until it ended. As long as somebody is, no other process gets its pid.
+    pub fn left_in_session(&self) -> io::Result<Vec<Self>> {
+        let is_there = read_stat(self.pid).is_ok_and(|stat| stat.start_time != self.start_time || !stat.has_ended());
+        if is_there {
+            return Ok(Vec::new());
+        }
+        let left = all()?.filter(|(pid, stat)| stat.session == self.pid && *pid != self.pid);
+        Ok(left.map(|(pid, stat)| Self { pid, start_time: stat.start_time }).collect())
     }
 
     /// Sends `signal` to the process's group if the process is still this one.
@@ -72,14 +80,28 @@ fn unless_ended(signalled: rustix::io::Result<()>) -> io::Result<()> {
 struct Stat {
     state: char,
     parent: u32,
+    session: u32,
     start_time: u64,
+}
+
+impl Stat {
+    fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Everybody who runs, by pid.
+fn all() -> io::Result<impl Iterator<Item = (u32, Stat)>> {
+    let entries = std::fs::read_dir("/proc")?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    Ok(pids.filter_map(|pid| Some((pid, read_stat(pid).ok()?))))
 }
 
 fn start_time(pid: u32) -> io::Result<u64> {
     Ok(read_stat(pid)?.start_time)
 }
 
-/// Fields 3, 4 and 22 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
+/// Fields 3, 4, 6 and 22 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
 fn read_stat(pid: u32) -> io::Result<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let unreadable = || io::Error::other(format!("cannot read the state of process {pid}"));
@@ -87,8 +109,9 @@ fn read_stat(pid: u32) -> io::Result<Stat> {
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let state = fields.first().and_then(|field| field.chars().next()).ok_or_else(unreadable)?;
     let parent = fields.get(1).and_then(|field| field.parse().ok()).ok_or_else(unreadable)?;
+    let session = fields.get(3).and_then(|field| field.parse().ok()).ok_or_else(unreadable)?;
     let start_time = fields.get(19).and_then(|field| field.parse().ok()).ok_or_else(unreadable)?;
-    Ok(Stat { state, parent, start_time })
+    Ok(Stat { state, parent, session, start_time })
 }
 
 #[cfg(test)]
@@ -105,6 +128,7 @@ mod tests {
         child.wait().unwrap();
         assert!(!identity.is_running());
     }
+
     #[test]
     fn what_a_process_started_is_found_whatever_its_session() {
         let mut shell = std::process::Command::new("sh");
@@ -120,5 +144,25 @@ mod tests {
         assert!(started.len() >= 2 && !started.contains(&identity), "{started:?}");
         started.iter().chain([&identity]).for_each(|process| process.signal(Signal::KILL).unwrap());
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn who_is_left_of_a_session_is_found_once_its_leader_has_ended() {
+        let mut command = std::process::Command::new("setsid");
+        command.args(["sh", "-c", "sleep 60 & echo; wait"]).stdout(std::process::Stdio::piped());
+        let mut leader = command.spawn().unwrap();
+        let identity = ProcessIdentity::of(leader.id()).unwrap();
+        std::io::Read::read_exact(leader.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        assert_eq!(identity.left_in_session().unwrap(), [], "it runs");
+        identity.signal(Signal::KILL).unwrap();
+        while identity.is_running() {
+            std::thread::yield_now();
+        }
+        let left = identity.left_in_session().unwrap();
+        leader.wait().unwrap();
+        assert_eq!((left.len(), &left), (1, &identity.left_in_session().unwrap()));
+        let another = ProcessIdentity { pid: std::process::id(), start_time: 1 };
+        assert_eq!(another.left_in_session().unwrap(), [], "its pid is another's");
+        left[0].signal(Signal::KILL).unwrap();
     }
 }

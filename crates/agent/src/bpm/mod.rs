@@ -1,15 +1,18 @@
 //! What stands in for bpm where bpm cannot run: its command line and its `bpm.yml`, with plain processes in place of containers.
 //!
 //! An operator asks for it with `env.bosh.bpm_stand_in: true`; then `apply` puts it in the place of `jobs/bpm/bin/bpm`. Processes run
-//! as the user of jobs, in a session of their own, with limits of open files, processes and core files. **They are not isolated:**
-//! volumes are checked and not mounted, and limits of memory, capabilities and namespaces are not there. Each start says so in the
-//! job's `bpm.log`.
+//! as the user of jobs with the capabilities that they ask for, or as root if they are privileged, below a parent of their own, with limits of
+//! open files and core files. Their folders and volumes are made and given to that user. **They are not isolated:** nothing is mounted, they
+//! see everybody else, and limits of memory and processes do not hold. Each start says so in the job's `bpm.log`.
 //!
 //! - [`config`]: what `bpm.yml` says.
-//! - [`process`]: starting and ending.
+//! - [`volumes`]: the folders that it asks for.
+//! - [`process`]: starting and ending. [`init`]: the parent of what was started.
 
 mod config;
+mod init;
 mod process;
+mod volumes;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,14 +22,15 @@ use windlass_durable::file;
 
 use crate::layout::{Base, is_name};
 use crate::supervisor;
-use config::ProcessConfig;
-use process::Place;
+use config::{ProcessConfig, Volume};
+use process::{Condition, Place};
+use rustix::process::Signal;
 
 /// The words by which the agent's program is bpm, or becomes a process of bpm.
 pub(crate) const BPM: &str = "bpm";
 pub(crate) const BPM_LAUNCH: &str = "bpm-launch";
 
-pub(crate) use process::launch;
+pub(crate) use init::launch;
 
 const USAGE: &str =
     "usage: bpm {start|stop|run|pid} JOB [-p PROCESS] [-e KEY=VALUE]... [-v VOLUME]... | list | version";
@@ -49,8 +53,14 @@ pub(crate) enum BpmError {
     /// its hook failed
     #[error("failed to start job-process: prestart hook failed: {0}")]
     Hook(String),
+    /// what its command line asks for besides is wrong
+    #[error("{0}")]
+    Volume(String),
+    /// it would keep its data where they are lost
+    #[error("failed to create system files: requested persistent disk does not exist")]
+    NoDisk,
     /// it does not run
-    #[error("job is not running")]
+    #[error("process is not running or could not be found")]
     NotRunning,
     /// a file or process cannot be used
     #[error("{doing} {path}")]
@@ -62,7 +72,7 @@ pub(crate) enum BpmError {
     },
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BpmError {
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BpmError + use<> {
     let path = path.to_owned();
     move |source| BpmError::Io { doing, path, source }
 }
@@ -73,6 +83,7 @@ struct Asked {
     job: Option<String>,
     process: Option<String>,
     env: Vec<(String, String)>,
+    volumes: Vec<String>,
 }
 
 fn parse(arguments: &[String]) -> Result<Asked, BpmError> {
@@ -89,7 +100,7 @@ fn parse(arguments: &[String]) -> Result<Asked, BpmError> {
                 };
                 asked.env.push((key.to_owned(), value.to_owned()));
             }
-            "-v" | "--volume" => drop(value()?),
+            "-v" | "--volume" => asked.volumes.push(value()?),
             "--version" => "version".clone_into(&mut asked.verb),
             word if asked.verb.is_empty() => word.clone_into(&mut asked.verb),
             word if asked.job.is_none() => asked.job = Some(word.to_owned()),
@@ -118,18 +129,38 @@ fn perform(base: &Base, arguments: &[String]) -> Result<u8, BpmError> {
     };
     match asked.verb.as_str() {
         "version" => say("windlass's stand-in for bpm: processes are not isolated"),
-        "list" => {
-            say("Name\tPid\tStatus");
-            list(base)?.into_iter().for_each(|line| say(&line));
-        }
-        "start" | "stop" | "run" | "pid" => {
+        "list" => list(base).iter().for_each(|line| say(line)),
+        "start" => {
             let (place, config) = find(base, &asked)?;
-            match asked.verb.as_str() {
-                "start" => place.start(&config)?,
-                "stop" => place.stop(&config)?,
-                "pid" => say(&place.running().ok_or(BpmError::NotRunning)?.pid.to_string()),
-                _ => return place.run(&config, &asked.env),
+            place.start(&config)?;
+        }
+        // What does not run, or ended by itself, is known by its name alone.
+        "stop" => match place(base, &asked)? {
+            place if matches!(place.condition(), Condition::Running(_)) => {
+                let (place, config) = find(base, &asked)?;
+                place.stop(if config.shutdown_signal.as_deref() == Some("INT") {
+                    Signal::INT
+                } else {
+                    Signal::TERM
+                })?;
             }
+            place => place.stop(Signal::TERM)?,
+        },
+        "pid" => match place(base, &asked)?.condition() {
+            Condition::Running(process) => say(&process.pid.to_string()),
+            Condition::Failed | Condition::Stopped => return Err(BpmError::NotRunning),
+        },
+        "run" => {
+            let (place, mut config) = find(base, &asked)?;
+            let volumes = asked.volumes.iter().map(|volume| Volume::parse(volume)).collect::<Result<Vec<_>, _>>();
+            config.additional_volumes.get_or_insert_default().extend(volumes.map_err(BpmError::Volume)?);
+            config.env.get_or_insert_default().extend(asked.env.iter().cloned());
+            config.check(asked.job.as_deref().unwrap_or_default(), base.path()).map_err(BpmError::Volume)?;
+            let code = place.run(&config)?;
+            if code != 0 {
+                let _ = writeln!(io::stderr(), "Error: failed to run job-process: exit status {code}");
+            }
+            return Ok(code);
         }
         "shell" | "trace" | "logs" => {
             return Err(BpmError::Usage(format!(
@@ -142,7 +173,7 @@ fn perform(base: &Base, arguments: &[String]) -> Result<u8, BpmError> {
     Ok(0)
 }
 
-fn find(base: &Base, asked: &Asked) -> Result<(Place, ProcessConfig), BpmError> {
+fn place(base: &Base, asked: &Asked) -> Result<Place, BpmError> {
     let Some(job) = &asked.job else { return Err(BpmError::Usage("must specify a job".to_owned())) };
     let name = asked.process.as_ref().unwrap_or(job);
     for word in [job, name] {
@@ -150,10 +181,21 @@ fn find(base: &Base, asked: &Asked) -> Result<(Place, ProcessConfig), BpmError> 
             return Err(BpmError::Name(word.clone()));
         }
     }
-    let path = base.jobs().join(job).join("config/bpm.yml");
-    let found = read(base, job, &path)?.into_iter().find(|process| process.name == *name);
-    let config = found.ok_or_else(|| BpmError::NoProcess { process: name.clone(), path })?;
-    Ok((Place::new(base, job, name), config))
+    Ok(Place::new(base, job, name))
+}
+
+fn find(base: &Base, asked: &Asked) -> Result<(Place, ProcessConfig), BpmError> {
+    let place = place(base, asked)?;
+    let path = config_of(base, place.job());
+    let found = read(base, place.job(), &path)?.into_iter().find(|process| process.name == place.name());
+    match found {
+        Some(config) => Ok((place, config)),
+        None => Err(BpmError::NoProcess { process: place.name().to_owned(), path }),
+    }
+}
+
+fn config_of(base: &Base, job: &str) -> PathBuf {
+    base.jobs().join(job).join("config/bpm.yml")
 }
 
 fn read(base: &Base, job: &str, path: &Path) -> Result<Vec<ProcessConfig>, BpmError> {
@@ -161,26 +203,34 @@ fn read(base: &Base, job: &str, path: &Path) -> Result<Vec<ProcessConfig>, BpmEr
     config::read(job, base.path(), &text)
 }
 
-/// Every process of every job, and how it is.
-fn list(base: &Base) -> Result<Vec<String>, BpmError> {
-    let folder = base.jobs();
-    let mut lines = Vec::new();
-    for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-        let Ok(job) = entry.file_name().into_string() else { continue };
-        let path = folder.join(&job).join("config/bpm.yml");
+/// Every process of every job, and how it is, in columns.
+fn list(base: &Base) -> Vec<String> {
+    let jobs = std::fs::read_dir(base.jobs()).into_iter().flatten().flatten();
+    let mut jobs: Vec<String> = jobs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    jobs.sort();
+    let mut rows = vec![["Name", "Pid", "Status"].map(str::to_owned)];
+    for job in jobs {
+        let path = config_of(base, &job);
         if !path.exists() {
             continue;
         }
-        for process in read(base, &job, &path)? {
-            let full = if process.name == job { job.clone() } else { format!("{job}.{}", process.name) };
-            lines.push(match Place::new(base, &job, &process.name).running() {
-                Some(running) => format!("{full}\t{}\trunning", running.pid),
-                None => format!("{full}\t-\tstopped"),
-            });
+        let processes = read(base, &job, &path).unwrap_or_else(|error| {
+            let _ = writeln!(io::stderr(), "invalid config for {job}: {}", windlass_contract::explain(&error));
+            Vec::new()
+        });
+        for process in processes {
+            let name = if process.name == job { job.clone() } else { format!("{job}.{}", process.name) };
+            let (pid, state) = match Place::new(base, &job, &process.name).condition() {
+                Condition::Running(process) => (process.pid.to_string(), "running"),
+                Condition::Failed => ("-".to_owned(), "failed"),
+                Condition::Stopped => ("-".to_owned(), "stopped"),
+            };
+            rows.push([name, pid, state.to_owned()]);
         }
     }
-    lines.sort();
-    Ok(lines)
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
+    let (first, second) = (width(0), width(1));
+    rows.iter().map(|[name, pid, state]| format!("{name:first$} {pid:second$} {state}")).collect()
 }
 
 /// Puts the stand-in where the job `bpm` has bpm, and nothing in the place of what prepares containers.
@@ -209,9 +259,10 @@ mod tests {
     fn the_command_line_of_bpm_is_understood() {
         let asked = parse(&words("start web -p worker")).unwrap();
         let expected =
-            Asked { verb: "start".into(), job: Some("web".into()), process: Some("worker".into()), env: vec![] };
+            Asked { verb: "start".into(), job: Some("web".into()), process: Some("worker".into()), ..Asked::default() };
         assert_eq!(asked, expected);
-        assert_eq!(parse(&words("run web -e A=b=c -v /x:writable")).unwrap().env, [("A".to_owned(), "b=c".to_owned())]);
+        let run = parse(&words("run web -e A=b=c -v /x:writable")).unwrap();
+        assert_eq!((run.env, run.volumes), (vec![("A".to_owned(), "b=c".to_owned())], vec!["/x:writable".to_owned()]));
         for (line, error) in [
             ("start a b", "'b' is too much"),
             ("start a -p", "-p needs a value"),
@@ -227,6 +278,7 @@ mod tests {
             ("start", "must specify a job"),
             ("start ../x", "cannot name a job or process"),
             ("start web", "failed to parse job configuration:"),
+            ("pid web", "process is not running or could not be found"),
         ] {
             assert!(perform(&base, &words(line)).unwrap_err().to_string().contains(error), "{line}");
         }

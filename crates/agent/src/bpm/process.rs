@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::os::unix::fs::fchown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::process::{Resource, Rlimit, Signal, setrlimit};
-use serde::{Deserialize, Serialize};
+use rustix::process::Signal;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
 
 use super::config::ProcessConfig;
-use super::{BpmError, io_error};
+use super::init::Launch;
+use super::{BpmError, io_error, volumes};
 use crate::layout::Base;
 use crate::{log_file, supervisor};
 
@@ -25,6 +25,8 @@ const USER: &str = "vcap";
 const PATIENCE: Duration = Duration::from_secs(15);
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
+/// What bpm gives to processes that do not say how many they need.
+const OPEN_FILES: u64 = 524_288;
 
 /// Where what belongs to a process is.
 #[derive(Debug)]
@@ -34,21 +36,26 @@ pub(super) struct Place {
     name: String,
 }
 
-/// What a launcher needs to become the process.
-#[derive(Debug, Serialize, Deserialize)]
-struct Launch {
-    program: String,
-    arguments: Vec<String>,
-    env: BTreeMap<String, String>,
-    folder: PathBuf,
-    user: Option<(u32, u32)>,
-    /// Open files, processes, size of a core file.
-    limits: [Option<u64>; 3],
+/// How a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    Running(ProcessIdentity),
+    /// It ended, and nobody stopped it.
+    Failed,
+    Stopped,
 }
 
 impl Place {
     pub(super) fn new(base: &Base, job: &str, name: &str) -> Self {
         Self { base: base.clone(), job: job.to_owned(), name: name.to_owned() }
+    }
+
+    pub(super) fn job(&self) -> &str {
+        &self.job
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     fn data(&self) -> PathBuf {
@@ -77,57 +84,94 @@ impl Place {
         FileLock::acquire(&path, PATIENCE + LAST_PATIENCE).map_err(io_error("cannot lock", &path))
     }
 
-    /// The process, if it runs.
-    pub(super) fn running(&self) -> Option<ProcessIdentity> {
+    /// Whom the process was started by, if it was.
+    fn started(&self) -> Option<ProcessIdentity> {
         let text = std::fs::read(self.identity()).ok()?;
-        serde_json::from_slice::<ProcessIdentity>(&text).ok().filter(ProcessIdentity::is_running)
+        serde_json::from_slice(&text).ok()
+    }
+
+    pub(super) fn condition(&self) -> Condition {
+        match self.started() {
+            Some(process) if process.is_running() => Condition::Running(process),
+            Some(_) => Condition::Failed,
+            None => Condition::Stopped,
+        }
     }
 
     /// Starts it, unless it runs.
     pub(super) fn start(&self, config: &ProcessConfig) -> Result<(), BpmError> {
-        self.make_folders(config)?;
+        self.make_own_folders()?;
         let _lock = self.lock()?;
-        if self.running().is_some() {
+        if let Condition::Running(_) = self.condition() {
             self.note("process-already-running");
             return Ok(());
         }
-        self.note("start: a stand-in for bpm, so the process is not isolated: volumes are not mounted, and limits of memory do not hold");
-        let launch = self.launch(config, &[]);
-        hook(config, &launch, self.log("stdout")?.into(), self.log("stderr")?.into())?;
-        let identity = self.spawn(&launch, self.log("stdout")?.into(), self.log("stderr")?.into())?;
+        self.end_those_left()?;
+        self.make_folders(config)?;
+        self.note("start: a stand-in for bpm, so the process is not isolated: volumes are not mounted, and limits of memory and processes do not hold");
+        let launch = self.launch(config, true);
+        self.hook(config, &launch)?;
+        let identity = self.spawn(&launch)?;
         self.note(&format!("started with pid {}", identity.pid));
         Ok(())
     }
 
     /// Runs it in the foreground; its exit code.
-    pub(super) fn run(&self, config: &ProcessConfig, env: &[(String, String)]) -> Result<u8, BpmError> {
+    pub(super) fn run(&self, config: &ProcessConfig) -> Result<u8, BpmError> {
+        self.make_own_folders()?;
+        let _lock = self.lock()?;
+        if let Condition::Running(_) = self.condition() {
+            self.note("process-already-running");
+            return Ok(0);
+        }
         self.make_folders(config)?;
-        let launch = self.launch(config, env);
-        hook(config, &launch, Stdio::inherit(), Stdio::inherit())?;
-        let program = PathBuf::from(&launch.program);
-        let status = launch.command().stdin(Stdio::null()).status().map_err(io_error("cannot run", &program))?;
+        let launch = self.launch(config, false);
+        self.hook(config, &launch)?;
+        let (stdout, stderr) = (self.log("stdout")?, self.log("stderr")?);
+        let failed = || io_error("cannot run", Path::new(&launch.program));
+        let mut child = launcher(Stdio::piped(), Stdio::piped()).map_err(failed())?;
+        begin(&mut child, &launch).map_err(failed())?;
+        let output =
+            child.stdout.take().map(|from| std::thread::spawn(|| copy(from, [&mut io::stdout(), &mut { stdout }])));
+        let errors =
+            child.stderr.take().map(|from| std::thread::spawn(|| copy(from, [&mut io::stderr(), &mut { stderr }])));
+        for copied in [output, errors].into_iter().flatten() {
+            let _ = copied.join();
+        }
+        let status = child.wait().map_err(failed())?;
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
     }
 
     /// Ends it, with more and more force.
-    pub(super) fn stop(&self, config: &ProcessConfig) -> Result<(), BpmError> {
-        let folder = self.runs();
-        self.own_folders().map_err(io_error("cannot make", &folder))?;
+    pub(super) fn stop(&self, first: Signal) -> Result<(), BpmError> {
+        self.make_own_folders()?;
         let _lock = self.lock()?;
-        let first = if config.shutdown_signal.as_deref() == Some("INT") { Signal::INT } else { Signal::TERM };
-        if let Some(process) = self.running() {
-            for (signal, patience) in [(first, PATIENCE), (Signal::QUIT, LAST_PATIENCE), (Signal::KILL, PATIENCE)] {
-                self.note(&format!("stop: pid {} gets signal {}", process.pid, signal.as_raw()));
-                process.signal_group(signal).map_err(io_error("cannot signal", &self.pid_file()))?;
+        if let Condition::Running(parent) = self.condition() {
+            let failed = || io_error("cannot signal", &self.pid_file());
+            let wait = |patience: Duration| {
                 let deadline = Instant::now() + patience;
-                while process.is_running() && Instant::now() < deadline {
+                while parent.is_running() && Instant::now() < deadline {
                     std::thread::sleep(LOOK);
                 }
-                if !process.is_running() {
-                    break;
+            };
+            for (signal, patience) in [(first, PATIENCE), (Signal::QUIT, LAST_PATIENCE)] {
+                if parent.is_running() {
+                    self.note(&format!("stop: pid {} gets signal {}", parent.pid, signal.as_raw()));
+                    parent.signal(signal).map_err(failed())?;
+                    wait(patience);
                 }
             }
+            if parent.is_running() {
+                self.note("stop: everything is killed");
+                // Their parent ends after them, and sees to those who were not there yet.
+                for process in parent.descendants().map_err(failed())? {
+                    process.signal(Signal::KILL).map_err(failed())?;
+                }
+                wait(PATIENCE);
+                parent.signal(Signal::KILL).map_err(failed())?;
+            }
         }
+        self.end_those_left()?;
         for path in [self.pid_file(), self.identity()] {
             file::remove_file(&path).map_err(io_error("cannot remove", &path))?;
         }
@@ -135,10 +179,21 @@ impl Place {
         Ok(())
     }
 
-    fn launch(&self, config: &ProcessConfig, more: &[(String, String)]) -> Launch {
+    /// Ends those who outlived a parent that was killed itself. Daemons, which left its session, are not found.
+    fn end_those_left(&self) -> Result<(), BpmError> {
+        let Some(parent) = self.started() else { return Ok(()) };
+        let failed = || io_error("cannot end what is left of", &self.pid_file());
+        for process in parent.left_in_session().map_err(failed())? {
+            self.note(&format!("pid {} was left of an earlier start, and is killed", process.pid));
+            process.signal(Signal::KILL).map_err(failed())?;
+        }
+        Ok(())
+    }
+
+    fn launch(&self, config: &ProcessConfig, in_background: bool) -> Launch {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         let path = format!(
-            "{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "{}:/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin:.",
             text(self.base.jobs().join(&self.job).join("bin"))
         );
         let mut env = BTreeMap::from([
@@ -148,52 +203,85 @@ impl Place {
             ("LANG".to_owned(), "en_US.UTF-8".to_owned()),
         ]);
         env.extend(config.env.clone().unwrap_or_default());
-        env.extend(more.iter().cloned());
         let limits = config.limits.clone().unwrap_or_default();
         if let Some(memory) = &limits.memory {
             self.note(&format!("the limit of {memory} of memory does not hold"));
+        }
+        if let Some(processes) = limits.processes {
+            // The kernel's own would count what all jobs run.
+            self.note(&format!("the limit of {processes} processes does not hold"));
         }
         Launch {
             program: config.executable.clone(),
             arguments: config.args.clone().unwrap_or_default(),
             env,
             folder: config.workdir.as_ref().map_or_else(|| self.base.jobs().join(&self.job), PathBuf::from),
-            user: user(),
-            limits: [limits.open_files, limits.processes, limits.core_file_size],
+            user: if config.is_privileged() { None } else { user() },
+            capabilities: config.capabilities.clone().unwrap_or_default(),
+            open_files: limits.open_files.unwrap_or(OPEN_FILES),
+            wants_open_files: limits.open_files.is_some(),
+            core_file_size: limits.core_file_size,
+            in_background,
         }
     }
 
+    /// A log that its process can open again by the name of its standard output.
     fn log(&self, stream: &str) -> Result<File, BpmError> {
         let path = self.logs().join(format!("{}.{stream}.log", self.name));
-        log_file::append(&path, 0o640).map_err(io_error("cannot log to", &path))
+        let open = || {
+            let opened = log_file::append(&path, 0o640)?;
+            if let Some((user, group)) = user() {
+                fchown(&opened, Some(user), Some(group))?;
+            }
+            Ok(opened)
+        };
+        open().map_err(io_error("cannot log to", &path))
     }
 
-    /// Starts a launcher, writes down who it is, and lets it become the process.
-    fn spawn(&self, launch: &Launch, stdout: Stdio, stderr: Stdio) -> Result<ProcessIdentity, BpmError> {
+    /// Starts a launcher, writes down who it is, and lets it start the process.
+    fn spawn(&self, launch: &Launch) -> Result<ProcessIdentity, BpmError> {
         let program = PathBuf::from(&launch.program);
-        program.metadata().map_err(io_error("cannot run", &program))?;
+        if launch.program.contains('/') {
+            launch.folder.join(&program).metadata().map_err(io_error("cannot run", &program))?;
+        }
+        let (stdout, stderr) = (self.log("stdout")?, self.log("stderr")?);
         let failed = || io_error("cannot start", &program);
-        let mut command = Command::new(supervisor::program());
-        command.arg(super::BPM_LAUNCH).stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
-        let mut child = command.spawn().map_err(failed())?;
-        let mut begin = || -> io::Result<ProcessIdentity> {
-            let gate = child.stdin.take();
+        let mut child = launcher(stdout.into(), stderr.into()).map_err(failed())?;
+        let mut start = || -> io::Result<ProcessIdentity> {
             let identity = ProcessIdentity::of(child.id())?;
             file::write_json(&self.identity(), &identity, file::PRIVATE)?;
             file::write(&self.pid_file(), child.id().to_string().as_bytes(), 0o644)?;
-            if let Some(mut gate) = gate {
-                gate.write_all(&serde_json::to_vec(launch)?)?;
-            }
+            begin(&mut child, launch)?;
             Ok(identity)
         };
-        begin().map_err(failed())
+        start().map_err(failed())
+    }
+
+    /// What has to be done before a process starts. As with bpm, it is done by whoever asked for the process, and where that is: this is
+    /// root under a supervisor, and hooks of releases rely on it.
+    fn hook(&self, config: &ProcessConfig, launch: &Launch) -> Result<(), BpmError> {
+        let Some(hook) = config.hooks.as_ref().and_then(|hooks| hooks.pre_start.as_ref()) else { return Ok(()) };
+        let mut command = Command::new(hook);
+        command.env_clear().envs(&launch.env).stdin(Stdio::null());
+        command.stdout(self.log("stdout")?).stderr(self.log("stderr")?);
+        match command.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(BpmError::Hook(format!("{hook}: {status}"))),
+            Err(error) => Err(BpmError::Hook(format!("{hook}: {error}"))),
+        }
     }
 
     fn make_folders(&self, config: &ProcessConfig) -> Result<(), BpmError> {
-        let runs = self.runs();
-        self.own_folders().map_err(io_error("cannot make", &runs))?;
-        let mut folders = vec![self.logs(), self.base.job_runs().join(&self.job), self.data(), self.data().join("tmp")];
+        let made = config.additional_volumes.iter().flatten().filter(|volume| !volume.mount_only);
+        for path in made.map(|volume| Path::new(&volume.path)) {
+            volumes::give(path, user()).map_err(io_error("cannot make the volume", path))?;
+        }
+        let mut folders = vec![self.base.job_runs().join(&self.job), self.data(), self.data().join("tmp")];
         if config.persistent_disk {
+            // A folder in its place would be lost with the VM.
+            if !self.base.store().is_dir() {
+                return Err(BpmError::NoDisk);
+            }
             folders.push(self.base.store().join(&self.job));
         }
         for folder in folders {
@@ -202,11 +290,17 @@ impl Place {
         Ok(())
     }
 
-    /// Where pid files are, and which process each means: not the job's to change, because whoever stops it signals that process.
-    fn own_folders(&self) -> io::Result<()> {
-        std::fs::create_dir_all(self.base.job_runs())?;
-        log_file::own_folder(&self.base.job_runs().join("bpm"))?;
-        log_file::own_folder(&self.runs())
+    /// Where pid files are, and which process each means: not the job's to change, because whoever stops it signals that process. And where
+    /// bpm logs, which is the job's.
+    fn make_own_folders(&self) -> Result<(), BpmError> {
+        let runs = self.base.job_runs();
+        let folders = || {
+            std::fs::create_dir_all(&runs)?;
+            log_file::own_folder(&runs.join("bpm"))?;
+            log_file::own_folder(&self.runs())
+        };
+        folders().map_err(io_error("cannot make", &self.runs()))?;
+        log_file::give_folder(&self.logs(), user()).map_err(io_error("cannot make", &self.logs()))
     }
 
     /// A line in the job's `bpm.log`. One that cannot be written is no reason to stop.
@@ -218,32 +312,26 @@ impl Place {
     }
 }
 
-impl Launch {
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).env_clear().envs(&self.env).current_dir(&self.folder);
-        if let Some((user, group)) = self.user {
-            command.gid(group).uid(user);
-        }
-        command
+/// A process that waits for what it has to start.
+fn launcher(stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
+    let mut command = Command::new(supervisor::program());
+    command.arg(super::BPM_LAUNCH).stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn()
+}
+
+fn begin(child: &mut Child, launch: &Launch) -> io::Result<()> {
+    match child.stdin.take() {
+        Some(mut gate) => gate.write_all(&serde_json::to_vec(launch)?),
+        None => Ok(()),
     }
 }
 
-/// What has to be done before a process starts. As with bpm, it is done by whoever asked for the process: that is root under a
-/// supervisor, and hooks of releases rely on it.
-fn before(config: &ProcessConfig, launch: &Launch) -> Option<Launch> {
-    let hook = config.hooks.as_ref()?.pre_start.clone()?;
-    let (env, folder) = (launch.env.clone(), launch.folder.clone());
-    Some(Launch { program: hook, arguments: Vec::new(), env, folder, user: None, limits: launch.limits })
-}
-
-fn hook(config: &ProcessConfig, launch: &Launch, stdout: Stdio, stderr: Stdio) -> Result<(), BpmError> {
-    let Some(before) = before(config, launch) else { return Ok(()) };
-    let hook = &before.program;
-    match before.command().stdin(Stdio::null()).stdout(stdout).stderr(stderr).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(BpmError::Hook(format!("{hook}: {status}"))),
-        Err(error) => Err(BpmError::Hook(format!("{hook}: {error}"))),
+/// Whatever is said reaches both, as far as they listen.
+fn copy(mut from: impl Read, mut to: [&mut dyn Write; 2]) {
+    let mut buffer = [0; 8192];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        for to in to.iter_mut() {
+            let _ = to.write_all(&buffer[..length]).and_then(|()| to.flush());
+        }
     }
 }
 
@@ -255,47 +343,4 @@ fn user() -> Option<(u32, u32)> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     let entry = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|entry| entry[0] == USER)?;
     Some((entry.get(2)?.parse().ok()?, entry.get(3)?.parse().ok()?))
-}
-
-/// What the launcher is: it learns what to become, once it is written down who it is.
-pub(crate) fn launch() -> ExitCode {
-    let mut text = Vec::new();
-    let read = io::stdin().read_to_end(&mut text).ok();
-    let launch: Option<Launch> = read.and_then(|_| serde_json::from_slice(&text).ok());
-    // Whoever started it has ended before it wrote that down.
-    let Some(launch) = launch else { return ExitCode::SUCCESS };
-    for (limit, resource) in launch.limits.iter().zip([Resource::Nofile, Resource::Nproc, Resource::Core]) {
-        if let Some(limit) = limit {
-            let _ = setrlimit(resource, Rlimit { current: Some(*limit), maximum: Some(*limit) });
-        }
-    }
-    let _ = rustix::process::setsid();
-    let Ok(nothing) = File::open("/dev/null") else { return ExitCode::FAILURE };
-    let error = launch.command().stdin(nothing).exec();
-    let _ = writeln!(io::stderr(), "{}: {error}", launch.program);
-    ExitCode::FAILURE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bpm::config::Hooks;
-
-    #[test]
-    fn a_hook_is_run_by_whoever_asks_and_the_process_by_the_user_of_jobs() {
-        let hooks = Some(Hooks { pre_start: Some("/hook".to_owned()) });
-        let config = ProcessConfig { hooks, ..ProcessConfig::default() };
-        let launch = Launch {
-            program: "/process".to_owned(),
-            arguments: vec!["--flag".to_owned()],
-            env: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
-            folder: "/".into(),
-            user: Some((1000, 1000)),
-            limits: [None; 3],
-        };
-        let hook = before(&config, &launch).unwrap();
-        assert_eq!((hook.program.as_str(), hook.arguments.len(), hook.user), ("/hook", 0, None));
-        assert_eq!(hook.env, launch.env);
-        assert!(before(&ProcessConfig::default(), &launch).is_none());
-    }
 }

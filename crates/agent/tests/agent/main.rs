@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that fails shall panic")]
 
 mod blobs;
+mod bpm;
 mod conformance;
 mod disks;
 mod documented;

@@ -793,9 +793,16 @@ async fn bpm_is_stood_in_for_where_the_operator_asks_for_it_and_says_so() {
             log("bpm").contains("the process is not isolated")
                 && log("bpm").contains("the limit of 1G of memory does not hold")
         );
-        assert_eq!(bpm(&["list"]).1, format!("Name\tPid\tStatus\nweb\t{pid}\trunning\nweb.once\t-\tstopped\n"));
+        let width = pid.len().max(3);
+        let listed = format!(
+            "Name     {:width$} Status\nweb      {pid:width$} running\nweb.once {:width$} stopped\n",
+            "Pid", "-"
+        );
+        assert_eq!(bpm(&["list"]).1, listed);
         assert_eq!(bpm(&["pid", "web"]).1.trim(), pid);
-        assert_eq!(bpm(&["run", "web", "-p", "once", "-e", "A=x"]), (Some(7), "once x\n".to_owned(), String::new()));
+        let failed = "Error: failed to run job-process: exit status 7\n".to_owned();
+        assert_eq!(bpm(&["run", "web", "-p", "once", "-e", "A=x"]), (Some(7), "once x\n".to_owned(), failed));
+        assert_eq!(log("once.stdout"), "once x\n");
         let (code, _, errors) = bpm(&["start", "web", "-p", "nobody"]);
         assert!(code == Some(1) && errors.contains("process \"nobody\" not present in job configuration"), "{errors}");
         assert_eq!(bpm(&["stop", "web"]).0, Some(0));
