@@ -69,6 +69,8 @@ impl Client {
         let http = reqwest::Client::builder()
             .tls_certs_only(reqwest::Certificate::from_pem_bundle(&ca).unwrap())
             .redirect(reqwest::redirect::Policy::none())
+            // The director closes connections that say nothing for 30 seconds.
+            .pool_idle_timeout(std::time::Duration::from_secs(20))
             .no_proxy()
             .build()
             .unwrap();

@@ -235,18 +235,22 @@ fn life(stand: &Stand, fault: Fault) -> usize {
 #[test]
 fn a_life_with_jobs_whose_agents_fail_at_any_message_converges_and_loses_nothing() {
     let stand = Stand::new();
-    let (mut lives, mut faults) = (0, 0);
+    let (mut lives, mut faults, mut last) = (0, 0, None);
     for point in Points::sampled(83) {
         let fault = Fault::at(point);
         println!("agents with {fault:?}");
         let wrong = life(&stand, fault);
-        if wrong == 0 {
-            println!("{lives} lives with {faults} failures of agents, and none at {fault:?}");
-            assert!(faults > 0, "no agent failed");
-            return;
-        }
         (lives, faults) = (lives + 1, faults + wrong);
+        if wrong > 0 {
+            last = Some(fault.message);
+        }
+        // How many messages there are depends on how often somebody asks, so one in vain is not the end yet.
+        if fault.message > *last.get_or_insert(fault.message) + 1 {
+            break;
+        }
     }
+    println!("{lives} lives with {faults} failures of agents");
+    assert!(faults > 0, "no agent failed");
 }
 
 /// The director dies while agents fail: its task goes on or ends, and the next deploy converges.
@@ -267,7 +271,7 @@ fn a_deploy_with_jobs_that_is_killed_while_agents_fail_converges_and_leaves_noth
         stand.have_agents(None);
         let begun = std::time::Instant::now();
         while !stand.site.rows(&["tasks"]).is_empty() {
-            assert!(begun.elapsed().as_secs() < 60, "what was killed at point {point} does not end: {fault:?}");
+            assert!(begun.elapsed().as_secs() < 300, "what was killed at point {point} does not end: {fault:?}");
         }
         stand.insist(&format!("the deploy after a kill at point {point} with {fault:?}"), || stand.deploy("1"));
         stand.is_whole("1");

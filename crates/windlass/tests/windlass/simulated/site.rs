@@ -12,7 +12,7 @@ use windlass_database::sqlx::{self, Connection};
 
 pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Far more than any step takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A director with its state directory. Dropped, it leaves nothing behind.
 #[derive(Debug)]
