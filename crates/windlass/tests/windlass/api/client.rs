@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::site::Site;
 
 /// Far more than any task takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A client of one director.
 #[derive(Debug)]
