@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 use windlass_durable::process::ProcessIdentity;
@@ -34,6 +35,23 @@ pub(super) struct Place {
     base: Base,
     job: String,
     name: String,
+}
+
+/// Whom a pid file means, because pids are given again.
+#[derive(Debug, Serialize, Deserialize)]
+struct Started {
+    #[serde(flatten)]
+    parent: ProcessIdentity,
+    /// See [`meaning_of_pids`].
+    #[serde(default)]
+    meaning: String,
+}
+
+/// Since which boot, and for whom, pids mean what they mean.
+fn meaning_of_pids() -> io::Result<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid")?;
+    Ok(format!("{} {}", boot.trim(), namespace.display()))
 }
 
 /// How a process is.
@@ -74,7 +92,6 @@ impl Place {
         self.runs().join(format!("{}.pid", self.name))
     }
 
-    /// Which process the pid file means, because pids are given again.
     fn identity(&self) -> PathBuf {
         self.runs().join(format!("{}.identity", self.name))
     }
@@ -84,15 +101,14 @@ impl Place {
         FileLock::acquire(&path, PATIENCE + LAST_PATIENCE).map_err(io_error("cannot lock", &path))
     }
 
-    /// Whom the process was started by, if it was.
-    fn started(&self) -> Option<ProcessIdentity> {
+    fn started(&self) -> Option<Started> {
         let text = std::fs::read(self.identity()).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
     pub(super) fn condition(&self) -> Condition {
         match self.started() {
-            Some(process) if process.is_running() => Condition::Running(process),
+            Some(Started { parent, .. }) if parent.is_running() => Condition::Running(parent),
             Some(_) => Condition::Failed,
             None => Condition::Stopped,
         }
@@ -111,8 +127,8 @@ impl Place {
         self.note("start: a stand-in for bpm, so the process is not isolated: volumes are not mounted, and limits of memory and processes do not hold");
         let launch = self.launch(config, true);
         self.hook(config, &launch)?;
-        let identity = self.spawn(&launch)?;
-        self.note(&format!("started with pid {}", identity.pid));
+        let parent = self.spawn(&launch)?;
+        self.note(&format!("started with pid {}", parent.pid));
         Ok(())
     }
 
@@ -181,9 +197,12 @@ impl Place {
 
     /// Ends those who outlived a parent that was killed itself. Daemons, which left its session, are not found.
     fn end_those_left(&self) -> Result<(), BpmError> {
-        let Some(parent) = self.started() else { return Ok(()) };
+        let Some(started) = self.started() else { return Ok(()) };
         let failed = || io_error("cannot end what is left of", &self.pid_file());
-        for process in parent.left_in_session().map_err(failed())? {
+        if started.meaning != meaning_of_pids().map_err(failed())? {
+            return Ok(());
+        }
+        for process in started.parent.left_in_session().map_err(failed())? {
             self.note(&format!("pid {} was left of an earlier start, and is killed", process.pid));
             process.signal(Signal::KILL).map_err(failed())?;
         }
@@ -248,11 +267,12 @@ impl Place {
         let failed = || io_error("cannot start", &program);
         let mut child = launcher(stdout.into(), stderr.into()).map_err(failed())?;
         let mut start = || -> io::Result<ProcessIdentity> {
-            let identity = ProcessIdentity::of(child.id())?;
-            file::write_json(&self.identity(), &identity, file::PRIVATE)?;
+            let parent = ProcessIdentity::of(child.id())?;
+            let started = Started { parent, meaning: meaning_of_pids()? };
+            file::write_json(&self.identity(), &started, file::PRIVATE)?;
             file::write(&self.pid_file(), child.id().to_string().as_bytes(), 0o644)?;
             begin(&mut child, launch)?;
-            Ok(identity)
+            Ok(parent)
         };
         start().map_err(failed())
     }

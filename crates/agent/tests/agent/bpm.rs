@@ -185,6 +185,26 @@ fn a_parent_that_is_killed_leaves_nothing_to_the_next_start_and_counts_as_failed
     assert!(!vm.at("sys/run/bpm/web/web.pid").exists());
 }
 
+/// Otherwise a stand-in that is root could end processes of others.
+#[test]
+fn after_a_boot_nobody_is_taken_for_what_was_left_before() {
+    let vm = Vm::new();
+    vm.write("jobs/web/config/bpm.yml", "processes: [{name: web, executable: sleep, args: [600]}]");
+    vm.ok(&["start", "web"]);
+    let first = vm.parent();
+    vm.until("it does not start", || child(first, "sleep").is_some());
+    let process = child(first, "sleep").unwrap();
+    first.signal(Signal::KILL).unwrap();
+    vm.until("it lives", || !first.is_running());
+    let identity = vm.read("sys/run/bpm/web/web.identity");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert!(identity.contains(boot.trim()), "{identity}");
+    fs::write(vm.at("sys/run/bpm/web/web.identity"), identity.replace(boot.trim(), "another")).unwrap();
+    vm.ok(&["start", "web"]);
+    assert!(process.is_running());
+    process.signal(Signal::KILL).unwrap();
+}
+
 #[test]
 fn volumes_are_made_for_the_user_of_jobs_who_gets_what_the_process_asks_for_and_no_more() {
     let Some(vm) = Vm::with_user() else { return };
