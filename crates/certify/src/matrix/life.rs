@@ -68,6 +68,8 @@ const UNSEEN: &str = "not observed";
 /// What is said of jobs.
 pub(super) const KEPT: &str = "wrote to the disk, and found it in a new VM";
 const NO_JOBS: &str = "does not run in these VMs";
+const FULL_SETTINGS: &str = "full settings";
+const LOCATION: &str = "registry's location";
 const REGISTRY: &str = "registry";
 const CALLER: &str = "caller";
 
@@ -325,17 +327,13 @@ impl<'a> Life<'a> {
 
     fn look_at_user_metadata(&mut self, vm: &str) {
         let Ok(given) = self.scene.settings(vm) else { return };
-        let full = given["agent_id"].as_str().is_some_and(|id| !id.is_empty());
-        let location = given["registry"]["endpoint"].is_string();
-        self.observed.user_metadata = match (full, location) {
-            (true, false) => "full settings",
-            (false, true) => "registry's location",
-            (true, true) => "full settings and registry's location",
-            (false, false) => "neither settings nor registry",
-        };
-        let expected = if self.case.row.full_settings { "full settings" } else { "registry's location" };
-        let seen = self.observed.user_metadata;
-        self.expect(seen == expected, || format!("the VM was given {seen} instead of {expected}"));
+        let (seen, has_settings) = user_metadata(&given);
+        self.observed.user_metadata = seen;
+        let row = self.case.row;
+        let expected = if row.full_settings { FULL_SETTINGS } else { LOCATION };
+        // Agents with settings do not ask a registry that is named beside them.
+        let is_right = seen == expected || row.full_settings && has_settings;
+        self.expect(is_right, || format!("the VM was given {seen} instead of {expected}"));
     }
 
     /// Whether the registry has a record of this agent, and what is in it.
@@ -390,6 +388,18 @@ impl<'a> Life<'a> {
     }
 }
 
+/// What a VM was given at its creation, and whether the agent can do with it alone.
+fn user_metadata(given: &Value) -> (&'static str, bool) {
+    let full = given["agent_id"].as_str().is_some_and(|id| !id.is_empty());
+    let what = match (full, given["registry"]["endpoint"].is_string()) {
+        (true, false) => FULL_SETTINGS,
+        (false, true) => LOCATION,
+        (true, true) => "full settings and registry's location",
+        (false, false) => "neither settings nor registry",
+    };
+    (what, full)
+}
+
 fn holds(record: &Value, disk: &str) -> bool {
     record["disks"]["persistent"].get(disk).is_some()
 }
@@ -397,4 +407,19 @@ fn holds(record: &Value, disk: &str) -> bool {
 fn addresses_in(networks: &Value) -> Vec<IpAddr> {
     let networks = networks.as_object().into_iter().flatten();
     networks.filter_map(|(_, network)| network["ip"].as_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the CPI for AWS does it, where it is configured for a registry.
+    #[test]
+    fn settings_are_full_also_where_a_registry_is_named_beside_them() {
+        let registry = json!({"endpoint": "http://10.0.0.1:25777"});
+        assert!(user_metadata(&json!({"agent_id": "a", "registry": registry})).1);
+        assert_eq!(user_metadata(&json!({"agent_id": "a"})), (FULL_SETTINGS, true));
+        assert_eq!(user_metadata(&json!({"agent_id": "", "registry": registry})), (LOCATION, false));
+        assert_eq!(user_metadata(&json!({})), ("neither settings nor registry", false));
+    }
 }
