@@ -212,16 +212,30 @@ fn the_pipeline_reports_checks_and_versions_in_one_document_for_ci_systems() {
     );
 }
 
-/// The CPI is configured for a registry, and asked in version 1 it writes there.
+/// Each call of the CPI looks whether the registry that it is configured for is there.
 #[test]
 fn the_registry_runs_for_the_checks_as_well_as_for_the_table() {
     let site = Site::new("sim", json!({}));
-    let output = site.certify("--pipeline", &["--json", "--only", "disks.v1-attach", "vms.v1-string"]);
+    let (program, missing) = (site.path("cpi"), site.path("missing"));
+    let script = format!(
+        "#!/bin/bash\n(: < /dev/tcp/{}/{}) 2> /dev/null || echo missing >> {}\nexec {}\n",
+        site.registry.ip(),
+        site.registry.port(),
+        missing.display(),
+        site.cpi("cpi.json")
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let registry = format!("http://writer:s3cret@{}", site.registry);
+    let output = Command::new(WINDLASS)
+        .args(["certify", "--pipeline", "--json", "--only", "disks.v1-attach", "--registry", &registry, "--cpi"])
+        .arg(&program)
+        .output()
+        .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    let outcomes: Vec<&Value> =
-        report["checks"]["checks"].as_array().unwrap().iter().map(|it| &it["outcome"]).collect();
-    assert_eq!(outcomes, ["passed", "passed"], "{:#}", report["checks"]);
-    assert!(output.status.success(), "{report:#}");
+    let check = &report["checks"]["checks"][0];
+    assert_eq!((&check["id"], &check["outcome"]), (&json!("disks.v1-attach"), &json!("passed")), "{check:#}");
+    assert_eq!(std::fs::read_to_string(&missing).unwrap_or_default(), "", "calls found no registry");
 }
 
 /// As in a cloud whose VMs nobody can reach: what the CPI does is seen in every row all the same, and the table comes to its end.
