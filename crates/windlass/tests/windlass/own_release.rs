@@ -12,9 +12,12 @@ use crate::env_releases::said;
 use crate::site::Network;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
-/// The stemcell's agent is this program as well: the release need not bring a second copy of a few hundred MiB. A director takes its
-/// time until it listens, as one with a large database does.
-const PROGRAM: &str = "#!/bin/bash\ncase \"$*\" in *' director '*) sleep 3 ;; esac\nexec -a windlass /var/vcap/bosh/bin/bosh-agent \"$@\"\n";
+/// The stemcell's agent is this program as well: the release need not bring a second copy of a few hundred MiB. The first director takes
+/// its time until it listens, as one with a large database does, and longer than jobs are watched.
+const PROGRAM: &str = "#!/bin/bash
+case \"$*\" in *' director '*) ! mkdir /var/vcap/store/slow-start 2> /dev/null || sleep 12 ;; esac
+exec -a windlass /var/vcap/bosh/bin/bosh-agent \"$@\"
+";
 
 struct Env {
     folder: tempfile::TempDir,
