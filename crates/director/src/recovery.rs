@@ -13,6 +13,7 @@ use windlass_operations::ledger::{Ledger, LedgerError};
 use windlass_operations::settle::settle;
 
 use crate::Director;
+use crate::schedules::remove_forgotten_logs;
 use crate::state_dir::remove_if_empty;
 use crate::store::{ClaimedTask, StoreError, TaskState};
 use crate::tasks::{Job, TaskLog, resumption};
@@ -44,6 +45,10 @@ pub(crate) struct LeftOpen {
 
 /// Looks at what an earlier run left open, before any task begins. Tasks that wait for nothing go on, or end.
 pub(crate) async fn look(director: &Director) -> Result<LeftOpen, RecoveryError> {
+    // After a restore, numbers of tasks are given again, and new tasks would go on in the outputs of those that are unknown now.
+    if let Err(error) = remove_forgotten_logs(director).await {
+        tracing::warn!(error = explain(&error), "outputs of tasks that are not known cannot be removed");
+    }
     let mut left = LeftOpen { files: director.folders.left_over().unwrap_or_default(), ..LeftOpen::default() };
     let ledger: &dyn Ledger = &director.store;
     let mut concerned = BTreeSet::new();
@@ -199,6 +204,20 @@ mod tests {
 
     async fn queue(director: &Director, job: Job) -> i64 {
         director.store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
+    }
+
+    /// After a restore, numbers of tasks are given again. Who follows such a task must not see what an unknown one did.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn after_a_restore_no_task_goes_on_in_the_output_of_another() {
+        let bench = TestDirector::new().await;
+        let director = bench.director.clone();
+        let known = queue(&director, Job::DeleteOrphanDisks { disks: Vec::new() }).await;
+        TaskLog::open(&director, known).unwrap().debug("kept");
+        TaskLog::open(&director, known + 1).unwrap().debug("of a time that was undone");
+        look(&director).await.unwrap();
+        let folder = |task: i64| director.folders.tasks().join(task.to_string());
+        assert!(std::fs::read_to_string(folder(known).join("debug")).unwrap().contains("kept"));
+        assert!(!folder(known + 1).exists());
     }
 
     /// One record that nobody can read must not take the director, and all deployments, with it.

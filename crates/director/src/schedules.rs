@@ -146,8 +146,8 @@ async fn thin_out(director: &Director) -> Result<(), StoreError> {
 }
 
 /// Removes the folders of tasks that the store does not know. Each was made after its task was stored, so the task was
-/// forgotten: just now, or by a director that was killed before it came to the folder.
-async fn remove_forgotten_logs(director: &Director) -> Result<(), LogsError> {
+/// forgotten: just now, by a director that was killed before it came to the folder, or because an earlier database was restored.
+pub(crate) async fn remove_forgotten_logs(director: &Director) -> Result<(), LogsError> {
     let tasks = director.folders.tasks();
     file::empty_trash(&tasks)?;
     let mut found = Vec::new();
@@ -165,8 +165,9 @@ async fn remove_forgotten_logs(director: &Director) -> Result<(), LogsError> {
     Ok(())
 }
 
+/// why logs of tasks cannot be removed
 #[derive(Debug, thiserror::Error)]
-enum LogsError {
+pub(crate) enum LogsError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
