@@ -154,11 +154,16 @@ struct LineData {
     error: Option<String>,
 }
 
-/// The moments in a task's log that are about one instance, which the log calls `label`, perhaps with `(canary)` behind it.
+/// The moments in a task's log that are about one instance, which the log calls `label`: the part of a stage begins with it, the stage
+/// ends with it where it is about nothing else, and a problem that is repaired has it in quotation marks.
 fn timeline(log: &str, label: &str) -> Vec<Moment> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let quoted = format!("'{label}'");
+    let is_about = |line: &Line| {
+        line.task.starts_with(label) || line.task.contains(&quoted) || line.stage.ends_with(&format!(" {label}"))
+    };
     lines
-        .filter(|line| line.task.starts_with(label))
+        .filter(is_about)
         .map(|line| {
             let said = line.data.error.map(|error| format!("failed: {error}")).or(line.data.status);
             Moment {
@@ -191,5 +196,11 @@ mod tests {
         assert_eq!(times, [2000, 3250, 4000, 5000], "steps of earlier versions have whole seconds");
         let told: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment.what.clone()).collect();
         assert_eq!(told, ["started", "waiting for the agent", "finished", "failed: no"]);
+        let log = r#"{"time":1,"stage":"Updating instance db/a (0)","tags":[],"task":"Stopping instance","index":1,"state":"started"}
+{"time":2,"stage":"Updating instance db/ba (0)","tags":[],"task":"Stopping instance","index":1,"state":"started"}
+{"time":3,"stage":"Applying problem resolutions","tags":[],"task":"VM for 'db/a (0)' is not responding.: Recreate VM","index":1,"state":"finished"}
+"#;
+        let times: Vec<_> = timeline(log, "db/a (0)").iter().map(|moment| moment.time).collect();
+        assert_eq!(times, [1, 3], "starting, stopping and repairs are told as well");
     }
 }

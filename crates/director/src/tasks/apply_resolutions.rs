@@ -13,7 +13,9 @@ use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
 use windlass_operations::steps::{Progress, StepId};
 use windlass_planning::desired::Count;
 use windlass_planning::names::CpiName;
-use windlass_planning::plan::{Action, ActionKind, Current, CurrentInstance, InstancePlan, Wish, plan_state_change};
+use windlass_planning::plan::{
+    ASKED_FOR, Action, ActionKind, Current, CurrentInstance, InstancePlan, Plan, Wish, plan_state_change,
+};
 use windlass_planning::problems::{OpenProblem, Problem, Resolution};
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
@@ -70,8 +72,11 @@ pub(super) async fn apply(
     let recreated: Vec<InstancePlan> = chosen
         .iter()
         .filter(|(_, how)| matches!(how, Resolution::RecreateVm | Resolution::RecreateVmWithoutWait))
-        .filter_map(|(problem, _)| problem.problem.instance(&current).map(recreation))
+        .filter_map(|(problem, _)| Some(because_of(&problem.problem, recreation(problem.problem.instance(&current)?))))
         .collect();
+    // For 'explain': a VM that was replaced without a deploy is what people ask about.
+    let plan = Plan { deployment: deployment.to_owned(), removed: recreated.clone(), ..Plan::default() };
+    director.store.save_plan(log.task(), &plan).await?;
     let limits = cloud_limits::of_instances(director, &recreated, &current).await?;
     // Problems of one instance are dealt with one after the other: what is done about its VM changes what its disks need.
     let mut by_group: BTreeMap<String, BTreeMap<String, Vec<Chosen>>> = BTreeMap::new();
@@ -124,6 +129,20 @@ struct Scene<'a> {
 /// What gives an instance a new VM, with its disks.
 fn recreation(instance: &CurrentInstance) -> InstancePlan {
     plan_state_change(instance, Wish::Recreate, false, true)
+}
+
+/// The same, with the problem as the reason of what would otherwise be there because somebody asked for it.
+fn because_of(problem: &Problem, mut instance: InstancePlan) -> InstancePlan {
+    let actions = instance.actions.creation.iter_mut().chain(&mut instance.actions.rest);
+    for action in actions.filter(|action| action.reason == ASKED_FOR) {
+        action.reason = match problem {
+            Problem::MissingVm { .. } => "its VM was missing".to_owned(),
+            Problem::UnresponsiveAgent { .. } => "its agent did not answer".to_owned(),
+            Problem::FailingJobs { .. } => "its jobs were failing".to_owned(),
+            other => format!("it had the problem '{}'", other.kind()),
+        };
+    }
+    instance
 }
 
 impl Scene<'_> {

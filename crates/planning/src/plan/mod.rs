@@ -55,7 +55,7 @@ pub use limits::{impossible_for, needs, refuse_impossible};
 pub use next_states::NextStates;
 pub use options::{PlanOptions, WhatWasThere};
 pub use planner::{plan, plan_compilation, plan_deletion};
-pub use state_change::{Selection, SkipDrain, StateChange, Wish, plan_state_change};
+pub use state_change::{ASKED_FOR, Selection, SkipDrain, StateChange, Wish, plan_state_change};
 
 /// What a deploy will do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

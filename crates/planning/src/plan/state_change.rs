@@ -111,10 +111,13 @@ impl SkipDrain {
     }
 }
 
+/// The reason of what nothing but a wish asks for.
+pub const ASKED_FOR: &str = "it was asked for";
+
 /// What fulfils a wish for one instance from what is on record, without looking at the manifest. An instance whose agent is
 /// not to be asked (`silent`) is neither drained nor asked to unmount anything.
 pub fn plan_state_change(present: &CurrentInstance, wish: Wish, drain: bool, silent: bool) -> InstancePlan {
-    const REASON: &str = "it was asked for";
+    const REASON: &str = ASKED_FOR;
     let mut actions: Vec<Action> = Vec::new();
     let vm = present.vm.as_ref();
     if let Some(vm) = vm.filter(|vm| vm.ready && !silent) {
