@@ -172,10 +172,24 @@ impl Findings {
         &self.problems
     }
 
+    /// Warnings about keys of objects that have a problem: a key that nobody knows is often the misspelt one that is missing.
+    pub fn warnings_beside_problems(&self) -> impl Iterator<Item = &Finding> {
+        let concerns = |problem: &Finding, parent: &str| problem.path == parent || parent_of(&problem.path) == parent;
+        self.warnings.iter().filter(move |warning| {
+            let parent = parent_of(&warning.path);
+            self.problems.iter().any(|it| it.document == warning.document && concerns(it, parent))
+        })
+    }
+
     /// What should be looked at.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
+}
+
+/// The path of the object that a key is in.
+fn parent_of(path: &str) -> &str {
+    path.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
 
 impl std::fmt::Display for Findings {
@@ -221,5 +235,29 @@ impl<T> Placed<T> {
     /// A problem with the value.
     pub fn problem(&self, message: impl Into<String>) -> Problem {
         self.place.problem(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(path: &str) -> Problem {
+        Problem { path: path.to_owned(), position: Position { line: 1, column: 1 }, message: "m".to_owned() }
+    }
+
+    /// Whoever wrote `vm_typ` is told that, and not only that `vm_type` is missing.
+    #[test]
+    fn a_misspelt_key_is_told_with_what_is_missing_because_of_it() {
+        let mut findings = Findings::new();
+        findings.push(problem("instance_groups[0]"));
+        findings.push(problem("releases[0].version"));
+        for path in ["instance_groups[0].vm_typ", "releases[0].versoin", "instance_groups[1].vm_typ", "updat"] {
+            findings.warn(problem(path));
+        }
+        findings.begin("cloud config 'default'");
+        findings.warn(problem("releases[0].versoin"));
+        let told: Vec<_> = findings.warnings_beside_problems().map(|it| (&*it.document, &*it.path)).collect();
+        assert_eq!(told, [("", "instance_groups[0].vm_typ"), ("", "releases[0].versoin")]);
     }
 }

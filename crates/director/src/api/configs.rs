@@ -325,7 +325,8 @@ async fn check(
         return Ok(());
     }
     let verbatim = query.is_set("verbatim");
-    let problems: Vec<_> = findings.problems().iter().map(|problem| problem.describe(verbatim)).collect();
+    let problems = findings.problems().iter().chain(findings.warnings_beside_problems());
+    let problems: Vec<_> = problems.map(|problem| problem.describe(verbatim)).collect();
     Err(ApiError::bad_request(BAD_CONTENT, problems.join("\n")))
 }
 

@@ -228,7 +228,7 @@ pub(crate) async fn prepare(
     if !findings.is_clean() {
         return Err(refusal(&findings, options));
     }
-    plan.warnings = told(findings.warnings(), options);
+    plan.warnings = told(findings.warnings().iter(), options);
     if current.instances.iter().any(|instance| instance.record.ignored) {
         plan.warnings.push("You have ignored instances. They will not be changed.".to_owned());
     }
@@ -247,7 +247,7 @@ pub(crate) async fn prepare(
 
 /// All that is wrong.
 fn refusal(findings: &Findings, options: &DeployOptions) -> TaskError {
-    let mut told = told(findings.problems(), options);
+    let mut told = told(findings.problems().iter().chain(findings.warnings_beside_problems()), options);
     if findings.left_out() > 0 {
         told.push(format!("{} more are not listed; mend these first", findings.left_out()));
     }
@@ -292,7 +292,8 @@ async fn providers_elsewhere(
 }
 
 /// What was found, as far as people read it: what goes on and on is stored with the task, and sent.
-fn told(findings: &[Finding], options: &DeployOptions) -> Vec<String> {
+fn told<'f>(findings: impl Iterator<Item = &'f Finding>, options: &DeployOptions) -> Vec<String> {
+    let findings: Vec<&Finding> = findings.collect();
     let (mut told, mut letters) = (Vec::new(), 0);
     for (at, finding) in findings.iter().enumerate() {
         if letters > MOST_TOLD {
