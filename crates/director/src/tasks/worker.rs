@@ -243,6 +243,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
             noted(director.store.end_events_of(id, &message).await);
             log.debug(&message);
             let state = if error.is_cancellation() { TaskState::Cancelled } else { TaskState::Error };
+            let message = told(&error, message);
             log.error(error.code(), &message);
             finish(&director, id, state, &message).await;
             if let Some(ending) = ending {
@@ -255,6 +256,14 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
         && let Err(error) = director.folders.forget_upload(&upload)
     {
         tracing::warn!(path = %upload.display(), %error, "an upload cannot be removed");
+    }
+}
+
+/// How many instances were at work when a task was cancelled is for developers; whoever cancelled it wants to know that it ended.
+fn told(error: &TaskError, message: String) -> String {
+    match error {
+        TaskError::Several(_) if error.is_cancellation() => TaskError::Cancelled.to_string(),
+        _ => message,
     }
 }
 
@@ -388,6 +397,14 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
 mod tests {
     use super::*;
     use crate::store::NewTask;
+
+    #[test]
+    fn a_cancelled_task_says_so_once_and_other_failures_are_all_told() {
+        let cancelled = TaskError::Several(vec![TaskError::Cancelled, TaskError::Cancelled]);
+        assert_eq!(told(&cancelled, explain(&cancelled)), TaskError::Cancelled.to_string());
+        let failed = TaskError::Several(vec![TaskError::Cancelled, TaskError::Input("no".to_owned())]);
+        assert_eq!(told(&failed, explain(&failed)), explain(&failed));
+    }
 
     #[tokio::test]
     async fn no_user_has_all_workers() {
