@@ -63,7 +63,7 @@ impl CloudLimits {
         let holder = self.addresses_in_use.get(&address)?;
         Some(format!(
             "the address {address} is taken in the cloud by {holder}, which this director does not know; \
-             delete that, or choose another address"
+             delete that ('windlass leaks' tells how), or choose another address"
         ))
     }
 }

@@ -34,6 +34,7 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
     }
     let mut rows: Vec<Vec<String>> =
         leaks.into_iter().map(|leak| vec![leak.request_id, leak.cpi, leak.method, leak.subject, leak.why]).collect();
+    let commands: Vec<String> = held.iter().map(|held| format!("\n  {}", command(held))).collect();
     for held in held {
         let (subject, why) = (format!("{} {}", held.kind, held.cid), why(&held));
         rows.push(vec![String::new(), held.cloud.to_owned(), String::new(), subject, why]);
@@ -44,26 +45,46 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
         rows,
         ..Table::default()
     });
+    if !commands.is_empty() && session.screen.is_for_people() {
+        // Tables have ids short, and these are to be copied.
+        session.screen.line(&format!("What helps:{}", commands.concat()));
+    }
     Ok(())
+}
+
+/// What can be done about it: a disk is given back, anything else is deleted.
+fn command(held: &Held) -> String {
+    match (held.kind.as_str(), held.owner()) {
+        ("disk", Some((deployment, instance))) => {
+            format!("windlass -d {deployment} attach-disk {instance} {}", held.cid)
+        }
+        _ => format!("windlass leaks --delete {}", held.cid),
+    }
+}
+
+impl Held {
+    /// The deployment and the instance that it was of, as far as it is named so.
+    fn owner(&self) -> Option<(&str, String)> {
+        let said = |key: &str| self.metadata.get(key).filter(|text| !text.is_empty());
+        let instance = said("instance_name").cloned().or_else(|| {
+            match (said("job").or(said("instance_group")), said("instance_id").or(said("id"))) {
+                (Some(job), Some(id)) => Some(format!("{job}/{id}")),
+                _ => None,
+            }
+        });
+        Some((said("deployment")?.as_str(), instance?))
+    }
 }
 
 /// With what can be done about it.
 fn why(held: &Held) -> String {
     let unknown = "the cloud has it, and the director does not know it";
-    let said = |key: &str| held.metadata.get(key).filter(|text| !text.is_empty());
-    let instance = said("instance_name").cloned().or_else(|| {
-        match (said("job").or(said("instance_group")), said("instance_id").or(said("id"))) {
-            (Some(job), Some(id)) => Some(format!("{job}/{id}")),
-            _ => None,
-        }
-    });
-    match (held.kind.as_str(), said("deployment"), instance) {
-        ("disk", Some(deployment), Some(instance)) => {
-            format!("{unknown}; 'windlass -d {deployment} attach-disk {instance} {}' gives it back", held.cid)
-        }
-        (_, Some(deployment), Some(instance)) => format!("{unknown}; it was of {instance} in {deployment}"),
-        _ => unknown.to_owned(),
-    }
+    let does = if held.kind == "disk" && held.owner().is_some() { "gives it back" } else { "deletes it" };
+    let owner = match held.owner() {
+        Some((deployment, instance)) if held.kind != "disk" => format!("; it was of {instance} in {deployment}"),
+        _ => String::new(),
+    };
+    format!("{unknown}{owner}; '{}' {does}", command(held))
 }
 
 /// Only what was listed, so that nobody deletes by a slip what somebody owns; the director looks again.
@@ -139,7 +160,12 @@ mod tests {
         let named = [("deployment", "shop"), ("job", "web"), ("instance_id", "u-1")];
         let words = why(&held("disk", &named));
         assert!(words.ends_with("'windlass -d shop attach-disk web/u-1 fast:disk-1' gives it back"), "{words}");
-        assert!(why(&held("vm", &named)).ends_with("it was of web/u-1 in shop"));
-        assert!(why(&held("disk", &[])).ends_with("the director does not know it"));
+        let words = why(&held("vm", &named));
+        assert!(
+            words.ends_with("it was of web/u-1 in shop; 'windlass leaks --delete fast:disk-1' deletes it"),
+            "{words}"
+        );
+        let words = why(&held("disk", &[]));
+        assert!(words.ends_with("does not know it; 'windlass leaks --delete fast:disk-1' deletes it"), "{words}");
     }
 }

@@ -35,7 +35,7 @@ fn what_a_cloud_cannot_give_is_said_once_for_each_group_and_only_if_it_is_needed
          instance_groups[0]: its network 'n' cannot be had: 10.0.1.0/24 overlaps 10.0.1.64/26, which is used by the machine on \
          eth0; choose another range (line 4)\n\
          instance_groups[1]: its network 'm' cannot be had: the address 10.0.3.1 is taken in the cloud by vm-7, which this \
-         director does not know; delete that, or choose another address (line 5)"
+         director does not know; delete that ('windlass leaks' tells how), or choose another address (line 5)"
     );
     let elsewhere = CloudLimits { networks_within: vec!["127.0.0.0/8".parse().unwrap()], ..CloudLimits::default() };
     let said = refused(&first, &desired, &elsewhere);
