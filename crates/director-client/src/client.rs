@@ -32,7 +32,7 @@ pub enum ClientError {
     #[error("the director's CA certificate cannot be used; --ca-cert takes a file or PEM text")]
     Ca(#[source] Cause),
     #[error(
-        "cannot reach the director at {url}; check that it runs and that -e, BOSH_ENVIRONMENT or --state-dir names it{}",
+        "{}cannot reach the director at {url}; check that it runs and that -e, BOSH_ENVIRONMENT or --state-dir names it",
         no_alias(url)
     )]
     Unreachable { url: String, source: Cause },
@@ -82,7 +82,7 @@ fn no_alias(url: &str) -> String {
     let host = url.trim_start_matches("https://").split(':').next().unwrap_or_default();
     match host.contains(['.', '[']) || host == "localhost" {
         true => String::new(),
-        false => format!("; no director has the name '{host}', as 'windlass environments' lists them"),
+        false => format!("no director has the name '{host}' here ('windlass environments' lists them); "),
     }
 }
 

@@ -21,11 +21,9 @@ pub struct Environment {
 /// why no director can be named
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    #[error(
-        "no director is named: set BOSH_ENVIRONMENT or give -e, or start one on this machine with 'windlass director'"
-    )]
+    #[error("no director is named: set BOSH_ENVIRONMENT or give -e, or start one on this machine with 'windlass up'")]
     Unnamed,
-    #[error("no director keeps its state in '{}': start one with 'windlass director --state-dir {}'", folder.display(), folder.display())]
+    #[error("no director keeps its state in '{}': start one with 'windlass --state-dir {} up'", folder.display(), folder.display())]
     NoDirectorIn { folder: PathBuf },
     #[error("cannot read '{}'", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -202,7 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let flags = DirectorFlags { state_dir: Some(folder.path().to_owned()), ..DirectorFlags::default() };
         let message = resolve(&flags, NONE).unwrap_err().to_string();
-        assert!(message.contains("windlass director --state-dir"), "{message}");
+        assert!(message.contains("windlass --state-dir"), "{message}");
     }
 
     #[test]

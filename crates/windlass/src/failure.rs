@@ -134,6 +134,11 @@ pub(crate) enum Failure {
          'windlass stemcell build --debian SUITE --package openssh-server' makes one that has"
     )]
     SshSetup(String),
+    #[error(
+        "ssh did not get into {0}; VMs of the minimal stemcell and of '--userland host' have no ssh server, and 'windlass exec -t \
+         {0} -- bash' needs none"
+    )]
+    SshConnect(String),
     #[error("a shell needs one instance, but {0} match; name one as GROUP/ID, or give a command with -c")]
     SshSeveral(usize),
     #[error("the command failed on {failed} of {all} instances")]

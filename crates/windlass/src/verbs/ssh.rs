@@ -44,7 +44,12 @@ fn shell(visit: &Visit<'_>, arguments: &SshArgs, host: &Host) -> Result<(), Fail
     ssh.arg("-tt").args(words(visit, arguments, host));
     kill_point("before ssh is started");
     let ended = visit.start(&mut ssh)?.wait().map_err(|error| Failure::Process("cannot wait for ssh", error))?;
-    if ended.success() { Ok(()) } else { Err(Failure::SshCommand { failed: 1, all: 1 }) }
+    match ended.code() {
+        Some(0) => Ok(()),
+        // What ssh ends with if it could not connect; the shell's own code is any other.
+        Some(255) => Err(Failure::SshConnect(host.name())),
+        _ => Err(Failure::SshCommand { failed: 1, all: 1 }),
+    }
 }
 
 /// What commands print, in a table.
