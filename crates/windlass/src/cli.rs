@@ -34,7 +34,7 @@ pub(crate) use stemcells::*;
 pub(crate) use uploads::*;
 pub(crate) use visits::*;
 
-/// BOSH without a registry: director, CPI, agent and command line.
+/// Deploys software and keeps it alive: BOSH in one program.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, disable_version_flag = true, max_term_width = 100, after_help = FIRST_STEPS)]
 pub(crate) struct Cli {
@@ -90,8 +90,9 @@ impl Global {
 
 const FIRST_STEPS: &str = "First steps:
   windlass demo      shows everything on this machine in a minute, and cleans up
-  windlass up        starts a director here; the other verbs then find it by themselves
-  windlass status    shows in one screen what runs; 'windlass down --all' removes it again";
+  windlass up        starts a director here, which the other verbs then find
+  windlass status    shows what runs, in one screen
+  windlass down      stops the director; with --all it removes everything";
 
 /// Flags that all verbs understand.
 #[derive(Debug, Clone, Default, Args)]

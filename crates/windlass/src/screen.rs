@@ -201,16 +201,29 @@ impl Screen {
     /// Tells a person where things stand.
     pub(crate) fn line(&mut self, text: &str) {
         match self.reader {
-            Reader::Person => self.paragraph(&formats::plain(text)),
+            Reader::Person => self.paragraph(&self.fitted(&formats::plain(text))),
             Reader::Script => {}
             Reader::Json => self.document.lines.push(text.to_owned()),
+        }
+    }
+
+    /// A text in lines that fit the terminal, if there is one.
+    fn fitted(&self, text: &str) -> String {
+        self.width.map_or_else(|| text.to_owned(), |width| between_words(text, width))
+    }
+
+    /// The same with short ids and digests, where tables have them short.
+    pub(crate) fn fitted_with_short_ids(&self, text: &str) -> String {
+        match self.width {
+            Some(width) => between_words(&formats::short_digests(&formats::short_ids(text)), width),
+            None => text.to_owned(),
         }
     }
 
     /// Tells everybody where things stand: for verbs of our own, whose output people pass on as it is.
     pub(crate) fn told(&mut self, text: &str) {
         match self.reader {
-            Reader::Person | Reader::Script => self.print(&format!("{}\n", formats::plain(text))),
+            Reader::Person | Reader::Script => self.print(&format!("{}\n", self.fitted(&formats::plain(text)))),
             Reader::Json => self.document.lines.push(text.to_owned()),
         }
     }
@@ -248,7 +261,9 @@ impl Screen {
             Reader::Script => {}
             Reader::Json => return self.document.lines.push(text.to_owned()),
         }
-        let _ = writeln!(io::stderr(), "{}", formats::plain(text));
+        let text = formats::plain(text);
+        let text = if io::stderr().is_terminal() { self.fitted(&text) } else { text };
+        let _ = writeln!(io::stderr(), "{text}");
     }
 
     /// Tells a person what they may know already: which director, which deployment, and that all went well.
@@ -446,6 +461,19 @@ pub(crate) fn terminal_width() -> usize {
     window.filter(|width| *width >= NARROWEST).unwrap_or(USUAL_WIDTH)
 }
 
+/// A text whose lines are broken between words where they are too long, and stay as they are otherwise. A line with a word that is
+/// longer than the terminal is wide, such as a path, stays whole, so that it can be copied.
+fn between_words(text: &str, width: usize) -> String {
+    let fitted = |line: &str| {
+        let longest = line.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+        match line.chars().count() > width && longest <= width {
+            true => in_lines(line, width).join("\n"),
+            false => line.to_owned(),
+        }
+    };
+    text.split('\n').map(fitted).collect::<Vec<_>>().join("\n")
+}
+
 /// Variables that switch something on.
 fn is_set(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| matches!(value.as_str(), "1" | "true" | "yes"))
@@ -481,6 +509,17 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_are_broken_between_words_and_paths_stay_whole() {
+        let text = "Stemcell      s/1\nThis removes all deployments of the director in /home/ada with their disks";
+        assert_eq!(
+            between_words(text, 40),
+            "Stemcell      s/1\nThis removes all deployments of the\ndirector in /home/ada with their disks"
+        );
+        let path = "Log           /home/ada/.local/state/windlass/director.log";
+        assert_eq!(between_words(path, 30), path);
+    }
 
     #[test]
     fn json_has_the_original_form() {

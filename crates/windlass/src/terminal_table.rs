@@ -9,6 +9,8 @@ use crate::table::Table;
 
 /// Columns that go first when a table is too wide to stand in single lines.
 const NOISE: [&str; 6] = ["Active", "Bootstrap", "Ignore", "Agent ID", "Index", "Deployment"];
+/// Columns that go rather than that they make every row two lines high: of VMs they say the same in most rows.
+const SAME_IN_MOST_ROWS: [&str; 2] = ["VM Type", "Stemcell"];
 /// Columns that go when it is too wide in several lines, the first first.
 const DETAILS: [&str; 24] = [
     "Metadata",
@@ -174,6 +176,11 @@ impl Cell {
         self.text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
     }
 
+    /// A heading in two lines is no loss.
+    fn natural_but_for_headings(&self) -> usize {
+        if self.heading { self.least() } else { self.natural() }
+    }
+
     /// What it needs in any case: the longest of its words, or all of it.
     fn least(&self) -> usize {
         if self.whole {
@@ -205,6 +212,11 @@ fn drop_columns(table: &Table, rows: &mut [Vec<Cell>], width: usize) -> Vec<Stri
     };
     for name in NOISE {
         if total(rows, Cell::natural) > width && (name != "Deployment" || table.title.is_some()) {
+            drop(rows, &mut names, name);
+        }
+    }
+    for name in SAME_IN_MOST_ROWS {
+        if total(rows, Cell::natural_but_for_headings) > width {
             drop(rows, &mut names, name);
         }
     }
@@ -248,8 +260,7 @@ fn widths(rows: &[Vec<Cell>], width: usize) -> Vec<usize> {
             None => break,
         }
     }
-    // A heading in two lines is no loss.
-    let wanted = needs(rows, |cell| if cell.heading { cell.least() } else { cell.natural() });
+    let wanted = needs(rows, Cell::natural_but_for_headings);
     while widths.iter().sum::<usize>() < room {
         let missing = (0..widths.len()).filter(|column| wanted[*column] > widths[*column]);
         match missing.max_by_key(|column| wanted[*column] - widths[*column]) {

@@ -41,7 +41,7 @@ pub(super) fn teller(screen: &mut Screen) -> impl FnMut(Said) {
     let mut among_steps = false;
     move |said| match said {
         Said::Step(text) => {
-            let text = format!("{text}\n");
+            let text = format!("{}\n", screen.fitted_with_short_ids(&text));
             if among_steps {
                 screen.continue_line(&text)
             } else {

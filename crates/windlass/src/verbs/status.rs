@@ -31,8 +31,8 @@ pub(super) async fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failu
     let mut session = Session::open_quietly(&here, screen)?;
     let found = Found::ask(&mut session).await?;
     let since = director.started_at().map(|time| format!(", started {}", formats::relative(time, formats::now())));
-    let running = format!("running at {url} (process {}{})", director.pid(), since.unwrap_or_default());
-    screen.table(&one(running, &state_dir, &found));
+    let process = format!("{}{}", director.pid(), since.unwrap_or_default());
+    screen.table(&one(format!("running at {url}"), process, &state_dir, &found));
     screen.table(&deployments(&found.deployments));
     Ok(())
 }
@@ -78,7 +78,7 @@ impl Found {
     }
 }
 
-fn one(director: String, state_dir: &Path, found: &Found) -> Table {
+fn one(director: String, process: String, state_dir: &Path, found: &Found) -> Table {
     let stemcells: Vec<String> = found.stemcells.iter().map(|it| format!("{}/{}", it.name, it.version)).collect();
     let none = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
     let tasks: Vec<String> = found
@@ -92,6 +92,7 @@ fn one(director: String, state_dir: &Path, found: &Found) -> Table {
     let cloud_config = if found.has_cloud_config { "there" } else { "none: 'windlass update-cloud-config FILE'" };
     let mut columns = vec![
         ("Director", director),
+        ("Process", process),
         ("State", state_dir.display().to_string()),
         ("Log", log_of(state_dir).display().to_string()),
         ("VMs", none(kinds_of_vms(state_dir), "none on this machine")),

@@ -130,7 +130,8 @@ fn greet(
         Some(named) => format!(" --state-dir {}", named.display()),
         None => String::new(),
     };
-    screen.told(&format!("Director      {}, log {}", environment.url, log_of(state_dir).display()));
+    screen.told(&format!("Director      {}", environment.url));
+    screen.told(&format!("Log           {}", log_of(state_dir).display()));
     let mut next = vec![
         format!("windlass{here} status                what runs here, in one screen"),
         format!("windlass{here} plan MANIFEST         what a deploy would do, and why"),
@@ -139,10 +140,7 @@ fn greet(
     ];
     match loaded {
         Some((os, Isolation::Process)) if os != HOST => {
-            next.insert(
-                0,
-                format!("windlass{here} up --userland host    for jobs of releases, which run in VMs of os {HOST}"),
-            );
+            next.insert(0, format!("windlass{here} up --userland host    a stemcell for jobs: 'os: {HOST}'"));
         }
         Some((os, _)) => next.push(format!("Manifests name this stemcell by 'os: {os}'.")),
         None => {}

@@ -8,13 +8,16 @@ use std::time::Duration;
 use windlass_create_env::{End, Screen};
 
 use crate::cli::Global;
-use crate::formats::{plain, plain_line};
+use crate::formats::{plain, plain_line, short_ids};
+use crate::screen::terminal_width;
 
 /// Where lines go.
 #[derive(Debug)]
 pub(super) struct Lines {
     live: bool,
     silent: bool,
+    /// Whether ids are shown as in tables on a terminal.
+    short: bool,
     state: Mutex<State>,
 }
 
@@ -30,7 +33,18 @@ struct State {
 impl Lines {
     pub(super) fn new(flags: &Global) -> Self {
         let live = io::stdout().is_terminal() && !flags.json;
-        Self { live, silent: flags.json, state: Mutex::default() }
+        Self { live, silent: flags.json, short: live && !flags.wide, state: Mutex::default() }
+    }
+
+    /// What a step is called here.
+    fn named(&self, name: &str) -> String {
+        let name = plain_line(name);
+        if self.short { short_ids(&name) } else { name }
+    }
+
+    /// A line that is drawn over later, so that it must not be longer than the terminal is wide.
+    fn passing(&self, text: &str) -> String {
+        if self.live { clipped(text, terminal_width()) } else { text.to_owned() }
     }
 
     fn print(&self, text: &str) {
@@ -52,7 +66,9 @@ impl Screen for Lines {
         let (text, step) = (plain(text), state.step.clone());
         match step {
             // In the middle of a step, whose line goes on below.
-            Some(step) if self.live => self.print(&format!("\r\u{1b}[K{text}\n{step}...")),
+            Some(step) if self.live => {
+                self.print(&format!("\r\u{1b}[K{text}\n{}", self.passing(&format!("{step}..."))));
+            }
             Some(step) => self.print(&format!("\n{text}\n{step}...")),
             None => self.print(&format!("{text}\n")),
         }
@@ -69,8 +85,8 @@ impl Screen for Lines {
         let indent = if state.in_stage { "  " } else { "" };
         let gap = if state.after_stage { "\n" } else { "" };
         state.after_stage = false;
-        let step = format!("{indent}{}", plain_line(name));
-        self.print(&format!("{gap}{step}..."));
+        let step = format!("{indent}{}", self.named(name));
+        self.print(&format!("{gap}{}", self.passing(&format!("{step}..."))));
         state.step = Some(step);
     }
 
@@ -78,7 +94,8 @@ impl Screen for Lines {
         if self.live
             && let Some(step) = &self.state().step
         {
-            self.print(&format!("\r\u{1b}[K{step}... ({})", plain_line(status)));
+            let text = format!("{step}... ({})", self.named(status));
+            self.print(&format!("\r\u{1b}[K{}", self.passing(&text)));
         }
     }
 
@@ -100,8 +117,35 @@ impl Screen for Lines {
     }
 }
 
+/// The beginning of a text that stands in one line of the terminal, with room for the cursor behind it.
+fn clipped(text: &str, width: usize) -> String {
+    if text.chars().count() < width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(2)).chain(['…']).collect()
+}
+
 /// Whole seconds that have passed.
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that went on in the next one would stay on the screen each time it is drawn over.
+    #[test]
+    fn what_is_drawn_over_stands_in_one_line() {
+        let step = format!("  Attaching disk 'disk-{0}' to VM 'vm-{0}'...", "83e68947-b7a1-4c06-9c6e-3f2b81f1a7a2");
+        let shown = clipped(&step, 80);
+        assert_eq!(shown.chars().count(), 79);
+        assert!(shown.ends_with('…') && step.starts_with(shown.trim_end_matches('…')), "{shown}");
+        assert_eq!(clipped("  Creating disk...", 80), "  Creating disk...");
+        let lines = Lines { live: true, silent: true, short: true, state: Mutex::default() };
+        lines.begin_step(step.trim_end_matches('.'));
+        let named = lines.state().step.clone().unwrap();
+        assert_eq!(named, "  Attaching disk 'disk-83e68947…' to VM 'vm-83e68947…'");
+    }
 }
