@@ -498,7 +498,7 @@ impl Resolver<'_> {
             match choices.iter().find(|choice| self.wanted.cpis.are_same(&choice.cpi, &zone.cpi)) {
                 Some(choice) => stemcells.push(StemcellChoice { cpi: zone.cpi.clone(), ..choice.clone() }),
                 None => findings.push(alias.problem(format!(
-                    "the stemcell {}/{} was not uploaded to the CPI '{}'; upload it again",
+                    "the stemcell {}/{} was not uploaded to {}; upload it again",
                     first.name, first.version, zone.cpi
                 ))),
             }
