@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::methods::{
-    AttachDisk, CalculateVmCloudProperties, CreateDisk, CreateStemcell, CreateVm, DeleteDisk, DeleteSnapshot,
-    DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm, ResizeDisk, SetDiskMetadata,
-    SetVmMetadata, SnapshotDisk, UpdateDisk,
+    AttachDisk, CalculateVmCloudProperties, CreateDisk, CreateNetwork, CreateStemcell, CreateVm, DeleteDisk,
+    DeleteNetwork, DeleteSnapshot, DeleteStemcell, DeleteVm, DetachDisk, GetDisks, HasDisk, HasVm, RebootVm,
+    ResizeDisk, SetDiskMetadata, SetVmMetadata, SnapshotDisk, UpdateDisk,
 };
-use windlass_contract::cpi::{CpiError, CreatedVm, UpdatedDisk};
+use windlass_contract::cpi::{CpiError, CreatedNetwork, CreatedVm, UpdatedDisk};
 use windlass_contract::{DiskCid, DiskHint, Object, SnapshotCid, StemcellCid};
 use windlass_cpi::{Call, Cloud, UserData};
 
@@ -148,5 +148,13 @@ impl Cloud for IncusCloud {
 
     async fn delete_snapshot(&self, call: &Call, snapshot: DeleteSnapshot) -> Result<(), CpiError> {
         self.serve(call, async |session| methods::delete_snapshot::run(session, &snapshot).await).await
+    }
+
+    async fn create_network(&self, call: &Call, network: CreateNetwork) -> Result<CreatedNetwork, CpiError> {
+        self.serve(call, async |session| methods::create_network::run(session, call, &network).await).await
+    }
+
+    async fn delete_network(&self, call: &Call, network: DeleteNetwork) -> Result<(), CpiError> {
+        self.serve(call, async |session| methods::delete_network::run(session, call, &network).await).await
     }
 }

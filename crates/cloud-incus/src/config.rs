@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
 use windlass_contract::Secret;
 use windlass_contract::cpi::CpiError;
@@ -39,6 +40,9 @@ pub struct IncusConfig {
     /// The managed network of subnets that name none.
     #[serde(default)]
     pub network: Option<String>,
+    /// Where networks that are made without a range get theirs.
+    #[serde(default = "managed_range")]
+    pub managed_range: IpNet,
     /// Where VMs and disks are made that say nothing about it: a member, or `@group`.
     #[serde(default)]
     pub target: Option<String>,
@@ -51,6 +55,10 @@ pub struct IncusConfig {
     /// Where answered requests are remembered; absolute.
     #[serde(default)]
     pub state_dir: Option<PathBuf>,
+}
+
+fn managed_range() -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert([10, 247, 0, 0].into(), 16))
 }
 
 impl IncusConfig {

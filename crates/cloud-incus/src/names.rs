@@ -3,11 +3,15 @@
 
 use uuid::Uuid;
 use windlass_contract::cpi::CpiError;
-use windlass_contract::{DiskCid, SnapshotCid, StemcellCid, VmCid};
+use windlass_contract::{DiskCid, NetworkCid, SnapshotCid, StemcellCid, VmCid};
 
 const VM: &str = "vm-";
 const DISK: &str = "disk-";
 const SNAPSHOT: &str = "snap-";
+const NETWORK: &str = "wl-";
+
+/// How many digits of its id a network is named by: names of bridges have 15 letters at most.
+const NETWORK_DIGITS: usize = 12;
 
 /// The name of a VM's instance, which is also its cid.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +76,31 @@ impl std::fmt::Display for DiskName {
     }
 }
 
+/// The name of a network that was made, which is also its cid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NetworkName(String);
+
+impl NetworkName {
+    pub(crate) fn new(id: Uuid) -> Self {
+        Self(format!("{NETWORK}{}", &id.simple().to_string()[..NETWORK_DIGITS]))
+    }
+
+    /// None if this cloud gives no such cids.
+    pub(crate) fn of(cid: &NetworkCid) -> Option<Self> {
+        let is_digit = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+        let digits = cid.as_str().strip_prefix(NETWORK)?;
+        (digits.len() == NETWORK_DIGITS && digits.bytes().all(is_digit)).then(|| Self(cid.as_str().to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn cid(&self) -> Result<NetworkCid, CpiError> {
+        NetworkCid::new(self.0.clone()).map_err(|error| CpiError::cpi(error.to_string()))
+    }
+}
+
 /// A snapshot of a disk; the cid is `POOL:disk-…:snap-…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotName {
@@ -133,6 +162,12 @@ mod tests {
         }
         for odd in [&format!("disk-{ID}"), &format!("a/b:disk-{ID}"), &format!(":disk-{ID}"), "fast:other"] {
             assert_eq!(DiskName::of(&DiskCid::new(odd.to_string()).unwrap()), None, "{odd}");
+        }
+        let network = NetworkName::new(id);
+        assert_eq!(network.as_str(), "wl-5f3e2d1c0000");
+        assert_eq!(NetworkName::of(&network.cid().unwrap()), Some(network));
+        for odd in ["br-a", "wl-", "wl-5f3e2d1c000", "wl-5F3E2D1C0000", "wl-../../1.0/x"] {
+            assert_eq!(NetworkName::of(&NetworkCid::new(odd).unwrap()), None, "{odd}");
         }
         assert_eq!(fingerprint(&StemcellCid::new("sc-1").unwrap()), None);
     }

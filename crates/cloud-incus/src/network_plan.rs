@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -159,11 +159,8 @@ async fn card(
             "'{network}', which the network '{name}' names, is not managed by the cluster; name it as 'parent'"
         )));
     }
-    if session.server.is_clustered && managed.kind == "bridge" && !properties.local && properties.target.is_none() {
-        return Err(Fault::cloud(format!(
-            "'{network}' of the network '{name}' is a bridge of its own on each member, so VMs of different members do not reach \
-             each other; use a bridge on the members' LAN ('parent') or an OVN network, or say 'local: true' or 'target'"
-        )));
+    if !properties.local && properties.target.is_none() {
+        must_span_members(session, &managed.kind, &format!("'{network}' of the network '{name}'"))?;
     }
     device.insert("network".to_owned(), network.clone());
     if properties.filtering {
@@ -174,6 +171,17 @@ async fn card(
         device.extend(filters.iter().map(|filter| ((*filter).to_owned(), "true".to_owned())));
     }
     Ok((device, Some(managed)))
+}
+
+/// Refuses a network in which VMs of different members would not reach each other.
+pub(crate) fn must_span_members(session: &Session, kind: &str, what: &str) -> Result<(), Fault> {
+    match session.server.is_clustered && kind == "bridge" {
+        true => Err(Fault::cloud(format!(
+            "{what} is a bridge of its own on each member, so VMs of different members do not reach each other; use a bridge on \
+             the members' LAN ('parent') or an OVN network, or say 'local: true' or 'target'"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Notes an address in a managed network: a second VM on the same member with the same one does not start.
@@ -189,6 +197,11 @@ fn reserve(device: &mut Settings, properties: &NetworkProperties, managed: Optio
 
 fn subnet(managed: &client::Network) -> Option<Ipv4Net> {
     managed.config.get("ipv4.address")?.parse().ok()
+}
+
+/// The ranges of a managed network, each with the server's own address in it.
+pub(crate) fn ranges(managed: &client::Network) -> impl Iterator<Item = IpNet> {
+    ["ipv4.address", "ipv6.address"].into_iter().filter_map(|key| managed.config.get(key)?.parse().ok())
 }
 
 /// The address that the caller chose, or a free one of the managed network.

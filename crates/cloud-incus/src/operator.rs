@@ -4,16 +4,17 @@ use std::path::Path;
 
 use windlass_contract::cpi::CpiError;
 
-use crate::client::{Client, Settings, Volume};
+use crate::client::{Client, Network, Settings, Volume};
 use crate::config::IncusConfig;
 use crate::fault::Fault;
+use crate::network_plan::ranges;
 use crate::session::Session;
 use crate::tags::{self, Stage};
 
 /// Something in the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// `vm`, `disk`, `snapshot` or `stemcell`.
+    /// `vm`, `disk`, `snapshot`, `stemcell` or `network`.
     pub kind: &'static str,
     /// By which the CPI's callers know it.
     pub cid: String,
@@ -61,6 +62,19 @@ async fn everything(session: &Session) -> Result<Vec<Resource>, Fault> {
     for pool in session.client.pools().await? {
         let volumes = session.client.volumes(&pool, &session.server).await?;
         found.extend(volumes.into_iter().map(|volume| of_volume(&pool, volume)));
+    }
+    // Lists may have those of other projects.
+    let is_ours = |network: &Network| network.config.get(tags::PROJECT) == Some(&session.config.project);
+    for network in session.client.networks().await?.into_iter().filter(is_ours) {
+        let ranges: Vec<String> = ranges(&network).map(|range| range.trunc().to_string()).collect();
+        found.push(Resource {
+            kind: "network",
+            member: None,
+            vm: None,
+            details: format!("{} {}", network.kind, ranges.join(" ")),
+            metadata: Settings::new(),
+            cid: network.name,
+        });
     }
     for image in session.client.images().await? {
         let said = |key: &str| image.properties.get(key).map(String::as_str).unwrap_or_default();

@@ -19,6 +19,8 @@ pub(crate) const REQUEST: &str = "user.windlass.request";
 pub(crate) const AGENT: &str = "user.windlass.agent";
 /// `<director>-<deployment>-<group>`, as the director says it at a VM's creation.
 pub(crate) const GROUP: &str = "user.windlass.group";
+/// The project that a network is for: networks of all projects may be in one list.
+pub(crate) const PROJECT: &str = "user.windlass.project";
 /// How far it is; see [`Stage`].
 pub(crate) const STAGE: &str = "user.windlass.stage";
 /// The VM that a disk is claimed for.

@@ -4,7 +4,7 @@
 //! - [`Client`]: sending a request. What was not sent goes to the next endpoint; what was sent and has no answer is
 //!   [`ClientError::LostAnswer`], unless it only asks.
 //! - `endpoint`, `tls`, `content`, `answer`, `operation`: how that travels.
-//! - `server`, `instances`, `volumes`, `images`, `files`, `cluster`, `rights`: one file per kind of object.
+//! - `server`, `instances`, `volumes`, `networks`, `images`, `files`, `cluster`, `rights`: one file per kind of object.
 //!
 //! Written on `hyper` alone, because a process lives for one call: a general client would build its pool and read the system's
 //! certificates first.
@@ -17,6 +17,7 @@ mod error;
 mod files;
 mod images;
 mod instances;
+mod networks;
 mod operation;
 mod rights;
 mod server;
@@ -42,10 +43,11 @@ pub use error::ClientError;
 pub use files::{Kind, Pushed};
 pub use images::Image;
 pub use instances::{Devices, Instance, NewInstance, Power, Settings};
+pub use networks::{Network, NewNetwork};
 pub use rights::Trusted;
 pub use server::Server;
 pub use tls::{Fingerprint, Identity};
-pub use volumes::{Copied, Network, Offer, Origin, Pool, Volume};
+pub use volumes::{Copied, Offer, Origin, Pool, Volume};
 
 pub(crate) use tls::hex;
 

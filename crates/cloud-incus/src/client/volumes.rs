@@ -103,20 +103,6 @@ impl Pool {
     }
 }
 
-/// A network of the operator's.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Network {
-    /// `bridge`, `ovn`, `physical`, ….
-    #[serde(default, rename = "type")]
-    pub kind: String,
-    /// Whether the daemon made it.
-    #[serde(default)]
-    pub managed: bool,
-    /// Its configuration.
-    #[serde(default, deserialize_with = "or_default")]
-    pub config: Settings,
-}
-
 impl Client {
     /// The volumes of that name in a pool: more than one if several members have one. A list, because lists are answered
     /// also for what is on a member that is down.
@@ -312,11 +298,6 @@ impl Client {
     /// A storage pool.
     pub async fn pool(&self, name: &str) -> Result<Pool, ClientError> {
         self.ask(Request::get(&["storage-pools", name], format!("use the storage pool '{name}'"))).await
-    }
-
-    /// A network.
-    pub async fn network(&self, name: &str) -> Result<Network, ClientError> {
-        self.ask(Request::get(&["networks", name], format!("use the network '{name}'"))).await
     }
 }
 

@@ -3,9 +3,11 @@
 pub(crate) mod attach_disk;
 pub(crate) mod calculate_vm_cloud_properties;
 pub(crate) mod create_disk;
+pub(crate) mod create_network;
 pub(crate) mod create_stemcell;
 pub(crate) mod create_vm;
 pub(crate) mod delete_disk;
+pub(crate) mod delete_network;
 pub(crate) mod delete_snapshot;
 pub(crate) mod delete_stemcell;
 pub(crate) mod delete_vm;

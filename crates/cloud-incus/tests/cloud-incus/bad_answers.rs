@@ -126,3 +126,39 @@ fn a_certificate_that_has_ended_is_named_before_anybody_is_asked() {
     let (kind, message) = site.refused("has_disk", json!([DISK]));
     assert!(kind == "CpiError" && message.contains("the client certificate has expired; make a new one"), "{message}");
 }
+
+#[test]
+fn a_network_of_ovn_spans_the_members_and_is_asked_for_once() {
+    let site = Site::simulated();
+    let properties = json!({"type": "ovn", "uplink": "lan", "nat": true, "target": "@z1"});
+    let made = site.ok(
+        "create_network",
+        json!([{"type": "manual", "range": "10.78.0.0/24", "gateway": "10.78.0.254", "cloud_properties": properties}]),
+    );
+    let name = made[0].as_str().unwrap();
+    assert_eq!(made[2], json!({"network": name}), "its VMs may be in any zone");
+    let (asked, networks) = site.simulation().change(|world| (world.asked.clone(), world.networks.clone()));
+    assert_eq!(asked, ["POST /networks"], "members are not told one by one");
+    let (sent, mut config) = (&networks[name], networks[name]["config"].clone());
+    assert_eq!(sent["type"], "ovn");
+    config.as_object_mut().unwrap().retain(|key, _| !key.starts_with("user."));
+    assert_eq!(
+        config,
+        json!({"ipv4.address": "10.78.0.254/24", "ipv4.nat": "true", "ipv6.address": "none", "network": "lan"})
+    );
+    site.ok("delete_network", json!([name]));
+    assert!(site.simulation().change(|world| world.networks.is_empty()));
+}
+
+#[test]
+fn a_range_that_somebody_else_chose_at_the_same_time_is_given_up() {
+    let site = Site::simulated();
+    site.simulation()
+        .says("POST /1.0/networks", Said::Refusal(500, "failed to create listening socket: Address already in use"));
+    let (_, message) =
+        site.refused("create_network", json!([{"netmask_bits": 24, "cloud_properties": {"local": true}}]));
+    assert!(message.contains("give a range"), "{message}");
+    let tries = site.simulation().change(|world| world.asked.iter().filter(|it| it.starts_with("POST")).count());
+    assert!(tries > 1, "another one is tried");
+    assert!(site.simulation().change(|world| world.networks.is_empty()));
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_rigs::own_machine::is_own_machine;
 
-use crate::rig::{Site, networks, volume};
+use crate::rig::{Asked, Site, networks, volume};
 
 /// Networks of a VM in a cluster whose bridge is one per member.
 fn local(last: u8) -> Value {
@@ -33,6 +33,7 @@ fn a_cluster_places_vms_with_their_disks_and_a_dead_member_is_not_taken_for_gone
     }
     let Some(mut site) = Site::start_cluster(NAME) else { return };
     let stemcell = site.stemcell();
+    networks_are_on_all_members(&site, &stemcell);
     let vms = zones_are_members(&site, &stemcell);
     let disk = disks_bind_vms(&site, &stemcell, &vms);
     an_evacuated_member_gets_nothing_and_its_vms_are_elsewhere(&site, &stemcell, &vms);
@@ -44,6 +45,38 @@ fn a_cluster_places_vms_with_their_disks_and_a_dead_member_is_not_taken_for_gone
     site.ok("delete_disk", json!([disk]));
     site.ok("delete_stemcell", json!([stemcell]));
     assert_eq!(site.held(), Vec::<String>::new(), "nothing is left");
+}
+
+/// Also when the call was killed after some members were told of it.
+fn networks_are_on_all_members(site: &Site, stemcell: &str) {
+    let asked = |properties: Value| {
+        let definition = json!({"type": "manual", "range": "10.78.0.0/24", "cloud_properties": properties});
+        Asked::new("create_network", json!([definition]))
+    };
+    let words = site.answer(&asked(json!({})))["error"]["message"].as_str().unwrap().to_owned();
+    assert!(words.contains("a bridge of its own on each member") && words.contains("'local: true'"), "{words}");
+    let asked = asked(json!({"local": true, "target": "@z1"}));
+    let mut command = site.command();
+    command.env(windlass_durable::kill_point::KILL_AT, "4");
+    assert!(!site.run(command, &asked).status.success(), "it was to be killed");
+    let made = site.answer(&asked)["result"].clone();
+    let network = made[0].as_str().unwrap();
+    assert_eq!(
+        made[2],
+        json!({"network": network, "local": true}),
+        "a zone's target holds nobody of another zone to it"
+    );
+    let path = format!("/1.0/networks/{network}");
+    let mut there = site.lxd().ok("GET", &path, &Value::Null);
+    there["locations"].as_array_mut().unwrap().sort_by_key(Value::to_string);
+    assert_eq!((&there["status"], &there["locations"]), (&json!("Created"), &json!(["n1", "n2", "n3"])));
+    let networks = json!({"default": {"type": "manual", "ip": "10.78.0.20", "netmask": "255.255.255.0",
+        "gateway": "10.78.0.1", "cloud_properties": made[2]}});
+    let vm = site.ok("create_vm", json!(["agent-n", stemcell, {"target": "@z2"}, networks, [], {}]));
+    assert_eq!(place(site, vm[0].as_str().unwrap()), "n2");
+    site.ok("delete_vm", json!([vm[0]]));
+    site.ok("delete_network", json!([network]));
+    assert_eq!(site.lxd().ask("GET", &path, &Value::Null).unwrap()["error_code"], 404);
 }
 
 fn zones_are_members(site: &Site, stemcell: &str) -> Vec<String> {

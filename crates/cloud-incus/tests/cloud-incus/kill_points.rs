@@ -61,6 +61,7 @@ fn calls_killed_after_any_request_and_repeated_have_one_effect() {
     let stemcell = site.stemcell();
     kills += vms(&site, &stemcell);
     kills += disks(&site, &stemcell);
+    kills += networks(&site);
     site.ok("delete_stemcell", json!([stemcell]));
     assert_eq!(site.held(), Vec::<String>::new(), "nothing is left");
     eprintln!("{kills} calls were killed: 0 lost, 0 doubled, 0 leaked");
@@ -163,4 +164,21 @@ fn disks(site: &Site, stemcell: &str) -> u64 {
     site.ok("delete_vm", json!([vm]));
     assert_eq!(site.held(), [stemcell]);
     kills
+}
+
+fn networks(site: &Site) -> u64 {
+    let made = || -> Vec<String> {
+        let listed = site.listed().into_iter().filter(|(kind, ..)| *kind == "network");
+        listed.map(|(_, name, _)| name).collect()
+    };
+    sweep(
+        site,
+        2,
+        || (Asked::new("create_network", json!([{"type": "manual", "netmask_bits": 26}])), ()),
+        |(), network| {
+            assert_eq!(made(), [network[0].as_str().unwrap()]);
+            site.ok("delete_network", json!([network[0]]));
+            assert!(made().is_empty());
+        },
+    )
 }

@@ -27,6 +27,7 @@ fn vms_and_disks_live_on_a_real_daemon_and_nothing_is_left_of_them() {
     a_disk_grows_and_is_kept(&site, &stemcell);
     a_half_made_vm_is_not_taken_for_a_whole_one(&site, &stemcell);
     pools_and_limits_are_those_of_the_types(&site, &stemcell);
+    networks_are_made_and_deleted(&site, &stemcell);
     bad_input_is_named_and_changes_nothing(&site, &stemcell);
     two_directors_do_not_meet(&site);
     a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(&site);
@@ -201,6 +202,83 @@ fn pools_and_limits_are_those_of_the_types(site: &Site, stemcell: &str) {
     site.ok("delete_vm", json!([vm]));
     site.ok("delete_disk", json!([moved]));
     assert_eq!(site.held(), [stemcell]);
+}
+
+/// Names of all networks that the daemon manages.
+fn managed_networks(site: &Site) -> Vec<String> {
+    let listed = site.lxd().ok("GET", "/1.0/networks?recursion=1", &Value::Null);
+    let managed = listed.as_array().unwrap().iter().filter(|network| network["managed"] == true);
+    managed.map(|network| network["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn networks_are_made_and_deleted(site: &Site, stemcell: &str) {
+    let given = json!([{"type": "manual", "range": "10.78.0.0/24", "gateway": "10.78.0.1",
+        "cloud_properties": {"filtering": true, "pool": "fast"}}]);
+    let asked = Asked::new("create_network", given.clone());
+    let made = site.answer(&asked)["result"].clone();
+    let network = made[0].as_str().unwrap();
+    assert_eq!(made[1], json!({"range": "10.78.0.0/24", "gateway": "10.78.0.1", "reserved": []}));
+    assert_eq!(made[2], json!({"network": network, "filtering": true}));
+    site.forget_answers();
+    assert_eq!(site.answer(&asked)["result"], made, "a repeated call finds it");
+    assert_eq!(managed_networks(site), [BRIDGE, network]);
+    let there = site.lxd().ok("GET", &format!("/1.0/networks/{network}"), &Value::Null);
+    let config = &there["config"];
+    assert_eq!((&config["ipv4.nat"], &config["user.windlass.director"]), (&json!("false"), &json!("d-1")));
+    let listed = site.listed();
+    assert!(listed.contains(&("network", network.to_owned(), None)), "{listed:?}");
+
+    // A size is enough, and no range is given out twice.
+    let by_size = || site.ok("create_network", json!([{"type": "manual", "netmask_bits": 26, "cloud_properties": {}}]));
+    let (one, two) = (by_size(), by_size());
+    assert_eq!((&one[1]["range"], &two[1]["range"]), (&json!("10.247.0.0/26"), &json!("10.247.0.64/26")));
+    assert_eq!(two[1]["gateway"], "10.247.0.65");
+
+    let mut arguments = site.vm_arguments(stemcell, 81);
+    arguments[3] = json!({"default": {"type": "manual", "ip": "10.78.0.20", "netmask": "255.255.255.0",
+        "gateway": "10.78.0.1", "default": ["dns", "gateway"], "cloud_properties": made[2]}});
+    let vm = site.ok("create_vm", arguments)[0].as_str().unwrap().to_owned();
+    let card = site.instance(&vm)["devices"]["eth0"].clone();
+    assert_eq!((&card["network"], &card["ipv4.address"]), (&json!(network), &json!("10.78.0.20")));
+    assert_eq!(card["security.mac_filtering"], "true");
+    let words = site.refused("delete_network", json!([network])).1;
+    assert!(words.contains(&vm) && words.contains("delete them first"), "{words}");
+    site.ok("delete_vm", json!([vm]));
+
+    for (definition, words) in [
+        (given[0].clone(), format!("overlaps 10.78.0.1/24 of the network '{network}'")),
+        (json!({"range": "10.79.0.0/24", "gateway": "10.80.0.1"}), "is not in 10.79.0.0/24".to_owned()),
+        (json!({"range": "10.79.0.0/31"}), "no room for a gateway and a VM".to_owned()),
+        (json!({"range": "ten"}), "no subnet such as".to_owned()),
+        (json!({}), "needs a range, or netmask_bits".to_owned()),
+        (json!({"netmask_bits": 8}), "do not fit into 10.247.0.0/16".to_owned()),
+        (json!({"type": "dynamic", "netmask_bits": 24}), "only manual networks".to_owned()),
+        (json!({"netmask_bits": 24, "cloud_properties": {"type": "vpc"}}), "no type 'vpc'".to_owned()),
+        (json!({"netmask_bits": 24, "cloud_properties": {"uplink": "x"}}), "say 'type: ovn'".to_owned()),
+        (json!({"netmask_bits": 24, "cloud_properties": {"vpc": "x"}}), "vpc".to_owned()),
+        // There is no OVN on this machine.
+        (
+            json!({"netmask_bits": 24, "cloud_properties": {"type": "ovn", "uplink": BRIDGE, "nat": true}}),
+            "for 'type: ovn' the servers need OVN and an uplink".to_owned(),
+        ),
+    ] {
+        let (_, message) = site.refused("create_network", json!([definition]));
+        assert!(message.contains(&words), "{message}");
+    }
+    let theirs = site.answer(&Asked::new("delete_network", json!([network])).of_director("d-2"));
+    assert!(theirs["error"]["message"].as_str().unwrap().contains("belongs to the director 'd-1'"), "{theirs}");
+    for made in [network, one[0].as_str().unwrap(), two[0].as_str().unwrap()] {
+        site.ok("delete_network", json!([made]));
+        site.ok("delete_network", json!([made]));
+    }
+    // Those of the operator are no director's.
+    site.ok("delete_network", json!([BRIDGE]));
+    let stranger = "wl-0123456789ab";
+    site.lxd().ok("POST", "/1.0/networks", &json!({"name": stranger, "type": "bridge"}));
+    let words = site.refused("delete_network", json!([stranger])).1;
+    assert!(words.contains("was not made by this CPI"), "{words}");
+    site.lxd().ok("DELETE", &format!("/1.0/networks/{stranger}"), &Value::Null);
+    assert_eq!(managed_networks(site), [BRIDGE]);
 }
 
 /// As a daemon leaves it that dies while it unpacks the image: a record that looks whole.

@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) says: Vec<(&'static str, Said)>,
     /// Methods and paths of all requests that change something.
     pub(crate) asked: Vec<String>,
+    /// Networks by name, as they were asked for.
+    pub(crate) networks: BTreeMap<String, Value>,
     revision: u64,
 }
 
@@ -249,6 +251,21 @@ impl World {
             }
             ("GET", ["instances", name]) => {
                 Ok((self.instances.get(*name).cloned().ok_or_else(|| missing("Instance"))?, Some(0)))
+            }
+            ("GET", ["networks"]) => Ok((self.networks.values().cloned().collect(), None)),
+            ("POST", ["networks"]) => {
+                let mut network = request.body.clone();
+                network["managed"] = json!(true);
+                network["status"] = json!("Created");
+                self.networks.insert(request.body["name"].as_str().unwrap().to_owned(), network);
+                Ok((Value::Null, None))
+            }
+            (method, ["networks", name]) => {
+                let network = self.networks.get(*name).cloned().ok_or_else(|| missing("Network"))?;
+                if method == "DELETE" {
+                    self.networks.remove(*name);
+                }
+                Ok((network, None))
             }
             ("GET", ["storage-pools", "fast"]) => Ok((json!({"driver": "btrfs"}), None)),
             ("GET", ["storage-pools", "fast", "volumes", "custom"]) => {
