@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use windlass_rigs::lxd::{BRIDGE, Lxd, POOL, PREFIX};
@@ -42,6 +42,16 @@ impl Cluster {
         self.lxd.held(&self.project)
     }
 
+    /// An instance as the daemon has it.
+    fn instance(&self, vm: &str) -> Value {
+        self.lxd.ok("GET", &format!("/1.0/instances/{vm}?project={}", self.project), &Value::Null)
+    }
+
+    /// What the director has of it, in `director.yml`.
+    fn settings(&self) -> String {
+        format!("cpi: {{exec: incus, config: {}}}\n", self.path("cpi.json").display())
+    }
+
     fn script(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         let get = format!(
@@ -76,7 +86,7 @@ fn a_real_lxd_daemon_is_certified_whole() {
     assert!(built.status.success(), "{built:?}");
     let list = cluster.script(
         "list",
-        "get instances | grep -o 'vm-[0-9a-f-]*'\nget images | grep -oE '[0-9a-f]{64}'\n\
+        "get instances | grep -o 'vm-[0-9a-f-]*'\nget networks | grep -o 'wl-[0-9a-f]*'\nget images | grep -oE '[0-9a-f]{64}'\n\
          volumes() { get \"storage-pools/fast/volumes/custom$1\" | grep -o 'custom/[^?\"]*' | sed 's,custom/,,'; }\n\
          disks=$(volumes | grep -v /)\n\
          for disk in $disks; do echo fast:$disk; volumes /$disk/snapshots | sed 's,/snapshots/,:,; s,^,fast:,'; done\nexit 0",
@@ -92,7 +102,7 @@ fn a_real_lxd_daemon_is_certified_whole() {
         &profile,
         format!(
             "networks:\n  dynamic: {{}}\n  manual: {{range: {PREFIX}.0/24, gateway: {PREFIX}.1, dns: [{PREFIX}.1]}}\n\
-             wrong_credentials: {{project: not-ours}}\ndeadline: 120\n"
+             managed_network: {{range: 10.78.0.0/24, gateway: 10.78.0.1, netmask_bits: 24}}\nwrong_credentials: {{project: not-ours}}\ndeadline: 120\n"
         ),
     )
     .unwrap();
@@ -114,6 +124,10 @@ fn a_real_lxd_daemon_is_certified_whole() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(report["certified"], true, "{report:#}");
     assert_eq!(report["leftovers"], json!([]));
+    for seen in ["networks.usable", "networks.by-size"] {
+        let check = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == seen).unwrap();
+        assert_eq!(check["outcome"], "passed", "{check:#}");
+    }
     for seen in ["vms.settings", "disks.resize"] {
         let check = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == seen);
         assert!(check.is_none_or(|check| check["outcome"] == "passed"), "{check:#?}");
@@ -148,15 +162,12 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
         return;
     }
     let Some(cluster) = Cluster::start(NAME) else { return };
-    let cpi = cluster.path("cpi.json");
-    let settings = format!(
-        "cpi: {{exec: incus, config: {}}}\nenable_cpi_resize_disk: true\nenable_snapshots: true\n",
-        cpi.display()
-    );
+    let settings = format!("{}enable_cpi_resize_disk: true\nenable_snapshots: true\n", cluster.settings());
     let site = Site::ready_in_network(PREFIX, &settings);
     let cloud_config = |disk: u64| {
         let text = format!(
-            "azs: [{{name: z1}}]\nvm_types: [{{name: small}}]\ndisk_types: [{{name: disk, disk_size: {disk}}}]\nnetworks:\n\
+            "azs: [{{name: z1}}]\nvm_types: [{{name: small}}, {{name: rooted, cloud_properties: {{privileged: true}}}}]\n\
+             disk_types: [{{name: disk, disk_size: {disk}}}]\nnetworks:\n\
              - name: default\n  subnets: [{{range: {PREFIX}.0/24, gateway: {PREFIX}.1, azs: [z1]}}]\n\
              compilation: {{workers: 1, network: default, az: z1, vm_type: small, reuse_compilation_vms: true}}\n"
         );
@@ -167,13 +178,18 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
     let release = site.file("release.tgz");
     Sources::default().write(&release);
     site.ok(&["upload-release", release.to_str().unwrap()]);
-    let manifest = "name: example\nreleases: [{name: greeter, version: latest}]\n\
-        stemcells: [{alias: default, os: windlass-minimal, version: latest}]\n\
-        update: {canaries: 1, max_in_flight: 1, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}\n\
-        instance_groups:\n- name: front\n  instances: 1\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
-        persistent_disk_type: disk\n  networks: [{name: default}]\n  \
-        jobs: [{name: greeter, release: greeter, properties: {name: you}}]\n";
-    fs::write(site.manifest(), manifest).unwrap();
+    let manifest = |vm_type: &str| {
+        let text = format!(
+            "name: example\nreleases: [{{name: greeter, version: latest}}]\n\
+             stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+             update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+             instance_groups:\n- name: front\n  instances: 1\n  azs: [z1]\n  vm_type: {vm_type}\n  stemcell: default\n  \
+             persistent_disk_type: disk\n  networks: [{{name: default}}]\n  \
+             jobs: [{{name: greeter, release: greeter, properties: {{name: you}}}}]\n"
+        );
+        fs::write(site.manifest(), text).unwrap();
+    };
+    manifest("small");
 
     site.deploy();
     assert!(runs(&site), "{:?}", site.rows(&["-d", "example", "instances", "--ps"]));
@@ -199,6 +215,18 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
     assert_eq!(fs::read_to_string(store.join("data")).unwrap(), "precious");
     assert!(runs(&site));
 
+    // Root of a privileged VM is another user of the machine than root of others; the disk's files are root's in both.
+    let said_at_stops = || fs::read_to_string(store.join("stops")).unwrap().lines().count();
+    for (vm_type, privileged) in [("rooted", json!("true")), ("small", Value::Null)] {
+        let before = said_at_stops();
+        manifest(vm_type);
+        site.deploy();
+        assert_eq!(cluster.instance(&vm(&site))["config"]["security.privileged"], privileged);
+        assert!(runs(&site) && disk(&cluster) == kept);
+        assert_eq!(fs::read_to_string(store.join("data")).unwrap(), "precious");
+        assert!(said_at_stops() > before, "the one before wrote to the disk");
+    }
+
     site.ok(&["-n", "-d", "example", "delete-deployment"]);
     assert!(!cluster.held().iter().any(|name| name.starts_with("vm-")), "{:?}", cluster.held());
     for orphan in site.rows(&["disks", "--orphaned"]) {
@@ -208,4 +236,95 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
     let version = stemcell["version"].as_str().unwrap().trim_end_matches('*').to_owned();
     site.ok(&["-n", "delete-stemcell", &format!("{}/{version}", stemcell["name"].as_str().unwrap())]);
     assert_eq!(cluster.held(), Vec::<String>::new(), "nothing is left");
+}
+
+/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it.
+#[test]
+fn data_survives_with_the_originals_agents_in_unprivileged_and_privileged_containers() {
+    let [Ok(agent), Ok(system)] = ["WINDLASS_ORIGINAL_AGENT", "WINDLASS_SYSTEM"].map(std::env::var) else {
+        eprintln!("this needs the original's agent and a system for it, and did not run");
+        return;
+    };
+    const NAME: &str = "incus::data_survives_with_the_originals_agents_in_unprivileged_and_privileged_containers";
+    if !is_own_machine(NAME) {
+        return;
+    }
+    let Some(cluster) = Cluster::start(NAME) else { return };
+    let site = Site::ready_in_network_of(PREFIX, &system, &agent, &cluster.settings());
+    let mut kept = None;
+    for privileged in [false, false, true, true, false] {
+        let cloud_config = format!(
+            "azs: [{{name: z1}}]\nvm_types: [{{name: small, cloud_properties: {{privileged: {privileged}}}}}]\n\
+             disk_types: [{{name: disk, disk_size: 64}}]\nnetworks:\n- name: default\n  \
+             subnets: [{{range: {PREFIX}.0/24, gateway: {PREFIX}.1, azs: [z1]}}]\n"
+        );
+        fs::write(site.file("cloud-config.yml"), cloud_config).unwrap();
+        site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
+        let before = kept.is_some().then(|| vm(&site));
+        site.ok(&["-n", "-d", "example", "deploy", "--recreate", &site.manifest()]);
+        let now = vm(&site);
+        assert_ne!(Some(&now), before.as_ref());
+        assert_eq!(cluster.instance(&now)["config"]["security.privileged"] == "true", privileged);
+        // As the VM has it, where the agent mounted it.
+        let rows = site.rows(&["-d", "example", "instances"]);
+        assert!(rows.iter().all(|row| row["process_state"] == "running"), "{rows:?}");
+        let disk = disk(&cluster);
+        let data = cluster.lxd.files_of_volume(&cluster.project, &disk).join("data");
+        match &kept {
+            None => fs::write(&data, "precious").unwrap(),
+            Some(kept) => assert_eq!((kept, fs::read_to_string(&data).unwrap()), (&disk, "precious".to_owned())),
+        }
+        kept = Some(disk);
+    }
+    site.ok(&["-n", "-d", "example", "delete-deployment"]);
+    assert!(!cluster.held().iter().any(|name| name.starts_with("vm-")), "{:?}", cluster.held());
+}
+
+/// As in the guide: both have one PostgreSQL, one folder, and the CPI's configuration.
+#[test]
+fn a_standby_director_goes_on_with_a_deploy_on_a_real_lxd_daemon() {
+    const NAME: &str = "incus::a_standby_director_goes_on_with_a_deploy_on_a_real_lxd_daemon";
+    if !is_own_machine(NAME) {
+        return;
+    }
+    let Some(cluster) = Cluster::start(NAME) else { return };
+    let postgres = windlass_database::PrivatePostgres::start().unwrap();
+    let shared = cluster.path("shared");
+    fs::create_dir(&shared).unwrap();
+    // What a CPI of the first does is waited for so long; nobody sees from another machine whether it still runs.
+    let settings = format!(
+        "{}db: '{}'\nshared_dir: {}\ncpi_deadline: 20s\nresurrector: {{enabled: false}}\n",
+        cluster.settings(),
+        postgres.url(),
+        shared.display()
+    );
+    let mut first = Site::ready_in_network(PREFIX, &settings);
+    first.deploy();
+    let kept = disk(&cluster);
+    fs::write(cluster.lxd.files_of_volume(&cluster.project, &kept).join("data"), "precious").unwrap();
+    let mut second = first.standby();
+
+    first.write_documents(2);
+    let manifest = first.manifest();
+    let mut deploy = first.verb(&["-n", "-d", "example", "deploy", &manifest]);
+    let mut deploy = deploy.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let vms = || cluster.held().iter().filter(|name| name.starts_with("vm-")).count();
+    first.wait_until("another VM", |_| vms() > 1);
+    first.kill_director();
+    deploy.wait().unwrap();
+    second.wait_until("taking over", |second| second.leads());
+    second.wait_until("the end of the deploy", |second| second.rows(&["tasks"]).is_empty());
+
+    let deploy = |more: &[&str]| second.ok(&[&["-n", "-d", "example", "deploy", manifest.as_str()], more].concat());
+    deploy(&[]);
+    assert_eq!(second.rows(&["-d", "example", "vms"]).len(), 2);
+    let held = cluster.held();
+    let count = |prefix: &str| held.iter().filter(|name| name.starts_with(prefix)).count();
+    assert_eq!((count("vm-"), count("disk-"), held.len()), (2, 2, 5), "nothing is there twice: {held:?}");
+    deploy(&["--recreate"]);
+    let data = cluster.lxd.files_of_volume(&cluster.project, &kept).join("data");
+    assert_eq!(fs::read_to_string(data).unwrap(), "precious");
+    assert!(second.rows(&["leaks"]).is_empty());
+    second.ok(&["-n", "-d", "example", "delete-deployment"]);
+    assert_eq!(vms(), 0);
 }

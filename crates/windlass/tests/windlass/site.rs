@@ -95,6 +95,33 @@ impl Site {
         Self::start_in(network, None, Some(settings)).with_stemcell()
     }
 
+    /// The same with somebody else's agent in a system of its own.
+    pub(crate) fn ready_in_network_of(prefix: &str, system: &str, agent: &str, settings: &str) -> Self {
+        let network = Network { prefix: prefix.to_owned(), ..Network::claim() };
+        let site = Self::start_in(network, None, Some(settings));
+        site.with_stemcell_of(&["--rootfs", system, "--agent", agent, "--os", "windlass-minimal"])
+    }
+
+    /// A second director with the same settings, on another machine as far as it can tell. It stands by.
+    pub(crate) fn standby(&self) -> Self {
+        let network = Network { prefix: self.network.prefix.clone(), ..Network::claim() };
+        let mut site = Self { folder: tempfile::tempdir().unwrap(), director: None, db: None, network };
+        fs::create_dir(site.state_dir()).unwrap();
+        fs::copy(self.state_dir().join("director.yml"), site.state_dir().join("director.yml")).unwrap();
+        let machine = "hostname another-machine && exec \"$0\" \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c", machine]);
+        command.arg(WINDLASS);
+        site.spawn_director(command);
+        site.wait_until("standing by", |site| site.director_log().contains("this one stands by"));
+        site
+    }
+
+    /// Whether the director leads.
+    pub(crate) fn leads(&self) -> bool {
+        self.state_dir().join("env.sh").exists()
+    }
+
     fn start_with_database(db: Option<String>) -> Self {
         Self::start_with(db, None)
     }
@@ -164,10 +191,21 @@ impl Site {
 
     /// Starts the director, to be killed at the given point of its work, and waits until it answers.
     pub(crate) fn start_director(&mut self, kill_at: Option<u64>) {
-        let env_sh = self.state_dir().join("env.sh");
-        let _ = fs::remove_file(&env_sh);
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log")).unwrap();
+        let _ = fs::remove_file(self.state_dir().join("env.sh"));
         let mut command = Command::new(WINDLASS);
+        if let Some(point) = kill_at {
+            command.env("WINDLASS_KILL_AT", point.to_string());
+        }
+        self.spawn_director(command);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.leads() && self.director_runs() {
+            assert!(Instant::now() < deadline, "the director does not start:\n{}", self.director_log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn spawn_director(&mut self, mut command: Command) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.file("director.log")).unwrap();
         command.arg("director").arg("--state-dir").arg(self.state_dir()).args(["--listen", "127.0.0.1:0"]);
         // The networks of these tests are of the loopback interface, which only processes share with the machine.
         // Flags win over settings, which some tests have.
@@ -177,15 +215,7 @@ impl Site {
         command.env("RUST_LOG", "info,windlass_cpi_client=debug,windlass_agent_client=debug");
         command.args(self.db.iter().flat_map(|url| ["--db", url]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        if let Some(point) = kill_at {
-            command.env("WINDLASS_KILL_AT", point.to_string());
-        }
         self.director = Some(command.spawn().unwrap());
-        let deadline = Instant::now() + PATIENCE;
-        while !env_sh.exists() && self.director_runs() {
-            assert!(Instant::now() < deadline, "the director does not start:\n{}", self.director_log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
     }
 
     /// Whether the director has not ended.

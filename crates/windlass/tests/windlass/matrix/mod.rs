@@ -3,12 +3,14 @@
 
 mod upgrade;
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use windlass_rigs::lxd::{BRIDGE, Lxd, POOL, PREFIX};
 use windlass_rigs::own_machine::{self, is_own_machine};
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
@@ -20,6 +22,8 @@ struct Site {
     folder: tempfile::TempDir,
     plugin: &'static str,
     registry: SocketAddr,
+    /// Shows what the VM `{vm_cid}` was given.
+    show_settings: String,
 }
 
 impl Site {
@@ -31,7 +35,14 @@ impl Site {
     }
 
     fn with_registry(plugin: &'static str, properties: Value, registry: SocketAddr) -> Self {
-        let site = Self { folder: tempfile::tempdir().unwrap(), plugin, registry };
+        let folder = tempfile::tempdir().unwrap();
+        let show_settings = match plugin {
+            "sim" => {
+                format!("{WINDLASS} sim settings {{vm_cid}} --config {}", folder.path().join("cpi.json").display())
+            }
+            _ => format!("cat {}", folder.path().join("state/vms/{vm_cid}/settings.json").display()),
+        };
+        let site = Self { folder, plugin, registry, show_settings };
         for (version, name) in [(1, "cpi-v1.json"), (2, "cpi.json")] {
             let mut own = json!({"state_dir": site.folder.path().join("state")});
             own.as_object_mut().unwrap().extend(properties.as_object().unwrap().clone());
@@ -67,11 +78,6 @@ impl Site {
 
     /// The same on stemcells of versions 1 and 2 that are built from this.
     fn certify_with(&self, which: &str, what: [&[&str]; 2], more: &[&str]) -> Output {
-        let settings = self.path("state").join("vms/{vm_cid}/settings.json").display().to_string();
-        let show = match self.plugin {
-            "sim" => format!("{WINDLASS} sim settings {{vm_cid}} --config {}", self.path("cpi.json").display()),
-            _ => format!("cat {settings}"),
-        };
         let stemcells = [("1", what[0]), ("2", what[1])].map(|(version, what)| {
             let tarball = self.path(&format!("stemcell-{version}.tgz"));
             let mut build = Command::new(WINDLASS);
@@ -86,7 +92,12 @@ impl Site {
             .arg(&stemcells[0])
             .arg("--stemcell")
             .arg(&stemcells[1])
-            .args(["--registry", &format!("http://writer:s3cret@{}", self.registry), "--show-settings", &show])
+            .args([
+                "--registry",
+                &format!("http://writer:s3cret@{}", self.registry),
+                "--show-settings",
+                &self.show_settings,
+            ])
             .args(more)
             .output()
             .unwrap()
@@ -155,6 +166,35 @@ fn the_version_table_holds_with_the_originals_agents_of_the_time() {
         assert_holds(&output);
         assert_jobs_keep_their_data(&output);
     }
+}
+
+#[test]
+fn the_version_table_holds_on_a_real_lxd_daemon() {
+    const NAME: &str = "matrix::the_version_table_holds_on_a_real_lxd_daemon";
+    if !std::env::var(windlass_durable::sweep::POINTS).is_ok_and(|points| points == "all") {
+        eprintln!("{NAME} takes minutes and did not run: `bin/test --all` runs it");
+        return;
+    }
+    if !is_own_machine(NAME) {
+        return;
+    }
+    let Some(lxd) = Lxd::start(NAME) else { return };
+    let project = lxd.make_project("d1");
+    let endpoint = format!("unix:{}", lxd.socket().display());
+    let incus = json!({"endpoints": [endpoint], "project": project, "pool": POOL, "network": BRIDGE});
+    let mut site = Site::with_registry("incus", incus, (own_machine::ADDRESS, 25777).into());
+    let files = lxd.files_of_instance(&project, "{vm_cid}");
+    site.show_settings = format!("cat {}/var/vcap/bosh/warden-cpi-agent-env.json", files.display());
+    let profile = site.path("profile.yml");
+    fs::write(
+        &profile,
+        format!("networks: {{dynamic: {{}}, manual: {{range: {PREFIX}.0/24, gateway: {PREFIX}.1}}}}\n"),
+    )
+    .unwrap();
+    let output = site.matrix(&["--json", "--profile", profile.to_str().unwrap()]);
+    assert_holds(&output);
+    assert_jobs_keep_their_data(&output);
+    assert_eq!(lxd.held(&project), Vec::<String>::new());
 }
 
 #[test]
