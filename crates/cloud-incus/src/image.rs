@@ -56,6 +56,8 @@ pub(crate) struct Nature {
     pub(crate) has_sbin: bool,
     /// Whether the agent asks a registry that it is told of.
     pub(crate) asks_registry: bool,
+    /// Whether the agent is BOSH's, which changes options of file systems where only those of mounts can be changed.
+    pub(crate) remounts: bool,
 }
 
 const WORDS: [(&str, Boot, Addressing); 7] = [
@@ -76,12 +78,13 @@ impl Nature {
             (*boot, *addressing) == (self.boot, self.addressing) && word.ends_with("-without-sbin") != suffix.is_empty()
         };
         let boot = WORDS.iter().find(fits).map_or("agent", |(word, ..)| word);
-        let registry = if self.asks_registry { "yes" } else { "no" };
+        let word = |is_so: bool| if is_so { "yes" } else { "no" };
         [
             ("windlass.boot", boot),
             ("windlass.settings", &self.settings_path),
             ("windlass.agent_flags", &self.agent_flags),
-            ("windlass.registry", registry),
+            ("windlass.registry", word(self.asks_registry)),
+            ("windlass.remounts", word(self.remounts)),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
@@ -91,13 +94,15 @@ impl Nature {
     pub(crate) fn of(properties: &Settings) -> Option<Self> {
         let boot = properties.get("windlass.boot")?;
         let (word, boot, addressing) = WORDS.iter().find(|(word, ..)| word == boot)?;
+        let is_so = |key: &str| properties.get(key).is_some_and(|word| word == "yes");
         Some(Self {
             boot: *boot,
             addressing: *addressing,
             settings_path: properties.get("windlass.settings")?.clone(),
             agent_flags: properties.get("windlass.agent_flags").cloned().unwrap_or_default(),
             has_sbin: !word.ends_with("-without-sbin"),
-            asks_registry: properties.get("windlass.registry").is_some_and(|word| word == "yes"),
+            asks_registry: is_so("windlass.registry"),
+            remounts: is_so("windlass.remounts"),
         })
     }
 }
@@ -185,6 +190,7 @@ impl Seen {
             agent_flags: format!("-P {platform} -C /{AGENT_CONFIG}{without_monit}"),
             has_sbin: self.has_sbin,
             asks_registry: settings["UseRegistry"] == true,
+            remounts: config["RunsJobs"] != true,
         })
     }
 }
@@ -330,7 +336,10 @@ mod tests {
         assert_eq!(debian.addressing, Addressing::NetworkdIsOff);
         let alpine = image(&[agent, config, ("sbin/init", ""), ("etc/network/interfaces", "")]).unwrap();
         assert_eq!(alpine.addressing, Addressing::Interfaces);
-        for nature in [minimal, runit, ubuntu, debian, alpine] {
+        let theirs = CONFIG.replace(r#", "RunsJobs": true"#, "");
+        let original = image(&[agent, (AGENT_CONFIG, &theirs), ("bin/sh", "")]).unwrap();
+        assert!(original.remounts && !minimal.remounts);
+        for nature in [minimal, runit, ubuntu, debian, alpine, original] {
             assert_eq!(Nature::of(&nature.properties()), Some(nature));
         }
         assert_eq!(Nature::of(&Settings::new()), None);

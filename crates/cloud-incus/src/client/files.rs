@@ -1,9 +1,14 @@
 //! Files that are put into an instance.
 
+use std::time::Duration;
+
 use hyper::Method;
 
 use super::content::Content;
 use super::{Client, ClientError, Request};
+
+/// How often the same is put there again.
+const TRIES: u64 = 8;
 
 /// What is put there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +57,16 @@ impl Client {
         ] {
             request = request.header(lxd, value).header(incus, value);
         }
-        self.change(request).await.map(drop)
+        let mut tries = 0;
+        loop {
+            match self.change(request.clone()).await {
+                // LXD asks a process for this which may not listen yet when many are started at once. The same again does no harm.
+                Err(error) if error.says("forkfile.sock") && tries < TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(Duration::from_millis(20 * tries)).await;
+                }
+                other => return other.map(drop),
+            }
+        }
     }
 }

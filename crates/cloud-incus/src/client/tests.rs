@@ -272,3 +272,16 @@ async fn only_the_pinned_server_is_talked_to_and_it_sees_our_certificate() {
     assert!(error.to_string().contains(pin.as_str()) && error.to_string().contains("renewed"), "{error}");
     assert_eq!(asked.lock().unwrap().len(), 1, "nothing is sent to another server");
 }
+
+#[tokio::test]
+async fn a_file_is_pushed_again_when_the_daemons_helper_does_not_listen_yet() {
+    let refusal = |text: &str| Says(500, json!({"type": "error", "error_code": 500, "error": text}));
+    let early = "dial unix /proc/self/fd/58/forkfile.sock: connect: no such file or directory";
+    let daemon = Daemon::saying(vec![refusal(early), refusal(early), done(Value::Null), refusal("no space left")]);
+    let client = client(vec![daemon.endpoint()]);
+    let pushed = Pushed { path: "/x".to_owned(), kind: Kind::File, mode: "0600", content: b"x".to_vec() };
+    client.push("vm-1", &pushed).await.unwrap();
+    assert_eq!(daemon.asked().len(), 3);
+    client.push("vm-1", &pushed).await.unwrap_err();
+    assert_eq!(daemon.asked().len(), 4, "another refusal is one");
+}

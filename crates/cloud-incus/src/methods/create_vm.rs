@@ -15,7 +15,7 @@ use windlass_contract::version::SettingsFrom;
 use windlass_cpi::{Call, UserData};
 
 use super::delete_vm;
-use crate::client::{Instance, NewInstance, Power, Settings};
+use crate::client::{Instance, NewInstance, Power, Pushed, Settings};
 use crate::disks::must_be_reachable;
 use crate::fault::Fault;
 use crate::image::Nature;
@@ -56,6 +56,14 @@ pub(crate) async fn run(
     if let Some(found) = &found {
         session.must_be_ours(&format!("the VM '{}'", found.name), found.get(tags::DIRECTOR), call)?;
         must_be_reachable(found)?;
+        // Also what a dead daemon left half-made has all tags.
+        if found.get(tags::ID).is_none_or(|id| id != call.id.to_string()) {
+            return Err(CpiError::cpi(format!(
+                "there is a VM '{}' already, and this CPI did not make it; delete or rename it",
+                found.name
+            ))
+            .into());
+        }
         match finished(session, &name, found, user_data).await {
             Ok(Some(created)) => return Ok(created),
             Err(fault) if !(is_address_taken(&fault) && chooses_addresses(vm)) => return Err(fault),
@@ -107,7 +115,10 @@ async fn attempt(
     let settings = serde_json::to_vec(&user_data)
         .map_err(|error| CpiError::cpi(format!("cannot write the agent's settings: {error}")))?;
     let made = match make(session, &new, target.as_deref()).await {
-        Ok(()) => fill_and_start(session, name, &nature, &plan, settings).await,
+        Ok(()) => {
+            let files = inside::files(&nature, properties.privileged, &plan.interfaces, settings);
+            fill_and_start(session, name, &files).await
+        }
         Err(fault) => Err(fault),
     };
     let cid = name.cid()?;
@@ -217,16 +228,10 @@ async fn make(session: &Session, new: &NewInstance, target: Option<&str>) -> Res
     }
 }
 
-async fn fill_and_start(
-    session: &Session,
-    name: &VmName,
-    nature: &Nature,
-    plan: &Plan,
-    settings: Vec<u8>,
-) -> Result<(), Fault> {
+async fn fill_and_start(session: &Session, name: &VmName, files: &[Pushed]) -> Result<(), Fault> {
     stage(session, name, &Stage::Made).await?;
-    for file in inside::files(nature, &plan.interfaces, settings) {
-        session.client.push(name.as_str(), &file).await?;
+    for file in files {
+        session.client.push(name.as_str(), file).await?;
     }
     stage(session, name, &Stage::Ready).await?;
     start(session, name).await

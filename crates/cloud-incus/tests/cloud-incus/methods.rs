@@ -293,6 +293,13 @@ fn a_half_made_vm_is_not_taken_for_a_whole_one(site: &Site, stemcell: &str) {
     let made = site.instance(&vm);
     assert_eq!(made["config"]["user.half"], Value::Null, "it was made again");
     assert_eq!((&made["config"]["user.windlass.stage"], &made["status"]), (&json!("ready"), &json!("Running")));
+    // One that a stranger made has no tags of ours.
+    site.lxd().ok("PATCH", &path, &json!({"config": {"user.windlass.director": "", "user.windlass.id": ""}}));
+    site.forget_answers();
+    let refused = site.answer(&asked);
+    let words = refused["error"]["message"].as_str().unwrap();
+    assert!(words.contains("this CPI did not make it; delete or rename it"), "{refused}");
+    assert_eq!(site.instance(&vm)["status"], "Running", "theirs is left alone");
     site.ok("delete_vm", json!([vm]));
 }
 

@@ -25,9 +25,9 @@ async fn establish(screen: &mut Screen, arguments: IncusTrustArgs) -> Result<(),
     let wanted = Wanted { project: project.clone(), name, pool, network };
     let done = trust::establish(&token, &wanted, &output).await?;
     let made = if done.made_project { "was made" } else { "was there" };
-    screen.line(&format!("The project '{project}' {made}, and the certificate {} may use it alone.", done.fingerprint));
-    screen.line(&format!("The cluster answers at {}.", done.endpoints.join(", ")));
-    screen.line(&format!("In director.yml: cpi: {{exec: incus, config: {}}}", output.display()));
+    screen.told(&format!("The project '{project}' {made}, and the certificate {} may use it alone.", done.fingerprint));
+    screen.told(&format!("The cluster answers at {}.", done.endpoints.join(", ")));
+    screen.told(&format!("In director.yml: cpi: {{exec: incus, config: {}}}", output.display()));
     Ok(())
 }
 
