@@ -187,9 +187,9 @@ impl Findings {
     }
 }
 
-/// The path of the object that a key is in.
+/// The path of what a key or an element is in.
 fn parent_of(path: &str) -> &str {
-    path.rsplit_once('.').map_or("", |(parent, _)| parent)
+    path.rfind(['.', '[']).map_or("", |end| &path[..end])
 }
 
 impl std::fmt::Display for Findings {

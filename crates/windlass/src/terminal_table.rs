@@ -384,6 +384,11 @@ mod tests {
         assert!(text.contains("Not shown: Active; --wide shows all") && text.ends_with("\n2 vms\n"), "{text}");
         assert!(text.contains("windlass-minimal/1"), "{text}");
         assert!(!shown(&vms(), 200).contains("Not shown"));
+        let mut wider = vms();
+        wider.rows.iter_mut().for_each(|row| row[3] = "127.84.0.23".to_owned());
+        let text = shown(&wider, 80);
+        assert!(text.contains("Not shown: Active, VM Type; --wide shows all"), "rows stay one line high: {text}");
+        assert!(text.contains("vm-83e68947…  windlass-minimal/1\n"), "{text}");
     }
 
     #[test]

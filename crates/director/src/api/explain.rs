@@ -158,10 +158,9 @@ struct LineData {
 /// ends with it where it is about nothing else, and a problem that is repaired has it in quotation marks.
 fn timeline(log: &str, label: &str) -> Vec<Moment> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    let quoted = format!("'{label}'");
-    let is_about = |line: &Line| {
-        line.task.starts_with(label) || line.task.contains(&quoted) || line.stage.ends_with(&format!(" {label}"))
-    };
+    let (quoted, at_the_end) = (format!("'{label}'"), format!(" {label}"));
+    let is_about =
+        |line: &Line| line.task.starts_with(label) || line.task.contains(&quoted) || line.stage.ends_with(&at_the_end);
     lines
         .filter(is_about)
         .map(|line| {

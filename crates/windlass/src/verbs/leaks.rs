@@ -34,7 +34,7 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
     }
     let mut rows: Vec<Vec<String>> =
         leaks.into_iter().map(|leak| vec![leak.request_id, leak.cpi, leak.method, leak.subject, leak.why]).collect();
-    let commands: Vec<String> = held.iter().map(|held| format!("\n  {}", command(held))).collect();
+    let commands: Vec<String> = held.iter().map(|held| format!("  {}", command(held))).collect();
     for held in held {
         let (subject, why) = (format!("{} {}", held.kind, held.cid), why(&held));
         rows.push(vec![String::new(), held.cloud.to_owned(), String::new(), subject, why]);
@@ -47,7 +47,8 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
     });
     if !commands.is_empty() && session.screen.is_for_people() {
         // Tables have ids short, and these are to be copied.
-        session.screen.line(&format!("What helps:{}", commands.concat()));
+        session.screen.line("What helps:");
+        commands.iter().for_each(|command| session.screen.continue_line(command));
     }
     Ok(())
 }

@@ -138,7 +138,7 @@ mod tests {
     /// A line that went on in the next one would stay on the screen each time it is drawn over.
     #[test]
     fn what_is_drawn_over_stands_in_one_line() {
-        let step = format!("  Attaching disk 'disk-{0}' to VM 'vm-{0}'...", "83e68947-b7a1-4c06-9c6e-3f2b81f1a7a2");
+        let step = format!("Attaching disk 'disk-{0}' to VM 'vm-{0}'...", "83e68947-b7a1-4c06-9c6e-3f2b81f1a7a2");
         let shown = clipped(&step, 80);
         assert_eq!(shown.chars().count(), 79);
         assert!(shown.ends_with('…') && step.starts_with(shown.trim_end_matches('…')), "{shown}");
@@ -146,6 +146,6 @@ mod tests {
         let lines = Lines { live: true, silent: true, short: true, state: Mutex::default() };
         lines.begin_step(step.trim_end_matches('.'));
         let named = lines.state().step.clone().unwrap();
-        assert_eq!(named, "  Attaching disk 'disk-83e68947…' to VM 'vm-83e68947…'");
+        assert_eq!(named, "Attaching disk 'disk-83e68947…' to VM 'vm-83e68947…'");
     }
 }
