@@ -52,8 +52,8 @@ const VISITS_OF_A_USER: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Limits {
     documents: Semaphore,
-    renderings: Semaphore,
-    plans: Semaphore,
+    renderings: Arc<Semaphore>,
+    plans: Arc<Semaphore>,
     lists: Semaphore,
     explaining: Semaphore,
     listing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
@@ -86,9 +86,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             documents: Semaphore::new(DOCUMENTS),
-            renderings: Semaphore::new(RENDERINGS),
+            renderings: Arc::new(Semaphore::new(RENDERINGS)),
             // Apart from those of tasks, so that deploys have a turn whoever looks at plans.
-            plans: Semaphore::new(1),
+            plans: Arc::new(Semaphore::new(1)),
             lists: Semaphore::new(LISTS),
             explaining: Semaphore::new(1),
             listing_users: Mutex::default(),
@@ -133,13 +133,13 @@ pub(crate) struct Visit {
 
 /// A turn to render templates.
 #[derive(Debug)]
-pub(crate) struct RenderingTurn<'l> {
+pub(crate) struct RenderingTurn {
     _of_user: Option<OwnedSemaphorePermit>,
-    _of_all: Option<SemaphorePermit<'l>>,
+    _of_all: Option<OwnedSemaphorePermit>,
 }
 
-impl RenderingTurn<'_> {
-    pub(crate) fn work<T: Send>(self, work: impl FnOnce() -> T + Send) -> T {
+impl RenderingTurn {
+    pub(crate) fn work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         in_a_thread(work)
     }
 }
@@ -154,15 +154,16 @@ impl Limits {
     }
 
     /// A turn to render the templates of a task's plan.
-    pub(crate) async fn rendering(&self, user: &str) -> RenderingTurn<'_> {
+    pub(crate) async fn rendering(&self, user: &str) -> RenderingTurn {
         let of_user = places_of(&self.rendering_users, user, RENDERINGS_OF_A_USER).acquire_owned().await.ok();
-        RenderingTurn { _of_user: of_user, _of_all: self.renderings.acquire().await.ok() }
+        RenderingTurn { _of_user: of_user, _of_all: self.renderings.clone().acquire_owned().await.ok() }
     }
 
-    /// A turn to render the templates of a plan without a task, which may take a minute of it.
-    pub(crate) async fn rendering_without_task(&self, user: &str) -> RenderingTurn<'_> {
+    /// A turn to render the templates of a plan without a task, which may take a minute of it. It is kept for as long as the plan is
+    /// in memory, where each may take a hundred megabytes.
+    pub(crate) async fn rendering_without_task(&self, user: &str) -> RenderingTurn {
         let of_user = places_of(&self.planning_users, user, 1).acquire_owned().await.ok();
-        RenderingTurn { _of_user: of_user, _of_all: self.plans.acquire().await.ok() }
+        RenderingTurn { _of_user: of_user, _of_all: self.plans.clone().acquire_owned().await.ok() }
     }
 
     /// How the director is, as `look` finds, or as it was found less than a second ago.

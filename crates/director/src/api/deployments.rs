@@ -304,7 +304,9 @@ pub(super) async fn changed_files(
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
     let asker = Asker { user: &user.name, task: None, template_time, sees_values: true };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
-    let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    let mut prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    // Files are rendered in a turn of their own.
+    prepared.turn = None;
     let changed = software::changed_files::changed_files(&director, &prepared, &user.name).await;
     let changed = changed.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     written_json(director.limits.heavily(|| serde_json::to_vec(&changed)).await)

@@ -33,6 +33,9 @@ const MOST_TOLD: usize = 128 << 10;
 /// How many sizes CPIs are asked about for one plan: each is a call, and readers plan as well.
 const MOST_SIZES: usize = 500;
 
+/// How long a plan without a task keeps its turn while clouds are asked for their limits.
+const CLOUDS_SOON: Duration = Duration::from_secs(5);
+
 /// What a deploy is about to do.
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
@@ -48,6 +51,8 @@ pub(crate) struct Prepared {
     pub(super) releases: Vec<i64>,
     /// Which jobs need Ruby, and for what.
     pub(crate) needs_ruby: Vec<String>,
+    /// Of a plan without a task: others have theirs when this one is gone.
+    pub(crate) turn: Option<RenderingTurn>,
 }
 
 /// What a plan is for.
@@ -72,7 +77,7 @@ pub(crate) struct Asker<'a> {
 
 impl Asker<'_> {
     /// A turn to render. Plans without a task have turns of their own, and who cancels a task does not wait for one.
-    async fn turn<'d>(&self, director: &'d Director) -> Result<RenderingTurn<'d>, TaskError> {
+    async fn turn(&self, director: &Director) -> Result<RenderingTurn, TaskError> {
         match self.task {
             None => Ok(director.limits.rendering_without_task(self.user).await),
             Some(task) => {
@@ -212,12 +217,22 @@ pub(crate) async fn prepare(
     };
     let mut new_id = new_ids(director, deployment).await?;
     let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
-    let mut plan = asker.turn(director).await?.work(make);
+    let turn = asker.turn(director).await?;
+    let mut plan = turn.work(make);
+    let mut turn = asker.task.is_none().then_some(turn);
     if asker.task.is_some_and(TaskLog::is_cancelled) {
         return Err(TaskError::Cancelled);
     }
     if findings.is_clean() {
-        let limits = cloud_limits::of_plan(director, &plan, &current).await?;
+        let mut asking = std::pin::pin!(cloud_limits::of_plan(director, &plan, &current));
+        let limits = match tokio::time::timeout(CLOUDS_SOON, &mut asking).await {
+            Ok(limits) => limits?,
+            // Plans for other clouds do not wait for one that is silent.
+            Err(_) => {
+                turn = None;
+                asking.await?
+            }
+        };
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
     let instances = (current.instances.len(), plan.instances().count());
@@ -242,6 +257,7 @@ pub(crate) async fn prepare(
         configs: used.iter().map(|config| config.id).collect(),
         releases: desired.releases,
         needs_ruby,
+        turn,
     })
 }
 

@@ -381,6 +381,33 @@ mod tests {
         assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");
     }
 
+    /// Four plans of twenty thousand instances at once took half a gigabyte, and a reader may ask for them.
+    #[tokio::test]
+    async fn one_plan_without_a_task_is_in_memory_at_a_time() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
+        let manifest = "name: shop\nreleases: []\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, \
+            update_watch_time: 1}\ninstance_groups: []\n";
+        let options = DeployOptions { verbatim: true, ..DeployOptions::default() };
+        let limits = &test.director.limits;
+        let waits = async || {
+            let patience = std::time::Duration::from_millis(20);
+            tokio::time::timeout(patience, limits.rendering_without_task("ann")).await.is_err()
+        };
+        let template_time = test.director.settings.template_time;
+        let asker = Asker { user: "eve", task: None, template_time, sees_values: false };
+        let plan = prepare(&test.director, "shop", manifest, &options, Purpose::Look, asker).await.unwrap();
+        assert!(waits().await, "it is still there");
+        drop(plan);
+        assert!(!waits().await);
+        // Those of tasks wait for nobody's answer to be taken.
+        let log = TaskLog::open_for(&test.director, 1, "eve").unwrap();
+        let asker = Asker { task: Some(&log), ..asker };
+        let _plan = prepare(&test.director, "shop", manifest, &options, Purpose::Look, asker).await.unwrap();
+        assert!(!waits().await);
+    }
+
     #[tokio::test]
     async fn a_deploy_that_waits_for_its_turn_to_render_is_cancelled_and_others_have_theirs() {
         let test = TestDirector::new().await;
