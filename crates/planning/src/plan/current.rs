@@ -19,7 +19,7 @@ pub struct Current {
     pub instances: Vec<CurrentInstance>,
     /// Addresses in use in all deployments, by holder (`deployment/group/uuid`).
     pub addresses: BTreeMap<IpAddr, String>,
-    /// What CPIs answered to [`Desired::resources`].
+    /// What CPIs answered to [`Desired::resources`](crate::desired::Desired::resources).
     pub calculated: Calculated,
     /// What runs on the instances now, by its digest.
     pub software: BTreeMap<String, Software>,
