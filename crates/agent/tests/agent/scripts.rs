@@ -130,7 +130,7 @@ async fn an_errand_that_is_cancelled_ends_with_all_it_started_and_the_next_one_r
         machine.script(
             "hangs",
             "run",
-            &format!("trap 'echo asked; exit 7' TERM; (trap '' TERM; echo $$ >&2; exec sleep 3600 2>&-) & echo $! > {0}.new; mv {0}.new {0}; echo begun; wait", pids.display()),
+            &format!("trap 'echo asked; exit 7' TERM; (trap '' TERM; echo $$ >&2; exec sleep 3600 2>&-) & echo $! > {0}.new; echo begun; mv {0}.new {0}; wait", pids.display()),
         );
         let begun = machine.message(json!({"method": "run_errand", "arguments": ["hangs"]})).await;
         let id = begun["value"]["agent_task_id"].clone();
