@@ -12,6 +12,7 @@ use windlass_rigs::own_machine::is_own_machine;
 
 use crate::site::Site;
 use crate::software::release::Sources;
+use crate::whole_run::is_whole_run;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -284,7 +285,7 @@ fn data_survives_with_the_originals_agents_in_unprivileged_and_privileged_contai
 #[test]
 fn a_standby_director_goes_on_with_a_deploy_on_a_real_lxd_daemon() {
     const NAME: &str = "incus::a_standby_director_goes_on_with_a_deploy_on_a_real_lxd_daemon";
-    if !is_own_machine(NAME) {
+    if !is_whole_run(NAME) || !is_own_machine(NAME) {
         return;
     }
     let Some(cluster) = Cluster::start(NAME) else { return };

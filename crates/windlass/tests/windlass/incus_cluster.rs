@@ -12,6 +12,7 @@ use windlass_rigs::lxd::cluster::{Cluster, LAN, LAN_BRIDGE};
 use windlass_rigs::own_machine::is_own_machine;
 
 use crate::site::Site;
+use crate::whole_run::is_whole_run;
 
 /// A director whose CPI asks all members, the one that dies first.
 fn director(cluster: &Cluster, project: &str, folder: &std::path::Path) -> Site {
@@ -71,11 +72,7 @@ fn vms(cluster: &Cluster, project: &str) -> usize {
 #[test]
 fn a_machine_that_dies_during_a_deploy_of_twelve_costs_nothing_but_time() {
     const NAME: &str = "incus_cluster::a_machine_that_dies_during_a_deploy_of_twelve_costs_nothing_but_time";
-    if !std::env::var(windlass_durable::sweep::POINTS).is_ok_and(|points| points == "all") {
-        eprintln!("{NAME} takes minutes and did not run: `bin/test --all` runs it");
-        return;
-    }
-    if !is_own_machine(NAME) {
+    if !is_whole_run(NAME) || !is_own_machine(NAME) {
         return;
     }
     let Some(mut cluster) = Cluster::start(NAME) else { return };

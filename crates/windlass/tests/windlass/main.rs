@@ -11,6 +11,7 @@
 //! - `matrix`: every combination of versions; `data_survives`: what is on a disk stays there; `jobs`: software on VMs.
 //! - `core_files`: what a crash leaves.
 //! - `visits`: the verbs that go to instances; `way_in`: the same through their agents; `real_ssh`: with a real ssh server; `recovery`: repairs that were decided before.
+//! - `whole_run`: which tests run with `bin/test --all` alone.
 //! - `docs`: what the pages say is so; `dependencies`: what we depend on is what deny.toml allows.
 //! - `refusals`: what cannot succeed is refused before anything stops.
 //! - `software`: a release becomes processes that run; `scenarios`: what BOSH's own tests promise.
@@ -65,3 +66,4 @@ mod stemcell;
 mod up_and_down;
 mod visits;
 mod way_in;
+mod whole_run;

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use windlass_rigs::lxd::{BRIDGE, Lxd, POOL, PREFIX};
 use windlass_rigs::own_machine::{self, is_own_machine};
 
+use crate::whole_run::is_whole_run;
+
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// What operators read; the test on the simulated cloud writes it when `WINDLASS_UPDATE_DOCS` is set.
 const DOCUMENTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/version-table.md");
@@ -171,11 +173,7 @@ fn the_version_table_holds_with_the_originals_agents_of_the_time() {
 #[test]
 fn the_version_table_holds_on_a_real_lxd_daemon() {
     const NAME: &str = "matrix::the_version_table_holds_on_a_real_lxd_daemon";
-    if !std::env::var(windlass_durable::sweep::POINTS).is_ok_and(|points| points == "all") {
-        eprintln!("{NAME} takes minutes and did not run: `bin/test --all` runs it");
-        return;
-    }
-    if !is_own_machine(NAME) {
+    if !is_whole_run(NAME) || !is_own_machine(NAME) {
         return;
     }
     let Some(lxd) = Lxd::start(NAME) else { return };

@@ -258,7 +258,7 @@ fn zones_of_several_cpis_are_served_each_by_its_own() {
 /// A sample of the sweep that `windlass bench kills` does in full.
 #[test]
 fn a_director_that_is_killed_or_whose_cpi_fails_loses_and_leaks_nothing() {
-    let output = Command::new(WINDLASS).args(["bench", "kills", "director", "--every", "97"]).output().unwrap();
+    let output = Command::new(WINDLASS).args(["bench", "kills", "director", "--every", "149"]).output().unwrap();
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}");
     assert!(output.status.success(), "{said}{complained}");
