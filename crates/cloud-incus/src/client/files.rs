@@ -7,8 +7,9 @@ use hyper::Method;
 use super::content::Content;
 use super::{Client, ClientError, Request};
 
-/// How often the same is put there again.
-const TRIES: u64 = 8;
+/// How often the same is put there again: for about 14 s in all.
+const TRIES: u64 = 40;
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is put there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl Client {
                 // LXD asks a process for this which may not listen yet when many are started at once. The same again does no harm.
                 Err(error) if error.says("forkfile.sock") && tries < TRIES => {
                     tries += 1;
-                    tokio::time::sleep(Duration::from_millis(20 * tries)).await;
+                    tokio::time::sleep(Duration::from_millis(20 * tries).min(LONGEST_PAUSE)).await;
                 }
                 other => return other.map(drop),
             }
