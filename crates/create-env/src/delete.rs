@@ -78,11 +78,7 @@ fn remove_installation(options: &EnvOptions, installation: &str) -> Result<(), E
         return Ok(());
     }
     let path = options.installations.join(installation);
-    file::remove_tree(&path).or_else(|source| match path.exists() {
-        true => Err(EnvError::File { path, source }),
-        // Nothing was ever installed, nor is there a place for it.
-        false => Ok(()),
-    })
+    file::remove(&path).map_err(|source| EnvError::File { path, source })
 }
 
 async fn delete_all(
@@ -159,8 +155,7 @@ fn remove_empty_cloud(cloud: &Path, ledger: &EnvLedger) -> Result<(), EnvError> 
     let is_empty =
         |shelf: &&str| std::fs::read_dir(cloud.join(shelf)).map_or(true, |mut entries| entries.next().is_none());
     if is_ours && cloud.exists() && ["stemcells", "vms", "disks", "snapshots", "networks"].iter().all(is_empty) {
-        windlass_durable::file::remove_tree(cloud)
-            .map_err(|source| EnvError::File { path: cloud.to_owned(), source })?;
+        file::remove(cloud).map_err(|source| EnvError::File { path: cloud.to_owned(), source })?;
     }
     Ok(())
 }

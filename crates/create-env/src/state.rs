@@ -230,8 +230,9 @@ impl StateFile {
     /// Removes everything: nothing exists any more.
     pub fn remove(&self) -> Result<(), StateError> {
         let folders = [self.path_with_suffix(CA), self.path_with_suffix(REGISTRY)];
-        for folder in folders.iter().filter(|folder| folder.exists()) {
-            file::remove_tree(folder).map_err(failed("remove", folder))?;
+        for folder in &folders {
+            // In place: keys of a removal that was killed are removed by the next one.
+            file::remove(folder).map_err(failed("remove", folder))?;
         }
         for path in [self.path.clone(), self.path_with_suffix(".json"), self.path_with_suffix(".lock")] {
             match file::remove_file(&path) {

@@ -240,7 +240,8 @@ impl InstalledCpis {
         }
         let _lock = lock(&self.root, name)?;
         let folder = self.root.join(name);
-        file::remove_tree(&folder).map_err(failed(&folder))?;
+        // Without its launcher it is not installed. The rest goes in place, so that a removal that was killed is done again.
+        file::remove_file(&folder.join(LAUNCHER)).and_then(|()| file::remove(&folder)).map_err(failed(&folder))?;
         let lock_file = lock_path(&self.root, name);
         file::remove_file(&lock_file).map_err(failed(&lock_file))
     }

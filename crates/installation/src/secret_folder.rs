@@ -22,12 +22,13 @@ impl SecretFolder {
     /// Makes the folder; what an earlier run left there goes first.
     pub fn new(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        file::remove_tree(&path)?;
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", SCRIPT, "sh"]).arg(&path).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let watcher = std::os::unix::process::CommandExt::process_group(&mut shell, 0).spawn()?;
         let folder = Self { path, watcher: Some(watcher) };
+        // The watcher runs already: secrets of an earlier run are gone however this one ends.
+        file::remove(&folder.path)?;
         file::create_private_dir(&folder.path)?;
         Ok(folder)
     }
@@ -51,7 +52,8 @@ impl SecretFolder {
 impl Drop for SecretFolder {
     fn drop(&mut self) {
         let Some(mut watcher) = self.watcher.take() else { return };
-        if let Err(error) = file::remove_tree(&self.path) {
+        // In place: the watcher of a process that is killed meanwhile knows no other name.
+        if let Err(error) = file::remove(&self.path) {
             // The watcher tries again.
             let _ = writeln!(io::stderr(), "cannot remove {}: {error}", self.path.display());
         }

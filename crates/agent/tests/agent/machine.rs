@@ -281,6 +281,8 @@ impl Machine {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body).await.unwrap();
+        // TLS keeps the last bytes to itself while the socket is full.
+        stream.flush().await.unwrap();
         let mut answer = Vec::new();
         // The end of the stream may come without TLS's farewell.
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();

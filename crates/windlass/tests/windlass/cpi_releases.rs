@@ -198,6 +198,38 @@ fn an_installation_killed_anywhere_is_completed_by_the_same_command() {
 }
 
 #[test]
+fn a_removal_killed_anywhere_is_completed_by_the_same_command_and_leaves_no_secret() {
+    let machine = Machine::new();
+    machine.ok(&machine.install());
+    let copy = |from: &str, to: &str| {
+        let copied = Command::new("cp").arg("-a").arg(machine.path(from)).arg(machine.path(to)).status().unwrap();
+        assert!(copied.success());
+    };
+    copy("state", "installed");
+    let mut kills = 0;
+    for point in 1.. {
+        let remove = ["cpi", "remove", "toy"];
+        let output = machine.command(&remove).env("WINDLASS_KILL_AT", point.to_string()).output().unwrap();
+        if output.status.signal() != Some(9) {
+            assert!(output.status.success(), "at point {point}: {}", said(&output));
+            break;
+        }
+        kills += 1;
+        let again = machine.run(&remove);
+        // Killed after its last effect, it is gone already.
+        assert!(
+            again.status.success() || said(&again).contains("no CPI 'toy' is installed"),
+            "{point}: {}",
+            said(&again)
+        );
+        assert_eq!(machine.with("secret"), Vec::<PathBuf>::new(), "killed at point {point}");
+        fs::remove_dir_all(machine.path("state")).unwrap();
+        copy("installed", "state");
+    }
+    assert!(kills > 1, "the sweep looked at nothing");
+}
+
+#[test]
 fn a_director_drives_an_installed_cpi_by_its_name() {
     let site = Site::start();
     let file = |name: &str| site.file(name).to_str().unwrap().to_owned();
