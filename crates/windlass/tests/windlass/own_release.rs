@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -107,18 +106,6 @@ cloud_provider:
     }
 }
 
-/// A registry that runs needs a moment until it listens.
-fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        match look() {
-            Some(found) => return found,
-            None => assert!(begun.elapsed() < Duration::from_secs(60), "it does not come"),
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Nothing that a test started may outlive it, also when it fails.
 impl Drop for Env {
     fn drop(&mut self) {
@@ -153,7 +140,7 @@ fn a_director_is_deployed_by_create_env_and_outlives_its_vm() {
     let (name, uuid) = env.director();
     assert_eq!(name, "first");
     let registry = format!("{}.9:25777", env.network.prefix);
-    eventually(|| std::net::TcpStream::connect(&registry).ok());
+    std::net::TcpStream::connect(&registry).unwrap();
 
     let theirs = windlass_pki::Authority::new().unwrap();
     let address = format!("{}.9", env.network.prefix);
