@@ -153,6 +153,8 @@ pub(crate) enum Failure {
     NoTask,
     #[error("cannot read '{}'", path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("'{}' is {is}; {expected}", path.display())]
+    OtherDocument { path: PathBuf, is: &'static str, expected: &'static str },
     #[error("'{}' is not valid", path.display())]
     Yaml { path: PathBuf, source: Box<dyn Error + Send + Sync> },
     #[error(transparent)]

@@ -100,18 +100,19 @@ pub(crate) fn is_called_bosh() -> bool {
     called_as(&std::env::args_os().take(1).collect::<Vec<_>>()) == Some("bosh")
 }
 
-/// Help, or what is wrong with the command line. Scripts that call us by the name of BOSH's client know its exit codes, and the
-/// empty line that it prints when it fails.
+/// Prints help, or what is wrong with the command line. A mistake ends with 1, as with BOSH's client: 2 means that a plan changes
+/// something. Scripts that call us by the name of that client know the empty line that it prints when it fails.
 fn explain_usage(error: &clap::Error) -> ExitCode {
     // Nobody reads it: there is nothing else to say.
     let _ = error.print();
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
-        _ if is_called_bosh() => {
-            let _ = writeln!(std::io::stdout());
+        _ => {
+            if is_called_bosh() {
+                let _ = writeln!(std::io::stdout());
+            }
             ExitCode::FAILURE
         }
-        code => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
     }
 }
 

@@ -284,7 +284,7 @@ pub(super) async fn plan(
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     let Prepared { mut plan, needs_ruby, .. } = prepared;
     plan.hide_hashes();
-    let mut text = plan.describe();
+    let mut text = plan.describe_briefly();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));
     let written = || serde_json::to_vec(&ShownPlan { text, plan: Some(&plan) });
     written_json(director.limits.heavily(written).await)

@@ -15,6 +15,7 @@
 //! - [`state_change`]: what the operator asks of single instances.
 //! - [`instance_specs`]: what one instance is brought to.
 //! - [`planner`]: all of them together, group by group.
+//! - [`words`]: the plan as a text for people.
 
 mod actions;
 mod addresses;
@@ -30,6 +31,7 @@ mod placement;
 mod planner;
 mod software_change;
 mod state_change;
+mod words;
 
 use std::collections::BTreeSet;
 
@@ -210,29 +212,6 @@ pub enum ActionKind {
 }
 
 impl ActionKind {
-    /// For people.
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Prepare => "install packages".to_owned(),
-            Self::Stop { drain: true } => "stop".to_owned(),
-            Self::Stop { drain: false } => "stop without draining".to_owned(),
-            Self::DetachDisk { disk } => format!("detach disk {disk}"),
-            Self::DeleteVm { vm } => format!("delete VM {vm}"),
-            Self::CreateVm => "create VM".to_owned(),
-            Self::CreateSpareVm => "create a VM beside the old one".to_owned(),
-            Self::SwapVm { from } => format!("swap VM {from} for the new one"),
-            Self::SetMetadata => "tell the cloud its names".to_owned(),
-            Self::CreateDisk { name, size } => format!("create disk{} of {size}", quoted(name)),
-            Self::AttachDisk { disk: Some(disk), name } => format!("attach disk{} {disk}", quoted(name)),
-            Self::AttachDisk { disk: None, name } => format!("attach the new disk{}", quoted(name)),
-            Self::ResizeDisk { disk, to, .. } => format!("resize disk {disk} to {to}"),
-            Self::MigrateDisk { disk, to, .. } => format!("migrate disk {disk} to a new one of {to}"),
-            Self::OrphanDisk { disk } => format!("orphan disk {disk} (data is kept)"),
-            Self::Start => "start".to_owned(),
-            Self::RemoveInstance => "remove instance".to_owned(),
-        }
-    }
-
     fn makes_vm(&self) -> bool {
         matches!(self, Self::CreateVm | Self::CreateSpareVm)
     }
@@ -261,13 +240,6 @@ impl ActionKind {
             Self::AttachDisk { .. } => present.record.spec.as_ref().is_some_and(|spec| spec.software.is_some()),
             _ => false,
         }
-    }
-}
-
-fn quoted(name: &DiskName) -> String {
-    match name {
-        DiskName::Managed => String::new(),
-        DiskName::Named(name) => format!(" '{name}'"),
     }
 }
 
@@ -315,29 +287,6 @@ impl Plan {
     /// Groups that are updated one after the other; those that stand together here are updated at the same time.
     pub fn batches(&self) -> Vec<&[GroupPlan]> {
         self.groups.chunk_by(|one, next| !one.serial && !next.serial).collect()
-    }
-
-    /// For people: one line per instance, one per action below it.
-    pub fn describe(&self) -> String {
-        let mut text: String = self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-        if self.is_empty() {
-            text.push_str(&format!("{}: nothing to do\n", self.deployment));
-            return text;
-        }
-        text.push_str(&format!("{}\n", self.deployment));
-        for package in self.compilation.iter().flat_map(|compilation| &compilation.packages) {
-            text.push_str(&format!("  compile {}: {}\n", package.label(), package.reason()));
-        }
-        for instance in self.removed.iter().chain(self.instances()) {
-            if instance.actions.is_empty() {
-                continue;
-            }
-            text.push_str(&format!("  {}\n", instance.label()));
-            for action in instance.actions.iter() {
-                text.push_str(&format!("    {}: {}\n", action.what.describe(), action.reason));
-            }
-        }
-        text
     }
 }
 

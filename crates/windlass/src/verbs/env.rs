@@ -8,7 +8,8 @@ use crate::table::Table;
 
 pub(crate) async fn run(session: &mut Session<'_>, details: bool) -> Result<(), Failure> {
     let info: Info = session.director.get("/info").await.while_("asking the director who it is")?;
-    session.screen.table(&table(info));
+    let hides_unknown = session.screen.is_for_people();
+    session.screen.table(&table(info, hides_unknown));
     if details {
         let certificates = session.director.get("/director/certificate_expiry").await;
         session.screen.table(&expiry(certificates.while_("asking when certificates expire")?));
@@ -28,7 +29,11 @@ fn expiry(certificates: Vec<Certificate>) -> Table {
     }
 }
 
-pub(super) fn table(info: Info) -> Table {
+/// What a director that runs in no VM of a stemcell says in the place of its operating system.
+const NO_STEMCELL: &str = "-";
+
+/// Scripts get the row of an unknown stemcell, as from BOSH's client; it tells people nothing.
+pub(super) fn table(info: Info, hides_unknown: bool) -> Table {
     let features: Vec<_> = info
         .features
         .0
@@ -38,7 +43,7 @@ pub(super) fn table(info: Info) -> Table {
     let user = if info.user.is_empty() { "(not logged in)".to_owned() } else { info.user };
     let mut header = vec!["Name", "UUID", "Version"];
     let mut row = vec![info.name, info.uuid, info.version];
-    if !info.stemcell_os.is_empty() {
+    if !(info.stemcell_os.is_empty() || hides_unknown && info.stemcell_os == NO_STEMCELL) {
         header.push("Director Stemcell");
         row.push(format!("{}/{}", info.stemcell_os, info.stemcell_version));
     }
@@ -58,6 +63,8 @@ mod tests {
             "features":{"local_dns":{"status":true},"snapshots":{"status":true},"config_server":{"status":false}}}"#;
         let expected = "TestDirector\t\ndeadbeef\t\n0.0.0 (96f91352)\t\n-/-\t\ntest-cpi\t\nconfig_server: disabled\t\n\
                         local_dns: enabled\t\nsnapshots: enabled\t\ntest\t\n";
-        assert_eq!(table(serde_json::from_str(info).unwrap()).for_scripts(), expected);
+        let read = || serde_json::from_str(info).unwrap();
+        assert_eq!(table(read(), false).for_scripts(), expected);
+        assert_eq!(table(read(), true).for_scripts(), expected.replace("-/-\t\n", ""), "for people");
     }
 }

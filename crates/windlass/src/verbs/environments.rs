@@ -32,7 +32,7 @@ pub(super) async fn alias(screen: &mut Screen, flags: &Global, alias: &str) -> R
     known.set_alias(&environment.url, alias, environment.ca.as_deref());
     known.save()?;
     screen.line(&format!("Using environment '{}'", environment.url));
-    screen.table(&env::table(info));
+    screen.table(&env::table(info, screen.is_for_people()));
     Ok(())
 }
 

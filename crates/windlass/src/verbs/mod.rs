@@ -28,6 +28,7 @@ mod deployments;
 mod director;
 mod disks;
 mod doctor;
+mod document_kind;
 mod down;
 mod env;
 mod env_visits;

@@ -7,10 +7,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_director_client::answers::Release;
 use windlass_director_client::escape;
+use windlass_release::ReleaseError;
 use windlass_release::tarball::read_manifest;
 use windlass_release_author::{BuiltRelease, ReleaseDirectory};
 
 use super::author::{self, teller};
+use super::document_kind::{RELEASE, mistaken};
 use super::upload_stemcell::progress_bar;
 use crate::cli::UploadReleaseArgs;
 use crate::failure::Failure;
@@ -36,6 +38,9 @@ pub(crate) async fn run(session: &mut Session<'_>, arguments: &UploadReleaseArgs
     }
     let path = Path::new(source.strip_prefix("file://").unwrap_or(source));
     if path.is_dir() || path.extension().is_some_and(|extension| extension == "yml") {
+        if let Some(failure) = mistaken(path, RELEASE) {
+            return Err(failure);
+        }
         let directory = ReleaseDirectory::at(&arguments.dir.dir)?;
         let release = author::open(&directory, path, session.screen)?;
         return upload_built(session, arguments, &release).await;
@@ -70,7 +75,10 @@ async fn clone(url: &str, into: &Path) -> Result<(), Failure> {
 /// A tarball goes as it is, unless the director has packages of it.
 async fn upload_tarball(session: &mut Session<'_>, arguments: &UploadReleaseArgs, path: &Path) -> Result<(), Failure> {
     // What else is wrong with it is the director's to tell.
-    let (text, manifest) = read_manifest(path).map_err(Box::new)?;
+    let (text, manifest) = read_manifest(path).map_err(|error| match &error {
+        ReleaseError::Archive(..) => mistaken(path, RELEASE).unwrap_or(Failure::Release(Box::new(error))),
+        _ => Failure::Release(Box::new(error)),
+    })?;
     let known = match !arguments.fix && manifest.all_packages().next().is_some() {
         true => known_packages(session, &text, !manifest.compiled_packages.is_empty()).await?,
         false => Vec::new(),

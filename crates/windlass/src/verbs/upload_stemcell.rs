@@ -6,7 +6,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reqwest::Method;
 use serde_json::json;
 use windlass_director_client::answers::Needed;
+use windlass_stemcell::ReadError;
 
+use super::document_kind::{STEMCELL, mistaken};
 use crate::cli::UploadStemcellArgs;
 use crate::failure::Failure;
 use crate::session::{Call, Session, While};
@@ -52,7 +54,10 @@ async fn send(session: &mut Session<'_>, file: &Path, fix: bool) -> Result<(), F
     let bar = progress_bar(session.screen.is_live());
     let stemcell = windlass_stemcell::inspect(file, bar.reporter());
     bar.clear();
-    let stemcell = stemcell?;
+    let stemcell = stemcell.map_err(|error| match &error {
+        ReadError::NotTarball { .. } => mistaken(file, STEMCELL).unwrap_or(Failure::Stemcell(error)),
+        _ => Failure::Stemcell(error),
+    })?;
     let (name, version) = (&stemcell.manifest.name, &stemcell.manifest.version);
     if !fix && !is_needed(session, name, version).await? {
         return Ok(());

@@ -25,6 +25,27 @@ fn a_recreate_carries_the_disk_over_in_the_right_order() {
 }
 
 #[test]
+fn instances_that_change_alike_are_told_together() {
+    let many = Shape { instances: 6, azs: "[z1]", ..shape() };
+    let first = planned(&desired(std::slice::from_ref(&many)), &nothing());
+    let told = first.describe_briefly();
+    assert!(told.contains("  g0 (0-5): each of 6 instances\n    create VM: "), "{told}");
+    assert_eq!(told.matches("create VM").count(), 1, "{told}");
+    assert_eq!(first.describe().matches("create VM").count(), 6, "logs name every instance");
+    // Ids differ, and the change is the same; one that has lost its VM changes otherwise.
+    let mut current = carry_out(&first, &nothing(), "one");
+    let lost = current.instances.iter_mut().find(|instance| instance.record.index == 2).unwrap();
+    (lost.vm, lost.disks[0].vm) = (None, None);
+    let label = format!("  g0/{} (2)\n", lost.record.id);
+    let options = PlanOptions { recreate: true, ..PlanOptions::default() };
+    let told = attempt(&desired(&[many]), &current, &options).unwrap().describe_briefly();
+    assert!(told.contains("  g0 (0-1, 3-5): each of 5 instances\n    stop: "), "{told}");
+    assert!(told.contains("    delete the VM: ") && told.contains(&label), "{told}");
+    let few = planned(&desired(&[Shape { instances: 3, ..shape() }]), &nothing());
+    assert_eq!(few.describe_briefly(), few.describe(), "a few are told one by one");
+}
+
+#[test]
 fn a_vm_that_is_gone_is_made_again_with_its_disk() {
     let mut current = deployed();
     current.instances[0].vm = None;
