@@ -463,7 +463,7 @@ pub(crate) fn terminal_width() -> usize {
 
 /// A text whose lines are broken between words where they are too long, and stay as they are otherwise. A line with a word that is
 /// longer than the terminal is wide, such as a path, stays whole, so that it can be copied.
-fn between_words(text: &str, width: usize) -> String {
+pub(crate) fn between_words(text: &str, width: usize) -> String {
     let fitted = |line: &str| {
         let longest = line.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
         match line.chars().count() > width && longest <= width {

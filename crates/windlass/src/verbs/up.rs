@@ -21,6 +21,9 @@ pub(super) async fn run(screen: &mut Screen, flags: &Global, arguments: &UpArgs)
     let settings = Settings::load(None, &state_dir).map_err(Failure::DirectorSettings)?;
     if let Some(running) = start(&state_dir, arguments).await? {
         screen.told(&format!("A director runs here already, as process {running}"));
+        if arguments.listen.is_some() || arguments.isolation.is_some() {
+            screen.told("--listen and --isolation change nothing while it runs: 'windlass down' stops it");
+        }
     }
     let here = Global { state_dir: Some(state_dir.clone()), ..flags.clone() };
     let here = Global { environment: None, deployment: None, ..here };
@@ -157,5 +160,10 @@ networks:
 - name: default
   type: manual
   subnets: [{range: RANGE, gateway: GATEWAY, azs: [z1]}]
-compilation: {workers: 2, network: default, az: z1, vm_type: small, reuse_compilation_vms: true}
+compilation:
+  workers: 2
+  network: default
+  az: z1
+  vm_type: small
+  reuse_compilation_vms: true
 ";

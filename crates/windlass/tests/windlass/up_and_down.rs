@@ -90,7 +90,8 @@ fn lives(home: &Home, what_vms_are: &str) {
     let said = home.ok("up --listen 127.0.0.1:0");
     assert!(said.contains("Stemcell      windlass-minimal/1") && said.contains(what_vms_are), "{said}");
     assert!(state_dir.join("director.log").exists() && said.contains("director.log"), "{said}");
-    let again = home.ok("up");
+    let again = home.ok("up --listen 127.0.0.1:0");
+    assert!(again.contains("--listen and --isolation change nothing while it runs"), "{again}");
     assert!(again.contains("runs here already") && again.contains("it is there already, and stays"), "{again}");
 
     home.ok(&format!("-n deploy {}", example("deployment.yml")));

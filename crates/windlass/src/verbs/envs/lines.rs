@@ -9,7 +9,7 @@ use windlass_create_env::{End, Screen};
 
 use crate::cli::Global;
 use crate::formats::{plain, plain_line, short_ids};
-use crate::screen::terminal_width;
+use crate::screen::{between_words, terminal_width};
 
 /// Where lines go.
 #[derive(Debug)]
@@ -42,6 +42,11 @@ impl Lines {
         if self.short { short_ids(&name) } else { name }
     }
 
+    /// A line that stays, in lines of the terminal and with short ids there.
+    fn staying(&self, text: &str) -> String {
+        if self.short { between_words(&short_ids(text), terminal_width()) } else { text.to_owned() }
+    }
+
     /// A line that is drawn over later, so that it must not be longer than the terminal is wide.
     fn passing(&self, text: &str) -> String {
         if self.live { clipped(text, terminal_width()) } else { text.to_owned() }
@@ -63,7 +68,7 @@ impl Lines {
 impl Screen for Lines {
     fn line(&self, text: &str) {
         let mut state = self.state();
-        let (text, step) = (plain(text), state.step.clone());
+        let (text, step) = (self.staying(&plain(text)), state.step.clone());
         match step {
             // In the middle of a step, whose line goes on below.
             Some(step) if self.live => {
@@ -101,13 +106,16 @@ impl Screen for Lines {
 
     fn end_step(&self, end: &End, time: Duration) {
         let Some(step) = self.state().step.take() else { return };
-        let begin = if self.live { format!("\r\u{1b}[K{step}...") } else { String::new() };
         let word = match end {
             End::Finished => "Finished".to_owned(),
             End::Skipped(why) => format!("Skipped [{}]", plain_line(why)),
             End::Failed => "Failed".to_owned(),
         };
-        self.print(&format!("{begin} {word} ({})\n", clock(time)));
+        let end = format!(" {word} ({})\n", clock(time));
+        match self.live {
+            true => self.print(&format!("\r\u{1b}[K{}", self.staying(&format!("{step}...{end}")))),
+            false => self.print(&end),
+        }
     }
 
     fn end_stage(&self, name: &str, succeeded: bool, time: Duration) {
@@ -147,5 +155,11 @@ mod tests {
         lines.begin_step(step.trim_end_matches('.'));
         let named = lines.state().step.clone().unwrap();
         assert_eq!(named, "Attaching disk 'disk-83e68947…' to VM 'vm-83e68947…'");
+        let id = "83e68947-b7a1-4c06-9c6e-3f2b81f1a7a2";
+        let planned = format!("    resize disk disk-{id} to 1048576 MiB: its size changed from 524288 MiB");
+        let expected = "    resize disk disk-83e68947… to 1048576 MiB: its size changed from 524288 MiB";
+        assert_eq!(lines.staying(&planned), expected);
+        let skipped = "Uploading stemcell 'windlass-minimal/1'... Skipped [Stemcell already uploaded] (00:00:00)\n";
+        assert!(lines.staying(skipped).lines().all(|line| line.len() < 80), "{}", lines.staying(skipped));
     }
 }
