@@ -335,7 +335,7 @@ pub(crate) fn context(
     let instance = InstanceIdentity {
         // What the original calls itself.
         director: "bosh-init".to_owned(),
-        deployment: identity.deployment.to_owned(),
+        deployment: identity.deployment.into(),
         group: identity.group.to_owned(),
         index: 0,
         id: "0".to_owned(),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use windlass_planning::desired::Findings;
 use windlass_planning::dns::canonical;
 use windlass_planning::links::LinkProvider;
+use windlass_planning::names::DeploymentName;
 
 use crate::Director;
 use crate::store::StoreError;
@@ -20,7 +21,7 @@ const MOST_ALIASES: usize = 200;
 /// name.
 pub(crate) async fn refuse_those_of_others(
     director: &Director,
-    (deployment, providers): (&str, &[LinkProvider]),
+    (deployment, providers): (&DeploymentName, &[LinkProvider]),
     teams: &[String],
     is_there: bool,
     findings: &mut Findings,
@@ -31,7 +32,7 @@ pub(crate) async fn refuse_those_of_others(
     if !is_there {
         let own = canonical(deployment);
         for other in director.store.deployment_names().await? {
-            if other != deployment && canonical(&other) == own && is_of_others(director, &other, teams).await? {
+            if other != *deployment && canonical(&other) == own && is_of_others(director, &other, teams).await? {
                 findings.say(format!(
                     "the name '{deployment}' means the same in DNS as that of a deployment of other teams; choose another"
                 ));
@@ -73,7 +74,7 @@ pub(crate) async fn refuse_those_of_others(
     Ok(())
 }
 
-async fn is_of_others(director: &Director, deployment: &str, teams: &[String]) -> Result<bool, StoreError> {
+async fn is_of_others(director: &Director, deployment: &DeploymentName, teams: &[String]) -> Result<bool, StoreError> {
     let others = director.store.teams_of(deployment).await?;
     Ok(others.is_some_and(|others| !others.iter().any(|team| teams.contains(team))))
 }
@@ -122,7 +123,8 @@ mod tests {
         let providers = [provider(deployment, domains)];
         let mut findings = Findings::new();
         let teams: Vec<String> = (!team.is_empty()).then(|| team.to_owned()).into_iter().collect();
-        refuse_those_of_others(&test.director, (deployment, &providers), &teams, false, &mut findings).await.unwrap();
+        let names = (&deployment.into(), providers.as_slice());
+        refuse_those_of_others(&test.director, names, &teams, false, &mut findings).await.unwrap();
         findings.problems().iter().map(|problem| problem.describe(false)).collect()
     }
 
@@ -132,10 +134,10 @@ mod tests {
         let test = TestDirector::with(|settings| settings.local_dns.enabled = true).await;
         let store = &test.director.store;
         for (name, team) in [("my-bank", "bank"), ("market", "shop")] {
-            store.add_deployment(name, &[team.to_owned()]).await.unwrap();
+            store.add_deployment(&name.into(), &[team.to_owned()]).await.unwrap();
             let domains = format!("{name}.internal");
             let providers = vec![provider(name, &[&domains, &format!("_.{domains}")])];
-            store.note_links(name, &PlannedLinks { providers, ..PlannedLinks::default() }).await.unwrap();
+            store.note_links(&name.into(), &PlannedLinks { providers, ..PlannedLinks::default() }).await.unwrap();
         }
         for (deployment, domain) in [
             ("My_Bank", "own.internal"),

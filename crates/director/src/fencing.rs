@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use windlass_contract::VmCid;
+use windlass_planning::names::DeploymentName;
 
 /// The command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// A VM that its cloud cannot reach.
 #[derive(Debug)]
 pub(crate) struct Stranded<'a> {
-    pub deployment: &'a str,
+    pub deployment: &'a DeploymentName,
     /// `group/id`.
     pub instance: &'a str,
     pub cpi: &'a str,
@@ -57,7 +58,7 @@ pub(crate) async fn fence(settings: &FencingSettings, stranded: &Stranded<'_>) -
     let mut command = tokio::process::Command::new(program);
     command
         .args(arguments)
-        .env("WINDLASS_DEPLOYMENT", stranded.deployment)
+        .env("WINDLASS_DEPLOYMENT", stranded.deployment.as_str())
         .env("WINDLASS_INSTANCE", stranded.instance)
         .env("WINDLASS_CPI", stranded.cpi)
         .env("WINDLASS_VM_CID", stranded.vm.as_str())
@@ -85,7 +86,8 @@ mod tests {
     async fn fenced(script: &str, timeout: Duration) -> Result<(), String> {
         let settings = FencingSettings { command: ["sh", "-c", script].map(str::to_owned).to_vec(), timeout };
         let vm = VmCid::new("vm-1").unwrap();
-        let stranded = Stranded { deployment: "d", instance: "web/u-1", cpi: "", vm: &vm, why: "n2 does not answer" };
+        let stranded =
+            Stranded { deployment: &"d".into(), instance: "web/u-1", cpi: "", vm: &vm, why: "n2 does not answer" };
         fence(&settings, &stranded).await.map_err(|error| windlass_contract::explain(&error))
     }
 
@@ -102,7 +104,7 @@ mod tests {
         assert!(late.contains("did not end within 50ms"), "{late}");
         let settings = FencingSettings { command: vec!["/nowhere/fence".to_owned()], timeout: long };
         let vm = VmCid::new("vm-1").unwrap();
-        let stranded = Stranded { deployment: "d", instance: "i", cpi: "", vm: &vm, why: "" };
+        let stranded = Stranded { deployment: &"d".into(), instance: "i", cpi: "", vm: &vm, why: "" };
         let error = fence(&settings, &stranded).await.unwrap_err().to_string();
         assert!(error.contains("/nowhere/fence cannot be run"), "{error}");
     }

@@ -205,7 +205,7 @@ mod tests {
         assert!(!leads.lead().is_lost());
         let refused = before.set_attribute("a", "before").await.unwrap_err();
         assert!(windlass_contract::explain(&refused).contains("another director took over"), "{refused:?}");
-        before.add_deployment("d", &[]).await.unwrap_err();
+        before.add_deployment(&"d".into(), &[]).await.unwrap_err();
         before.try_writing().await.unwrap_err();
         tokio::time::timeout(hour, leads.lost()).await.unwrap();
         assert_eq!(after.attribute("a", String::new).await.unwrap(), "after");

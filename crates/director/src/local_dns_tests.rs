@@ -20,7 +20,7 @@ async fn director() -> TestDirector {
 fn instance(id: &str, index: i64, state: InstanceState) -> InstanceRecord {
     InstanceRecord {
         id: id.to_owned(),
-        deployment: "shop".to_owned(),
+        deployment: "shop".into(),
         group: "db".to_owned(),
         index,
         az: Some("z1".to_owned()),
@@ -56,7 +56,7 @@ fn names(version: &Version) -> Vec<String> {
 /// Agents refuse what is not newer: whoever is not told of a deletion goes on calling a stranger.
 async fn lives(dns: &LocalDns) {
     let store = &dns.store;
-    store.add_deployment("shop", &[]).await.unwrap();
+    store.add_deployment(&"shop".into(), &[]).await.unwrap();
     let empty = dns.publish().await.unwrap();
     let started = InstanceState::Started;
     store.begin_instances(&[instance("u1", 0, started), instance("u2", 1, started)], &[]).await.unwrap();
@@ -126,7 +126,7 @@ fn silence() -> (Ipv4Addr, TcpListener) {
 async fn agents_that_are_silent_hold_nobody_up_and_are_told_again() {
     let bench = director().await;
     let dns = &bench.director.dns;
-    dns.store.add_deployment("shop", &[]).await.unwrap();
+    dns.store.add_deployment(&"shop".into(), &[]).await.unwrap();
     let (address, _listener) = silence();
     let instances: Vec<_> = (0..30).map(|at| instance(&format!("u{at}"), at, InstanceState::Started)).collect();
     dns.store.begin_instances(&instances, &[]).await.unwrap();
@@ -151,7 +151,7 @@ async fn agents_that_are_silent_hold_nobody_up_and_are_told_again() {
 async fn an_agent_that_was_silent_is_told_apart_from_the_others() {
     let bench = director().await;
     let dns = &bench.director.dns;
-    dns.store.add_deployment("shop", &[]).await.unwrap();
+    dns.store.add_deployment(&"shop".into(), &[]).await.unwrap();
     let (address, _listener) = silence();
     dns.store.begin_instances(&[instance("u0", 0, InstanceState::Started)], &[]).await.unwrap();
     has_vm(&dns.store, &vm("vm-0", "u0", &address.to_string())).await;
@@ -183,7 +183,7 @@ async fn an_agent_that_was_silent_is_told_apart_from_the_others() {
 async fn a_director_that_serves_no_names_tells_nobody() {
     let bench = TestDirector::new().await;
     let dns = &bench.director.dns;
-    dns.store.add_deployment("shop", &[]).await.unwrap();
+    dns.store.add_deployment(&"shop".into(), &[]).await.unwrap();
     dns.store.begin_instances(&[instance("u1", 0, InstanceState::Started)], &[]).await.unwrap();
     let vm = vm("vm-1", "u1", "127.61.9.254");
     has_vm(&dns.store, &vm).await;
@@ -200,7 +200,7 @@ async fn a_director_that_serves_no_names_tells_nobody() {
 async fn names_tell_who_is_ill_and_versions_change_only_when_somebody_is() {
     let bench = director().await;
     let dns = &bench.director.dns;
-    dns.store.add_deployment("shop", &[]).await.unwrap();
+    dns.store.add_deployment(&"shop".into(), &[]).await.unwrap();
     let started = InstanceState::Started;
     dns.store.begin_instances(&[instance("u1", 0, started), instance("u2", 1, started)], &[]).await.unwrap();
     has_vm(&dns.store, &vm("vm-1", "u1", "10.0.0.1")).await;

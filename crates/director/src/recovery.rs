@@ -393,7 +393,7 @@ mod tests {
         let (director, store) = (&bench.director, &bench.director.store);
         let mut tasks = Vec::new();
         for deployment in ["a", "b"] {
-            store.add_deployment(deployment, &[]).await.unwrap();
+            store.add_deployment(&deployment.into(), &[]).await.unwrap();
             let task = queue(director, Job::DeleteDeployment { deployment: deployment.into(), force: false }).await;
             store.claim_task::<Job>("an earlier run", Lane::Work, &[]).await.unwrap().unwrap();
             store.take_lock(&format!("deployment:{deployment}"), task, "an earlier run").await.unwrap();

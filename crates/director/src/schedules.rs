@@ -240,8 +240,8 @@ mod tests {
             store.add_config(NewConfig::new("cloud", "default", &format!("a: {number}")), |_| true).await.unwrap();
         }
         store.add_config(NewConfig::new("cloud", "other", "a: 1"), |_| true).await.unwrap();
-        store.add_deployment("d", &[]).await.unwrap();
-        store.finish_deployment("d", "name: d", &[3], None).await.unwrap();
+        store.add_deployment(&"d".into(), &[]).await.unwrap();
+        store.finish_deployment(&"d".into(), "name: d", &[3], None).await.unwrap();
         thin_out(&bench.director).await.unwrap();
         let kept = store.configs(Some("cloud"), Some("default"), 1000).await.unwrap();
         let kept: Vec<i64> = kept.iter().map(|config| config.id).rev().collect();

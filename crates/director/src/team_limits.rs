@@ -1,6 +1,8 @@
 //! What one team may have. Every deployment and instance costs all others something: lists, looks of the resurrector, names in DNS,
 //! addresses. Who belongs to no team has no limit, and what is there already stays.
 
+use windlass_planning::names::DeploymentName;
+
 use crate::Director;
 use crate::store::StoreError;
 
@@ -22,7 +24,7 @@ pub(crate) async fn refusal_of_deployment(director: &Director, teams: &[String])
 /// Why a deployment of these teams cannot have so many instances; none if it can, or if it has as many already.
 pub(crate) async fn refusal_of_instances(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     teams: &[String],
     (before, after): (usize, usize),
 ) -> Result<Option<String>, StoreError> {
@@ -69,7 +71,7 @@ mod tests {
         let (status, said) = deploy("shop-admin", "c").await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
         assert!(said.contains("'shop' has 2 deployments, and 2 are the most"), "{said}");
-        assert!(test.director.store.teams_of("c").await.unwrap().is_none());
+        assert!(test.director.store.teams_of(&"c".into()).await.unwrap().is_none());
         assert_eq!(deploy("shop-admin", "b").await.0, StatusCode::FOUND, "what is there is deployed again");
         assert_eq!(deploy("bank-admin", "c").await.0, StatusCode::FOUND);
         for name in ["d", "e", "f"] {
@@ -94,17 +96,17 @@ mod tests {
             converged: true,
             ignored: false,
         };
-        store.add_deployment("a", &["shop".to_owned()]).await.unwrap();
+        store.add_deployment(&"a".into(), &["shop".to_owned()]).await.unwrap();
         store.begin_instances(&(0..3).map(instance).collect::<Vec<_>>(), &[]).await.unwrap();
-        let told = async |deployment: &str, team: &str, numbers: (usize, usize)| {
+        let told = async |deployment: &DeploymentName, team: &str, numbers: (usize, usize)| {
             refusal_of_instances(&test.director, deployment, &[team.to_owned()], numbers).await.unwrap()
         };
-        assert_eq!(told("b", "shop", (0, 2)).await, None);
-        let said = told("b", "shop", (0, 3)).await.unwrap();
+        assert_eq!(told(&"b".into(), "shop", (0, 2)).await, None);
+        let said = told(&"b".into(), "shop", (0, 3)).await.unwrap();
         assert!(said.contains("'b' would have 3 instances") && said.contains("have 3; 5 together"), "{said}");
-        assert_eq!(told("b", "shop", (3, 3)).await, None, "what is there stays");
-        assert_eq!(told("a", "shop", (3, 5)).await, None);
-        assert!(told("a", "shop", (3, 6)).await.is_some());
-        assert_eq!(told("b", "bank", (0, 5)).await, None);
+        assert_eq!(told(&"b".into(), "shop", (3, 3)).await, None, "what is there stays");
+        assert_eq!(told(&"a".into(), "shop", (3, 5)).await, None);
+        assert!(told(&"a".into(), "shop", (3, 6)).await.is_some());
+        assert_eq!(told(&"b".into(), "bank", (0, 5)).await, None);
     }
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use windlass_contract::{Secret, explain};
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 
 use crate::Director;
 use crate::store::{StoreError, TaskRecord, TaskState};
@@ -94,7 +95,7 @@ pub(crate) struct Notice<'a> {
 
 impl<'a> Notice<'a> {
     /// About a deployment.
-    pub(crate) fn of(kind: NoticeKind, deployment: &'a str, message: &'a str) -> Self {
+    pub(crate) fn of(kind: NoticeKind, deployment: &'a DeploymentName, message: &'a str) -> Self {
         Self { kind, deployment: Some(deployment), instance: None, task: None, message }
     }
 }

@@ -1,4 +1,4 @@
-//! Names that may be left out. On record and in messages, what has no name has the empty one.
+//! Names that must not pass for each other. Some may be left out: on record and in messages, what has no name has the empty one.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,61 @@ macro_rules! name {
             }
         }
     };
+}
+
+/// The name of a deployment. It can be read as a text, but no other text passes for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeploymentName(String);
+
+impl DeploymentName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for DeploymentName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for DeploymentName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for DeploymentName {
+    fn from(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
+impl From<String> for DeploymentName {
+    fn from(name: String) -> Self {
+        Self(name)
+    }
+}
+
+impl From<DeploymentName> for String {
+    fn from(name: DeploymentName) -> Self {
+        name.0
+    }
+}
+
+impl PartialEq<str> for DeploymentName {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for DeploymentName {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
 }
 
 /// Which disk of an instance.
@@ -83,6 +138,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_name_of_a_deployment_is_a_text_on_record() {
+        assert_eq!(json!(DeploymentName::from("shop")), json!("shop"));
+        assert_eq!(serde_json::from_value::<DeploymentName>(json!("shop")).unwrap(), "shop");
+    }
 
     /// Databases and state files of earlier versions have these texts.
     #[test]

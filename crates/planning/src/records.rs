@@ -5,7 +5,7 @@ use windlass_contract::{
     AgentId, ApiVersion, DiskCid, DiskHint, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
 };
 
-use crate::names::{CpiName, DiskName};
+use crate::names::{CpiName, DeploymentName, DiskName};
 pub use crate::software::CompilationKey;
 use crate::spec::InstanceSpec;
 pub use crate::spec::StemcellOfVm;
@@ -15,7 +15,7 @@ pub use crate::spec::StemcellOfVm;
 pub struct InstanceRecord {
     /// A UUID.
     pub id: String,
-    pub deployment: String,
+    pub deployment: DeploymentName,
     pub group: String,
     /// Counted from 0; the lowest free number is used first.
     pub index: i64,

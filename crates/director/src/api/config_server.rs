@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use windlass_contract::director::{Variable, VariableExpiry, VariableUsers, Versioned};
 use windlass_contract::explain;
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_variables::{ConfigServer, Generation, Mode, ServerError, Version};
 
 use super::deployments::must_exist;
@@ -26,7 +27,7 @@ use crate::variables::embedded::{Embedded, Outcome};
 /// The versions of variables that are in use, without their values.
 pub(super) async fn of_deployment(
     State(director): Shared,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<Variable>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let variables = director.store.variables_of(&deployment).await?;
@@ -43,7 +44,7 @@ pub(super) async fn users_of(
     for (deployment, version) in director.store.deployments_with(&name).await? {
         let teams = director.store.teams_of(&deployment).await?.unwrap_or_default();
         if user.may_with(&director, Access::Read, &teams) {
-            deployments.push(Versioned { name: deployment, version });
+            deployments.push(Versioned { name: deployment.into(), version });
         }
     }
     Ok(Json(VariableUsers { deployments }))
@@ -52,7 +53,7 @@ pub(super) async fn users_of(
 /// When the certificates end that a deployment was deployed with.
 pub(super) async fn certificate_expiry(
     State(director): Shared,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<VariableExpiry>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let mut expiries = Vec::new();

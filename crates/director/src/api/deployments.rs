@@ -16,6 +16,7 @@ use windlass_manifest::{Document, names};
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, Wish};
 use windlass_planning::records::InstanceState;
 
@@ -35,7 +36,7 @@ pub(super) fn no_such_deployment(name: &str) -> ApiError {
     ApiError::not_found(70000, format!("Deployment '{name}' doesn't exist"))
 }
 
-pub(super) async fn must_exist(director: &Director, deployment: &str) -> Result<(), ApiError> {
+pub(super) async fn must_exist(director: &Director, deployment: &DeploymentName) -> Result<(), ApiError> {
     // Without its manifest, which may have megabytes.
     director.store.teams_of(deployment).await?.map(drop).ok_or_else(|| no_such_deployment(deployment))
 }
@@ -43,7 +44,7 @@ pub(super) async fn must_exist(director: &Director, deployment: &str) -> Result<
 /// The ids of the instances that are selected; at least one, unless all of a deployment are.
 pub(super) async fn must_include(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     selection: &Selection,
 ) -> Result<Vec<String>, ApiError> {
     must_exist(director, deployment).await?;
@@ -117,7 +118,10 @@ async fn listed(director: &Director, user: &User, left_out: LeftOut) -> Result<V
     serde_json::to_vec(&listed).map_err(|error| ApiError::internal(&error))
 }
 
-pub(super) async fn show(State(director): Shared, Path(name): Path<String>) -> Result<Json<Manifest>, ApiError> {
+pub(super) async fn show(
+    State(director): Shared,
+    Path(name): Path<DeploymentName>,
+) -> Result<Json<Manifest>, ApiError> {
     let deployment = director.store.deployment(&name).await?.ok_or_else(|| no_such_deployment(&name))?;
     Ok(Json(Manifest { manifest: deployment.manifest }))
 }
@@ -127,7 +131,7 @@ pub(super) async fn configs(
     Extension(user): Extension<User>,
     Query(query): Parameters,
 ) -> Result<Json<Vec<DeploymentConfig>>, ApiError> {
-    let name = query.get("deployment[]").unwrap_or_default().to_owned();
+    let name = query.get("deployment[]").unwrap_or_default().into();
     let mut listed = Vec::new();
     let teams = director.store.teams_of(&name).await?.unwrap_or_default();
     if !user.may_with(&director, Access::Read, &teams) {
@@ -137,7 +141,7 @@ pub(super) async fn configs(
         if let Some(config) = director.store.config_label(id).await? {
             listed.push(DeploymentConfig {
                 id: listed.len() + 1,
-                deployment: name.clone(),
+                deployment: name.to_string(),
                 config: UsedConfig { id: config.id.unsigned_abs(), kind: config.kind, name: config.name },
             });
         }
@@ -189,18 +193,18 @@ fn count(query: &Words, key: &str) -> Result<Option<Count>, ApiError> {
 }
 
 /// The name in a manifest; everything else is checked by the task.
-async fn name_in(director: &Director, manifest: &str) -> Result<String, ApiError> {
+async fn name_in(director: &Director, manifest: &str) -> Result<DeploymentName, ApiError> {
     director.limits.heavily(|| read_name(manifest)).await
 }
 
-fn read_name(manifest: &str) -> Result<String, ApiError> {
+fn read_name(manifest: &str) -> Result<DeploymentName, ApiError> {
     let bad = |error: String| ApiError::bad_request(440001, format!("the manifest cannot be used: {error}"));
     let document = Document::parse(manifest).map_err(|error| bad(error.to_string()))?;
     let name = document.root().field("name").and_then(|name| name.string()).map_err(|error| bad(error.to_string()))?;
     if name.is_empty() || name.contains('/') {
         return Err(bad(format!("'{name}' cannot name a deployment")));
     }
-    Ok(name.to_owned())
+    Ok(name.into())
 }
 
 /// Whether a deployment of the teams in the options would use the configs that 'context' names: cloud and runtime configs of
@@ -227,7 +231,7 @@ async fn must_be_usable(director: &Director, options: &DeployOptions) -> Result<
 }
 
 /// What is deployed already keeps its name, whatever it is.
-async fn must_have_a_name(director: &Director, deployment: &str) -> Result<(), ApiError> {
+async fn must_have_a_name(director: &Director, deployment: &DeploymentName) -> Result<(), ApiError> {
     match names::check(deployment) {
         Err(error) if director.store.deployment(deployment).await?.is_none() => {
             let reason = format!("the manifest cannot be used: name: {error}");
@@ -316,7 +320,7 @@ pub(super) async fn changed_files(
 pub(super) async fn diff(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(name): Path<String>,
+    Path(name): Path<DeploymentName>,
     Query(query): Parameters,
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
@@ -352,7 +356,7 @@ pub(super) fn diff_line((line, change): diff::Line) -> DiffLine {
 pub(super) async fn remove(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
@@ -363,7 +367,7 @@ pub(super) async fn remove(
 pub(super) async fn vms(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     stats(&director, user, deployment, &query, false).await
@@ -372,7 +376,7 @@ pub(super) async fn vms(
 pub(super) async fn instances(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     stats(&director, user, deployment, &query, true).await
@@ -382,7 +386,7 @@ pub(super) async fn instances(
 async fn stats(
     director: &Director,
     user: User,
-    deployment: String,
+    deployment: DeploymentName,
     query: &Words,
     instances: bool,
 ) -> Result<Response, ApiError> {
@@ -421,7 +425,7 @@ fn summary(record: &BriefInstance, is_instance: bool) -> InstanceSummary {
 pub(super) async fn change_group(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group)): Path<(String, String)>,
+    Path((deployment, group)): Path<(DeploymentName, String)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     change(&director, user, deployment, group, None, &query).await
@@ -430,7 +434,7 @@ pub(super) async fn change_group(
 pub(super) async fn change_instance(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, instance)): Path<(String, String, String)>,
+    Path((deployment, group, instance)): Path<(DeploymentName, String, String)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     change(&director, user, deployment, group, Some(instance), &query).await
@@ -440,7 +444,7 @@ pub(super) async fn change_instance(
 async fn change(
     director: &Director,
     user: User,
-    deployment: String,
+    deployment: DeploymentName,
     group: String,
     instance: Option<String>,
     query: &Words,

@@ -18,7 +18,7 @@ pub(super) fn shown(disk: &OrphanDisk) -> OrphanedDisk {
         disk_cid: disk.cid.to_string(),
         size: disk.size,
         az: disk.az.clone().unwrap_or_default(),
-        deployment_name: disk.deployment.clone(),
+        deployment_name: disk.deployment.to_string(),
         instance_name: disk.instance.clone(),
         cloud_properties: disk.cloud_properties.clone().into(),
         orphaned_at: clock::utc(disk.orphaned_at),
@@ -43,7 +43,7 @@ pub(super) async fn attach(
         let word = query.get(key).map(str::to_owned);
         word.ok_or_else(|| ApiError::bad_request(40001, format!("'{key}' is required")))
     };
-    let (deployment, group, id) = (needed("deployment")?, needed("job")?, needed("instance_id")?);
+    let (deployment, group, id) = (needed("deployment")?.into(), needed("job")?, needed("instance_id")?);
     super::deployments::must_exist(&director, &deployment).await?;
     let copy_properties = match query.get("disk_properties") {
         None => false,

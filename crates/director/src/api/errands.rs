@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_contract::director::Named;
 use windlass_manifest::names;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Selection;
 
 use super::deployments::must_exist;
@@ -20,7 +21,7 @@ use crate::tasks::{ErrandRequest, InstanceFilter, Job, errands_of};
 /// Errand groups by name, then jobs with a script `bin/run`.
 pub(super) async fn list(
     State(director): Shared,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<Named>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let manifest = director.store.deployment(&deployment).await?.and_then(|found| found.manifest).unwrap_or_default();
@@ -53,7 +54,7 @@ pub(super) struct Run {
 }
 
 /// Tasks and events have the name before anybody looks for the errand. What is deployed already keeps its name, whatever it is.
-async fn must_be_a_name(director: &Director, deployment: &str, errand: &str) -> Result<(), ApiError> {
+async fn must_be_a_name(director: &Director, deployment: &DeploymentName, errand: &str) -> Result<(), ApiError> {
     let Err(error) = names::check(errand) else { return Ok(()) };
     let group = Selection { group: Some(errand.to_owned()), instance: None };
     match director.store.selected_instances(deployment, &group).await?.is_empty() {
@@ -65,7 +66,7 @@ async fn must_be_a_name(director: &Director, deployment: &str, errand: &str) -> 
 pub(super) async fn run(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, errand)): Path<(String, String)>,
+    Path((deployment, errand)): Path<(DeploymentName, String)>,
     JsonBody(run): JsonBody<Run>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use serde::Deserialize;
 use windlass_contract::director::{Explained, ExplainedAction, ExplainedDisk, ExplainedPlan, ExplainedVm, Moment};
 use windlass_operations::agents::addresses;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Action, InstancePlan, Plan, Selection};
 use windlass_planning::records::{DiskRecord, InstanceRecord, VmRecord};
 
@@ -25,7 +26,7 @@ const LARGEST_PLAN: i64 = 24 << 20;
 
 pub(super) async fn show(
     State(director): Shared,
-    Path((deployment, group, id)): Path<(String, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
 ) -> Result<Json<Explained>, ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
     let found = must_include(&director, &deployment, &selection).await?;
@@ -77,7 +78,11 @@ fn explained_disk(disk: &DiskRecord) -> ExplainedDisk {
 }
 
 /// The newest plans that did something to an instance, and how many were not looked at because they are too large.
-async fn plans_with(director: &Director, deployment: &str, id: &str) -> Result<(Vec<ExplainedPlan>, u64), ApiError> {
+async fn plans_with(
+    director: &Director,
+    deployment: &DeploymentName,
+    id: &str,
+) -> Result<(Vec<ExplainedPlan>, u64), ApiError> {
     // One at a time, whoever asks.
     let _turn = director.limits.explaining().await;
     let (mut plans, mut left_out, mut read) = (Vec::new(), 0, 0);

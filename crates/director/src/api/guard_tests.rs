@@ -50,7 +50,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(answer["description"].as_str().unwrap().contains("there is no lock 'deployment:a'"), "{answer}");
-    store.add_deployment("a", &[]).await.unwrap();
+    store.add_deployment(&"a".into(), &[]).await.unwrap();
     location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
     let task = store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap().record.id;
     store.take_lock("deployment:a", task, "me").await.unwrap();
@@ -147,7 +147,7 @@ async fn nothing_new_gets_a_name_that_deceives_and_what_has_one_keeps_it() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{name}: {answer}");
     }
     assert_eq!(bench.ask(Method::GET, "/deployments", "").await.1, json!([]));
-    bench.director.store.add_deployment("a\nb", &[]).await.unwrap();
+    bench.director.store.add_deployment(&"a\nb".into(), &[]).await.unwrap();
     let (status, answer) = bench.ask(Method::POST, "/deployments", "name: \"a\\nb\"\n").await;
     assert_eq!(status, StatusCode::FOUND, "{answer}");
 }
@@ -209,7 +209,7 @@ async fn a_plan_asks_no_cpi_about_hundreds_of_sizes() {
 async fn why_an_instance_is_as_it_is_costs_no_more_than_a_few_plans() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("shop", &[]).await.unwrap();
+    store.add_deployment(&"shop".into(), &[]).await.unwrap();
     let instance = "INSERT INTO instances (id, deployment, instance_group, position, bootstrap, state, converged)
         VALUES ('u1', 'shop', 'db', 0, 1, 'started', 1)";
     store.tamper(instance).await;

@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Selection, Wish};
 
 use super::deployments::{must_exist, must_include};
@@ -15,7 +16,7 @@ use crate::tasks::{InstanceChange, Job, SshRequest};
 pub(super) async fn act(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, id, action)): Path<(String, String, String, String)>,
+    Path((deployment, group, id, action)): Path<(DeploymentName, String, String, String)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     let wish = match action.as_str() {
@@ -48,7 +49,7 @@ pub(super) struct Ignore {
 
 pub(super) async fn ignore(
     State(director): Shared,
-    Path((deployment, group, id)): Path<(String, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
     JsonBody(Ignore { ignore }): JsonBody<Ignore>,
 ) -> Result<(), ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
@@ -61,7 +62,7 @@ pub(super) async fn ignore(
 pub(super) async fn logs(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, id)): Path<(String, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     let named = |word: String| (word != "*").then_some(word);
@@ -78,7 +79,7 @@ pub(super) async fn logs(
 pub(super) async fn ssh(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
     JsonBody(request): JsonBody<SshRequest>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;

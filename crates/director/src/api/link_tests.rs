@@ -53,8 +53,8 @@ async fn list(bench: &TestDirector, what: &str) -> Vec<Value> {
 async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("My_Shop", &[]).await.unwrap();
-    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    store.add_deployment(&"My_Shop".into(), &[]).await.unwrap();
+    store.note_links(&"My_Shop".into(), &planned(&["one"])).await.unwrap();
     assert_eq!(
         list(&bench, "link_providers").await[0],
         json!({
@@ -78,17 +78,17 @@ async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() 
     );
     assert!(!links[0].to_string().contains("secret"));
 
-    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
-    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
+    store.note_links(&"My_Shop".into(), &planned(&["one"])).await.unwrap();
+    store.finish_deployment(&"My_Shop".into(), "", &[], None).await.unwrap();
     assert_eq!(list(&bench, "links").await, links, "the same content is the same link");
-    store.note_links("My_Shop", &planned(&["one", "two"])).await.unwrap();
+    store.note_links(&"My_Shop".into(), &planned(&["one", "two"])).await.unwrap();
     assert_eq!(list(&bench, "links").await.len(), 2, "the old one is there until the deploy has succeeded");
-    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
+    store.finish_deployment(&"My_Shop".into(), "", &[], None).await.unwrap();
     assert_eq!(list(&bench, "links").await[0]["id"], "2");
 
     let nothing = PlannedLinks::default();
-    store.note_links("My_Shop", &nothing).await.unwrap();
-    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
+    store.note_links(&"My_Shop".into(), &nothing).await.unwrap();
+    store.finish_deployment(&"My_Shop".into(), "", &[], None).await.unwrap();
     for what in ["link_providers", "link_consumers", "links"] {
         assert_eq!(list(&bench, what).await, Vec::<Value>::new(), "{what}");
     }
@@ -100,8 +100,8 @@ async fn links_have_numbers_that_stay_and_a_new_one_where_the_content_changes() 
 async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("My_Shop", &[]).await.unwrap();
-    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    store.add_deployment(&"My_Shop".into(), &[]).await.unwrap();
+    store.note_links(&"My_Shop".into(), &planned(&["one"])).await.unwrap();
     let request = |provider: Value, rest: Value| {
         let mut request = json!({
             "link_provider_id": provider, "link_consumer": {"owner_object": {"name": "broker", "type": "external"}},
@@ -141,9 +141,9 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     assert_eq!(bench.ask(Method::GET, "/link_address", "").await.1["code"], 810006);
     assert_eq!(bench.ask(Method::GET, &format!("/link_address?link_id={id}&status=odd"), "").await.1["code"], 810007);
 
-    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
-    store.note_links("My_Shop", &planned(&["two"])).await.unwrap();
-    store.finish_deployment("My_Shop", "", &[], None).await.unwrap();
+    store.finish_deployment(&"My_Shop".into(), "", &[], None).await.unwrap();
+    store.note_links(&"My_Shop".into(), &planned(&["two"])).await.unwrap();
+    store.finish_deployment(&"My_Shop".into(), "", &[], None).await.unwrap();
     assert_eq!(list(&bench, "links").await.len(), 2, "a deploy takes no link from those outside");
     assert_eq!(bench.ask(Method::DELETE, "/links/99", "").await.0, StatusCode::NOT_FOUND);
     let own = list(&bench, "links").await[0]["id"].as_str().unwrap().to_owned();
@@ -154,8 +154,11 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     assert_eq!(status, StatusCode::UNAUTHORIZED);
 
     bench.ask(Method::POST, "/links", request(json!("1"), json!({}))).await;
-    store.remove_deployment("My_Shop").await.unwrap();
-    assert!(store.link_providers("My_Shop").await.unwrap().is_empty(), "links do not keep a deployment from going");
+    store.remove_deployment(&"My_Shop".into()).await.unwrap();
+    assert!(
+        store.link_providers(&"My_Shop".into()).await.unwrap().is_empty(),
+        "links do not keep a deployment from going"
+    );
 }
 
 /// BOSH lets every team do this; here links belong to deployments, as everything that they have.
@@ -163,8 +166,8 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
 async fn links_that_are_not_shared_are_for_the_teams_of_their_deployment() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("My_Shop", &["shop".to_owned()]).await.unwrap();
-    store.note_links("My_Shop", &planned(&["one"])).await.unwrap();
+    store.add_deployment(&"My_Shop".into(), &["shop".to_owned()]).await.unwrap();
+    store.note_links(&"My_Shop".into(), &planned(&["one"])).await.unwrap();
     let create = async |user: &str, provider: &str| {
         let owner = json!({"owner_object": {"name": user, "type": "external"}});
         let body = json!({"link_provider_id": provider, "link_consumer": owner}).to_string();
@@ -201,22 +204,24 @@ async fn links_that_are_not_shared_are_for_the_teams_of_their_deployment() {
 async fn links_for_those_outside_have_a_limit_and_lists_read_no_contents() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("My_Shop", &[]).await.unwrap();
+    store.add_deployment(&"My_Shop".into(), &[]).await.unwrap();
     let large = "x".repeat(2 << 20);
-    store.note_links("My_Shop", &planned(&[large.as_str()])).await.unwrap();
-    assert!(store.listed_link_providers("My_Shop").await.unwrap().iter().all(|provider| provider.content.is_null()));
+    store.note_links(&"My_Shop".into(), &planned(&[large.as_str()])).await.unwrap();
+    assert!(
+        store.listed_link_providers(&"My_Shop".into()).await.unwrap().iter().all(|provider| provider.content.is_null())
+    );
     let add = async |owner: &str| {
         let body =
             json!({"link_provider_id": "1", "link_consumer": {"owner_object": {"type": "external", "name": owner}}});
         bench.send(Some("bank-admin"), Method::POST, "/links", body.to_string()).await
     };
     let refused = loop {
-        let (status, said) = add(&format!("d{}", store.links("My_Shop").await.unwrap().len())).await;
+        let (status, said) = add(&format!("d{}", store.links(&"My_Shop".into()).await.unwrap().len())).await;
         if status != StatusCode::OK {
             break said;
         }
-        assert!(store.links("My_Shop").await.unwrap().len() < 10, "nothing bounds it");
+        assert!(store.links(&"My_Shop".into()).await.unwrap().len() < 10, "nothing bounds it");
     };
     assert!(refused.contains("which are the most") && refused.contains("My_Shop"), "{refused}");
-    assert!(store.links("My_Shop").await.unwrap().iter().all(|link| link.content.is_null()));
+    assert!(store.links(&"My_Shop".into()).await.unwrap().iter().all(|link| link.content.is_null()));
 }

@@ -8,6 +8,7 @@ use windlass_manifest::names;
 use windlass_operations::clock;
 use windlass_planning::desired::canonical;
 use windlass_planning::links::{DNS_NUMBERS, ProviderKind};
+use windlass_planning::names::DeploymentName;
 
 use super::deployments::must_exist;
 use super::input::{JsonBody, Parameters, Words};
@@ -19,7 +20,7 @@ use crate::store::{LinkOfConsumer, LinkRecord};
 
 pub(super) async fn providers(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let deployment = deployment_of(&director, &query).await?;
-    let providers = director.store.listed_link_providers(deployment).await?;
+    let providers = director.store.listed_link_providers(&deployment).await?;
     let shown = providers.iter().map(|provider| {
         json!({
             "id": provider.id.to_string(),
@@ -37,7 +38,7 @@ pub(super) async fn providers(State(director): Shared, Query(query): Parameters)
 
 pub(super) async fn consumers(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let deployment = deployment_of(&director, &query).await?;
-    let consumers = director.store.link_consumers(deployment).await?;
+    let consumers = director.store.link_consumers(&deployment).await?;
     let shown = consumers.iter().map(|consumer| {
         let mut owner = json!({"type": consumer.kind, "name": consumer.owner});
         if !consumer.group.is_empty() {
@@ -57,7 +58,7 @@ pub(super) async fn consumers(State(director): Shared, Query(query): Parameters)
 
 pub(super) async fn list(State(director): Shared, Query(query): Parameters) -> Result<Json<Value>, ApiError> {
     let deployment = deployment_of(&director, &query).await?;
-    let links = director.store.links(deployment).await?;
+    let links = director.store.links(&deployment).await?;
     Ok(Json(links.iter().map(shown).collect()))
 }
 
@@ -90,7 +91,7 @@ pub(super) async fn create(
     };
     let provider = found.ok_or_else(|| ApiError::bad_request(810002, format!("Invalid link_provider_id: {id}")))?;
     if !provider.shared {
-        user.must_with_deployment(&director, Access::Admin, &provider.deployment).await?;
+        user.must_with_deployment(&director, Access::Admin, &provider.deployment.as_str().into()).await?;
         return Err(ApiError::with_status(StatusCode::FORBIDDEN, 810009, "Provider not `shared`"));
     }
     let network = request.get("network").and_then(Value::as_str);
@@ -206,9 +207,9 @@ pub(super) async fn address(
     Ok(Json(json!({"address": format!("q-{}.{group}.{}", filters.concat(), part("domain"))})))
 }
 
-async fn deployment_of<'q>(director: &Director, query: &'q Words) -> Result<&'q str, ApiError> {
+async fn deployment_of(director: &Director, query: &Words) -> Result<DeploymentName, ApiError> {
     let required = || ApiError::bad_request(190024, "Deployment name is required");
-    let deployment = query.get("deployment").ok_or_else(required)?;
-    must_exist(director, deployment).await?;
+    let deployment = query.get("deployment").ok_or_else(required)?.into();
+    must_exist(director, &deployment).await?;
     Ok(deployment)
 }

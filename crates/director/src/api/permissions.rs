@@ -11,6 +11,7 @@
 
 use axum::extract::Query;
 use axum::http::Uri;
+use windlass_planning::names::DeploymentName;
 
 use super::input::Parameters;
 use super::{ApiError, User};
@@ -136,7 +137,7 @@ impl User {
         &self,
         director: &Director,
         access: Access,
-        deployment: &str,
+        deployment: &DeploymentName,
     ) -> Result<(), ApiError> {
         // Most users need no teams, so nobody looks for them.
         if self.may_with(director, access, &[]) {
@@ -186,7 +187,7 @@ pub(super) async fn check(
     // Read as the route reads it, so that both speak of the same one.
     let Query(query): Parameters = Query::try_from_uri(uri).unwrap_or_default();
     match deployment.or(query.get("deployment")) {
-        Some(deployment) => user.must_with_deployment(director, access, deployment).await,
+        Some(deployment) => user.must_with_deployment(director, access, &deployment.into()).await,
         None => user.must(director, permission),
     }
 }

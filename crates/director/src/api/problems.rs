@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_contract::director::{self, CloudProblem};
 use windlass_planning::desired::Count;
+use windlass_planning::names::DeploymentName;
 
 use super::deployments::must_exist;
 use super::input::JsonBody;
@@ -19,7 +20,7 @@ use crate::tasks::{Choices, Job, Suspects, reload};
 pub(super) async fn scan(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
     queue(&director, user, Job::Scan { deployment }).await
@@ -27,7 +28,7 @@ pub(super) async fn scan(
 
 pub(super) async fn list(
     State(director): Shared,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<CloudProblem>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let current = reload(&director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
@@ -46,7 +47,7 @@ pub(super) struct Resolutions {
 pub(super) async fn apply(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
     JsonBody(wanted): JsonBody<Resolutions>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
@@ -75,7 +76,7 @@ pub(super) struct ScanAndFix {
 pub(super) async fn scan_and_fix(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
     JsonBody(wanted): JsonBody<ScanAndFix>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;

@@ -93,7 +93,7 @@ pub(super) fn shown_vm(orphan: &store::OrphanedVm) -> OrphanedVm {
     OrphanedVm {
         az: orphan.az.clone().unwrap_or_default(),
         cid: orphan.vm.cid.to_string(),
-        deployment_name: orphan.deployment.clone(),
+        deployment_name: orphan.deployment.to_string(),
         instance_name: orphan.instance.clone(),
         ip_addresses: addresses(&orphan.vm.networks).iter().map(ToString::to_string).collect(),
         orphaned_at: clock::utc(orphan.orphaned_at),
@@ -136,7 +136,7 @@ pub(super) async fn disks(
             listed.push(Disk {
                 disk_cid: disk.cid.to_string(),
                 size: disk.size,
-                deployment: deployment.clone(),
+                deployment: deployment.to_string(),
                 instance: instance.unwrap_or_default(),
                 vm_cid: disk.vm.as_ref().map(ToString::to_string).unwrap_or_default(),
                 active: disk.active,

@@ -5,6 +5,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use windlass_contract::director::Snapshot;
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Selection;
 
 use super::deployments::{must_exist, must_include};
@@ -13,7 +14,7 @@ use crate::tasks::Job;
 
 pub(super) async fn list(
     State(director): Shared,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<Snapshot>>, ApiError> {
     must_exist(&director, &deployment).await?;
     let snapshots = director.store.snapshots(&deployment).await?;
@@ -35,7 +36,7 @@ pub(super) async fn list(
 pub(super) async fn take(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
     queue(&director, user, Job::TakeSnapshots { deployment, instances: Selection::default() }).await
@@ -44,7 +45,7 @@ pub(super) async fn take(
 pub(super) async fn take_of_instance(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, instance)): Path<(String, String, String)>,
+    Path((deployment, group, instance)): Path<(DeploymentName, String, String)>,
 ) -> Result<Response, ApiError> {
     let instances = Selection { group: Some(group), instance: Some(instance) };
     must_include(&director, &deployment, &instances).await?;
@@ -54,7 +55,7 @@ pub(super) async fn take_of_instance(
 pub(super) async fn remove_all(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path(deployment): Path<String>,
+    Path(deployment): Path<DeploymentName>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
     queue(&director, user, Job::DeleteSnapshots { deployment, snapshot: None }).await
@@ -63,7 +64,7 @@ pub(super) async fn remove_all(
 pub(super) async fn remove(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, cid)): Path<(String, String)>,
+    Path((deployment, cid)): Path<(DeploymentName, String)>,
 ) -> Result<Response, ApiError> {
     must_exist(&director, &deployment).await?;
     let found = director.store.snapshots(&deployment).await?.into_iter().map(|found| found.snapshot.cid);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::{Method, Request};
 use base64::Engine;
 use serde_json::{Value, json};
+use windlass_planning::names::DeploymentName;
 
 use super::*;
 use crate::testing::TestDirector;
@@ -321,16 +322,16 @@ async fn configs_of_a_team_are_for_its_deployments_alone() {
         assert_eq!(status, StatusCode::UNAUTHORIZED, "{kind} configs concern all: {text}");
     }
     // Each deploy uses the configs of nobody and those of its team.
-    let used = async |user: &str, deployment: &str| {
+    let used = async |user: &str, deployment: &DeploymentName| {
         let path = format!("/deployments/{deployment}/diff");
         let (status, text) = bench.send(Some(user), Method::POST, &path, "name: x\n").await;
         assert_eq!(status, StatusCode::OK, "{text}");
         serde_json::from_str::<Value>(&text).unwrap()["context"]["cloud_config_ids"].clone()
     };
-    assert_eq!(used("shop-admin", "1").await, json!([2, 1]));
-    assert_eq!(used("admin", "1").await, json!([2, 1]));
-    assert_eq!(used("bank-admin", "new").await, json!([2, 3]));
-    assert_eq!(used("admin", "new").await, json!([2]));
+    assert_eq!(used("shop-admin", &"1".into()).await, json!([2, 1]));
+    assert_eq!(used("admin", &"1".into()).await, json!([2, 1]));
+    assert_eq!(used("bank-admin", &"new".into()).await, json!([2, 3]));
+    assert_eq!(used("admin", &"new".into()).await, json!([2]));
     let context = "/deployments?context=%7B%22cloud_config_ids%22%3A%5B1%5D%7D";
     let (status, text) = bench.send(Some("bank-admin"), Method::POST, context, "name: new\n").await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
@@ -461,7 +462,7 @@ async fn a_team_comes_into_no_vm_that_compiles_for_all() {
     use windlass_planning::records::{InstanceRecord, InstanceState};
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("market", &["shop".to_owned()]).await.unwrap();
+    store.add_deployment(&"market".into(), &["shop".to_owned()]).await.unwrap();
     let worker = "compilation-7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11";
     for (number, group) in [worker, "db"].into_iter().enumerate() {
         let instance = InstanceRecord {
@@ -496,7 +497,7 @@ async fn a_team_comes_into_no_vm_that_compiles_for_all() {
 #[tokio::test]
 async fn the_right_to_a_deployment_is_looked_at_when_its_task_is_made() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("staging", &["bank".to_owned()]).await.unwrap();
+    bench.director.store.add_deployment(&"staging".into(), &["bank".to_owned()]).await.unwrap();
     let user = |name: &str, scope: &str| User {
         name: name.into(),
         scopes: std::sync::Arc::new(crate::users::Scopes::parse([scope]).unwrap()),
@@ -519,7 +520,7 @@ async fn the_right_to_a_deployment_is_looked_at_when_its_task_is_made() {
 async fn logs_that_were_fetched_are_for_the_teams_of_their_deployment() {
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
-    store.add_deployment("bank", &["bank".to_owned()]).await.unwrap();
+    store.add_deployment(&"bank".into(), &["bank".to_owned()]).await.unwrap();
     let (job, user) = (Job::Scan { deployment: "bank".into() }, "bank-admin".to_owned());
     let task = store.add_task(&NewTask { job, user, context_id: String::new() }).await.unwrap();
     let packed = bench.director.folders.temporary().join("packed");

@@ -339,7 +339,7 @@ async fn operators_see_when_certificates_end() {
 #[tokio::test]
 async fn errands_with_names_that_nothing_can_have_make_no_task() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("a", &[]).await.unwrap();
+    bench.director.store.add_deployment(&"a".into(), &[]).await.unwrap();
     for name in ["e%1B[2Jvil", "a%2Fb", "..%0A", &"a".repeat(300)] {
         let (status, answer) = bench.ask(Method::POST, &format!("/deployments/a/errands/{name}/runs"), "{}").await;
         assert_eq!((status, &answer["code"]), (StatusCode::BAD_REQUEST, &json!(70009)), "{name}: {answer}");
@@ -360,7 +360,7 @@ pub(super) async fn location(bench: &TestDirector, user: &str, method: Method, p
 async fn who_asks_for_the_same_look_gets_the_task_that_has_not_begun() {
     let bench = TestDirector::new().await;
     for deployment in ["a", "b"] {
-        bench.director.store.add_deployment(deployment, &[]).await.unwrap();
+        bench.director.store.add_deployment(&deployment.into(), &[]).await.unwrap();
     }
     let look = |user: &'static str, path: &'static str| location(&bench, user, Method::GET, path, "");
     let first = look("reader", "/deployments/a/vms?format=full").await;
@@ -382,7 +382,7 @@ async fn who_asks_for_the_same_look_gets_the_task_that_has_not_begun() {
 #[tokio::test]
 async fn looks_do_not_stand_in_the_way_of_work() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("a", &[]).await.unwrap();
+    bench.director.store.add_deployment(&"a".into(), &[]).await.unwrap();
     location(&bench, "reader", Method::GET, "/deployments/a/vms?format=full", "").await;
     let work = location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
     let claimed = bench.director.store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
@@ -395,7 +395,7 @@ async fn looks_do_not_stand_in_the_way_of_work() {
 #[tokio::test]
 async fn who_has_very_many_tasks_is_asked_to_wait() {
     let bench = TestDirector::new().await;
-    bench.director.store.add_deployment("a", &[]).await.unwrap();
+    bench.director.store.add_deployment(&"a".into(), &[]).await.unwrap();
     bench
         .director
         .store

@@ -17,6 +17,7 @@ use serde_json::json;
 use windlass_agent_client::{Conversation, NoWayIn};
 use windlass_contract::way_in::{Frame, Frames, WayIn};
 use windlass_contract::{Object, explain, shortened};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Selection, is_compilation_group};
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
@@ -34,7 +35,7 @@ const NOTED: usize = 200;
 pub(super) async fn enter(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, id)): Path<(String, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
@@ -96,13 +97,13 @@ async fn first_words(
 }
 
 /// Who does what where; never what a program is told or prints.
-fn event(user: &User, deployment: &str, record: &InstanceRecord, wanted: &WayIn) -> Event {
+fn event(user: &User, deployment: &DeploymentName, record: &InstanceRecord, wanted: &WayIn) -> Event {
     let (action, what) = wanted.work.describe();
     let mut context = Object::new();
     context.insert("what".into(), json!(shortened(what, NOTED)));
     context.insert("root".into(), json!(wanted.root));
     Event {
-        deployment: Some(deployment.to_owned()),
+        deployment: Some(deployment.to_string()),
         instance: Some(record.name()),
         context,
         ..Event::new(&user.name, action, "instance", Some(&record.name()))

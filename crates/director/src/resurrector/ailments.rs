@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use windlass_agent_client::{Alert, JobHealth};
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 
 use super::NAME;
 use super::pulse::{Seen, Verdict};
@@ -21,16 +22,16 @@ const MOST_ALERTS: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Ailments {
     /// Alerts by deployment and instance.
-    alerts: BTreeMap<(String, String), BTreeSet<String>>,
+    alerts: BTreeMap<(DeploymentName, String), BTreeSet<String>>,
     /// Instances whose jobs were failing in the last round, by deployment and name.
-    failing: BTreeSet<(String, String)>,
+    failing: BTreeSet<(DeploymentName, String)>,
     /// Instances that do not answer, by deployment and id.
-    silent: BTreeSet<(String, String)>,
+    silent: BTreeSet<(DeploymentName, String)>,
 }
 
 impl Ailments {
     /// Somebody works on a deployment, so jobs that do not run mean nothing.
-    pub(super) fn excuse(&mut self, deployment: &str) {
+    pub(super) fn excuse(&mut self, deployment: &DeploymentName) {
         self.failing.retain(|(of, _)| of != deployment);
     }
 
@@ -38,7 +39,7 @@ impl Ailments {
     pub(super) async fn look(
         &mut self,
         director: &Director,
-        deployment: &str,
+        deployment: &DeploymentName,
         instance: &str,
         health: &JobHealth,
     ) -> Result<(), StoreError> {
@@ -48,7 +49,7 @@ impl Ailments {
         } else if self.failing.insert(key.clone()) {
             let processes = health.failing().join(", ");
             let message = format!("jobs of {instance} are failing: {processes}");
-            tracing::warn!(deployment, instance, "{message}");
+            tracing::warn!(deployment = deployment.as_str(), instance, "{message}");
             note(director, deployment, instance, (&uuid::Uuid::new_v4().to_string(), &message)).await?;
             let notice = Notice::of(NoticeKind::JobFailing, deployment, &message);
             director.notify(Notice { instance: Some(instance), ..notice }).await;
@@ -59,7 +60,7 @@ impl Ailments {
     async fn take_alerts(
         &mut self,
         director: &Director,
-        key: (String, String),
+        key: (DeploymentName, String),
         alerts: &[Alert],
     ) -> Result<(), StoreError> {
         let known = self.alerts.entry(key.clone()).or_default();
@@ -67,10 +68,15 @@ impl Ailments {
         known.retain(|id| alerts.iter().any(|alert| alert.id == *id));
         let new: Vec<Alert> = alerts.iter().filter(|alert| !known.contains(&alert.id)).cloned().collect();
         known.extend(new.iter().map(|alert| alert.id.clone()));
-        let (deployment, instance) = (key.0.as_str(), key.1.as_str());
+        let (deployment, instance) = (&key.0, key.1.as_str());
         let skipped = new.len().saturating_sub(MOST_ALERTS);
         if skipped > 0 {
-            tracing::warn!(deployment, instance, skipped, "an agent raised more alerts than become events");
+            tracing::warn!(
+                deployment = deployment.as_str(),
+                instance,
+                skipped,
+                "an agent raised more alerts than become events"
+            );
         }
         for alert in new.into_iter().skip(skipped) {
             // A director that was restarted hears them again.
@@ -92,7 +98,7 @@ impl Ailments {
     pub(super) async fn tell_silence(
         &mut self,
         director: &Director,
-        deployment: &str,
+        deployment: &DeploymentName,
         seen: &[Seen],
         verdict: &Verdict,
     ) {
@@ -131,12 +137,12 @@ fn said(alert: &Alert) -> String {
 /// An event as BOSH's health monitor writes it.
 async fn note(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     instance: &str,
     (id, message): (&str, &str),
 ) -> Result<(), StoreError> {
     let mut event = Event::new(NAME, "create", "alert", Some(id));
-    event.deployment = Some(deployment.to_owned());
+    event.deployment = Some(deployment.to_string());
     event.instance = Some(instance.to_owned());
     event.context.insert("message".into(), json!(message));
     director.store.add_event(&event).await.map(drop)
@@ -169,23 +175,23 @@ mod tests {
         let failing = "jobs of web/1 are failing: web";
         let alert = "Alert @ 1970-01-01 00:00:07 UTC, severity 1: web - does not exist - restart";
         for (state, alerts) in [("running", &[][..]), ("failing", &[("a", 1)]), ("failing", &[("a", 1)])] {
-            ailments.look(&bench.director, "shop", "web/1", &health(state, alerts)).await.unwrap();
+            ailments.look(&bench.director, &"shop".into(), "web/1", &health(state, alerts)).await.unwrap();
         }
         assert_eq!(messages(&bench).await, [failing, alert]);
         for state in ["running", "failing"] {
-            ailments.look(&bench.director, "shop", "web/1", &health(state, &[("a", 1)])).await.unwrap();
+            ailments.look(&bench.director, &"shop".into(), "web/1", &health(state, &[("a", 1)])).await.unwrap();
         }
         assert_eq!(messages(&bench).await, [failing, alert, failing], "it broke once more");
-        ailments.excuse("shop");
+        ailments.excuse(&"shop".into());
         let mut after_a_restart = Ailments::default();
         after_a_restart
-            .look(&bench.director, "shop", "web/1", &health("running", &[("a", 1), ("b", 1)]))
+            .look(&bench.director, &"shop".into(), "web/1", &health("running", &[("a", 1), ("b", 1)]))
             .await
             .unwrap();
         assert_eq!(messages(&bench).await, [failing, alert, failing, alert], "only the new one is told");
         let flood: Vec<(String, u8)> = (0..100).map(|number| (format!("f{number}"), 4)).collect();
         let flood: Vec<(&str, u8)> = flood.iter().map(|(id, severity)| (id.as_str(), *severity)).collect();
-        ailments.look(&bench.director, "shop", "web/1", &health("running", &flood)).await.unwrap();
+        ailments.look(&bench.director, &"shop".into(), "web/1", &health("running", &flood)).await.unwrap();
         assert_eq!(messages(&bench).await.len(), 4 + MOST_ALERTS);
     }
 }

@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use windlass_agent_client::{Deadlines, JobHealth};
+use windlass_planning::names::DeploymentName;
 
 use crate::Director;
 use crate::known_health::Found;
@@ -63,7 +64,7 @@ impl HealthRecord {
 /// Looks after all deployments until `stop` resolves.
 pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>) {
     let settings = &director.settings.resurrector;
-    let mut pulses: BTreeMap<String, Pulses> = BTreeMap::new();
+    let mut pulses: BTreeMap<DeploymentName, Pulses> = BTreeMap::new();
     let mut ailments = Ailments::default();
     tokio::pin!(stop);
     loop {
@@ -82,7 +83,7 @@ pub(crate) async fn run(director: Arc<Director>, stop: impl Future<Output = ()>)
 
 async fn round(
     director: &Director,
-    pulses: &mut BTreeMap<String, Pulses>,
+    pulses: &mut BTreeMap<DeploymentName, Pulses>,
     ailments: &mut Ailments,
 ) -> Result<(), StoreError> {
     let locks = director.store.locks().await?;
@@ -92,7 +93,8 @@ async fn round(
     let Answers { seen, mut health_of_jobs, found } = ask(director, watched(director).await?).await;
     // Whoever works on one now may have begun while its agents were asked.
     let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
-    let is_locked = |deployment: &str| locks.iter().any(|lock| lock.name == format!("deployment:{deployment}"));
+    let is_locked =
+        |deployment: &DeploymentName| locks.iter().any(|lock| lock.name == format!("deployment:{deployment}"));
     let in_names = found.into_iter().map(|(deployment, agent, found)| match found {
         Found::Silent if is_locked(&deployment) => (agent, Found::Unknown),
         found => (agent, found),
@@ -101,7 +103,7 @@ async fn round(
     pulses.retain(|name, _| seen.contains_key(name));
     for (deployment, seen) in seen {
         let healthy = seen.iter().filter(|seen| seen.answered).count();
-        health.insert(deployment.clone(), Health { healthy, unhealthy: seen.len() - healthy });
+        health.insert(deployment.to_string(), Health { healthy, unhealthy: seen.len() - healthy });
         let pulses = pulses.entry(deployment.clone()).or_default();
         if is_locked(&deployment) {
             // Somebody works on it, and silence means nothing.
@@ -138,7 +140,7 @@ async fn round(
 
 /// An instance whose agent should answer.
 struct Asked {
-    deployment: String,
+    deployment: DeploymentName,
     group: String,
     id: String,
     vm: Option<VmRecord>,
@@ -147,21 +149,22 @@ struct Asked {
 }
 
 /// How the jobs of each deployment's instances are, by `group/id`.
-type HealthOfJobs = BTreeMap<String, Vec<(String, JobHealth)>>;
+type HealthOfJobs = BTreeMap<DeploymentName, Vec<(String, JobHealth)>>;
 
 /// What a round found.
 struct Answers {
     /// By deployment.
-    seen: BTreeMap<String, Vec<Seen>>,
+    seen: BTreeMap<DeploymentName, Vec<Seen>>,
     health_of_jobs: HealthOfJobs,
     /// How the instance of each agent is, with its deployment.
-    found: Vec<(String, String, Found)>,
+    found: Vec<(DeploymentName, String, Found)>,
 }
 
 /// The instances of each deployment whose agents should answer.
-async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, StoreError> {
+async fn watched(director: &Director) -> Result<BTreeMap<DeploymentName, Vec<Asked>>, StoreError> {
     let names = director.store.deployment_names().await?;
-    let mut deployments: BTreeMap<String, Vec<Asked>> = names.into_iter().map(|name| (name, Vec::new())).collect();
+    let mut deployments: BTreeMap<DeploymentName, Vec<Asked>> =
+        names.into_iter().map(|name| (name, Vec::new())).collect();
     let watched = director.store.watched().await?;
     let mut errands = BTreeMap::new();
     // One manifest after the other: each may have megabytes, and take all of a processor.
@@ -185,7 +188,11 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
             }
             Err(error) => {
                 let error = explain(&error);
-                tracing::warn!(deployment, error, "the resurrector cannot look at this deployment");
+                tracing::warn!(
+                    deployment = deployment.as_str(),
+                    error,
+                    "the resurrector cannot look at this deployment"
+                );
                 deployments.remove(&deployment);
             }
         }
@@ -194,9 +201,10 @@ async fn watched(director: &Director) -> Result<BTreeMap<String, Vec<Asked>>, St
 }
 
 /// Asks the agents of all deployments together: many silent ones of one do not hold up the others.
-async fn ask(director: &Director, deployments: BTreeMap<String, Vec<Asked>>) -> Answers {
+async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Asked>>) -> Answers {
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
-    let mut seen: BTreeMap<String, Vec<Seen>> = deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
+    let mut seen: BTreeMap<DeploymentName, Vec<Seen>> =
+        deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
     // Made when its turn comes: a conversation takes far more room than an instance.
     let asking =
         deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (Asked, bool, Option<JobHealth>)> {
@@ -242,7 +250,7 @@ fn how_is(instance: &Asked, answered: bool, health: Option<&JobHealth>) -> Found
 }
 
 /// One task at a time: the next round looks again.
-async fn resurrect(director: &Director, deployment: &str, suspects: Suspects) -> Result<(), StoreError> {
+async fn resurrect(director: &Director, deployment: &DeploymentName, suspects: Suspects) -> Result<(), StoreError> {
     if suspects.is_empty() {
         return Ok(());
     }
@@ -265,10 +273,10 @@ fn named(job: &Job) -> String {
 }
 
 /// Into the log and the list of events, where people look who were not there.
-async fn alert(director: &Director, deployment: &str, message: &str) {
-    tracing::warn!(deployment, "{message}");
+async fn alert(director: &Director, deployment: &DeploymentName, message: &str) {
+    tracing::warn!(deployment = deployment.as_str(), "{message}");
     let mut event = Event::new(NAME, "create", "alert", Some(&uuid::Uuid::new_v4().to_string()));
-    event.deployment = Some(deployment.to_owned());
+    event.deployment = Some(deployment.to_string());
     event.context.insert("message".into(), json!(message));
     if let Err(error) = director.store.add_event(&event).await {
         tracing::error!(error = explain(&error), "cannot write an event");
@@ -305,9 +313,9 @@ mod tests {
         let bench = std::sync::Arc::new(TestDirector::new().await);
         let store = &bench.director.store;
         for name in ["with", "without"] {
-            store.add_deployment(name, &[]).await.unwrap();
+            store.add_deployment(&name.into(), &[]).await.unwrap();
             store
-                .finish_deployment(name, "name: x\ninstance_groups: [{name: g, lifecycle: errand}]", &[], None)
+                .finish_deployment(&name.into(), "name: x\ninstance_groups: [{name: g, lifecycle: errand}]", &[], None)
                 .await
                 .unwrap();
         }
@@ -346,7 +354,7 @@ mod tests {
         assert!(waits.is_err(), "it has no turn");
         drop(held);
         let all = tokio::time::timeout(Duration::from_secs(10), watched(&bench.director)).await.unwrap().unwrap();
-        assert!(all["with"].is_empty(), "an errand is not looked after");
+        assert!(all[&"with".into()].is_empty(), "an errand is not looked after");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -355,7 +363,7 @@ mod tests {
         let store = &bench.director.store;
         let (address, _listener) = silence();
         for number in 0..20 {
-            let (deployment, id) = (format!("d{number}"), format!("i{number}"));
+            let (deployment, id) = (DeploymentName::from(format!("d{number}")), format!("i{number}"));
             store.add_deployment(&deployment, &[]).await.unwrap();
             let instance = InstanceRecord {
                 id: id.clone(),

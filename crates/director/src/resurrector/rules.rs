@@ -5,6 +5,7 @@
 
 use serde::Deserialize;
 use windlass_manifest::Document;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::records::ConfigRecord;
 
 use crate::tasks::Suspects;
@@ -37,7 +38,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn matches(&self, deployment: &str, group: &str) -> bool {
+    fn matches(&self, deployment: &DeploymentName, group: &str) -> bool {
         let has = |names: &Option<Vec<String>>, name: &str| {
             names.as_ref().is_none_or(|names| names.iter().any(|it| it == name))
         };
@@ -66,7 +67,7 @@ impl Rules {
     }
 
     /// Those that are resurrected.
-    pub(super) fn allowed(&self, deployment: &str, mut suspects: Suspects) -> Suspects {
+    pub(super) fn allowed(&self, deployment: &DeploymentName, mut suspects: Suspects) -> Suspects {
         suspects.retain(|group, _| {
             let applies = |rule: &&Rule| {
                 let included = rule.include.as_ref().is_none_or(|filter| filter.matches(deployment, group));
@@ -92,7 +93,8 @@ mod tests {
     fn a_group_is_left_alone_where_a_rule_says_so() {
         let suspects =
             || Suspects::from([("web".to_owned(), vec!["1".to_owned()]), ("db".to_owned(), vec!["2".to_owned()])]);
-        let allowed = |content: &str| rules(content).allowed("shop", suspects()).into_keys().collect::<Vec<_>>();
+        let allowed =
+            |content: &str| rules(content).allowed(&"shop".into(), suspects()).into_keys().collect::<Vec<_>>();
         assert_eq!(allowed("rules: []"), ["db", "web"]);
         assert_eq!(allowed("rules: [{enabled: false}]"), [""; 0]);
         assert_eq!(allowed("rules: [{enabled: false, include: {instance_groups: [db]}}]"), ["web"]);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use windlass_contract::director::{ChangedFile, ChangedFiles, ChangedLine};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{CurrentInstance, InstancePlan, InstanceSpec, with_addresses};
 use windlass_planning::records::InstanceRecord;
 use windlass_planning::software::{Software, SoftwareOfInstance, TemplateInstance, Templates as _};
@@ -30,7 +31,7 @@ pub(crate) async fn changed_files(
     software.extend(plan.software.iter().map(|software| (software.digest(), software)));
     let jobs = software.values().flat_map(|software| &software.jobs);
     let rendering = director.library.rendering(jobs).await?.knowing(prepared.values.clone());
-    let deployment = plan.deployment.as_str();
+    let deployment = &plan.deployment;
     let compare = || {
         let comparison = Comparison { deployment, software: &software, rendering: &rendering };
         let mut changed = ChangedFiles::default();
@@ -44,7 +45,7 @@ pub(crate) async fn changed_files(
 }
 
 struct Comparison<'a> {
-    deployment: &'a str,
+    deployment: &'a DeploymentName,
     software: &'a HashMap<String, &'a Software>,
     rendering: &'a Rendering,
 }

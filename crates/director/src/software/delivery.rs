@@ -10,6 +10,7 @@ use windlass_contract::Object;
 use windlass_operations::software::{
     Delivery, JobTemplates, JobsFile, PackageFile, PackageOnDisk, RenderedJobs, SoftwareSource, software_spec,
 };
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{InstancePlan, InstanceSpec};
 use windlass_planning::records::{CompiledPackage, VmRecord};
 use windlass_planning::software::{Software, TemplateInstance, VariableSet};
@@ -29,7 +30,7 @@ pub(crate) struct JobsOfInstance {
     store: Store,
     library: Arc<Library>,
     blobs: Arc<Blobstore>,
-    deployment: String,
+    deployment: DeploymentName,
     plan: InstancePlan,
     /// The task's own.
     renderer: Arc<Backends>,
@@ -45,7 +46,7 @@ pub(crate) struct JobsOfInstance {
 impl JobsOfInstance {
     pub(crate) fn new(
         director: &Director,
-        deployment: &str,
+        deployment: &DeploymentName,
         plan: &InstancePlan,
         (renderer, sets): (Arc<Backends>, Arc<LoadedSets>),
     ) -> Self {

@@ -2,6 +2,7 @@
 
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::software::VariableSet;
 
 use super::{Store, StoreError};
@@ -9,7 +10,7 @@ use super::{Store, StoreError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeploymentRecord {
     /// Unique.
-    pub name: String,
+    pub name: DeploymentName,
     /// The text of the last deploy that succeeded.
     pub manifest: Option<String>,
 }
@@ -18,29 +19,32 @@ pub(super) const DEPLOYMENT: &str = "SELECT name, manifest FROM deployments WHER
 
 impl Store {
     /// The names of all, without their manifests, each of which may have megabytes.
-    pub(crate) async fn deployment_names(&self) -> Result<Vec<String>, StoreError> {
-        Ok(sqlx::query_scalar("SELECT name FROM deployments ORDER BY name").fetch_all(self.database.pool()).await?)
+    pub(crate) async fn deployment_names(&self) -> Result<Vec<DeploymentName>, StoreError> {
+        let names = sqlx::query_scalar::<_, String>("SELECT name FROM deployments ORDER BY name");
+        Ok(names.fetch_all(self.database.pool()).await?.into_iter().map(DeploymentName::from).collect())
     }
 
-    pub(crate) async fn deployment(&self, name: &str) -> Result<Option<DeploymentRecord>, StoreError> {
-        let row = sqlx::query(DEPLOYMENT).bind(name).fetch_optional(self.database.pool()).await?;
-        row.map(|row| Ok(DeploymentRecord { name: row.try_get("name")?, manifest: row.try_get("manifest")? }))
-            .transpose()
+    pub(crate) async fn deployment(&self, name: &DeploymentName) -> Result<Option<DeploymentRecord>, StoreError> {
+        let row = sqlx::query(DEPLOYMENT).bind(name.as_str()).fetch_optional(self.database.pool()).await?;
+        row.map(|row| {
+            Ok(DeploymentRecord { name: row.try_get::<String, _>("name")?.into(), manifest: row.try_get("manifest")? })
+        })
+        .transpose()
     }
 
     /// Makes a deployment of some teams, if there is none of that name.
-    pub(crate) async fn add_deployment(&self, name: &str, teams: &[String]) -> Result<(), StoreError> {
+    pub(crate) async fn add_deployment(&self, name: &DeploymentName, teams: &[String]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         let made =
             sqlx::query("INSERT INTO deployments (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
-                .bind(name)
+                .bind(name.as_str())
                 .bind(clock::now())
                 .execute(transaction.connection())
                 .await?;
         if made.rows_affected() == 1 {
             for team in teams {
                 sqlx::query("INSERT INTO deployment_teams (deployment, team) VALUES ($1, $2) ON CONFLICT DO NOTHING")
-                    .bind(name)
+                    .bind(name.as_str())
                     .bind(team.as_str())
                     .execute(transaction.connection())
                     .await?;
@@ -50,12 +54,12 @@ impl Store {
     }
 
     /// The teams of a deployment, by name; none if there is no such deployment.
-    pub(crate) async fn teams_of(&self, deployment: &str) -> Result<Option<Vec<String>>, StoreError> {
+    pub(crate) async fn teams_of(&self, deployment: &DeploymentName) -> Result<Option<Vec<String>>, StoreError> {
         let rows: Vec<Option<String>> = sqlx::query_scalar(
             "SELECT t.team FROM deployments d LEFT JOIN deployment_teams t ON t.deployment = d.name
              WHERE d.name = $1 ORDER BY t.team",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         Ok((!rows.is_empty()).then(|| rows.into_iter().flatten().collect()))
@@ -68,19 +72,19 @@ impl Store {
     }
 
     /// How many instances the deployments of a team have, but for one of them.
-    pub(crate) async fn instances_of_team(&self, team: &str, but: &str) -> Result<usize, StoreError> {
+    pub(crate) async fn instances_of_team(&self, team: &str, but: &DeploymentName) -> Result<usize, StoreError> {
         let count = sqlx::query_scalar::<_, i64>(
             "SELECT COUNT(*) FROM instances i JOIN deployment_teams t ON t.deployment = i.deployment
              WHERE t.team = $1 AND i.deployment <> $2",
         );
-        let count = count.bind(team).bind(but).fetch_one(self.database.pool()).await?;
+        let count = count.bind(team).bind(but.as_str()).fetch_one(self.database.pool()).await?;
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
     /// Notes what a successful deploy used.
     pub(crate) async fn finish_deployment(
         &self,
-        name: &str,
+        name: &DeploymentName,
         manifest: &str,
         configs: &[i64],
         variables: Option<VariableSet>,
@@ -88,16 +92,16 @@ impl Store {
         let mut transaction = self.database.begin().await?;
         sqlx::query("UPDATE deployments SET manifest = $1 WHERE name = $2")
             .bind(manifest)
-            .bind(name)
+            .bind(name.as_str())
             .execute(transaction.connection())
             .await?;
         sqlx::query("DELETE FROM deployment_configs WHERE deployment = $1")
-            .bind(name)
+            .bind(name.as_str())
             .execute(transaction.connection())
             .await?;
         for config in configs {
             sqlx::query("INSERT INTO deployment_configs (deployment, config) VALUES ($1, $2)")
-                .bind(name)
+                .bind(name.as_str())
                 .bind(*config)
                 .execute(transaction.connection())
                 .await?;
@@ -108,15 +112,15 @@ impl Store {
     }
 
     /// The configs that the last successful deploy used.
-    pub(crate) async fn configs_of(&self, deployment: &str) -> Result<Vec<i64>, StoreError> {
+    pub(crate) async fn configs_of(&self, deployment: &DeploymentName) -> Result<Vec<i64>, StoreError> {
         Ok(sqlx::query_scalar("SELECT config FROM deployment_configs WHERE deployment = $1 ORDER BY config")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .fetch_all(self.database.pool())
             .await?)
     }
 
     /// Removes a deployment that has no instances any more.
-    pub(crate) async fn remove_deployment(&self, name: &str) -> Result<(), StoreError> {
+    pub(crate) async fn remove_deployment(&self, name: &DeploymentName) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         super::links::forget_all(&mut transaction, name).await?;
         super::dns_groups::forget_all(&mut transaction, name).await?;
@@ -130,7 +134,7 @@ impl Store {
             "DELETE FROM problems WHERE deployment = $1",
             "DELETE FROM deployments WHERE name = $1",
         ] {
-            sqlx::query(statement).bind(name).execute(transaction.connection()).await?;
+            sqlx::query(statement).bind(name.as_str()).execute(transaction.connection()).await?;
         }
         super::software::forget_unused(&mut transaction).await?;
         Ok(transaction.commit().await?)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::desired::Desired;
+use windlass_planning::names::DeploymentName;
 
 use super::dns_records::number;
 use super::{Store, StoreError};
@@ -58,8 +59,8 @@ impl Store {
 }
 
 /// Forgets the groups of a deployment.
-pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &str) -> Result<(), StoreError> {
-    let forget = sqlx::query("DELETE FROM dns_groups WHERE deployment = $1").bind(deployment);
+pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &DeploymentName) -> Result<(), StoreError> {
+    let forget = sqlx::query("DELETE FROM dns_groups WHERE deployment = $1").bind(deployment.as_str());
     forget.execute(transaction.connection()).await?;
     Ok(())
 }

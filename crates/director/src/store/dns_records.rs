@@ -12,6 +12,7 @@ use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_planning::dns::{DnsAlias, DnsNumbers, GroupKind, NamedInstance};
 use windlass_planning::links::LinkAlias;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::is_compilation_group;
 use windlass_planning::records::VmRecord;
 
@@ -116,10 +117,13 @@ impl Store {
     }
 
     /// The deployments and domains of all aliases but those of one deployment.
-    pub(crate) async fn aliases_beside(&self, deployment: &str) -> Result<Vec<(String, String)>, StoreError> {
+    pub(crate) async fn aliases_beside(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<Vec<(DeploymentName, String)>, StoreError> {
         let (_, aliases) = self.named_links().await?;
-        let others = aliases.into_iter().filter(|alias| alias.deployment != deployment);
-        Ok(others.map(|alias| (alias.deployment, alias.domain)).collect())
+        let others = aliases.into_iter().filter(|alias| deployment != alias.deployment.as_str());
+        Ok(others.map(|alias| (alias.deployment.into(), alias.domain)).collect())
     }
 
     /// All numbers that were given.

@@ -1,14 +1,19 @@
 //! What errands ran on when they last succeeded.
 
 use windlass_database::sqlx;
+use windlass_planning::names::DeploymentName;
 
 use super::{Store, StoreError};
 
 impl Store {
     /// What an errand ran on when it last succeeded everywhere, if nothing else happened since.
-    pub(crate) async fn errand_success(&self, deployment: &str, errand: &str) -> Result<Option<String>, StoreError> {
+    pub(crate) async fn errand_success(
+        &self,
+        deployment: &DeploymentName,
+        errand: &str,
+    ) -> Result<Option<String>, StoreError> {
         Ok(sqlx::query_scalar("SELECT succeeded_on FROM errand_runs WHERE deployment = $1 AND errand = $2")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .bind(errand)
             .fetch_optional(self.database.pool())
             .await?)
@@ -17,7 +22,7 @@ impl Store {
     /// Notes what an errand succeeded on.
     pub(crate) async fn note_errand_success(
         &self,
-        deployment: &str,
+        deployment: &DeploymentName,
         errand: &str,
         state: &str,
     ) -> Result<(), StoreError> {
@@ -25,7 +30,7 @@ impl Store {
             "INSERT INTO errand_runs (deployment, errand, succeeded_on) VALUES ($1, $2, $3) \
              ON CONFLICT (deployment, errand) DO UPDATE SET succeeded_on = $3",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .bind(errand)
         .bind(state);
         self.database.execute(statement).await?;
@@ -33,9 +38,13 @@ impl Store {
     }
 
     /// An errand is about to run: what it did before says nothing any more.
-    pub(crate) async fn forget_errand_success(&self, deployment: &str, errand: &str) -> Result<(), StoreError> {
+    pub(crate) async fn forget_errand_success(
+        &self,
+        deployment: &DeploymentName,
+        errand: &str,
+    ) -> Result<(), StoreError> {
         let statement = sqlx::query("DELETE FROM errand_runs WHERE deployment = $1 AND errand = $2");
-        self.database.execute(statement.bind(deployment).bind(errand)).await?;
+        self.database.execute(statement.bind(deployment.as_str()).bind(errand)).await?;
         Ok(())
     }
 }

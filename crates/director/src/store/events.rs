@@ -10,6 +10,7 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_operations::ledger::{Change, Fact, Intent};
+use windlass_planning::names::DeploymentName;
 
 use super::{Store, StoreError, from_json, to_json};
 
@@ -152,7 +153,7 @@ impl Store {
         &self,
         task: i64,
         action: &str,
-        deployment: &str,
+        deployment: &DeploymentName,
         instance: &str,
     ) -> Result<i64, StoreError> {
         let user: Option<String> = sqlx::query_scalar("SELECT username FROM tasks WHERE id = $1")
@@ -161,7 +162,7 @@ impl Store {
             .await?;
         let event = Event {
             task: Some(task),
-            deployment: Some(deployment.to_owned()),
+            deployment: Some(deployment.to_string()),
             instance: Some(instance.to_owned()),
             ..Event::new(user.as_deref().unwrap_or(DIRECTOR), action, "instance", Some(instance))
         };
@@ -444,7 +445,7 @@ mod tests {
             "any job".to_owned()
         }
 
-        fn deployment(&self) -> Option<&str> {
+        fn deployment(&self) -> Option<&DeploymentName> {
             None
         }
     }
@@ -475,7 +476,7 @@ mod tests {
     async fn what_is_done_in_a_cloud_has_its_events() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        store.add_deployment("d", &[]).await.unwrap();
+        store.add_deployment(&"d".into(), &[]).await.unwrap();
         store.begin_instances(&[instance()], &[]).await.unwrap();
         let task =
             store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
@@ -545,10 +546,10 @@ mod tests {
             store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
         let deployment = Event { task: Some(task), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&deployment).await.unwrap();
-        let ended = store.begin_instance_event(task, "create", "d", "db/1").await.unwrap();
+        let ended = store.begin_instance_event(task, "create", &"d".into(), "db/1").await.unwrap();
         store.end_event(ended, None).await.unwrap();
-        let open = store.begin_instance_event(task, "create", "d", "db/2").await.unwrap();
-        let of_another = store.begin_instance_event(task + 1, "create", "d", "db/3").await.unwrap();
+        let open = store.begin_instance_event(task, "create", &"d".into(), "db/2").await.unwrap();
+        let of_another = store.begin_instance_event(task + 1, "create", &"d".into(), "db/3").await.unwrap();
         for _ in 0..2 {
             store.end_events_of(task, "killed").await.unwrap();
         }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{InstanceSpec, reserved_addresses};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 use windlass_planning::software::Software;
@@ -20,7 +21,7 @@ fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
     let (spec, applied): (Option<String>, Option<String>) = (row.try_get("spec")?, row.try_get("applied")?);
     Ok(InstanceRecord {
         id: row.try_get("id")?,
-        deployment: row.try_get("deployment")?,
+        deployment: row.try_get::<String, _>("deployment")?.into(),
         group: row.try_get("instance_group")?,
         index: row.try_get("position")?,
         az: row.try_get("az")?,
@@ -65,7 +66,7 @@ fn taken(error: sqlx::Error, address: IpAddr) -> StoreError {
 
 impl Store {
     /// The deployment and the instance, as `group/id`, that a VM belongs to.
-    pub(crate) async fn owner_of_vm(&self, vm: &str) -> Result<Option<(String, String)>, StoreError> {
+    pub(crate) async fn owner_of_vm(&self, vm: &str) -> Result<Option<(DeploymentName, String)>, StoreError> {
         let row = sqlx::query(
             "SELECT i.deployment, i.instance_group, i.id FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
         )
@@ -74,7 +75,7 @@ impl Store {
         .await?;
         let name = |row: AnyRow| -> Result<_, StoreError> {
             let (group, id): (String, String) = (row.try_get("instance_group")?, row.try_get("id")?);
-            Ok((row.try_get("deployment")?, format!("{group}/{id}")))
+            Ok((row.try_get::<String, _>("deployment")?.into(), format!("{group}/{id}")))
         };
         row.map(name).transpose()
     }
@@ -86,9 +87,9 @@ impl Store {
     }
 
     /// The instances of a deployment, by group and index.
-    pub(crate) async fn instances(&self, deployment: &str) -> Result<Vec<InstanceRecord>, StoreError> {
+    pub(crate) async fn instances(&self, deployment: &DeploymentName) -> Result<Vec<InstanceRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM instances WHERE deployment = $1 ORDER BY instance_group, position")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .fetch_all(self.database.pool())
             .await?;
         rows.iter().map(read).collect()

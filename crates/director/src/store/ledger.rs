@@ -323,10 +323,10 @@ mod tests {
 
     async fn with_instances(url: &str) -> Store {
         let store = Store::open(url).await.unwrap();
-        store.add_deployment(DEPLOYMENT, &[]).await.unwrap();
+        store.add_deployment(&DEPLOYMENT.into(), &[]).await.unwrap();
         let instance = |(index, id): (usize, &&str)| InstanceRecord {
             id: (*id).to_owned(),
-            deployment: DEPLOYMENT.to_owned(),
+            deployment: DEPLOYMENT.into(),
             group: "db".to_owned(),
             index: index as i64,
             az: None,
@@ -351,7 +351,7 @@ mod tests {
     async fn records(store: &Store) -> Model {
         let orphan_disks = store.orphan_disks().await.unwrap();
         let mut snapshots: Vec<_> =
-            store.snapshots(DEPLOYMENT).await.unwrap().into_iter().map(|found| found.snapshot).collect();
+            store.snapshots(&DEPLOYMENT.into()).await.unwrap().into_iter().map(|found| found.snapshot).collect();
         for disk in &orphan_disks {
             snapshots.extend(store.snapshots_of_orphan(&disk.cid).await.unwrap());
         }
@@ -369,12 +369,18 @@ mod tests {
         };
         Model {
             stemcells: store.stemcells().await.unwrap().into_iter().map(without_id).collect(),
-            vms: store.vms(DEPLOYMENT).await.unwrap(),
+            vms: store.vms(&DEPLOYMENT.into()).await.unwrap(),
             orphaned_vms: store.orphaned_vms().await.unwrap().into_iter().map(|orphaned| orphaned.vm).collect(),
             disks: store.disks(None).await.unwrap(),
             orphan_disks: orphan_disks.into_iter().map(orphan).collect(),
             snapshots,
-            instances: store.instances(DEPLOYMENT).await.unwrap().into_iter().map(|instance| instance.id).collect(),
+            instances: store
+                .instances(&DEPLOYMENT.into())
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|instance| instance.id)
+                .collect(),
         }
     }
 

@@ -11,6 +11,7 @@ use windlass_operations::clock;
 use windlass_planning::links::{
     LinkConsumer, LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content,
 };
+use windlass_planning::names::DeploymentName;
 
 use super::{Store, StoreError, from_json, to_json};
 use crate::limits::{EXTERNAL_BYTES, EXTERNAL_LINKS};
@@ -19,7 +20,7 @@ use crate::limits::{EXTERNAL_BYTES, EXTERNAL_LINKS};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinkConsumerRecord {
     pub id: i64,
-    pub deployment: String,
+    pub deployment: DeploymentName,
     /// Empty for one outside of deployments.
     pub group: String,
     pub owner: String,
@@ -50,7 +51,7 @@ pub(crate) struct LinkOfConsumer {
     /// Whether the consumer is outside of deployments.
     pub is_external: bool,
     /// The consumer's; of one outside of deployments, the provider's.
-    pub deployment: String,
+    pub deployment: DeploymentName,
 }
 
 const EXTERNAL: &str = "external";
@@ -76,7 +77,7 @@ fn provider(row: &AnyRow) -> Result<LinkProvider, StoreError> {
 fn consumer(row: &AnyRow) -> Result<LinkConsumerRecord, StoreError> {
     Ok(LinkConsumerRecord {
         id: row.try_get("id")?,
-        deployment: row.try_get("deployment")?,
+        deployment: row.try_get::<String, _>("deployment")?.into(),
         group: row.try_get("instance_group")?,
         owner: row.try_get("owner")?,
         kind: row.try_get("kind")?,
@@ -101,7 +102,7 @@ fn link(row: &AnyRow) -> Result<LinkRecord, StoreError> {
 /// What a deploy notes, in one transaction.
 struct Notes<'a> {
     transaction: &'a mut Transaction,
-    deployment: &'a str,
+    deployment: &'a DeploymentName,
     serial: i64,
 }
 
@@ -116,7 +117,7 @@ impl Notes<'_> {
             );
             sqlx::query(AssertSqlSafe(statement))
                 .bind(to)
-                .bind(self.deployment)
+                .bind(self.deployment.as_str())
                 .bind(from)
                 .execute(self.transaction.connection())
                 .await?;
@@ -131,7 +132,7 @@ impl Notes<'_> {
              ON CONFLICT (deployment, instance_group, owner, kind, original_name) DO UPDATE SET link_type = $6, name = $7, \
              shared = $8, consumable = $9, content = $10, serial = $11, aliases = $12 RETURNING id",
         )
-        .bind(self.deployment)
+        .bind(self.deployment.as_str())
         .bind(&provider.group)
         .bind(&provider.owner)
         .bind(provider.kind.as_str())
@@ -155,7 +156,7 @@ impl Notes<'_> {
              ON CONFLICT (deployment, instance_group, owner, kind, original_name) DO UPDATE SET link_type = $6, name = $7, \
              optional = $8, serial = $9 RETURNING id",
         )
-        .bind(self.deployment)
+        .bind(self.deployment.as_str())
         .bind(&consumer.group)
         .bind(&consumer.job)
         .bind(kind)
@@ -229,7 +230,7 @@ impl Notes<'_> {
 }
 
 /// Forgets what the last deploy of a deployment did not touch.
-pub(super) async fn forget_stale(transaction: &mut Transaction, deployment: &str) -> Result<(), StoreError> {
+pub(super) async fn forget_stale(transaction: &mut Transaction, deployment: &DeploymentName) -> Result<(), StoreError> {
     const STALE: &str = "deployment = $1 AND serial <> (SELECT links_serial FROM deployments WHERE name = $1)";
     for statement in [
         format!(
@@ -240,32 +241,36 @@ pub(super) async fn forget_stale(transaction: &mut Transaction, deployment: &str
         format!("UPDATE links SET provider = NULL WHERE provider IN (SELECT id FROM link_providers WHERE {STALE})"),
         format!("DELETE FROM link_providers WHERE {STALE}"),
     ] {
-        sqlx::query(AssertSqlSafe(statement)).bind(deployment).execute(transaction.connection()).await?;
+        sqlx::query(AssertSqlSafe(statement)).bind(deployment.as_str()).execute(transaction.connection()).await?;
     }
     Ok(())
 }
 
 /// Forgets all links of a deployment. Those who consume its shared ones keep what they have.
-pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &str) -> Result<(), StoreError> {
+pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &DeploymentName) -> Result<(), StoreError> {
     for statement in [
         "DELETE FROM links WHERE consumer IN (SELECT id FROM link_consumers WHERE deployment = $1)",
         "DELETE FROM link_consumers WHERE deployment = $1",
         "UPDATE links SET provider = NULL WHERE provider IN (SELECT id FROM link_providers WHERE deployment = $1)",
         "DELETE FROM link_providers WHERE deployment = $1",
     ] {
-        sqlx::query(statement).bind(deployment).execute(transaction.connection()).await?;
+        sqlx::query(statement).bind(deployment.as_str()).execute(transaction.connection()).await?;
     }
     Ok(())
 }
 
 impl Store {
     /// Notes what a deploy does to links, from whose beginning on other deployments see it.
-    pub(crate) async fn note_links(&self, deployment: &str, planned: &PlannedLinks) -> Result<(), StoreError> {
+    pub(crate) async fn note_links(
+        &self,
+        deployment: &DeploymentName,
+        planned: &PlannedLinks,
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         let serial = sqlx::query_scalar(
             "UPDATE deployments SET links_serial = links_serial + 1 WHERE name = $1 RETURNING links_serial",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_one(transaction.connection())
         .await?;
         let mut notes = Notes { transaction: &mut transaction, deployment, serial };
@@ -283,25 +288,28 @@ impl Store {
     }
 
     /// What a deployment provided in its last deploy.
-    pub(crate) async fn link_providers(&self, deployment: &str) -> Result<Vec<LinkProvider>, StoreError> {
+    pub(crate) async fn link_providers(&self, deployment: &DeploymentName) -> Result<Vec<LinkProvider>, StoreError> {
         let rows = sqlx::query(
             "SELECT p.* FROM link_providers p JOIN deployments d ON d.name = p.deployment \
              WHERE p.deployment = $1 AND p.serial = d.links_serial ORDER BY p.id",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(provider).collect()
     }
 
     /// The same without contents and aliases, which a list does not show.
-    pub(crate) async fn listed_link_providers(&self, deployment: &str) -> Result<Vec<LinkProvider>, StoreError> {
+    pub(crate) async fn listed_link_providers(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<Vec<LinkProvider>, StoreError> {
         let rows = sqlx::query(
             "SELECT p.id, p.deployment, p.instance_group, p.owner, p.kind, p.original_name, p.link_type, p.name, p.shared, \
              p.consumable, 'null' AS content, '[]' AS aliases FROM link_providers p JOIN deployments d ON d.name = p.deployment \
              WHERE p.deployment = $1 AND p.serial = d.links_serial ORDER BY p.id",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(provider).collect()
@@ -316,22 +324,25 @@ impl Store {
     }
 
     /// Who consumes links in a deployment, and who outside of it consumes its own.
-    pub(crate) async fn link_consumers(&self, deployment: &str) -> Result<Vec<LinkConsumerRecord>, StoreError> {
+    pub(crate) async fn link_consumers(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<Vec<LinkConsumerRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM link_consumers WHERE deployment = $1 ORDER BY id")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .fetch_all(self.database.pool())
             .await?;
         rows.iter().map(consumer).collect()
     }
 
     /// The links of a deployment's consumers, without their contents.
-    pub(crate) async fn links(&self, deployment: &str) -> Result<Vec<LinkRecord>, StoreError> {
+    pub(crate) async fn links(&self, deployment: &DeploymentName) -> Result<Vec<LinkRecord>, StoreError> {
         // Contents may be large, and those outside of deployments may have many: a list leaves them out.
         let rows = sqlx::query(
             "SELECT l.id, l.name, l.provider, l.consumer, 'null' AS content, l.created_at
              FROM links l JOIN link_consumers c ON c.id = l.consumer WHERE c.deployment = $1 ORDER BY c.id, l.id",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(link).collect()
@@ -346,7 +357,11 @@ impl Store {
         .await?;
         let both = |row: AnyRow| {
             let is_external = row.try_get::<String, _>("kind")? == EXTERNAL;
-            Ok(LinkOfConsumer { link: link(&row)?, is_external, deployment: row.try_get("deployment")? })
+            Ok(LinkOfConsumer {
+                link: link(&row)?,
+                is_external,
+                deployment: row.try_get::<String, _>("deployment")?.into(),
+            })
         };
         row.map(both).transpose()
     }
@@ -375,7 +390,8 @@ impl Store {
             .bind(&provider.deployment)
             .fetch_one(transaction.connection())
             .await?;
-        let mut notes = Notes { transaction: &mut transaction, deployment: &provider.deployment, serial };
+        let deployment = provider.deployment.as_str().into();
+        let mut notes = Notes { transaction: &mut transaction, deployment: &deployment, serial };
         let consumer = LinkConsumer {
             group: String::new(),
             job: owner.to_owned(),

@@ -8,6 +8,7 @@ use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Selection;
 use windlass_planning::records::{InstanceState, VmRecord};
 
@@ -94,7 +95,7 @@ impl Networked<'_> {
 /// An instance that is looked after.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    pub(crate) deployment: String,
+    pub(crate) deployment: DeploymentName,
     pub(crate) group: String,
     pub(crate) id: String,
     pub(crate) state: InstanceState,
@@ -179,10 +180,10 @@ impl Store {
     }
 
     /// The instances of a deployment, each with its VM.
-    pub(crate) async fn brief_instances(&self, deployment: &str) -> Result<Vec<BriefInstance>, StoreError> {
+    pub(crate) async fn brief_instances(&self, deployment: &DeploymentName) -> Result<Vec<BriefInstance>, StoreError> {
         let mut instances: Vec<BriefInstance> = Vec::new();
         // One after the other: what is on record of a VM is far more than what is shown of it.
-        let mut rows = sqlx::query(BRIEF).bind(deployment).fetch(self.database.pool());
+        let mut rows = sqlx::query(BRIEF).bind(deployment.as_str()).fetch(self.database.pool());
         while let Some(row) = rows.try_next().await? {
             let instance = brief(&row)?;
             // One that is being replaced may have two VMs for a moment; the older one counts.
@@ -196,7 +197,7 @@ impl Store {
     /// The ids of some instances of a deployment, in the order of its groups.
     pub(crate) async fn selected_instances(
         &self,
-        deployment: &str,
+        deployment: &DeploymentName,
         selection: &Selection,
     ) -> Result<Vec<String>, StoreError> {
         let ids = sqlx::query_scalar(
@@ -204,7 +205,7 @@ impl Store {
                 AND ($3 = '' OR id = $3 OR CAST(position AS TEXT) = $3) ORDER BY instance_group, position",
         );
         let ids = ids
-            .bind(deployment)
+            .bind(deployment.as_str())
             .bind(selection.group.as_deref().unwrap_or_default())
             .bind(selection.instance.as_deref().unwrap_or_default());
         Ok(ids.fetch_all(self.database.pool()).await?)
@@ -222,7 +223,7 @@ impl Store {
         let watched = |row: &AnyRow| {
             let has_vm = row.try_get::<Option<String>, _>("cid")?.is_some();
             Ok::<_, StoreError>(Watched {
-                deployment: row.try_get("deployment")?,
+                deployment: row.try_get::<String, _>("deployment")?.into(),
                 group: row.try_get("instance_group")?,
                 id: row.try_get("id")?,
                 state: state(row)?,

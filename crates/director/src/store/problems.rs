@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::problems::{OpenProblem, Problem};
 
 use super::{Store, StoreError, from_json, to_json};
@@ -16,7 +17,7 @@ impl Store {
     /// instances.
     pub(crate) async fn replace_problems(
         &self,
-        deployment: &str,
+        deployment: &DeploymentName,
         instances: Option<&BTreeSet<String>>,
         found: &[Problem],
     ) -> Result<Vec<OpenProblem>, StoreError> {
@@ -24,14 +25,14 @@ impl Store {
         match instances {
             None => {
                 sqlx::query("DELETE FROM problems WHERE deployment = $1")
-                    .bind(deployment)
+                    .bind(deployment.as_str())
                     .execute(transaction.connection())
                     .await?;
             }
             Some(instances) => {
                 for instance in instances {
                     sqlx::query("DELETE FROM problems WHERE deployment = $1 AND resource = $2")
-                        .bind(deployment)
+                        .bind(deployment.as_str())
                         .bind(instance.as_str())
                         .execute(transaction.connection())
                         .await?;
@@ -43,7 +44,7 @@ impl Store {
             let row = sqlx::query(
                 "INSERT INTO problems (deployment, resource, problem, found_at) VALUES ($1, $2, $3, $4) RETURNING id",
             )
-            .bind(deployment)
+            .bind(deployment.as_str())
             .bind(problem.resource())
             .bind(to_json("problems.problem", problem)?)
             .bind(clock::now())
@@ -56,9 +57,9 @@ impl Store {
     }
 
     /// Problems of a deployment that nobody dealt with yet.
-    pub(crate) async fn open_problems(&self, deployment: &str) -> Result<Vec<OpenProblem>, StoreError> {
+    pub(crate) async fn open_problems(&self, deployment: &DeploymentName) -> Result<Vec<OpenProblem>, StoreError> {
         let rows = sqlx::query("SELECT id, problem FROM problems WHERE deployment = $1 ORDER BY id")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .fetch_all(self.database.pool())
             .await?;
         rows.iter()

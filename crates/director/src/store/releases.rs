@@ -6,6 +6,7 @@ use serde_json::Value;
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, PackageSource, ReleaseRecord};
 
 use super::{Store, StoreError, from_json, refused, to_json};
@@ -244,10 +245,10 @@ impl Store {
     }
 
     /// Notes which versions a deployment uses.
-    pub(crate) async fn use_releases(&self, deployment: &str, versions: &[i64]) -> Result<(), StoreError> {
+    pub(crate) async fn use_releases(&self, deployment: &DeploymentName, versions: &[i64]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query("DELETE FROM deployment_releases WHERE deployment = $1")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .execute(transaction.connection())
             .await?;
         use_each(&mut transaction, deployment, versions).await?;
@@ -255,7 +256,11 @@ impl Store {
     }
 
     /// A deployment uses these from now on, and those that it used before.
-    pub(crate) async fn also_use_releases(&self, deployment: &str, versions: &[i64]) -> Result<(), StoreError> {
+    pub(crate) async fn also_use_releases(
+        &self,
+        deployment: &DeploymentName,
+        versions: &[i64],
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         use_each(&mut transaction, deployment, versions).await?;
         Ok(transaction.commit().await?)
@@ -283,11 +288,16 @@ impl Store {
     }
 }
 
-async fn use_each(transaction: &mut Transaction, deployment: &str, versions: &[i64]) -> Result<(), StoreError> {
+async fn use_each(
+    transaction: &mut Transaction,
+    deployment: &DeploymentName,
+    versions: &[i64],
+) -> Result<(), StoreError> {
     for version in versions {
         let statement =
             "INSERT INTO deployment_releases (deployment, release_version) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        let used = sqlx::query(statement).bind(deployment).bind(*version).execute(transaction.connection()).await;
+        let used =
+            sqlx::query(statement).bind(deployment.as_str()).bind(*version).execute(transaction.connection()).await;
         used.map_err(|error| refused(error, StoreError::Gone("release")))?;
     }
     Ok(())
@@ -391,16 +401,17 @@ mod tests {
     async fn what_is_gone_or_in_use_meanwhile_is_said_instead_of_a_failed_database() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("director.db").display())).await.unwrap();
-        store.add_deployment("shop", &[]).await.unwrap();
-        for error in
-            [store.use_releases("shop", &[7]).await.unwrap_err(), store.use_stemcells("shop", &[7]).await.unwrap_err()]
-        {
+        store.add_deployment(&"shop".into(), &[]).await.unwrap();
+        for error in [
+            store.use_releases(&"shop".into(), &[7]).await.unwrap_err(),
+            store.use_stemcells(&"shop".into(), &[7]).await.unwrap_err(),
+        ] {
             assert!(error.to_string().contains("was deleted while it was planned"), "{error}");
         }
         let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
         store.take_release(&release, &[]).await.unwrap();
         let id = store.releases().await.unwrap()[0].id;
-        store.use_releases("shop", &[id]).await.unwrap();
+        store.use_releases(&"shop".into(), &[id]).await.unwrap();
         let error = store.forget_release(id).await.unwrap_err();
         assert!(matches!(error, StoreError::InUse("release")), "{error}");
     }

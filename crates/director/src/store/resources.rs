@@ -3,7 +3,7 @@
 use windlass_contract::{ApiVersion, DiskCid, MiB, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, DeploymentName};
 use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
 
 use super::{Store, StoreError, from_json, optional_json, to_json};
@@ -18,7 +18,7 @@ pub(crate) struct OrphanDisk {
     /// As sent.
     pub cloud_properties: Object,
     pub az: Option<String>,
-    pub deployment: String,
+    pub deployment: DeploymentName,
     /// `group/uuid`.
     pub instance: String,
     /// Unix seconds.
@@ -32,7 +32,7 @@ pub(crate) struct OrphanDisk {
 pub(crate) struct OrphanedVm {
     pub vm: VmRecord,
     pub az: Option<String>,
-    pub deployment: String,
+    pub deployment: DeploymentName,
     /// `group/uuid`.
     pub instance: String,
     /// Unix seconds.
@@ -76,7 +76,7 @@ fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
         size: MiB(row.try_get::<i64, _>("size")? as u64),
         cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
         az: row.try_get("az")?,
-        deployment: row.try_get("deployment")?,
+        deployment: row.try_get::<String, _>("deployment")?.into(),
         instance: row.try_get("instance")?,
         orphaned_at: row.try_get("orphaned_at")?,
         stemcell_version: row.try_get::<Option<i64>, _>("stemcell_version")?.map(|version| ApiVersion(version as u32)),
@@ -90,12 +90,12 @@ pub(super) const DISKS_OF_DEPLOYMENT: &str =
 
 impl Store {
     /// The VMs of a deployment.
-    pub(crate) async fn vms(&self, deployment: &str) -> Result<Vec<VmRecord>, StoreError> {
+    pub(crate) async fn vms(&self, deployment: &DeploymentName) -> Result<Vec<VmRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT v.record, v.ready, v.spare FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
              ORDER BY v.created_at, v.cid",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(vm).collect()
@@ -129,7 +129,7 @@ impl Store {
                 Ok(OrphanedVm {
                     vm: from_json("orphaned_vms.record", &record)?,
                     az: row.try_get("az")?,
-                    deployment: row.try_get("deployment")?,
+                    deployment: row.try_get::<String, _>("deployment")?.into(),
                     instance: row.try_get("instance")?,
                     orphaned_at: row.try_get("orphaned_at")?,
                 })
@@ -138,24 +138,24 @@ impl Store {
     }
 
     /// A VM by its cid, with its deployment.
-    pub(crate) async fn vm(&self, cid: &VmCid) -> Result<Option<(String, VmRecord)>, StoreError> {
+    pub(crate) async fn vm(&self, cid: &VmCid) -> Result<Option<(DeploymentName, VmRecord)>, StoreError> {
         let row = sqlx::query(
             "SELECT v.record, v.ready, v.spare, i.deployment FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
         )
         .bind(cid.as_str())
         .fetch_optional(self.database.pool())
         .await?;
-        row.map(|row| Ok((row.try_get("deployment")?, vm(&row)?))).transpose()
+        row.map(|row| Ok((row.try_get::<String, _>("deployment")?.into(), vm(&row)?))).transpose()
     }
 
     /// A disk of an instance by its cid, with the instance's deployment.
-    pub(crate) async fn disk(&self, cid: &DiskCid) -> Result<Option<(String, DiskRecord)>, StoreError> {
+    pub(crate) async fn disk(&self, cid: &DiskCid) -> Result<Option<(DeploymentName, DiskRecord)>, StoreError> {
         let row =
             sqlx::query("SELECT d.*, i.deployment FROM disks d JOIN instances i ON i.id = d.instance WHERE d.cid = $1")
                 .bind(cid.as_str())
                 .fetch_optional(self.database.pool())
                 .await?;
-        row.map(|row| Ok((row.try_get("deployment")?, disk(&row)?))).transpose()
+        row.map(|row| Ok((row.try_get::<String, _>("deployment")?.into(), disk(&row)?))).transpose()
     }
 
     /// A disk that belongs to no instance.
@@ -165,9 +165,9 @@ impl Store {
     }
 
     /// The disks of a deployment, or of all.
-    pub(crate) async fn disks(&self, deployment: Option<&str>) -> Result<Vec<DiskRecord>, StoreError> {
+    pub(crate) async fn disks(&self, deployment: Option<&DeploymentName>) -> Result<Vec<DiskRecord>, StoreError> {
         let query = match deployment {
-            Some(deployment) => sqlx::query(DISKS_OF_DEPLOYMENT).bind(deployment),
+            Some(deployment) => sqlx::query(DISKS_OF_DEPLOYMENT).bind(deployment.as_str()),
             None => sqlx::query(
                 "SELECT d.* FROM disks d JOIN instances i ON i.id = d.instance
                  ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid",

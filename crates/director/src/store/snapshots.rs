@@ -3,6 +3,7 @@
 use windlass_contract::{DiskCid, SnapshotCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::records::SnapshotRecord;
 
 use super::{Store, StoreError};
@@ -34,13 +35,13 @@ pub(super) const OF_ORPHAN: &str = "SELECT s.*, o.cpi FROM snapshots s JOIN orph
 
 impl Store {
     /// The snapshots of all disks of a deployment, by instance and age.
-    pub(crate) async fn snapshots(&self, deployment: &str) -> Result<Vec<InstanceSnapshot>, StoreError> {
+    pub(crate) async fn snapshots(&self, deployment: &DeploymentName) -> Result<Vec<InstanceSnapshot>, StoreError> {
         let rows = sqlx::query(
             "SELECT s.*, d.cpi, i.instance_group, i.position, i.id AS instance FROM snapshots s
              JOIN disks d ON d.cid = s.disk JOIN instances i ON i.id = d.instance WHERE i.deployment = $1
              ORDER BY i.instance_group, i.position, s.created_at, s.cid",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         let with_instance = |row: &AnyRow| {

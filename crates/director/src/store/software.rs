@@ -6,6 +6,7 @@ use serde::Deserialize;
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::records::{CompilationKey, CompiledPackage};
 use windlass_planning::software::Software;
 
@@ -88,11 +89,14 @@ impl Store {
     }
 
     /// What runs on the instances of a deployment, by its digest.
-    pub(crate) async fn software_of(&self, deployment: &str) -> Result<BTreeMap<String, Software>, StoreError> {
+    pub(crate) async fn software_of(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<BTreeMap<String, Software>, StoreError> {
         let rows = sqlx::query(
             "SELECT digest, content FROM software WHERE digest IN (SELECT software FROM instances WHERE deployment = $1)",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         rows.iter()
@@ -102,7 +106,10 @@ impl Store {
 
     /// The release, name and version of each job that instances of a deployment have. What runs on one group after the other is read:
     /// all together may be large.
-    pub(crate) async fn jobs_of(&self, deployment: &str) -> Result<BTreeSet<(String, String, String)>, StoreError> {
+    pub(crate) async fn jobs_of(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<BTreeSet<(String, String, String)>, StoreError> {
         #[derive(Deserialize)]
         struct Brief {
             jobs: Vec<BriefJob>,
@@ -116,7 +123,7 @@ impl Store {
         let digests: Vec<String> = sqlx::query_scalar(
             "SELECT DISTINCT software FROM instances WHERE deployment = $1 AND software IS NOT NULL",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         let mut jobs = BTreeSet::new();

@@ -4,6 +4,7 @@ use windlass_contract::{ApiVersion, StemcellCid};
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::records::StemcellRecord;
 
 use super::{Store, StoreError, refused};
@@ -49,10 +50,10 @@ impl Store {
     }
 
     /// Notes which stemcells a deployment uses; from then on they cannot be deleted.
-    pub(crate) async fn use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+    pub(crate) async fn use_stemcells(&self, deployment: &DeploymentName, stemcells: &[i64]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query("DELETE FROM deployment_stemcells WHERE deployment = $1")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .execute(transaction.connection())
             .await?;
         use_each(&mut transaction, deployment, stemcells).await?;
@@ -60,18 +61,27 @@ impl Store {
     }
 
     /// A deployment uses these from now on, and those that it used before.
-    pub(crate) async fn also_use_stemcells(&self, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+    pub(crate) async fn also_use_stemcells(
+        &self,
+        deployment: &DeploymentName,
+        stemcells: &[i64],
+    ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         use_each(&mut transaction, deployment, stemcells).await?;
         Ok(transaction.commit().await?)
     }
 }
 
-async fn use_each(transaction: &mut Transaction, deployment: &str, stemcells: &[i64]) -> Result<(), StoreError> {
+async fn use_each(
+    transaction: &mut Transaction,
+    deployment: &DeploymentName,
+    stemcells: &[i64],
+) -> Result<(), StoreError> {
     for stemcell in stemcells {
         let statement =
             "INSERT INTO deployment_stemcells (deployment, stemcell) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        let used = sqlx::query(statement).bind(deployment).bind(*stemcell).execute(transaction.connection()).await;
+        let used =
+            sqlx::query(statement).bind(deployment.as_str()).bind(*stemcell).execute(transaction.connection()).await;
         used.map_err(|error| refused(error, StoreError::Gone("stemcell")))?;
     }
     Ok(())

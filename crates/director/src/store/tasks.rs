@@ -8,6 +8,7 @@ use windlass_contract::shortened;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Plan;
 
 use super::insist::insist;
@@ -49,7 +50,7 @@ pub(crate) trait StoredJob: Serialize + DeserializeOwned {
     /// For people, in the words that clients look for.
     fn description(&self) -> String;
     /// The deployment that it is about.
-    fn deployment(&self) -> Option<&str>;
+    fn deployment(&self) -> Option<&DeploymentName>;
 }
 
 /// A task that is to be carried out now, or was when its director was killed.
@@ -158,7 +159,7 @@ impl Store {
         .bind(task.job.kind())
         .bind(shortened(task.job.description(), LONGEST_DESCRIPTION))
         .bind(task.user.as_str())
-        .bind(task.job.deployment())
+        .bind(task.job.deployment().map(DeploymentName::as_str))
         .bind(task.context_id.as_str())
         .bind(to_json("tasks.job", &task.job)?)
         .bind(clock::now())
@@ -168,7 +169,7 @@ impl Store {
         // Kept with the task, because it outlives its deployment.
         sqlx::query("INSERT INTO task_teams (task, team) SELECT $1, team FROM deployment_teams WHERE deployment = $2")
             .bind(id)
-            .bind(task.job.deployment())
+            .bind(task.job.deployment().map(DeploymentName::as_str))
             .execute(transaction.connection())
             .await?;
         transaction.commit().await?;
@@ -328,13 +329,17 @@ impl Store {
     }
 
     /// Whether a task of this type, about this deployment, waits or runs.
-    pub(crate) async fn has_unfinished_task(&self, kind: &str, deployment: Option<&str>) -> Result<bool, StoreError> {
+    pub(crate) async fn has_unfinished_task(
+        &self,
+        kind: &str,
+        deployment: Option<&DeploymentName>,
+    ) -> Result<bool, StoreError> {
         let count: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM tasks WHERE state IN ('queued', 'processing', 'cancelling') AND type = $1
                 AND ($2 = '' OR deployment = $2)",
         )
         .bind(kind)
-        .bind(deployment.unwrap_or_default())
+        .bind(deployment.map_or("", DeploymentName::as_str))
         .fetch_one(self.database.pool())
         .await?;
         Ok(count > 0)
@@ -390,12 +395,16 @@ impl Store {
     }
 
     /// The tasks that carried out plans for a deployment, newest first, and how many letters each plan has.
-    pub(crate) async fn plans_of(&self, deployment: &str, most: u32) -> Result<Vec<(TaskRecord, i64)>, StoreError> {
+    pub(crate) async fn plans_of(
+        &self,
+        deployment: &DeploymentName,
+        most: u32,
+    ) -> Result<Vec<(TaskRecord, i64)>, StoreError> {
         let statement = format!(
             "SELECT {RECORD}, CAST(LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
              WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2"
         );
-        let query = sqlx::query(AssertSqlSafe(statement)).bind(deployment).bind(i64::from(most));
+        let query = sqlx::query(AssertSqlSafe(statement)).bind(deployment.as_str()).bind(i64::from(most));
         let rows = query.fetch_all(self.database.pool()).await?;
         rows.iter().map(|row| Ok((read(row)?, row.try_get("length")?))).collect()
     }
@@ -421,7 +430,7 @@ mod tests {
         let bench = TestDirector::new().await;
         let store = &bench.director.store;
         let queue = async || {
-            let (deployment, manifest) = ("shop".to_owned(), "name: shop".to_owned());
+            let (deployment, manifest) = ("shop".into(), "name: shop".to_owned());
             let job = Job::UpdateDeployment { deployment, manifest, options: DeployOptions::default() };
             store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
         };

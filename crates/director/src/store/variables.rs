@@ -7,6 +7,7 @@ use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::software::VariableSet;
 
 use super::{Store, StoreError, from_json, to_json};
@@ -117,18 +118,22 @@ impl Store {
     }
 
     /// The set of a deploy; one that goes on after a kill has it already.
-    pub(crate) async fn begin_variable_set(&self, deployment: &str, task: i64) -> Result<VariableSet, StoreError> {
+    pub(crate) async fn begin_variable_set(
+        &self,
+        deployment: &DeploymentName,
+        task: i64,
+    ) -> Result<VariableSet, StoreError> {
         let mut transaction = self.database.begin().await?;
         sqlx::query(
             "INSERT INTO variable_sets (deployment, task, created_at) VALUES ($1, $2, $3) ON CONFLICT (deployment, task) DO NOTHING",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .bind(task)
         .bind(clock::now())
         .execute(transaction.connection())
         .await?;
         let row = sqlx::query("SELECT id FROM variable_sets WHERE deployment = $1 AND task = $2")
-            .bind(deployment)
+            .bind(deployment.as_str())
             .bind(task)
             .fetch_one(transaction.connection())
             .await?;
@@ -137,21 +142,27 @@ impl Store {
     }
 
     /// The newest set of a deployment.
-    pub(crate) async fn last_variable_set(&self, deployment: &str) -> Result<Option<VariableSet>, StoreError> {
+    pub(crate) async fn last_variable_set(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<Option<VariableSet>, StoreError> {
         let id: Option<i64> =
             sqlx::query_scalar("SELECT id FROM variable_sets WHERE deployment = $1 ORDER BY id DESC LIMIT 1")
-                .bind(deployment)
+                .bind(deployment.as_str())
                 .fetch_optional(self.database.pool())
                 .await?;
         Ok(id.map(VariableSet))
     }
 
     /// The set of the last deploy that succeeded.
-    pub(crate) async fn deployed_variable_set(&self, deployment: &str) -> Result<Option<VariableSet>, StoreError> {
+    pub(crate) async fn deployed_variable_set(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<Option<VariableSet>, StoreError> {
         let id: Option<i64> = sqlx::query_scalar(
             "SELECT id FROM variable_sets WHERE deployment = $1 AND deployed = 1 ORDER BY id DESC LIMIT 1",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_optional(self.database.pool())
         .await?;
         Ok(id.map(VariableSet))
@@ -187,7 +198,7 @@ impl Store {
     }
 
     /// The deployments that were deployed with a variable, each with the version, by name.
-    pub(crate) async fn deployments_with(&self, name: &str) -> Result<Vec<(String, String)>, StoreError> {
+    pub(crate) async fn deployments_with(&self, name: &str) -> Result<Vec<(DeploymentName, String)>, StoreError> {
         let rows = sqlx::query(
             "SELECT s.deployment, v.version FROM variables v JOIN variable_sets s ON s.id = v.variable_set \
              WHERE v.name = $1 AND s.id IN (SELECT MAX(id) FROM variable_sets WHERE deployed = 1 GROUP BY deployment) \
@@ -196,16 +207,16 @@ impl Store {
         .bind(name)
         .fetch_all(self.database.pool())
         .await?;
-        rows.iter().map(|row| Ok((row.try_get("deployment")?, row.try_get("version")?))).collect()
+        rows.iter().map(|row| Ok((row.try_get::<String, _>("deployment")?.into(), row.try_get("version")?))).collect()
     }
 
     /// What all sets of a deployment that are kept use: version and name.
-    pub(crate) async fn variables_of(&self, deployment: &str) -> Result<Vec<(String, String)>, StoreError> {
+    pub(crate) async fn variables_of(&self, deployment: &DeploymentName) -> Result<Vec<(String, String)>, StoreError> {
         let rows = sqlx::query(
             "SELECT DISTINCT v.version, v.name FROM variables v JOIN variable_sets s ON s.id = v.variable_set \
              WHERE s.deployment = $1 ORDER BY v.name, v.version",
         )
-        .bind(deployment)
+        .bind(deployment.as_str())
         .fetch_all(self.database.pool())
         .await?;
         rows.iter().map(|row| Ok((row.try_get("version")?, row.try_get("name")?))).collect()
@@ -215,7 +226,7 @@ impl Store {
 /// The deploy succeeded, and every instance has what it should: its set is the deployment's, and those go that no instance has any more.
 pub(super) async fn finish_deploy(
     transaction: &mut Transaction,
-    deployment: &str,
+    deployment: &DeploymentName,
     set: Option<VariableSet>,
 ) -> Result<(), StoreError> {
     if let Some(set) = set {
@@ -229,16 +240,20 @@ pub(super) async fn finish_deploy(
 }
 
 /// Forgets the sets of a deployment. Values stay: others may use them, and the deployment may come back.
-pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &str) -> Result<(), StoreError> {
+pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &DeploymentName) -> Result<(), StoreError> {
     forget(transaction, "SELECT s.id FROM variable_sets s WHERE s.deployment = $1", deployment).await
 }
 
-async fn forget(transaction: &mut Transaction, which: &'static str, deployment: &str) -> Result<(), StoreError> {
+async fn forget(
+    transaction: &mut Transaction,
+    which: &'static str,
+    deployment: &DeploymentName,
+) -> Result<(), StoreError> {
     for statement in [
         format!("DELETE FROM variables WHERE variable_set IN ({which})"),
         format!("DELETE FROM variable_sets WHERE id IN ({which})"),
     ] {
-        let statement = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(deployment);
+        let statement = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(deployment.as_str());
         statement.execute(transaction.connection()).await?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
 use windlass_operations::steps::{Progress, StepId};
 use windlass_planning::desired::Count;
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, DeploymentName};
 use windlass_planning::plan::{
     ASKED_FOR, Action, ActionKind, Current, CurrentInstance, InstancePlan, Plan, Wish, plan_state_change,
 };
@@ -34,7 +34,7 @@ pub(crate) type Choices = Vec<(i64, Option<String>)>;
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     choices: &[(i64, Option<String>)],
     max_in_flight: &BTreeMap<String, Count>,
 ) -> Result<String, TaskError> {
@@ -62,7 +62,7 @@ type Chosen = (OpenProblem, Resolution);
 pub(super) async fn apply(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     chosen: Vec<Chosen>,
     max_in_flight: &BTreeMap<String, Count>,
 ) -> Result<usize, TaskError> {
@@ -119,7 +119,7 @@ pub(super) async fn apply(
 struct Scene<'a> {
     director: &'a Arc<Director>,
     log: &'a TaskLog,
-    deployment: &'a str,
+    deployment: &'a DeploymentName,
     stage: EventStage,
     current: Current,
     /// Of the clouds that make VMs for it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_contract::cpi::methods::HasDisk;
 use windlass_contract::{DiskCid, MiB, Object};
 use windlass_operations::ledger::{Fact, Ledger};
-use windlass_planning::names::{CpiName, DiskName};
+use windlass_planning::names::{CpiName, DeploymentName, DiskName};
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, DiskSpec, InstancePlan, Selection};
 use windlass_planning::records::{DiskRecord, InstanceState};
 
@@ -21,7 +21,7 @@ const REASON: &str = "another disk is attached";
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     selection: &Selection,
     (disk, copy_properties): (&DiskCid, bool),
 ) -> Result<String, TaskError> {
@@ -67,7 +67,11 @@ pub(super) async fn run(
     Ok(format!("attached disk '{disk}' to '{name}' in deployment '{deployment}'"))
 }
 
-async fn find(director: &Director, deployment: &str, selection: &Selection) -> Result<CurrentInstance, TaskError> {
+async fn find(
+    director: &Director,
+    deployment: &DeploymentName,
+    selection: &Selection,
+) -> Result<CurrentInstance, TaskError> {
     let current = reload(director, deployment).await?;
     let found = current.instances.into_iter().find(|instance| selection.includes(&instance.record));
     found.ok_or_else(|| {

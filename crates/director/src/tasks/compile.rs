@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use windlass_blobs::BlobFile;
 use windlass_durable::{file, kill_point};
 use windlass_operations::steps::{CompilePackage, Dependency};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Action, ActionKind, CompilationPlan, InstancePlan, PackageToCompile};
 use windlass_planning::records::{CompilationKey, CompiledPackage};
 
@@ -32,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     plan: &CompilationPlan,
 ) -> Result<(), TaskError> {
     let stage = log.stage("Compiling packages", &[], plan.packages.len());
@@ -46,7 +47,7 @@ pub(super) async fn run(
 struct Compilation<'a> {
     director: &'a Arc<Director>,
     log: &'a TaskLog,
-    deployment: &'a str,
+    deployment: &'a DeploymentName,
     plan: &'a CompilationPlan,
     stage: EventStage,
     queue: Queue<'a>,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use windlass_contract::explain;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{InstancePlan, plan_deletion};
 
 use super::execute::{Execution, Failures};
@@ -16,7 +17,7 @@ use crate::Director;
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     force: bool,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;

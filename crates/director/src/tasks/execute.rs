@@ -7,6 +7,7 @@ use windlass_operations::ledger::Fact;
 use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
 use windlass_planning::desired::{UpdateSettings, WatchTime};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, InstancePlan};
 use windlass_planning::records::VmRecord;
 
@@ -40,7 +41,7 @@ impl Execution {
         director: &Director,
         log: &TaskLog,
         progress: Arc<dyn Progress>,
-        deployment: &str,
+        deployment: &DeploymentName,
         plan: &InstancePlan,
         current: Option<&CurrentInstance>,
     ) -> Self {

@@ -16,6 +16,7 @@ use windlass_manifest::Document;
 use windlass_planning::desired::{
     Configs, DeploymentManifest, Desired, Export, Findings, LinksFrom, Wanted, resolve_export, stemcell_of,
 };
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Plan, plan_compilation};
 use windlass_planning::records::{CompiledPackage, JobRecord, ReleaseRecord};
 use windlass_stemcell::HOST;
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExportRequest {
     /// Whose configs say where packages are compiled.
-    deployment_name: String,
+    deployment_name: DeploymentName,
     release_name: String,
     release_version: String,
     stemcell_os: String,
@@ -114,7 +115,7 @@ async fn must_be_exportable(director: &Director, request: &ExportRequest) -> Res
         return Err(TaskError::refused(100, reason));
     }
     let names_it = record.manifest.as_ref().is_some_and(|manifest| names_release(manifest, name));
-    if !names_it || !release.deployments.contains(deployment) {
+    if !names_it || !release.deployments.iter().any(|user| deployment == user.as_str()) {
         let reason = format!(
             "Release version '{}' not found in deployment '{deployment}' manifest; export it in a deployment that uses it",
             request.release()

@@ -13,6 +13,7 @@ use windlass_archive::{Budget, Limits, Tarball};
 use windlass_contract::explain;
 use windlass_durable::file;
 use windlass_operations::steps::{OperationError, StepError};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::InstancePlan;
 use windlass_planning::records::VmRecord;
 use windlass_planning::software::Software;
@@ -162,7 +163,9 @@ async fn in_the_way(director: &Director, vm: &VmRecord, told: &str) -> Vec<Strin
 async fn listener(director: &Director, vm: &str, other: &str) -> String {
     let owner = async |cid: &str| director.store.owner_of_vm(cid).await.ok().flatten();
     let Some((deployment, instance)) = owner(other).await else { return format!("VM {other}") };
-    let teams = async |deployment: &str| director.store.teams_of(deployment).await.ok().flatten().unwrap_or_default();
+    let teams = async |deployment: &DeploymentName| {
+        director.store.teams_of(deployment).await.ok().flatten().unwrap_or_default()
+    };
     let own = match owner(vm).await {
         Some((own, _)) => teams(&own).await,
         None => Vec::new(),
@@ -366,7 +369,7 @@ mod tests {
         for (deployment, teams) in [("shop", &["shop"][..]), ("shop-2", &["shop"]), ("vault", &["bank"]), ("all", &[])]
         {
             let teams: Vec<String> = teams.iter().map(|team| (*team).to_owned()).collect();
-            store.add_deployment(deployment, &teams).await.unwrap();
+            store.add_deployment(&deployment.into(), &teams).await.unwrap();
         }
         store
             .tamper(

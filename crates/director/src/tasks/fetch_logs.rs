@@ -11,6 +11,7 @@ use serde_json::json;
 use windlass_agent_client::CallError;
 use windlass_durable::file;
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{CurrentInstance, Selection};
 use windlass_planning::records::{InstanceRecord, VmRecord};
 use windlass_stemcell::digest::{self, DigestError};
@@ -62,7 +63,7 @@ struct Packed {
 pub(super) async fn run(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     selection: &Selection,
     (kind, filters): (&str, &[String]),
 ) -> Result<String, TaskError> {

@@ -1,6 +1,7 @@
 //! What happens to an instance as a whole, for the list of events.
 
 use windlass_contract::explain;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{ActionKind, InstancePlan};
 use windlass_planning::records::InstanceState;
 
@@ -11,7 +12,7 @@ use crate::Director;
 pub(super) async fn with_event<T>(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     plan: &InstancePlan,
     work: impl Future<Output = Result<T, TaskError>>,
 ) -> Result<T, TaskError> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use windlass_contract::{DiskCid, SnapshotCid, VmCid};
 use windlass_planning::desired::Count;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, WhatWasThere, Wish};
 
 use super::{Choices, CleanUp, ErrandRequest, ExportRequest, LeakRequest, SshRequest, Suspects};
@@ -81,14 +82,14 @@ pub(crate) enum Job {
     /// Bring a deployment to what its manifest says.
     UpdateDeployment {
         /// Its name.
-        deployment: String,
+        deployment: DeploymentName,
         /// Verbatim.
         manifest: String,
         options: DeployOptions,
     },
     /// Start, stop, restart or recreate one instance from what is on record, without converging anything else.
     UpdateInstance {
-        deployment: String,
+        deployment: DeploymentName,
         /// What is asked for.
         #[serde(flatten)]
         change: InstanceChange,
@@ -96,12 +97,12 @@ pub(crate) enum Job {
     /// Remove a deployment; its disks are orphaned.
     DeleteDeployment {
         /// Its name.
-        deployment: String,
+        deployment: DeploymentName,
         /// Go on after failures.
         force: bool,
     },
     RunErrand {
-        deployment: String,
+        deployment: DeploymentName,
         #[serde(flatten)]
         request: ErrandRequest,
     },
@@ -109,27 +110,27 @@ pub(crate) enum Job {
     DeleteOrphanedVms,
     /// Ask agents how they are.
     VmStats {
-        deployment: String,
+        deployment: DeploymentName,
         /// Instances, with or without VMs, rather than VMs.
         instances: bool,
     },
     /// Compare what agents and clouds say with the records.
-    Scan { deployment: String },
+    Scan { deployment: DeploymentName },
     /// Do what somebody chose to do about problems.
     ApplyResolutions {
-        deployment: String,
+        deployment: DeploymentName,
         /// What to do about each.
         choices: Choices,
         /// Instead of what the manifest says, by group.
         max_in_flight: BTreeMap<String, Count>,
     },
     /// Look at some instances, and give new VMs to those that lost theirs.
-    ScanAndFix { deployment: String, suspects: Suspects },
+    ScanAndFix { deployment: DeploymentName, suspects: Suspects },
     /// Give agents other certificates.
-    RenewCertificates { deployment: String },
+    RenewCertificates { deployment: DeploymentName },
     /// Put a disk in the place of an instance's disk.
     AttachDisk {
-        deployment: String,
+        deployment: DeploymentName,
         instance: Selection,
         disk: DiskCid,
         /// Take size and properties of a disk that only the cloud knows from the one before.
@@ -141,12 +142,12 @@ pub(crate) enum Job {
     DeleteOrphanDisks { disks: Vec<DiskCid> },
     /// Take snapshots of disks.
     TakeSnapshots {
-        deployment: String,
+        deployment: DeploymentName,
         /// Of these instances.
         instances: Selection,
     },
     DeleteSnapshots {
-        deployment: String,
+        deployment: DeploymentName,
         /// Only this one.
         snapshot: Option<SnapshotCid>,
     },
@@ -158,7 +159,7 @@ pub(crate) enum Job {
     DeleteLeak(LeakRequest),
     /// Fetch logs from agents.
     FetchLogs {
-        deployment: String,
+        deployment: DeploymentName,
         /// Of these instances.
         instances: Selection,
         /// `job`, `agent`, `system`, or several with commas between them.
@@ -168,7 +169,7 @@ pub(crate) enum Job {
     },
     /// Let a person into VMs, or forget them again.
     Ssh {
-        deployment: String,
+        deployment: DeploymentName,
         /// Whom, and where.
         request: SshRequest,
     },
@@ -310,7 +311,7 @@ impl StoredJob for Job {
         }
     }
 
-    fn deployment(&self) -> Option<&str> {
+    fn deployment(&self) -> Option<&DeploymentName> {
         match self {
             Self::UpdateStemcell { .. }
             | Self::DownloadStemcell { .. }

@@ -58,6 +58,8 @@ pub(crate) use scan_and_fix::Suspects;
 pub(crate) use ssh::SshRequest;
 pub(crate) use worker::{Finished, Workers};
 
+use windlass_planning::names::DeploymentName;
+
 use crate::Director;
 use crate::store::LockError;
 
@@ -66,12 +68,16 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Takes the lock of a deployment, or fails at once: what is being changed cannot be looked at.
-async fn lock_deployment_at_once(director: &Director, log: &TaskLog, deployment: &str) -> Result<(), TaskError> {
+async fn lock_deployment_at_once(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &DeploymentName,
+) -> Result<(), TaskError> {
     Ok(director.store.take_lock(&format!("deployment:{deployment}"), log.task(), &director.uuid).await?)
 }
 
 /// Takes the lock of a deployment for as long as the task runs.
-async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &str) -> Result<(), TaskError> {
+async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &DeploymentName) -> Result<(), TaskError> {
     lock(director, log, &format!("deployment:{deployment}")).await
 }
 

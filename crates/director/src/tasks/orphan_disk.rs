@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use windlass_contract::DiskCid;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Action, ActionKind, InstancePlan};
 use windlass_planning::records::{DiskRecord, InstanceState};
 
@@ -36,7 +37,7 @@ async fn orphan(
     director: &Arc<Director>,
     log: &TaskLog,
     part: &Arc<EventPart>,
-    deployment: &str,
+    deployment: &DeploymentName,
     disk: &DiskRecord,
 ) -> Result<(), TaskError> {
     lock_deployment(director, log, deployment).await?;

@@ -12,7 +12,7 @@ use windlass_planning::desired::{
     linked_deployments, refuse_misplaced, releases_named_by, resolve,
 };
 use windlass_planning::links::LinkProvider;
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, DeploymentName};
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
@@ -90,7 +90,7 @@ impl Asker<'_> {
 /// Reads and plans. All that is wrong with any document is told at once.
 pub(crate) async fn prepare(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     manifest: &str,
     options: &DeployOptions,
     purpose: Purpose,
@@ -104,7 +104,7 @@ pub(crate) async fn prepare(
         Ok::<_, TaskError>((manifest, border::Named::in_document(&document)))
     };
     let (manifest, mut named) = director.limits.heavily(read).await?;
-    if let Some(name) = manifest.name.as_ref().filter(|name| name.value != deployment) {
+    if let Some(name) = manifest.name.as_ref().filter(|name| deployment != name.value.as_str()) {
         findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
     }
     let used = must_have_cloud_config(director, deployment, options).await?;
@@ -294,14 +294,14 @@ async fn providers_elsewhere(
         return Ok(None);
     }
     let mut elsewhere = BTreeMap::new();
-    for name in linked_deployments(manifest, runtime) {
+    for name in linked_deployments(manifest, runtime).into_iter().map(DeploymentName::from) {
         if director.store.deployment(&name).await?.is_some() {
             let mut providers = director.store.link_providers(&name).await?;
             let scope = Scope::of(&director.name, &name);
             for provider in &mut providers {
                 provider.content = with_absolute_names(&provider.content, &scope);
             }
-            elsewhere.insert(name, providers);
+            elsewhere.insert(name.into(), providers);
         }
     }
     Ok(Some(elsewhere))
@@ -324,7 +324,10 @@ fn told<'f>(findings: impl Iterator<Item = &'f Finding>, options: &DeployOptions
 }
 
 /// Ids for new instances, the same again until something was deployed.
-pub(super) async fn new_ids(director: &Director, deployment: &str) -> Result<impl FnMut() -> String, TaskError> {
+pub(super) async fn new_ids(
+    director: &Director,
+    deployment: &DeploymentName,
+) -> Result<impl FnMut() -> String, TaskError> {
     let generation = director.store.generation().await?;
     let seed = format!("{}/{generation}/{deployment}", director.uuid);
     let mut count = 0;
@@ -337,7 +340,7 @@ pub(super) async fn new_ids(director: &Director, deployment: &str) -> Result<imp
 /// The configs, among which a cloud config must be: without one, no name in a manifest means anything. In BOSH's words.
 pub(super) async fn must_have_cloud_config(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     options: &DeployOptions,
 ) -> Result<Vec<ConfigRecord>, TaskError> {
     let used = configs(director, deployment, options).await?;
@@ -348,14 +351,18 @@ pub(super) async fn must_have_cloud_config(
     Err(TaskError::refused(40001, message))
 }
 
-async fn teams_of(director: &Director, deployment: &str, options: &DeployOptions) -> Result<Vec<String>, TaskError> {
+async fn teams_of(
+    director: &Director,
+    deployment: &DeploymentName,
+    options: &DeployOptions,
+) -> Result<Vec<String>, TaskError> {
     Ok(director.store.teams_of(deployment).await?.unwrap_or_else(|| options.teams.clone()))
 }
 
 /// The cloud and runtime configs that the operator saw, or the current ones of the deployment's teams.
 pub(super) async fn configs(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     options: &DeployOptions,
 ) -> Result<Vec<ConfigRecord>, TaskError> {
     let mut configs = Vec::new();
@@ -414,8 +421,8 @@ fn refuse_odd_names(desired: &Desired, current: &Current, findings: &mut Finding
 }
 
 /// Leaves out other versions of what a deployment uses; `of` says name, version and users.
-fn keep_versions_in_use<T>(all: &mut Vec<T>, deployment: &str, of: impl Fn(&T) -> (&str, &str, &[String])) {
-    let is_used = |users: &[String]| users.iter().any(|user| user == deployment);
+fn keep_versions_in_use<T>(all: &mut Vec<T>, deployment: &DeploymentName, of: impl Fn(&T) -> (&str, &str, &[String])) {
+    let is_used = |users: &[String]| users.iter().any(|user| deployment == user.as_str());
     let used: BTreeSet<(String, String)> = all
         .iter()
         .map(&of)
@@ -475,7 +482,7 @@ async fn name_nesting_vms(director: &Director, plan: &Plan) -> Vec<String> {
 
 /// What is, as far as the director knows. Without the addresses in use, which only planning needs: they are those of all
 /// deployments.
-pub(crate) async fn reload(director: &Director, deployment: &str) -> Result<Current, TaskError> {
+pub(crate) async fn reload(director: &Director, deployment: &DeploymentName) -> Result<Current, TaskError> {
     let mut vms: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for vm in director.store.vms(deployment).await? {
         vms.entry(vm.instance.clone()).or_default().push(vm);

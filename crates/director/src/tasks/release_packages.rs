@@ -533,8 +533,8 @@ mod tests {
         director.store.note_exported_release(&blob, "digest").await.unwrap();
         director.store.note_exported_release("gone already", "digest").await.unwrap();
         let release = director.store.releases().await.unwrap()[0].id;
-        director.store.add_deployment("d", &[]).await.unwrap();
-        director.store.use_releases("d", &[release]).await.unwrap();
+        director.store.add_deployment(&"d".into(), &[]).await.unwrap();
+        director.store.use_releases(&"d".into(), &[release]).await.unwrap();
         let (_, dry) = site.bench.ask(Method::GET, "/cleanup/dryrun?remove_all=true", "").await;
         let compiled = |name: &str| json!({"package_name": name, "stemcell_os": "toronto-os", "stemcell_version": "1"});
         assert_eq!(
@@ -562,7 +562,7 @@ mod tests {
             ["Deleting compiled packages: app for toronto-os", "Deleting compiled packages: base for toronto-os"]
         );
         assert_eq!(site.blobs(), 2, "the jobs of the release in use");
-        director.store.remove_deployment("d").await.unwrap();
+        director.store.remove_deployment(&"d".into()).await.unwrap();
         site.upload(&whole("toronto-os/1"), false).await.unwrap();
         let said = clean(all).await;
         assert!(said.contains("1 release(s)") && said.contains("0 extra compiled package(s)"), "{said}");

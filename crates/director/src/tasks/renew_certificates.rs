@@ -9,6 +9,7 @@ use windlass_agent_client::{Deadlines, Outcome};
 use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::settings::Mbus;
 use windlass_operations::steps::StepError;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::CurrentInstance;
 use windlass_planning::records::VmRecord;
 
@@ -22,7 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long an agent may take to answer at all.
 const SILENCE: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, deployment: &str) -> Result<String, TaskError> {
+pub(super) async fn run(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    deployment: &DeploymentName,
+) -> Result<String, TaskError> {
     lock_deployment_at_once(director, log, deployment).await?;
     let current = reload(director, deployment).await?;
     let due = |instance: &&CurrentInstance| {

@@ -2,6 +2,7 @@
 //! once more, under the locks that it has and with the same outputs. Most do only what is not done yet. One that makes things
 //! anew notes what was there when it began, so that it makes nothing anew twice.
 
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{WhatWasThere, Wish};
 
 use super::prepare::reload;
@@ -47,7 +48,7 @@ pub(super) fn was_done(task: &TaskRecord, job: &Job, error: &TaskError) -> bool 
 pub(super) async fn noted_in_options(
     director: &Director,
     log: &TaskLog,
-    (deployment, manifest): (&str, &str),
+    (deployment, manifest): (&DeploymentName, &str),
     options: &DeployOptions,
 ) -> Result<DeployOptions, TaskError> {
     let recreates = options.change_state.as_ref().is_some_and(|change| change.wish == Wish::Recreate);
@@ -56,7 +57,7 @@ pub(super) async fn noted_in_options(
         return Ok(options.clone());
     }
     let options = DeployOptions { only: Some(what_is_there(director, deployment).await?), ..options.clone() };
-    let (deployment, manifest) = (deployment.to_owned(), manifest.to_owned());
+    let (deployment, manifest) = (deployment.clone(), manifest.to_owned());
     let job = Job::UpdateDeployment { deployment, manifest, options: options.clone() };
     director.store.replace_job(log.task(), &job).await?;
     Ok(options)
@@ -66,7 +67,7 @@ pub(super) async fn noted_in_options(
 pub(super) async fn noted_in_change(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     change: &InstanceChange,
 ) -> Result<InstanceChange, TaskError> {
     if change.wish != Wish::Recreate || change.only.is_some() {
@@ -78,6 +79,6 @@ pub(super) async fn noted_in_change(
     Ok(change)
 }
 
-async fn what_is_there(director: &Director, deployment: &str) -> Result<WhatWasThere, TaskError> {
+async fn what_is_there(director: &Director, deployment: &DeploymentName) -> Result<WhatWasThere, TaskError> {
     Ok(WhatWasThere::of(&reload(director, deployment).await?.instances))
 }

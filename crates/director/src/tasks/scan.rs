@@ -17,7 +17,7 @@ use windlass_contract::cpi::{ErrorType, Method};
 use windlass_contract::{DiskCid, VmCid, explain};
 use windlass_manifest::Document;
 use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, DeploymentName};
 use windlass_planning::plan::{Current, CurrentInstance};
 use windlass_planning::problems::Problem;
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
@@ -33,7 +33,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const FAILING: &str = "failing";
 
 /// Scans a whole deployment.
-pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, deployment: &str) -> Result<String, TaskError> {
+pub(super) async fn run(
+    director: &Arc<Director>,
+    log: &TaskLog,
+    deployment: &DeploymentName,
+) -> Result<String, TaskError> {
     lock_deployment_at_once(director, log, deployment).await?;
     let scan = Scan::new(director, log, deployment).await?;
     let (mut problems, owners) = scan.vms(|_| true).await;
@@ -68,7 +72,11 @@ struct Seen {
 }
 
 impl<'a> Scan<'a> {
-    pub(super) async fn new(director: &'a Director, log: &'a TaskLog, deployment: &str) -> Result<Self, TaskError> {
+    pub(super) async fn new(
+        director: &'a Director,
+        log: &'a TaskLog,
+        deployment: &DeploymentName,
+    ) -> Result<Self, TaskError> {
         let current = reload(director, deployment).await?;
         let left_alone = left_alone(director, deployment, &current).await?;
         Ok(Self { director, log, current, left_alone })
@@ -250,7 +258,11 @@ fn is_attached_to(disk: &DiskRecord, vm: &VmRecord) -> bool {
 }
 
 /// Instances of which nobody expects a VM, or which nobody touches.
-async fn left_alone(director: &Director, deployment: &str, current: &Current) -> Result<BTreeSet<String>, TaskError> {
+async fn left_alone(
+    director: &Director,
+    deployment: &DeploymentName,
+    current: &Current,
+) -> Result<BTreeSet<String>, TaskError> {
     let groups = groups_of(director, deployment).await?.into_iter();
     let errands: Vec<_> = groups.filter(|group| group.lifecycle == Lifecycle::Errand).map(|group| group.name).collect();
     let is_left_alone = |instance: &&CurrentInstance| {
@@ -269,7 +281,10 @@ pub(crate) fn errands_of(manifest: &str) -> BTreeSet<String> {
 }
 
 /// The groups of the manifest that was deployed last.
-pub(super) async fn groups_of(director: &Director, deployment: &str) -> Result<Vec<InstanceGroup>, TaskError> {
+pub(super) async fn groups_of(
+    director: &Director,
+    deployment: &DeploymentName,
+) -> Result<Vec<InstanceGroup>, TaskError> {
     let manifest = director.store.deployment(deployment).await?.and_then(|deployment| deployment.manifest);
     let Some(manifest) = manifest else { return Ok(Vec::new()) };
     let read = || {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Current, CurrentInstance};
 use windlass_planning::problems::{Problem, Resolution};
 
@@ -18,7 +19,7 @@ pub(crate) type Suspects = BTreeMap<String, Vec<String>>;
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     suspects: &Suspects,
 ) -> Result<String, TaskError> {
     lock_deployment_at_once(director, log, deployment).await?;
@@ -48,7 +49,7 @@ pub(super) async fn run(
 async fn resolution(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     problem: &Problem,
     current: &Current,
 ) -> Resolution {

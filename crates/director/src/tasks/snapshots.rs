@@ -6,6 +6,7 @@ use windlass_contract::cpi::ErrorType;
 use windlass_contract::{Object, SnapshotCid, explain};
 use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{CurrentInstance, Selection};
 use windlass_planning::records::{DiskRecord, InstanceState};
 
@@ -22,7 +23,7 @@ const AT_ONCE: usize = 32;
 pub(super) async fn take(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     selection: &Selection,
 ) -> Result<Vec<String>, TaskError> {
     if !director.settings.takes_snapshots() {
@@ -50,7 +51,7 @@ pub(super) async fn take(
 async fn take_one(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     instance: &CurrentInstance,
     disk: &DiskRecord,
 ) -> Result<Option<String>, TaskError> {
@@ -78,7 +79,7 @@ async fn take_one(
 }
 
 /// What the cloud shows about a snapshot.
-fn metadata(director: &Director, deployment: &str, instance: &CurrentInstance) -> Object {
+fn metadata(director: &Director, deployment: &DeploymentName, instance: &CurrentInstance) -> Object {
     let record = &instance.record;
     let mut metadata = record.spec.as_ref().map(|spec| spec.tags.clone()).unwrap_or_default();
     let agent = instance.vm.as_ref().map(|vm| vm.agent_id.to_string());
@@ -100,7 +101,7 @@ fn metadata(director: &Director, deployment: &str, instance: &CurrentInstance) -
 pub(super) async fn delete(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     only: Option<&SnapshotCid>,
 ) -> Result<String, TaskError> {
     let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass_contract::{Object, explain};
 use windlass_operations::agents;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::is_compilation_group;
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
@@ -69,7 +70,7 @@ pub(super) async fn run(
     director: &Director,
     log: &TaskLog,
     user: &str,
-    deployment: &str,
+    deployment: &DeploymentName,
     request: &SshRequest,
 ) -> Result<String, TaskError> {
     let current = reload(director, deployment).await?;
@@ -86,7 +87,7 @@ pub(super) async fn run(
             let record = &instance.record;
             let event = Event {
                 task: Some(log.task()),
-                deployment: Some(deployment.to_owned()),
+                deployment: Some(deployment.to_string()),
                 instance: Some(record.name()),
                 ..Event::new(user, &format!("{} ssh", request.command), "instance", Some(&record.name()))
             };

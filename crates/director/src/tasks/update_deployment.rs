@@ -9,6 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use windlass_agent_client::Cancellation;
 use windlass_operations::steps::StepError;
 use windlass_planning::desired::WatchTime;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{
     Action, ActionKind, Actions, Current, GroupPlan, InstancePlan, Plan, is_compilation_group,
 };
@@ -25,7 +26,7 @@ use crate::store::StoreError;
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<String, TaskError> {
@@ -71,7 +72,7 @@ pub(super) async fn run(
 pub(super) async fn prepare_and_reserve(
     director: &Director,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<Prepared, TaskError> {
@@ -145,7 +146,7 @@ enum Stage {
 pub(super) struct DeployRun<'a> {
     director: &'a Arc<Director>,
     log: &'a TaskLog,
-    deployment: &'a str,
+    deployment: &'a DeploymentName,
     current: &'a Current,
     /// What agents of VMs that take the place of others installed, by instance.
     prepared: Mutex<BTreeMap<String, execute::Prepared>>,
@@ -155,7 +156,7 @@ impl<'a> DeployRun<'a> {
     pub(super) fn new(
         director: &'a Arc<Director>,
         log: &'a TaskLog,
-        deployment: &'a str,
+        deployment: &'a DeploymentName,
         current: &'a Current,
     ) -> Self {
         Self { director, log, deployment, current, prepared: Mutex::default() }
@@ -366,7 +367,7 @@ mod tests {
         store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
         let release = ReleaseRecord { name: "web".into(), version: "1".into(), ..ReleaseRecord::default() };
         store.take_release(&release, &[]).await.unwrap();
-        store.add_deployment("shop", &[]).await.unwrap();
+        store.add_deployment(&"shop".into(), &[]).await.unwrap();
         store
             .tamper(
                 "CREATE TRIGGER deleted BEFORE INSERT ON deployment_releases BEGIN DELETE FROM release_versions; END",
@@ -376,7 +377,8 @@ mod tests {
             canary_watch_time: 1, update_watch_time: 1}\ninstance_groups: []\n";
         let options = DeployOptions { verbatim: true, ..DeployOptions::default() };
         let log = TaskLog::open(&test.director, 1).unwrap();
-        let deploy = prepare_and_reserve(&test.director, &log, "shop", manifest, &options);
+        let shop = "shop".into();
+        let deploy = prepare_and_reserve(&test.director, &log, &shop, manifest, &options);
         let error = windlass_contract::explain(&deploy.await.map(drop).unwrap_err());
         assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");
     }
@@ -397,14 +399,14 @@ mod tests {
         };
         let template_time = test.director.settings.template_time;
         let asker = Asker { user: "eve", task: None, template_time, sees_values: false };
-        let plan = prepare(&test.director, "shop", manifest, &options, Purpose::Look, asker).await.unwrap();
+        let plan = prepare(&test.director, &"shop".into(), manifest, &options, Purpose::Look, asker).await.unwrap();
         assert!(waits().await, "it is still there");
         drop(plan);
         assert!(!waits().await);
         // Those of tasks wait for nobody's answer to be taken.
         let log = TaskLog::open_for(&test.director, 1, "eve").unwrap();
         let asker = Asker { task: Some(&log), ..asker };
-        let _plan = prepare(&test.director, "shop", manifest, &options, Purpose::Look, asker).await.unwrap();
+        let _plan = prepare(&test.director, &"shop".into(), manifest, &options, Purpose::Look, asker).await.unwrap();
         assert!(!waits().await);
     }
 
@@ -413,17 +415,18 @@ mod tests {
         let test = TestDirector::new().await;
         let store = &test.director.store;
         store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
-        store.add_deployment("shop", &[]).await.unwrap();
+        store.add_deployment(&"shop".into(), &[]).await.unwrap();
         let manifest = "name: shop\nreleases: []\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, \
             update_watch_time: 1}\ninstance_groups: []\n";
         let options = DeployOptions { verbatim: true, dry_run: true, ..DeployOptions::default() };
         let _held = [test.director.limits.rendering("eve").await, test.director.limits.rendering("eve").await];
         let log = TaskLog::open_for(&test.director, 1, "eve").unwrap();
-        let deploy = prepare_and_reserve(&test.director, &log, "shop", manifest, &options);
+        let shop = "shop".into();
+        let deploy = prepare_and_reserve(&test.director, &log, &shop, manifest, &options);
         let (waited, ()) = tokio::join!(deploy, async { log.cancel() });
         let error = waited.map(drop).unwrap_err();
         assert!(error.is_cancellation(), "{error}");
         let log = TaskLog::open_for(&test.director, 2, "ann").unwrap();
-        prepare_and_reserve(&test.director, &log, "shop", manifest, &options).await.unwrap();
+        prepare_and_reserve(&test.director, &log, &"shop".into(), manifest, &options).await.unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use windlass_planning::desired::Lifecycle;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, Plan, WhatWasThere, Wish, plan_state_change};
 
 use super::cloud_limits::{self, must_be_possible};
@@ -18,7 +19,7 @@ use crate::Director;
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     change: &InstanceChange,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
@@ -71,7 +72,12 @@ pub(super) async fn run(
 }
 
 /// BOSH's words: an errand group has VMs only while it runs.
-async fn refuse_errands(director: &Director, deployment: &str, group: &str, wish: Wish) -> Result<(), TaskError> {
+async fn refuse_errands(
+    director: &Director,
+    deployment: &DeploymentName,
+    group: &str,
+    wish: Wish,
+) -> Result<(), TaskError> {
     let groups = groups_of(director, deployment).await?;
     if !groups.iter().any(|known| known.name == group && known.lifecycle == Lifecycle::Errand) {
         return Ok(());

@@ -9,6 +9,7 @@ use windlass_agent_client::{AgentState, Deadlines};
 use windlass_contract::director::{InstanceInfo, StemcellOfInstance};
 use windlass_operations::agents::addresses;
 use windlass_operations::clock;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Current, CurrentInstance};
 
 use super::TaskError;
@@ -23,7 +24,7 @@ const AT_ONCE: usize = 32;
 /// Tells one JSON line per VM, or per instance. Each is told when its turn comes, because a VM may have a lot to say.
 pub(super) async fn run(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     instances: bool,
     tell: impl Fn(&str),
 ) -> Result<(), TaskError> {

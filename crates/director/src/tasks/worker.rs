@@ -270,7 +270,7 @@ fn told(error: &TaskError, message: String) -> String {
 /// An event that cannot be written is no reason to leave the work undone.
 async fn begin_event(director: &Director, task: &TaskRecord, job: &Job) -> Option<i64> {
     let deployment = match task.deployment.as_deref() {
-        Some(name) => director.store.deployment(name).await.ok().flatten(),
+        Some(name) => director.store.deployment(&name.into()).await.ok().flatten(),
         None => None,
     };
     let is_new = deployment.is_none_or(|deployment| deployment.manifest.is_none());
@@ -310,7 +310,7 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
 /// Who asked had a right to the deployment of that time. One that was deleted and made again by others meanwhile is theirs.
 async fn must_be_of_the_same_teams(director: &Director, task: &TaskRecord) -> Result<(), TaskError> {
     let Some(deployment) = task.deployment.as_deref() else { return Ok(()) };
-    let Some(now) = director.store.teams_of(deployment).await? else { return Ok(()) };
+    let Some(now) = director.store.teams_of(&deployment.into()).await? else { return Ok(()) };
     if director.store.teams_of_task(task.id).await? == now {
         return Ok(());
     }
@@ -440,19 +440,19 @@ mod tests {
     async fn a_task_waits_for_no_deployment_of_other_teams() {
         let bench = crate::testing::TestDirector::new().await;
         let (director, store) = (&bench.director, &bench.director.store);
-        let make = async |team: &str| store.add_deployment("staging", &[team.to_owned()]).await.unwrap();
+        let make = async |team: &str| store.add_deployment(&"staging".into(), &[team.to_owned()]).await.unwrap();
         make("shop").await;
         let (user, context_id) = ("shop-admin".to_owned(), String::new());
         let task = NewTask { job: Job::Scan { deployment: "staging".into() }, user, context_id };
         let id = store.add_task(&task).await.unwrap();
         let record = store.task(id).await.unwrap().unwrap();
         must_be_of_the_same_teams(director, &record).await.unwrap();
-        store.remove_deployment("staging").await.unwrap();
+        store.remove_deployment(&"staging".into()).await.unwrap();
         must_be_of_the_same_teams(director, &record).await.unwrap();
         make("bank").await;
         let refused = must_be_of_the_same_teams(director, &record).await.unwrap_err().to_string();
         assert!(refused.contains("made again for other teams"), "{refused}");
-        store.remove_deployment("staging").await.unwrap();
+        store.remove_deployment(&"staging".into()).await.unwrap();
         make("shop").await;
         must_be_of_the_same_teams(director, &record).await.unwrap();
     }

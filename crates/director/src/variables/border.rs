@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use windlass_manifest::{Document, placeholders};
 use windlass_planning::desired::Findings;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::records::{ConfigRecord, ReleaseRecord};
 
 use crate::Director;
@@ -102,7 +103,7 @@ struct Reserved {
 /// of this.
 pub(crate) async fn refuse_those_of_others(
     director: &Director,
-    deployment: &str,
+    deployment: &DeploymentName,
     teams: &[String],
     mut named: Named,
     configs: &[ConfigRecord],
@@ -171,15 +172,15 @@ pub(crate) async fn refuse_those_of_others(
         if owner == compared(deployment) || !known.insert(owner.to_owned()) {
             continue;
         }
-        let all = deployments.iter().filter(|other| compared(other) == owner).map(String::as_str);
-        let owners: Vec<&str> = if ignores_case { all.collect() } else { vec![owner] };
+        let all = deployments.iter().filter(|other| compared(other) == owner).cloned();
+        let owners: Vec<DeploymentName> = if ignores_case { all.collect() } else { vec![owner.into()] };
         for owner in owners {
             // Of a deployment that is gone, whoever makes the next one of that name has the values.
-            let Some(others) = director.store.teams_of(owner).await? else { continue };
+            let Some(others) = director.store.teams_of(&owner).await? else { continue };
             if others.iter().any(|team| teams.contains(team)) {
                 continue;
             }
-            known.remove(&compared(owner));
+            known.remove(&compared(&owner));
             findings.say(format!(
                 "the variable '{name}' is one of the deployment '{owner}', which belongs to none of the teams of '{deployment}'; get \
                  its value through a link that '{owner}' shares, or have an admin set it under a name that begins otherwise"
@@ -192,12 +193,12 @@ pub(crate) async fn refuse_those_of_others(
 async fn is_used_by_others(
     director: &Director,
     name: &str,
-    deployment: &str,
+    deployment: &DeploymentName,
     teams: &[String],
 ) -> Result<bool, StoreError> {
     for (user, _) in director.store.deployments_with(name).await? {
         let others = director.store.teams_of(&user).await?.unwrap_or_default();
-        if user != deployment && !others.iter().any(|team| teams.contains(team)) {
+        if user != *deployment && !others.iter().any(|team| teams.contains(team)) {
             return Ok(true);
         }
     }
@@ -249,7 +250,7 @@ mod tests {
         for (name, teams) in
             [("bank", vec!["bank".to_owned()]), ("common", vec![]), ("market", vec!["shop".to_owned()])]
         {
-            director.store.add_deployment(name, &teams).await.unwrap();
+            director.store.add_deployment(&name.into(), &teams).await.unwrap();
         }
         let refused = async |user: &str, variable: &str| {
             let manifest = format!("name: stall\nproperties: {{p: (({variable}))}}\n");
@@ -306,10 +307,10 @@ mod tests {
     async fn a_team_makes_no_value_again_that_others_were_deployed_with() {
         let test = TestDirector::new().await;
         let store = &test.director.store;
-        store.add_deployment("bank", &["bank".to_owned()]).await.unwrap();
-        let set = store.begin_variable_set("bank", 1).await.unwrap();
+        store.add_deployment(&"bank".into(), &["bank".to_owned()]).await.unwrap();
+        let set = store.begin_variable_set(&"bank".into(), 1).await.unwrap();
         store.note_versions(set, &std::iter::once(("/common".to_owned(), "7".to_owned())).collect()).await.unwrap();
-        store.finish_deployment("bank", "name: bank", &[], Some(set)).await.unwrap();
+        store.finish_deployment(&"bank".into(), "name: bank", &[], Some(set)).await.unwrap();
         test.send(Some("admin"), Method::POST, "/cloud_configs", "azs: [{name: z1}]\n").await;
         let told = async |user: &str, rest: &str| {
             let manifest = format!("name: stall\nvariables: [{{name: /common, type: password{rest}\n");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_planning::desired::{Desired, NamePurpose, VariableDefinition};
 use windlass_planning::links::LinkSource;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Current;
 use windlass_planning::software::VariableSet;
 use windlass_variables::{Generation, Mode, Scope, Values, Version};
@@ -34,7 +35,7 @@ pub(crate) enum Use {
 /// What a manifest and its configs say of variables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    pub(crate) deployment: &'a str,
+    pub(crate) deployment: &'a DeploymentName,
     pub(crate) definitions: &'a [&'a VariableDefinition],
     /// Whether definitions that do not say otherwise are converged.
     pub(crate) converge: bool,
@@ -186,7 +187,7 @@ impl Deploy<'_> {
         }
         for (provider, names) in &names.foreign {
             // What the provider was deployed with is what it answers to.
-            let Some(set) = store.deployed_variable_set(provider).await? else { continue };
+            let Some(set) = store.deployed_variable_set(&provider.as_str().into()).await? else { continue };
             let mut versions = store.versions_of(set).await?;
             versions.retain(|name, _| names.contains(name));
             store.note_versions(self.set, &versions).await?;
@@ -259,7 +260,7 @@ impl Deploy<'_> {
         let user = self.director.store.task(self.task).await?.map(|task| task.user).unwrap_or_default();
         let mut event = Event::new(&user, "create", "variable", Some(name));
         event.task = Some(self.task);
-        event.deployment = Some(self.wanted.deployment.to_owned());
+        event.deployment = Some(self.wanted.deployment.to_string());
         event.context.insert("name".to_owned(), name.into());
         event.context.insert("id".to_owned(), version.into());
         Ok(event)

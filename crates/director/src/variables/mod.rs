@@ -205,7 +205,7 @@ impl LateValues for ValuesOfInstances {
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         let store = &self.variables.store;
         let deployment = match owner {
-            Owner::Deployment(name) => name.to_owned(),
+            Owner::Deployment(name) => name.into(),
             Owner::Instance(instance) => {
                 let record = store.instance(instance).await?;
                 record.ok_or_else(|| format!("the instance {instance} is not on record"))?.deployment

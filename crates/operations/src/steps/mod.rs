@@ -54,7 +54,7 @@ use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
 use crate::software::{PackageFile, SoftwareError, SoftwareSource};
 use windlass_pki::PkiError;
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, DeploymentName};
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -314,7 +314,7 @@ pub struct Context {
 pub struct InstanceIdentity {
     /// The director's name.
     pub director: String,
-    pub deployment: String,
+    pub deployment: DeploymentName,
     pub group: String,
     /// Counted from 0.
     pub index: i64,
@@ -486,7 +486,7 @@ impl Context {
     fn plain_spec(&self, vm: &VmRecord, spec: &InstanceSpec) -> Object {
         let instance = &self.instance;
         let mut applied = text_entries([
-            ("deployment", instance.deployment.clone()),
+            ("deployment", instance.deployment.to_string()),
             ("name", instance.group.clone()),
             ("id", instance.id.clone()),
         ])
@@ -524,7 +524,7 @@ impl Context {
         let mut metadata = instance.tags.clone();
         metadata.extend(text_entries([
             ("director", instance.director.clone()),
-            ("deployment", instance.deployment.clone()),
+            ("deployment", instance.deployment.to_string()),
             ("id", instance.id.clone()),
             ("job", instance.group.clone()),
             ("instance_group", instance.group.clone()),
@@ -541,7 +541,7 @@ impl Context {
         let mut metadata = instance.tags.clone();
         metadata.extend(text_entries([
             ("director", instance.director.clone()),
-            ("deployment", instance.deployment.clone()),
+            ("deployment", instance.deployment.to_string()),
             ("instance_id", instance.id.clone()),
             ("instance_index", instance.index.to_string()),
             ("instance_group", instance.group.clone()),

@@ -78,7 +78,7 @@ pub fn resolve_export(wanted: Wanted<'_>, export: Export<'_>, findings: &mut Fin
     compiled::choose(&mut groups, &resolver.releases, wanted.compiled, findings);
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     Desired {
-        deployment: deployment.to_owned(),
+        deployment: deployment.into(),
         groups: groups.into(),
         stemcells: Vec::new(),
         releases: ids,

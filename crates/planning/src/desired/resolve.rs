@@ -18,7 +18,7 @@ use super::software::Releases;
 use super::stemcells::StemcellChoice;
 use super::update::{UpdateSettings, VmStrategy};
 use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig, compiled};
-use crate::names::CpiName;
+use crate::names::{CpiName, DeploymentName};
 use crate::records::{CompilationKey, ReleaseRecord, StemcellRecord};
 use crate::software::Software;
 use crate::spec::DiskSpec;
@@ -47,7 +47,7 @@ pub struct Wanted<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
     /// Name.
-    pub deployment: String,
+    pub deployment: DeploymentName,
     /// Groups in the order of the manifest.
     pub groups: Vec<DesiredGroup>,
     /// Ids of the stemcells in use.
@@ -201,7 +201,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
     Desired {
         releases: resolver.releases.ids(),
         compilation,
-        deployment: deployment.to_owned(),
+        deployment: deployment.into(),
         groups,
         links,
         stemcells,

@@ -41,7 +41,7 @@ use windlass_contract::{DiskCid, MiB, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::links::PlannedLinks;
-use crate::names::{CpiName, DiskName};
+use crate::names::{CpiName, DeploymentName, DiskName};
 use crate::records::{InstanceRecord, InstanceState};
 use crate::software::Software;
 pub use crate::spec::{DiskSpec, InstanceSpec, reserved_addresses};
@@ -62,7 +62,7 @@ pub use state_change::{ASKED_FOR, Selection, SkipDrain, StateChange, Wish, plan_
 /// What a deploy will do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    pub deployment: String,
+    pub deployment: DeploymentName,
     /// What the operator should look at; nothing that stops the deploy.
     #[serde(default)]
     pub warnings: Vec<String>,

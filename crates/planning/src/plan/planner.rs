@@ -15,6 +15,7 @@ use super::software_change::why_other_software;
 use super::{Action, Current, CurrentInstance, GroupPlan, InstancePlan, InstanceSpec, Plan, PlanOptions, Wish};
 use crate::desired::{Desired, DesiredCompilation, DesiredGroup, Findings, Lifecycle, VmStrategy};
 use crate::links::PlannedLinks;
+use crate::names::DeploymentName;
 use crate::records::InstanceState;
 use crate::software::{RenderedAtDeploy, Software, TemplateInstance, Templates, VariableSet};
 use crate::weight::Room;
@@ -132,11 +133,11 @@ impl Templates for NoTemplates {
 }
 
 /// Plans the end of a deployment.
-pub fn plan_deletion(deployment: &str, current: &Current) -> Plan {
+pub fn plan_deletion(deployment: &DeploymentName, current: &Current) -> Plan {
     let options = PlanOptions::default();
     let removed =
         current.instances.iter().map(|instance| removal(instance, "the deployment is deleted", &options)).collect();
-    Plan { deployment: deployment.to_owned(), removed, ..Plan::default() }
+    Plan { deployment: deployment.clone(), removed, ..Plan::default() }
 }
 
 /// What BOSH's director calls the wish to change the state of an ignored instance.

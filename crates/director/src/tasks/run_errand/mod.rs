@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 use windlass_contract::explain;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Current, InstancePlan, Plan, Wish, plan_state_change};
 
 use super::execute::{Execution, Failures};
@@ -46,7 +47,7 @@ pub(crate) struct InstanceFilter {
 struct ErrandRun<'a> {
     director: &'a Arc<Director>,
     log: &'a TaskLog,
-    deployment: &'a str,
+    deployment: &'a DeploymentName,
     request: &'a ErrandRequest,
     /// Whether its name is a job's.
     by_job: bool,
@@ -58,7 +59,7 @@ struct ErrandRun<'a> {
 pub(super) async fn run(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     request: &ErrandRequest,
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;

@@ -31,7 +31,7 @@ impl ErrandRun<'_> {
         let user = store.task(self.log.task()).await?.map(|task| task.user).unwrap_or_default();
         let event = Event {
             task: Some(self.log.task()),
-            deployment: Some(self.deployment.to_owned()),
+            deployment: Some(self.deployment.to_string()),
             instance: Some(instance.label()),
             ..Event::new(&user, "run", "errand", Some(errand))
         };

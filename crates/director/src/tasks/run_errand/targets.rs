@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use sha1::{Digest, Sha1};
 use windlass_planning::desired::Lifecycle;
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{CurrentInstance, InstancePlan, InstanceSpec, Plan};
 use windlass_planning::records::InstanceState;
 use windlass_planning::software::Software;
@@ -32,7 +33,7 @@ pub(super) struct Target {
 pub(super) async fn targets(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     request: &ErrandRequest,
 ) -> Result<(bool, Vec<Target>), TaskError> {
     let errand = &request.errand;
@@ -113,7 +114,7 @@ pub(super) async fn targets(
 async fn on_new_vm(
     director: &Arc<Director>,
     log: &TaskLog,
-    deployment: &str,
+    deployment: &DeploymentName,
     group: &str,
 ) -> Result<Option<Target>, TaskError> {
     let manifest = director.store.deployment(deployment).await?.and_then(|found| found.manifest).unwrap_or_default();

@@ -110,7 +110,7 @@ fn a_consumer_gets_the_addresses_and_properties_of_the_only_provider_of_its_type
 fn a_job_is_told_which_links_it_provides_and_their_numbers() {
     let desired = linked(&[group("db", 1, "pg", ", provides: {db: {as: main}}"), group("web", 1, "web", "")]);
     let mut current = nothing();
-    current.numbers.groups.insert((desired.deployment.clone(), GroupKind::Link, "main-sql".to_owned()), 7);
+    current.numbers.groups.insert((desired.deployment.to_string(), GroupKind::Link, "main-sql".to_owned()), 7);
     let provided = |current: &Current| {
         let plan = planned(&desired, current);
         let jobs: Vec<_> = plan.software.iter().flat_map(|software| software.jobs.clone()).collect();
@@ -311,7 +311,7 @@ fn names_take_the_place_of_addresses_where_they_are_wanted() {
     current.numbers.azs = BTreeMap::from([("elsewhere".to_owned(), 1), ("z1".to_owned(), 2)]);
     current.numbers.networks = BTreeMap::from([("n".to_owned(), 3), ("other".to_owned(), 4)]);
     for (kind, name, number) in [(GroupKind::InstanceGroup, "back", 5), (GroupKind::Link, "db-sql", 9)] {
-        current.numbers.groups.insert((desired.deployment.clone(), kind, name.to_owned()), number);
+        current.numbers.groups.insert((desired.deployment.to_string(), kind, name.to_owned()), number);
     }
     let usual = NamesInUse { served: true, ..NamesInUse::default() };
     let long = NamesInUse { dns_addresses: true, ..usual };
