@@ -8,7 +8,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use tar::{EntryType, Header};
 
@@ -22,6 +22,9 @@ use crate::tarball::{Tarball, inside};
 
 /// The files with users and groups are small.
 const LARGEST_ACCOUNTS: u64 = 4 * 1024 * 1024;
+
+/// As many as Linux follows.
+const MOST_LINKS: usize = 40;
 
 /// a root file system that cannot become a stemcell
 #[derive(Debug, thiserror::Error)]
@@ -171,13 +174,18 @@ impl Seen {
             accounts = Accounts::minimal();
         }
         let accounts = accounts.with_vcap(shell)?;
-        for entry in additions(setup, &accounts, &system) {
-            let path = Path::new(entry.path.trim_end_matches('/'));
-            match (self.nodes.get(path), &entry.content) {
+        for mut entry in additions(setup, &accounts, &system) {
+            let own = Path::new(entry.path.trim_end_matches('/'));
+            let path = behind_links(&self.nodes, own)
+                .ok_or_else(|| RootFsError::NotFolder(own.parent().unwrap_or(own).to_owned()))?;
+            if path != own {
+                entry.path = path.to_string_lossy().into_owned();
+            }
+            match (self.nodes.get(&path), &entry.content) {
                 (Some(Node::Folder), Content::Folder) => continue,
                 // `var/run`, `tmp` and the like may be links; what we put files below may not.
                 (Some(_), Content::Folder) if path.starts_with("var/vcap") || path == Path::new("var") => {
-                    return Err(RootFsError::NotFolder(path.to_owned()));
+                    return Err(RootFsError::NotFolder(path));
                 }
                 (Some(_), Content::Folder) => continue,
                 (Some(_), _) if entry.yields => continue,
@@ -190,6 +198,33 @@ impl Seen {
         }
         Ok(())
     }
+}
+
+/// Where `path` is when the links of its folders are followed, as in a VM; nowhere if they lead in a circle. Whoever unpacks an image
+/// may refuse to write through a link.
+fn behind_links(nodes: &BTreeMap<PathBuf, Node>, path: &Path) -> Option<PathBuf> {
+    let mut found = PathBuf::new();
+    let mut ahead: Vec<Component<'_>> = path.components().rev().collect();
+    let mut followed = 0;
+    while let Some(part) = ahead.pop() {
+        match part {
+            Component::RootDir => found.clear(),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                found.pop();
+            }
+            part => found.push(part),
+        }
+        if let (Some(Node::Link(target)), false) = (nodes.get(&found), ahead.is_empty()) {
+            followed += 1;
+            if followed > MOST_LINKS {
+                return None;
+            }
+            found.pop();
+            ahead.extend(target.components().rev());
+        }
+    }
+    Some(found)
 }
 
 /// Copies a root file system from a tar.

@@ -151,6 +151,27 @@ fn the_agent_is_started_by_the_systems_own_init() {
     );
 }
 
+/// As in Debian, whose folder of services is one of several; LXD writes nothing through a link.
+#[test]
+fn what_a_stemcell_gets_is_put_where_the_links_of_its_folders_lead() {
+    let folder = Folder::new();
+    let root = system(&folder);
+    fs::create_dir_all(root.join("etc/runit/runsvdir/default")).unwrap();
+    symlink("runit/runsvdir/current", root.join("etc/service")).unwrap();
+    symlink("/etc/runit/../runit/runsvdir/default", root.join("etc/runit/runsvdir/current")).unwrap();
+    fs::write(root.join("usr/sbin/runsvdir-start"), "").unwrap();
+    let options = options(&folder, root.clone());
+    build(&options, |_, _| {}).unwrap();
+    let image = image_of(&options.output);
+    assert_eq!(image["etc/runit/runsvdir/default/agent"].link, Path::new("/etc/sv/agent"));
+    assert!(image["etc/service"].kind.is_symlink() && !image.contains_key("etc/service/agent"));
+
+    fs::remove_file(root.join("etc/service")).unwrap();
+    symlink("service", root.join("etc/service")).unwrap();
+    let error = explain(&build(&options, |_, _| {}).unwrap_err());
+    assert!(error.contains("'etc/service' must be a folder"), "{error}");
+}
+
 /// The original agent ends at its start without these.
 #[test]
 fn a_system_gets_what_agents_expect_of_a_stemcell_and_keeps_its_own() {
