@@ -56,8 +56,10 @@ pub(crate) struct Nature {
     pub(crate) has_sbin: bool,
     /// Whether the agent asks a registry that it is told of.
     pub(crate) asks_registry: bool,
-    /// Whether the agent is BOSH's, which changes options of file systems where only those of mounts can be changed.
-    pub(crate) remounts: bool,
+    /// Whether the agent is BOSH's, which wants some things to be otherwise than they are here.
+    pub(crate) has_boshs_agent: bool,
+    /// Whether systemd-networkd would wait for a udev that is not there.
+    pub(crate) lacks_udev: bool,
 }
 
 const WORDS: [(&str, Boot, Addressing); 7] = [
@@ -84,7 +86,8 @@ impl Nature {
             ("windlass.settings", &self.settings_path),
             ("windlass.agent_flags", &self.agent_flags),
             ("windlass.registry", word(self.asks_registry)),
-            ("windlass.remounts", word(self.remounts)),
+            ("windlass.remounts", word(self.has_boshs_agent)),
+            ("windlass.lacks_udev", word(self.lacks_udev)),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
@@ -102,7 +105,8 @@ impl Nature {
             agent_flags: properties.get("windlass.agent_flags").cloned().unwrap_or_default(),
             has_sbin: !word.ends_with("-without-sbin"),
             asks_registry: is_so("windlass.registry"),
-            remounts: is_so("windlass.remounts"),
+            has_boshs_agent: is_so("windlass.remounts"),
+            lacks_udev: is_so("windlass.lacks_udev"),
         })
     }
 }
@@ -117,6 +121,7 @@ struct Seen {
     has_runit: bool,
     has_monit: bool,
     has_networkd: bool,
+    has_udev: bool,
     networkd_is_on: bool,
     has_interfaces: bool,
     agent_config: Option<Vec<u8>>,
@@ -132,6 +137,7 @@ impl Seen {
             "usr/sbin/runsvdir-start" => self.has_runit = true,
             "var/vcap/bosh/bin/monit" => self.has_monit = true,
             "lib/systemd/systemd-networkd" | "usr/lib/systemd/systemd-networkd" => self.has_networkd = true,
+            "lib/systemd/systemd-udevd" | "usr/lib/systemd/systemd-udevd" => self.has_udev = true,
             "etc/systemd/system/multi-user.target.wants/systemd-networkd.service" => self.networkd_is_on = true,
             "etc/network" | "etc/network/interfaces" => self.has_interfaces = true,
             "var/vcap/bosh/etc/operating_system" => {
@@ -190,7 +196,8 @@ impl Seen {
             agent_flags: format!("-P {platform} -C /{AGENT_CONFIG}{without_monit}"),
             has_sbin: self.has_sbin,
             asks_registry: settings["UseRegistry"] == true,
-            remounts: config["RunsJobs"] != true,
+            has_boshs_agent: config["RunsJobs"] != true,
+            lacks_udev: matches!(addressing, Addressing::Networkd | Addressing::NetworkdIsOff) && !self.has_udev,
         })
     }
 }
@@ -338,8 +345,10 @@ mod tests {
         assert_eq!(alpine.addressing, Addressing::Interfaces);
         let theirs = CONFIG.replace(r#", "RunsJobs": true"#, "");
         let original = image(&[agent, (AGENT_CONFIG, &theirs), ("bin/sh", "")]).unwrap();
-        assert!(original.remounts && !minimal.remounts);
-        for nature in [minimal, runit, ubuntu, debian, alpine, original] {
+        assert!(original.has_boshs_agent && !minimal.has_boshs_agent);
+        let with_udev = image(&[&systemd[..], &[("usr/lib/systemd/systemd-udevd", "")]].concat()).unwrap();
+        assert!(debian.lacks_udev && !with_udev.lacks_udev && !alpine.lacks_udev && !minimal.lacks_udev);
+        for nature in [minimal, runit, ubuntu, debian, alpine, original, with_udev] {
             assert_eq!(Nature::of(&nature.properties()), Some(nature));
         }
         assert_eq!(Nature::of(&Settings::new()), None);

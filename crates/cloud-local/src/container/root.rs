@@ -182,6 +182,13 @@ impl Root {
                         }
                         made => made?,
                     }
+                    // Whatever the umask is.
+                    rustix::fs::chmodat(
+                        folder.as_fd(),
+                        part.as_os_str(),
+                        Mode::from_raw_mode(0o755),
+                        AtFlags::empty(),
+                    )?;
                     self.open_inside(&so_far, flags)?
                 }
                 other => other?,

@@ -133,6 +133,8 @@ fn prepare_root(
             .put_public(super::boot::AGENT_CONFIG.as_ref(), config.to_string().as_bytes())
             .map_err(io_error("write", super::boot::AGENT_CONFIG))?;
     }
+    // BOSH's agent would make it for root alone, and jobs that run as vcap reach nothing below it.
+    inside.make_folder("/var/vcap/data".as_ref()).map_err(io_error("make", "/var/vcap/data"))?;
     if container.userland == Userland::Host {
         for (path, target) in userland::links() {
             inside.put_link(path.as_ref(), &target).map_err(io_error("write", path))?;

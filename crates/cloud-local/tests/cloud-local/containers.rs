@@ -71,6 +71,9 @@ fn a_container_has_a_root_processes_and_limits_of_its_own() {
     let other = rig.container(&stemcell, json!({"default": {"type": "dynamic"}}));
 
     assert_eq!(rig.inside(cid, "hostname").trim(), cid);
+    // BOSH's agent would make it for root alone.
+    let data = fs::metadata(rig.file(cid, "var/vcap/data")).unwrap().permissions().mode();
+    assert_eq!(data & 0o777, 0o755, "jobs that run as vcap have everything below it");
     rig.inside(cid, "echo mine > /etc/motd");
     assert!(!rig.file(&other, "etc/motd").exists(), "what one VM writes no other sees");
     let root = rig.state().join("stemcells").join(stemcell.as_str().unwrap()).join("root");

@@ -151,6 +151,25 @@ fn disk(cluster: &Cluster) -> String {
     disks[0].clone()
 }
 
+fn upload_release(site: &Site) {
+    let release = site.file("release.tgz");
+    Sources::default().write(&release);
+    site.ok(&["upload-release", release.to_str().unwrap()]);
+}
+
+/// One instance with the release's job and a disk.
+fn write_manifest(site: &Site, vm_type: &str, name: &str) {
+    let text = format!(
+        "name: example\nreleases: [{{name: greeter, version: latest}}]\n\
+         stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
+         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+         instance_groups:\n- name: front\n  instances: 1\n  azs: [z1]\n  vm_type: {vm_type}\n  stemcell: default\n  \
+         persistent_disk_type: disk\n  networks: [{{name: default}}]\n  \
+         jobs: [{{name: greeter, release: greeter, properties: {{name: {name}}}}}]\n"
+    );
+    fs::write(site.manifest(), text).unwrap();
+}
+
 fn runs(site: &Site) -> bool {
     let rows = site.rows(&["-d", "example", "instances", "--ps"]);
     rows.iter().any(|row| row["process"] == "greeter" && row["process_state"] == "running")
@@ -176,20 +195,8 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
         site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
     };
     cloud_config(64);
-    let release = site.file("release.tgz");
-    Sources::default().write(&release);
-    site.ok(&["upload-release", release.to_str().unwrap()]);
-    let manifest = |vm_type: &str| {
-        let text = format!(
-            "name: example\nreleases: [{{name: greeter, version: latest}}]\n\
-             stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
-             instance_groups:\n- name: front\n  instances: 1\n  azs: [z1]\n  vm_type: {vm_type}\n  stemcell: default\n  \
-             persistent_disk_type: disk\n  networks: [{{name: default}}]\n  \
-             jobs: [{{name: greeter, release: greeter, properties: {{name: you}}}}]\n"
-        );
-        fs::write(site.manifest(), text).unwrap();
-    };
+    upload_release(&site);
+    let manifest = |vm_type: &str| write_manifest(&site, vm_type, "you");
     manifest("small");
 
     site.deploy();
@@ -239,11 +246,12 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
     assert_eq!(cluster.held(), Vec::<String>::new(), "nothing is left");
 }
 
-/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it.
+/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it that has its monit and whoever
+/// starts that.
 #[test]
 fn data_survives_with_the_originals_agents_in_unprivileged_and_privileged_containers() {
     let [Ok(agent), Ok(system)] = ["WINDLASS_ORIGINAL_AGENT", "WINDLASS_SYSTEM"].map(std::env::var) else {
-        eprintln!("this needs the original's agent and a system for it, and did not run");
+        eprintln!("this needs the original's agent and a system with monit for it, and did not run");
         return;
     };
     const NAME: &str = "incus::data_survives_with_the_originals_agents_in_unprivileged_and_privileged_containers";
@@ -252,25 +260,33 @@ fn data_survives_with_the_originals_agents_in_unprivileged_and_privileged_contai
     }
     let Some(cluster) = Cluster::start(NAME) else { return };
     let site = Site::ready_in_network_of(PREFIX, &system, &agent, &cluster.settings());
+    upload_release(&site);
     let mut kept = None;
     for privileged in [false, false, true, true, false] {
         let cloud_config = format!(
             "azs: [{{name: z1}}]\nvm_types: [{{name: small, cloud_properties: {{privileged: {privileged}}}}}]\n\
              disk_types: [{{name: disk, disk_size: 64}}]\nnetworks:\n- name: default\n  \
-             subnets: [{{range: {PREFIX}.0/24, gateway: {PREFIX}.1, azs: [z1]}}]\n"
+             subnets: [{{range: {PREFIX}.0/24, gateway: {PREFIX}.1, azs: [z1]}}]\n\
+             compilation: {{workers: 1, network: default, az: z1, vm_type: small, reuse_compilation_vms: true}}\n"
         );
         fs::write(site.file("cloud-config.yml"), cloud_config).unwrap();
         site.ok(&["-n", "update-cloud-config", site.file("cloud-config.yml").to_str().unwrap()]);
         let before = kept.is_some().then(|| vm(&site));
+        write_manifest(&site, "small", "you");
         site.ok(&["-n", "-d", "example", "deploy", "--recreate", &site.manifest()]);
         let now = vm(&site);
         assert_ne!(Some(&now), before.as_ref());
         assert_eq!(cluster.instance(&now)["config"]["security.privileged"] == "true", privileged);
-        // As the VM has it, where the agent mounted it.
-        let rows = site.rows(&["-d", "example", "instances"]);
-        assert!(rows.iter().all(|row| row["process_state"] == "running"), "{rows:?}");
+        assert!(runs(&site), "{:?}", site.rows(&["-d", "example", "instances", "--ps"]));
         let disk = disk(&cluster);
-        let data = cluster.lxd.files_of_volume(&cluster.project, &disk).join("data");
+        let store = cluster.lxd.files_of_volume(&cluster.project, &disk);
+        // As the VM has it, where the agent mounted it: the job writes there before it is stopped.
+        let stops = || fs::read_to_string(store.join("stops")).unwrap_or_default().lines().count();
+        let before = stops();
+        write_manifest(&site, "small", "them");
+        site.deploy();
+        assert!(runs(&site) && vm(&site) == now && stops() > before, "a changed job runs in the same VM");
+        let data = store.join("data");
         match &kept {
             None => fs::write(&data, "precious").unwrap(),
             Some(kept) => assert_eq!((kept, fs::read_to_string(&data).unwrap()), (&disk, "precious".to_owned())),
