@@ -19,6 +19,9 @@ const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// What operators read; the test on the simulated cloud writes it when `WINDLASS_UPDATE_DOCS` is set.
 const DOCUMENTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/version-table.md");
 
+/// What is said of a row whose job found its data.
+const KEPT: &str = "wrote to the disk, and found it in a new VM";
+
 /// A cloud with a configuration for each version, and a registry's place in both.
 struct Site {
     folder: tempfile::TempDir,
@@ -110,7 +113,7 @@ impl Site {
 fn assert_jobs_keep_their_data(output: &Output) {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let cases = report["cases"].as_array().unwrap();
-    let kept = cases.iter().filter(|case| case["job"] == "wrote to the disk, and found it in a new VM");
+    let kept = cases.iter().filter(|case| case["job"] == KEPT);
     let rows: Vec<u64> = kept.map(|case| case["row"].as_u64().unwrap()).collect();
     assert_eq!(rows, [1, 2, 3, 4, 5, 6, 7, 8], "{report:#}");
 }
@@ -124,6 +127,11 @@ fn assert_holds(output: &Output) {
     assert_eq!(cases.len(), 20, "{report:#}");
     assert!(cases.iter().all(|case| case["right"] == true && case["user_metadata"] != "not observed"), "{report:#}");
     assert_eq!(report["leftovers"], json!([]));
+    for case in cases.iter().filter(|case| case["row"] != 4) {
+        // A VM is made and deleted, and its disk attached and detached twice; for the job's new VM, once.
+        let writes = if case["job"] == KEPT { 10 } else { 6 };
+        assert_eq!(case["registry_writes"], writes, "{case:#}");
+    }
     // The one row without a registry, lived through by a director and by the command line.
     let silent: Vec<&Value> = cases.iter().filter(|case| case["registry_writes"] == 0).collect();
     assert_eq!(silent.len(), 2, "{report:#}");
