@@ -34,7 +34,7 @@
 //! - `patience`: how long a CPI that hangs is waited for.
 //! - `settings`: what agents refuse to read.
 //! - [`matrix`]: the table of versions, lived through.
-//! - [`report`]: what came of it, for people, scripts and CI servers. `cause`: what is told once.
+//! - [`report`]: what came of it, for people, scripts and CI servers. `junit`: in CI servers' form. `cause`: what is told once.
 
 #![expect(clippy::disallowed_methods, reason = "it writes to folders that go with the certification")]
 
@@ -46,6 +46,7 @@ mod check;
 pub mod checks;
 mod clean_up;
 pub mod command_line;
+mod junit;
 mod made;
 pub mod matrix;
 mod patience;

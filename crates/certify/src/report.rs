@@ -9,6 +9,7 @@ use windlass_contract::shortened;
 use crate::answer::ShownCall;
 use crate::check::{Check, Outcome};
 use crate::clean_up::Leftover;
+use crate::junit::{self, TestCase, TestResult};
 
 /// What came of a run.
 #[derive(Debug)]
@@ -208,41 +209,20 @@ impl Report {
 
     /// The same as one of several suites.
     pub fn to_suite(&self) -> String {
-        let failures = self.rows.iter().filter(|row| !row.is_satisfied()).count();
-        let skipped = self.rows.iter().filter(|row| row.is_satisfied() && is_skipped(row.outcome)).count();
-        let mut text = String::new();
-        let _ = writeln!(
-            text,
-            "<testsuite name=\"windlass certify\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" time=\"{:.3}\">",
-            self.rows.len(),
-            self.took.as_secs_f64()
-        );
-        for row in &self.rows {
-            let section = row.check.id.split('.').next().unwrap_or_default();
-            let (id, time) = (row.check.id, row.took.as_secs_f64());
-            let _ = write!(text, "  <testcase classname=\"certify.{section}\" name=\"{id}\" time=\"{time:.3}\">");
+        let case = |row: &Row| {
             let message = format!("{}: {}", row.outcome.as_str(), row.reason());
-            if !row.is_satisfied() {
-                let (message, explanation) = (xml(&message), xml(&row.explanation()));
-                let _ = write!(text, "<failure message=\"{message}\">{explanation}</failure>");
-            } else if is_skipped(row.outcome) {
-                let _ = write!(text, "<skipped message=\"{}\"/>", xml(&message));
-            } else if row.outcome == Outcome::Warned {
-                let _ = write!(text, "<system-out>{}</system-out>", xml(&row.explanation()));
-            }
-            text.push_str("</testcase>\n");
-        }
-        for leftover in &self.leftovers {
-            let what = xml(&format!("could not remove {}: {}", leftover.what, leftover.why));
-            let _ = writeln!(text, "  <system-err>{what}</system-err>");
-        }
-        text.push_str("</testsuite>\n");
-        text
+            let result = match row.outcome {
+                _ if !row.is_satisfied() => TestResult::Failed { message, explanation: row.explanation() },
+                Outcome::NotSupported | Outcome::NotObserved => TestResult::Skipped(message),
+                Outcome::Warned => TestResult::Noted(row.explanation()),
+                _ => TestResult::Passed,
+            };
+            let section = row.check.id.split('.').next().unwrap_or_default();
+            TestCase { class: format!("certify.{section}"), name: row.check.id.to_owned(), took: row.took, result }
+        };
+        let cases: Vec<TestCase> = self.rows.iter().map(case).collect();
+        junit::suite("windlass certify", self.took, &cases, &self.leftovers)
     }
-}
-
-fn is_skipped(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::NotSupported | Outcome::NotObserved)
 }
 
 /// What is said in one line, at most.
@@ -251,22 +231,6 @@ const LONGEST_LINE: usize = 600;
 /// One line, however much a CPI says.
 pub(crate) fn one_line(text: &str) -> String {
     shortened(text.replace(|letter: char| letter.is_control(), " "), LONGEST_LINE)
-}
-
-pub(crate) fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' | '\t' => escaped.push(letter),
-            letter if letter.is_control() => escaped.push('\u{fffd}'),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use super::table::Case;
 use crate::answer::ShownCall;
 use crate::check::NotPassed;
 use crate::clean_up::Leftover;
-use crate::report::{one_line, xml};
+use crate::junit::{self, TestCase, TestResult};
+use crate::report::one_line;
 
 /// One line without secrets, however long the CPI's words are.
 fn told(what: &str, secrets: &Redactor) -> String {
@@ -145,43 +146,26 @@ impl MatrixReport {
 
     /// For CI servers.
     pub fn to_junit(&self) -> String {
-        let failures = self.lived.iter().filter(|one| one.unseen.is_none() && !one.is_right()).count();
-        let skipped = self.lived.iter().filter(|one| one.unseen.is_some()).count();
-        let mut text = format!(
-            "<testsuite name=\"windlass certify --matrix\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" time=\"{:.3}\">\n",
-            self.lived.len(),
-            self.took.as_secs_f64()
-        );
-        for one in &self.lived {
+        let case = |one: &Lived| {
             let row = one.case.row;
-            let _ = write!(
-                text,
-                "  <testcase classname=\"matrix.row-{}\" name=\"director {}, CPI {}, stemcell {}, asked by {}\" time=\"{:.3}\">",
-                one.case.number,
+            let result = match (&one.unseen, one.differences.as_slice()) {
+                (Some(why), _) => TestResult::Skipped(why.clone()),
+                (None, []) => TestResult::Passed,
+                (None, differences) => {
+                    TestResult::Failed { message: differences.join("; "), explanation: one.explanation() }
+                }
+            };
+            let name = format!(
+                "director {}, CPI {}, stemcell {}, asked by {}",
                 row.director,
                 row.cpi,
                 row.stemcell,
-                xml(one.case.client.as_str()),
-                one.took.as_secs_f64()
+                one.case.client.as_str()
             );
-            match (&one.unseen, one.differences.as_slice()) {
-                (Some(why), _) => {
-                    let _ = write!(text, "<skipped message=\"{}\"/>", xml(why));
-                }
-                (None, []) => {}
-                (None, differences) => {
-                    let (message, explanation) = (xml(&differences.join("; ")), xml(&one.explanation()));
-                    let _ = write!(text, "<failure message=\"{message}\">{explanation}</failure>");
-                }
-            }
-            text.push_str("</testcase>\n");
-        }
-        for leftover in &self.leftovers {
-            let what = xml(&format!("could not remove {}: {}", leftover.what, leftover.why));
-            let _ = writeln!(text, "  <system-err>{what}</system-err>");
-        }
-        text.push_str("</testsuite>\n");
-        text
+            TestCase { class: format!("matrix.row-{}", one.case.number), name, took: one.took, result }
+        };
+        let cases: Vec<TestCase> = self.lived.iter().map(case).collect();
+        junit::suite("windlass certify --matrix", self.took, &cases, &self.leftovers)
     }
 
     /// One line.
