@@ -29,14 +29,15 @@
 //! ruby: caged                   # or uncaged, none; for templates that are not native
 //! webhook: {url: https://pager.example.com/hook, secret: {file: webhook.secret}, events: [deploy_failed]}
 //! template_time: 5m
-//! config_server: {url: https://credhub.example.com:8844/api, ca_cert: credhub.pem, uaa_url: https://uaa.example.com,
-//!                 client: director, client_secret: {file: credhub.secret}}
+//! config_server: {url: https://config-server.example.com:8844/api, ca_cert: config-server.pem, uaa_url: https://uaa.example.com,
+//!                 client: director, client_secret: {file: config-server.secret}}
 //! local_dns: {enabled: true, include_index: false, use_dns_addresses: false}   # names of instances
 //! team_limits: {deployments: 500, instances: 5000}   # of each team
 //! variables: {key: {file: variables.key}}   # or {env: NAME}, {command: [PROGRAM, ARGUMENT]}; previous_key: the same, to change it
 //! ```
 
 mod read;
+mod units;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -95,7 +96,7 @@ pub struct Settings {
     pub fencing: Option<FencingSettings>,
     /// What is done from time to time.
     pub schedules: Schedules,
-    /// How long certificates live; they are made anew when a third of it is left.
+    /// How long certificates live; they are replaced when a third of it is left.
     pub certificates: Lifetimes,
     /// What clients are shown instead of a certificate of the director's own CA.
     pub tls: Option<GivenCertificate>,

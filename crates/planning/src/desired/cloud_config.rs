@@ -15,7 +15,6 @@ use super::networks::{NetworkDefinition, read_network};
 /// All cloud configs together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CloudConfig {
-    /// Availability zones.
     pub azs: Vec<Az>,
     /// Sizes of VMs.
     pub vm_types: Vec<VmType>,
@@ -35,7 +34,6 @@ pub struct CloudConfig {
 /// A part of the cloud config that is looked into by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
-    /// `azs`.
     Azs,
     /// `vm_types`.
     VmTypes,
@@ -43,7 +41,6 @@ pub enum Section {
     VmExtensions,
     /// `disk_types`.
     DiskTypes,
-    /// `networks`.
     Networks,
 }
 

@@ -24,7 +24,6 @@ pub struct InstanceGroup {
     /// Where it stands.
     pub place: Place,
     pub name: String,
-    /// How many.
     pub instances: Option<usize>,
     /// Zones to spread over.
     pub azs: Vec<Placed<String>>,
@@ -54,7 +53,6 @@ pub struct InstanceGroup {
 /// The size of a VM.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VmSize {
-    /// By name.
     Type(Placed<String>),
     /// By what it needs; the CPI says what that means.
     Resources(VmResources),
@@ -66,7 +64,6 @@ pub enum VmSize {
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedDisk {
     pub name: DiskName,
-    /// How large.
     pub size: DiskSize,
 }
 
@@ -74,7 +71,6 @@ pub struct WantedDisk {
 #[derive(Debug, Clone, PartialEq)]
 pub enum DiskSize {
     Size(MiB),
-    /// By name.
     Type(Placed<String>),
 }
 

@@ -13,6 +13,7 @@ mod configs;
 mod cpi_config;
 mod deployment;
 mod export;
+mod group_networks;
 mod instance_group;
 mod jobs;
 mod links;

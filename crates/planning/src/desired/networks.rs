@@ -37,14 +37,12 @@ pub enum NetworkPlacement {
 /// A subnet of a manual network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subnet {
-    /// Its addresses.
     pub range: IpNet,
     pub gateway: Option<IpAddr>,
     /// Addresses that are never used: reserved ones, the gateway, the subnet's own id, its broadcast address.
     pub reserved: Vec<AddressRange>,
     /// Addresses that are used only when asked for by name.
     pub statics: Vec<AddressRange>,
-    /// Name servers.
     pub dns: Vec<String>,
     /// Zones that it reaches; none for any.
     pub azs: Vec<Placed<String>>,
@@ -55,7 +53,6 @@ pub struct Subnet {
 /// A subnet of a dynamic network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DynamicSubnet {
-    /// Name servers.
     pub dns: Vec<String>,
     /// Zones that it reaches; none for any.
     pub azs: Vec<Placed<String>>,
