@@ -383,7 +383,6 @@ pub struct Task {
 /// An answer taken apart.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// The result.
     Done(Value),
     /// The id of the task that will have it.
     Task(String),

@@ -23,7 +23,7 @@ use crate::limits::{LONGEST_NAME, SMALL};
 /// What an id keeps of itself in a path.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// How many bytes a second an agent sends at least, once it has had the time for a message. Otherwise whoever waits for a blob could be
+/// How many bytes a second an agent sends at least, once it has had the time for a message. Otherwise a caller that waits for a blob could be
 /// made to wait for years.
 const SLOWEST: u64 = 16 * 1024;
 

@@ -236,7 +236,7 @@ impl Connections {
             let mut connection = std::pin::pin!(connection);
             loop {
                 tokio::select! {
-                    // How it ended is told to whoever waits for an answer over it.
+                    // A request that waits for an answer over it gets the error.
                     _ = &mut connection => return,
                     () = tokio::time::sleep(IDLE) => match connections.upgrade() {
                         Some(connections) => connections.lock_idle().retain(|idle| idle.since.elapsed() < IDLE),

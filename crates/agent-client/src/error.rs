@@ -80,7 +80,6 @@ pub enum CallError {
     #[error("agent {agent} failed to {method}: {message}")]
     Exception {
         agent: AgentId,
-        /// The action.
         method: String,
         /// The agent's words.
         message: String,
@@ -96,7 +95,6 @@ pub enum CallError {
         agent: AgentId,
         /// What was dialled.
         address: String,
-        /// The action.
         method: String,
         /// How long the caller waited.
         after: Duration,
@@ -117,7 +115,6 @@ pub enum CallError {
         agent: AgentId,
         /// What was dialled.
         address: String,
-        /// The action.
         method: String,
         /// What is wrong with the answer.
         problem: String,

@@ -37,7 +37,6 @@ pub struct Alert {
     pub severity: u8,
     /// What it is about.
     pub title: String,
-    /// What happened.
     pub summary: String,
     /// When, in seconds since 1970.
     pub created_at: u64,

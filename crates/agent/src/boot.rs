@@ -93,7 +93,7 @@ pub(crate) enum BootError {
 pub(crate) enum Ending {
     /// To come back at another address.
     Restart,
-    /// The VM shall be powered off.
+    /// Power the VM off.
     Shutdown,
     /// It was told to end.
     Signal,

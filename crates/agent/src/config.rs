@@ -14,7 +14,7 @@ use crate::sources::{CDROM_DRIVE, CdRom, ConfigDrive, HttpMetadata, InstanceMeta
 struct File {
     platform: Platform,
     infrastructure: Infrastructure,
-    /// Ours: the version of the contract that the agent shall know, for stemcells that stand for old ones.
+    /// Ours: the newest version of the contract that the agent knows, for stemcells that stand for old ones.
     api_version: Option<u32>,
 }
 

@@ -12,7 +12,7 @@ use windlass_contract::settings::AgentSettings;
 use windlass_contract::{DiskHint, Secret};
 use windlass_durable::file;
 
-/// Where a disk is and how it shall be formatted: a parsed hint, with what `env` said when it came.
+/// Where a disk is and how it is formatted: a parsed hint, with what `env` said when it came.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct DiskSettings {

@@ -57,9 +57,9 @@ pub struct Embedded {
     /// Whether that only says in which registry the settings are. Then the agent is one from before version 2 of the contract,
     /// which finds disks in its settings alone.
     pub from_registry: bool,
-    /// The VM's address. It is where an agent listens that shall listen on all addresses, because the others are other VMs'.
+    /// The VM's address. An agent that is told to listen on all addresses listens here, because the others belong to other VMs.
     pub address: IpAddr,
-    /// Whether it takes jobs. Their scripts then run on this machine, as whoever runs this process.
+    /// Whether it takes jobs. Their scripts then run on this machine, as the user of this process.
     pub runs_jobs: bool,
     /// What it is like to talk to.
     pub simulation: Arc<dyn Simulation>,

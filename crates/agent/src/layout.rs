@@ -119,7 +119,7 @@ impl Base {
         self.bosh().join("managed_disk_settings.json")
     }
 
-    /// The bare cid of the disk unmounted last: its hint is gone, and whoever asks for the unmount again does not know that it
+    /// The bare cid of the disk unmounted last: its hint is gone, and a caller that asks for the unmount again does not know that it
     /// was done.
     pub(crate) fn unmounted_disk(&self) -> PathBuf {
         self.bosh().join("unmounted_disk")

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 /// Opens a log to write at its end, and makes it if it is not there.
 pub(crate) fn append(path: &Path, mode: u32) -> io::Result<File> {
-    // A pipe would keep whoever opens it waiting.
+    // Opening a pipe would block.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().create(true).append(true).mode(mode).custom_flags(flags).open(path)?;
     let found = opened.metadata()?;
@@ -65,7 +65,7 @@ pub(crate) fn name_of(opened: &File) -> PathBuf {
 
 /// Opens a log to read it; none if it is not a plain file.
 pub(crate) fn read(path: &Path) -> io::Result<Option<File>> {
-    // A pipe would keep whoever opens it waiting.
+    // Opening a pipe would block.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(opened) => Ok(opened.metadata()?.is_file().then_some(opened)),

@@ -131,7 +131,7 @@ impl SettingsStore {
         Ok(settings)
     }
 
-    /// The key of whoever may come over ssh, if the source that has the settings names one.
+    /// The public key of the ssh user, if the source of the settings names one.
     pub(crate) fn public_key(&self) -> Option<String> {
         let source = self.loader.sources.get(*self.loader.chosen.get()?)?;
         match source.public_key() {

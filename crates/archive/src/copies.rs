@@ -99,7 +99,7 @@ fn name_of(path: &Path) -> Option<OsString> {
     }
 }
 
-/// Opens a file; a pipe or a device would keep whoever opens it waiting.
+/// Opens a file; opening a pipe or a device could block.
 fn open(path: &Path) -> io::Result<File> {
     let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     match opened.metadata()?.is_file() {

@@ -1,7 +1,7 @@
 //! Tar archives from anywhere, entry by entry, within limits.
 //!
 //! Stemcells, their images and the layers of OCI images come from strangers, and a few hundred bytes can ask for all memory, all
-//! space or all time of whoever unpacks them. So everything that unpacks uses a [`Tarball`], and says with [`Limits`] what
+//! space or all time of the program that unpacks them. So everything that unpacks uses a [`Tarball`], and says with [`Limits`] what
 //! it has to give:
 //!
 //! - the headers of an entry, which the reader keeps in memory: 4 MiB, names 4096 bytes and 256 folders deep;
@@ -37,7 +37,7 @@ const DEEPEST_NAME: usize = 256;
 /// How much of a file system is left free, unless a twentieth of it is less.
 const RESERVE: u64 = 1 << 30;
 
-/// How many zeros all sparse files of an archive may stand for: they take no bytes of it, and whoever reads them is given each one.
+/// How many zeros all sparse files of an archive may stand for: they take no bytes of it, but a reader gets each one.
 const MOST_HOLES: u64 = 16 << 30;
 
 const MIB: u64 = 1 << 20;

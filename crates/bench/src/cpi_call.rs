@@ -140,7 +140,7 @@ impl Subject {
     /// The most memory that a call had at once, in KiB.
     ///
     /// The kernel knows it only while the process is there, so the process is held up at its last step: its answer
-    /// goes into a pipe that is full. (What `wait4` tells includes the memory of whoever started the process.)
+    /// goes into a pipe that is full. (What `wait4` tells includes the memory of the process that started it.)
     fn peak_memory(&self) -> io::Result<u64> {
         let (mut answer, stdout) = io::pipe()?;
         let filling = fill(&stdout)?;

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often an agent is asked whether it is there.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The cloud. Whoever made VMs deletes them before it ends: see [`ScratchCloud::clear`].
+/// The cloud. Callers delete their VMs before it ends: see [`ScratchCloud::clear`].
 pub(crate) struct ScratchCloud {
     folder: tempfile::TempDir,
     isolation: Isolation,

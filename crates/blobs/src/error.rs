@@ -48,7 +48,6 @@ pub enum BlobError {
     /// the store refuses or fails
     #[error("{place} cannot {what} {}: {why}", blob(.id))]
     Remote {
-        /// Which store.
         place: String,
         what: BlobAction,
         /// Empty where it is about all of them.

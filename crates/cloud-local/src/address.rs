@@ -26,7 +26,7 @@ pub(crate) fn claimed(sockets: &str) -> impl Iterator<Item = IpAddr> {
     sockets.lines().filter_map(|line| line.rsplit_once(&format!(" @{PREFIX}"))?.1.trim().parse().ok())
 }
 
-/// Claims `address` as long as the listener lives; none if somebody else holds it. Whoever connects is told the holder's
+/// Claims `address` as long as the listener lives; none if somebody else holds it. A client that connects is told the holder's
 /// name.
 pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
     match UnixListener::bind_addr(&name(address)?) {

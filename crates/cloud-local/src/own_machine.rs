@@ -56,7 +56,7 @@ fn same_program(role: &str) -> io::Result<Command> {
 }
 
 /// Waits for the program's end, and for that of every process whose parent ended: until somebody waits for it, a process that
-/// ended is there in the eyes of whoever watches it. The program's exit code; none if a signal ended it.
+/// ended still looks alive to others. The program's exit code; none if a signal ended it.
 pub fn reap_until_end_of(program: Pid) -> io::Result<Option<i32>> {
     loop {
         match rustix::process::wait(WaitOptions::empty())? {

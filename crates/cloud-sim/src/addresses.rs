@@ -1,7 +1,7 @@
 //! No two VMs have the same address in the same network.
 //!
 //! A file per address names the VM that has it, so that making a VM need not look at all others. The VM's record decides: a
-//! file that names a VM which is gone, or has another address now, means nothing. Whoever looks or writes holds
+//! file that names a VM which is gone, or has another address now, means nothing. Every reader and writer holds
 //! [`SimCloud::making_vms`].
 //!
 //! [`SimCloud::making_vms`]: crate::SimCloud::making_vms

@@ -34,7 +34,6 @@ pub struct Fault {
     /// In which of its calls, counted from 1; in all of them if absent.
     #[serde(default)]
     pub nth: Option<u64>,
-    /// What happens.
     pub fault: FaultKind,
     /// The error of a failure.
     #[serde(default)]
@@ -44,7 +43,6 @@ pub struct Fault {
     pub agent: Option<Object>,
 }
 
-/// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {

@@ -111,7 +111,6 @@ pub struct SnapshotRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRecord {
     pub cid: NetworkCid,
-    /// Its addresses.
     pub range: IpNet,
     /// One of them, which no VM gets.
     pub gateway: IpAddr,

@@ -98,7 +98,7 @@ fn request(line: &str) -> String {
     format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
-/// Whoever is at work or trusted stays; of the others, the oldest goes, and a newcomer is served.
+/// Connections at work or trusted stay; of the others, the oldest goes, and a newcomer is served.
 #[tokio::test]
 async fn when_it_is_full_the_oldest_who_may_go_goes() {
     let server = Server::start(Limits { connections: 4, ..Limits::default() }).await;
@@ -159,7 +159,7 @@ async fn who_has_more_than_a_share_makes_room_for_others() {
     }
 }
 
-/// With all places taken by one user, whoever came next was sent away by the one after, before they could say who they are.
+/// With all places taken by one user, each newcomer was sent away by the next one, before they could say who they are.
 #[tokio::test]
 async fn newcomers_take_the_places_of_who_has_very_many_and_not_each_others() {
     let server = Server::start(Limits { connections: 8, ..Limits::default() }).await;
@@ -182,7 +182,7 @@ async fn newcomers_take_the_places_of_who_has_very_many_and_not_each_others() {
     }
 }
 
-/// A refusal reaches whoever is still sending what is refused.
+/// A refusal reaches a client that is still sending what is refused.
 #[tokio::test]
 async fn who_sends_too_much_hears_why_it_is_refused() {
     let server = Server::start(Limits::default()).await;

@@ -80,7 +80,7 @@ pub struct TaskHandle {
 /// The argument of `update_settings`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateSettings {
-    /// PEM certificates that the VM shall trust. Absent clears them.
+    /// PEM certificates that the VM trusts. Absent clears them.
     #[serde(default, deserialize_with = "or_default")]
     pub trusted_certs: String,
     /// Names of disks. Absent clears them.

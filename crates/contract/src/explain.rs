@@ -50,7 +50,7 @@ mod tests {
         Missing,
     }
 
-    /// Whoever reads a message finds every cause, and none of them twice.
+    /// A message has every cause, and none of them twice.
     #[test]
     fn every_cause_is_said_once() {
         let missing = || Box::new(Failed::Missing);

@@ -118,7 +118,7 @@ pub enum Frame {
     InputEnd,
     /// As Ctrl-C does.
     Interrupt,
-    /// Whoever says it is there.
+    /// The sender is still there.
     Alive,
     /// What the work wrote.
     Output(Vec<u8>),
@@ -167,8 +167,8 @@ impl Frame {
         }
     }
 
-    /// As it travels: a kind, a length, and the content. What is larger than a frame can be is cut off there; whoever reads
-    /// input or output reads no more than [`LARGEST`] at once.
+    /// As it travels: a kind, a length, and the content. What is larger than a frame can be is cut off there; those who send
+    /// input or output read no more than [`LARGEST`] at once.
     pub fn encode(&self) -> Vec<u8> {
         let (taken, ended, size);
         let content: &[u8] = match self {
@@ -229,7 +229,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// More bytes came. Whoever adds takes all frames before the next time, so that no more than one is kept.
+    /// Adds bytes that came. The caller takes all frames before it adds more, so that no more than one is kept.
     pub fn add(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.read);
         self.read = 0;

@@ -1,4 +1,4 @@
-//! What a CPI logs during one call, on its way to whoever watches.
+//! What a CPI logs during one call, on its way to the task log.
 
 use std::collections::VecDeque;
 

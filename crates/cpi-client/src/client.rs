@@ -130,7 +130,7 @@ impl Cpi {
     /// configuration is another file than it was, or when the CPI refused the version.
     pub async fn negotiated(&self) -> Result<Negotiated, CallError> {
         let origin = Origin::of(&self.command);
-        // Whoever comes while it is asked waits for the answer.
+        // Calls that come while it is asked wait for the answer.
         let mut known = self.negotiated.lock().await;
         match &*known {
             Some((asked, negotiated)) if *asked == origin => Ok(negotiated.clone()),

@@ -50,7 +50,7 @@ impl CpiCommand {
                 }
             }
         }
-        // The point at which we shall die is not the CPI's.
+        // Our kill point is not for the CPI.
         command.env_remove(windlass_durable::kill_point::KILL_AT);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);

@@ -10,7 +10,7 @@ use windlass_contract::Object;
 #[derive(Clone)]
 pub enum Configuration {
     Given(Object),
-    /// A file of JSON, read for each call: somebody may configure the CPI anew meanwhile.
+    /// A file of JSON, read for each call: somebody may change it meanwhile.
     InFile(PathBuf),
 }
 

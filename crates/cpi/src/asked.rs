@@ -95,7 +95,7 @@ impl<C: Cloud> Asked<'_, C> {
         let director = self.request.context.director_uuid.as_str();
         let by_request = self.by_request();
         let by_agent = Key::Agent { director, id: new.agent, arguments: &hash };
-        // Always in this order: whoever waits for an agent's record holds nothing that the other needs.
+        // Always in this order, so that two calls never wait for each other.
         let mut request = by_request.map(|key| Memory::open(folder, key, M::NAME, &hash)).transpose()?;
         if let Some(answer) = request.as_ref().and_then(Memory::answer) {
             return self.replayed::<M>(answer);

@@ -34,10 +34,8 @@ pub struct AgentProperties {
     /// Where the agent listens.
     #[serde(default)]
     pub mbus: Option<Secret>,
-    /// Time servers.
     #[serde(default)]
     pub ntp: Option<Vec<String>>,
-    /// Blob store.
     #[serde(default)]
     pub blobstore: Option<Value>,
 }

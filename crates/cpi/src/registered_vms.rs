@@ -99,7 +99,7 @@ impl<'a> RegisteredVms<'a> {
         let (Some(path), Some(record)) = (self.path(vm), self.read(vm)?) else { return Ok(()) };
         match (record.registry_key, self.config.registry()?) {
             (Some(key), Some(registry)) => registry.delete(&key).await.map_err(failed)?,
-            // The VM is gone; whoever took the registry away must be able to go on.
+            // The VM is gone. Operators who removed the registry must be able to delete old VMs.
             (Some(key), None) => {
                 crate::serve::log(&format!(
                     "no registry is configured any more, so the settings of '{key}' may remain in the old one"

@@ -82,7 +82,7 @@ struct Record {
     arguments_sha256: String,
     id: Uuid,
     answer: Option<Value>,
-    /// How a VM that was begun gets its settings: whoever finishes it must not decide otherwise.
+    /// How a VM that was begun gets its settings: a later call that finishes it must not decide otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     settings_from: Option<SettingsFrom>,
 }

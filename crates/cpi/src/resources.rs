@@ -37,7 +37,6 @@ pub enum StateError {
     Io {
         doing: &'static str,
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },

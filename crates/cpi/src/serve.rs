@@ -77,7 +77,7 @@ fn last_words(panic: &PanicHookInfo<'_>) {
     }
 }
 
-/// Where the answer goes. Whoever takes it out, the method or its deadline, answers.
+/// Where the answer goes. The method or its deadline takes it out and answers.
 #[derive(Clone)]
 struct Stdout(Arc<Mutex<Option<io::Result<File>>>>);
 

@@ -28,7 +28,7 @@ pub async fn delete(options: &EnvOptions, skip_drain: bool) -> Result<(), EnvErr
             .step("Validating deployment manifest", async {
                 options.read(|document, findings| {
                     let provider = cloud_provider::read(document, findings)?;
-                    // What shall exist may be gone or wrong by now; only the networks are of use, if there are any.
+                    // Parts of the manifest may be gone or wrong by now; only the networks are needed, if there are any.
                     let wanted = manifest::read(document, &mut Findings::new());
                     Some((provider, wanted, manifest::read_releases(document)))
                 })

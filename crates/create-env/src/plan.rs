@@ -30,7 +30,7 @@ pub struct Wishes {
     pub skip_drain: bool,
 }
 
-/// Why the VM is made anew; none if it can stay.
+/// Why the VM is recreated; none if it can stay.
 pub fn reason(found: &Found<'_>, wishes: Wishes, change: Option<&'static str>) -> Option<String> {
     if found.vm.is_none() {
         return Some("there is none".to_owned());

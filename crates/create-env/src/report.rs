@@ -28,11 +28,9 @@ pub trait Screen: Send + Sync + std::fmt::Debug {
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// Well.
     Finished,
     /// Nothing had to be done, for this reason.
     Skipped(String),
-    /// Badly.
     Failed,
 }
 
@@ -153,7 +151,7 @@ impl Report {
         let is_attached = |cid: &DiskCid| file.own_state.disks.iter().any(|disk| disk.cid == *cid && disk.vm.is_some());
         let shown = |disk: Option<DiskCid>| disk.map(|cid| format!(" '{cid}'")).unwrap_or_default();
         let disk = shown(self.disk.clone());
-        // Without an arm for the others: whoever adds a step decides about its line.
+        // Without an arm for the others: a new step does not compile until its line is decided.
         Some(match step {
             StepId::PreStop => format!("Running the pre-stop scripts {instance}"),
             StepId::Drain => format!("Draining jobs on instance {instance}"),

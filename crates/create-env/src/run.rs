@@ -73,7 +73,6 @@ pub enum EnvError {
     /// the manifest is no YAML
     #[error("'{}' is not valid", path.display())]
     Yaml {
-        /// The manifest.
         path: PathBuf,
         #[source]
         source: ParseError,
@@ -81,7 +80,6 @@ pub enum EnvError {
     /// the manifest is wrong
     #[error("'{}' cannot be used:\n{findings}", path.display())]
     Manifest {
-        /// The manifest.
         path: PathBuf,
         /// All that is wrong with it.
         findings: Findings,
@@ -353,7 +351,7 @@ pub(crate) fn context(
     }
 }
 
-/// What the instance shall be, on a VM from this stemcell.
+/// The spec of the instance, on a VM from this stemcell.
 pub(crate) fn instance_spec(
     wanted: &Wanted,
     provider: &CloudProvider,

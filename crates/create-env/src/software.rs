@@ -256,7 +256,7 @@ impl SoftwareSource for EnvSoftware {
         let is_it = |kept: &Kept| kept.file.digest == package.digest;
         let compiled = self.software.packages.iter().filter(|known| known.name == package.name);
         let stored = std::fs::read_dir(&self.compiled).into_iter().flatten().flatten().map(|entry| entry.path());
-        // By its content: which stemcell it was compiled for is known to whoever delivers.
+        // By its content: the caller knows which stemcell it was compiled for.
         let by_digest = stored
             .filter(|path| path.extension().is_some_and(|end| end == "digest"))
             .find(|path| std::fs::read_to_string(path).is_ok_and(|digest| digest == package.digest))

@@ -1,7 +1,7 @@
 //! Who may write to a database of PostgreSQL that several programs could write to: one at a time, the leader.
 //!
 //! The lead is a lock of the server's, bound to a connection. The server ends that connection when it hears nothing of the leader for
-//! [`LEASE`], so a leader that is frozen, or cut off, is replaced as well. It may not have heard of it: so whoever takes the
+//! [`LEASE`], so a leader that is frozen, or cut off, is replaced as well. It may not have heard of it: so the one that takes the
 //! lead also takes the next number ([`Database::led`](crate::Database::led)), and every transaction that writes looks in itself whether its number is
 //! still the last one. The row with the number is locked in it, shared, so that a change of the lead comes before or after it.
 //!
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::{Dialect, OpenError};
 
 /// How long the server waits for a word of the leader before it gives the lead away. Transactions that are begun and not gone
-/// on with end as soon, because whoever takes over waits for them.
+/// on with end as soon, because the next leader waits for them.
 pub const LEASE: Duration = Duration::from_secs(10);
 /// How often it is looked whether the connection still lives, and how long an answer may take.
 const LOOK: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub fn is_overtaken(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::AnyDriverError(cause) if cause.is::<Overtaken>())
 }
 
-/// Who leads, for people and for whoever takes over.
+/// Who leads, for people and for the next leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     pub host: String,
@@ -206,7 +206,7 @@ pub(crate) fn overtaken() -> sqlx::Error {
     sqlx::Error::AnyDriverError(Box::new(Overtaken))
 }
 
-/// Takes the next number: whoever led before writes nothing from now on.
+/// Takes the next number: the leader before writes nothing from now on.
 pub(crate) async fn next_epoch(connection: &mut AnyConnection, leader: &Leader) -> Result<i64, sqlx::Error> {
     let next = sqlx::query_scalar(NEXT).bind(leader.host.as_str()).bind(leader.address.as_str()).bind(leader.since);
     next.fetch_one(connection).await

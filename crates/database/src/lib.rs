@@ -71,7 +71,6 @@ pub enum OpenError {
     /// the database cannot be reached
     #[error("cannot open the {dialect:?} database")]
     Connect {
-        /// Which kind.
         dialect: Dialect,
         #[source]
         source: sqlx::Error,
@@ -179,7 +178,7 @@ impl Database {
     pub async fn led(self, lead: &Arc<Lead>, leader: &Leader) -> Result<Self, sqlx::Error> {
         let mut transaction = self.begin().await?;
         let epoch = lead::next_epoch(transaction.connection(), leader).await?;
-        // Frozen since it took the lead, it must not take it from whoever has it now.
+        // A director that was frozen since it took the lead must not take it from the one that has it now.
         if !lead.is_certain() {
             return Err(lead::overtaken());
         }
@@ -296,7 +295,7 @@ async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), 
         connection.execute("SET idle_in_transaction_session_timeout = '10s'").await?;
     }
     if dialect == Dialect::Sqlite {
-        // First, because the next one waits for whoever else opens the file.
+        // First, because the next statement waits for other programs that open the file.
         connection.execute("PRAGMA busy_timeout = 30000").await?;
         // A database that is in this mode stays in it; setting it again could fail where the disk is full.
         let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await?;

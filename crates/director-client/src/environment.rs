@@ -51,7 +51,7 @@ pub struct DirectorFlags {
 }
 
 /// What is said on the command line comes first, then what variables say, then the director of this machine.
-/// `--state-dir` counts as naming a director: whoever gives it does not mean another one.
+/// `--state-dir` counts as naming a director: users who give it mean no other.
 pub fn resolve(
     flags: &DirectorFlags,
     variable: impl Fn(&str) -> Option<String>,

@@ -35,11 +35,7 @@ pub enum BuiltInError {
     OnOneMachine,
     /// the configuration is for something else
     #[error("the CPI's configuration {} has no object 'cloud.properties.{plugin}'; write it as cpi.json is written", path.display())]
-    NotForThis {
-        path: PathBuf,
-        /// The cloud.
-        plugin: &'static str,
-    },
+    NotForThis { path: PathBuf, plugin: &'static str },
 }
 
 /// How the CPI is started; for a cloud that is built in, `own` is our executable, and its configuration is written first.

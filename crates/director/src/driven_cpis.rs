@@ -51,7 +51,7 @@ impl Drivers {
         if *driven == ids {
             return Ok(());
         }
-        // What is wrong with one was told to whoever sent it.
+        // A config that is wrong was refused when it was sent.
         let config = Configs::read(configs, &mut Findings::new()).cpis;
         clouds.configure(self.configured(&config)?);
         *driven = ids;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use windlass_contract::VmCid;
 use windlass_planning::names::DeploymentName;
 
-/// The command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FencingSettings {
     /// The program and its arguments.

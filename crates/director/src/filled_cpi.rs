@@ -12,7 +12,7 @@ use crate::variables::Variables;
 
 type Make = dyn Fn(Object) -> Cpi + Send + Sync;
 
-/// Makes a CPI anew when a value changes.
+/// Makes a new CPI when a value changes.
 pub(crate) struct FilledCpi {
     name: String,
     /// With variables.

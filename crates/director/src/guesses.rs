@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Guesses {
-    /// Notes wrong credentials, and gives how long their answer shall wait.
+    /// Notes wrong credentials, and gives how long their answer waits.
     pub(crate) fn wrong(&self, address: IpAddr, name: &str, now: Instant) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let count = seen.count(address, now);

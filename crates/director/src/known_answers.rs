@@ -1,6 +1,6 @@
 //! Lists that many ask for again and again, kept as they were written until something is.
 //!
-//! Whoever asks gets what was read after they asked, or before that with nothing written in between: the same as if it were read for them
+//! A request gets what was read after it came, or before that with nothing written in between: the same as if it were read for it
 //! alone. Those who ask for the same at the same time wait for one who reads it, so that many lists cost no more memory than one.
 
 use std::collections::HashMap;

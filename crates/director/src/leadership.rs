@@ -83,7 +83,7 @@ impl Leadership {
             return Ok(Some(Self { lead: Lead::for_good(), _file: Some(lock), _held: None }));
         }
         if !url.starts_with("postgres") {
-            // What this is will be told by whoever opens it.
+            // Opening it fails later, and that error names the URL.
             return Ok(Some(Self { lead: Lead::for_good(), _file: None, _held: None }));
         }
         let held = HeldLead::take(url).await?;

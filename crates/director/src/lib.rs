@@ -89,7 +89,6 @@ pub(crate) struct Director {
     pub(crate) uuid: String,
     /// Who may use it.
     pub(crate) users: Users,
-    /// The records.
     pub(crate) store: Store,
     pub(crate) clouds: Clouds,
     /// Makes the CPIs of cpi configs ready; none where nothing but the default is driven.

@@ -2,7 +2,7 @@
 //!
 //! Documents take far more memory than their text while they are read and compared, and all of a processor. So few are worked
 //! on at once ([`Limits::heavily`]), beside the threads that serve requests, and each user sends a few at a time
-//! ([`Limits::place_of`]): whoever sends more waits for themselves. Lists are made some at a time ([`Limits::list`]), and each user
+//! ([`Limits::place_of`]): a user who sends more waits for their own requests. Lists are made some at a time ([`Limits::list`]), and each user
 //! has a few of them ([`Limits::list_of`]) until they were sent.
 
 use std::collections::BTreeMap;
@@ -34,12 +34,12 @@ pub(crate) const CONFIG_BYTES_OF_A_TEAM: i64 = 4 << 20;
 pub(crate) const OLD_CONFIG_BYTES_OF_A_TEAM: i64 = 32 << 20;
 
 /// How many links for those outside of deployments a deployment may have, and how many bytes all of them together, or one link more:
-/// whoever may make deployments may make such links of what others share.
+/// every user who may deploy may make such links of what others share.
 pub(crate) const EXTERNAL_LINKS: i64 = 1000;
 pub(crate) const EXTERNAL_BYTES: i64 = 32 << 20;
 
-/// How many tasks render templates for their plans at once, and how many of one user. Templates may take minutes, so whoever
-/// deploys such ones leaves places to others.
+/// How many tasks render templates for their plans at once, and how many of one user. Templates may take minutes, so one
+/// user does not take all places.
 const RENDERINGS: usize = 3;
 const RENDERINGS_OF_A_USER: usize = 2;
 
@@ -87,7 +87,7 @@ impl Default for Limits {
         Self {
             documents: Semaphore::new(DOCUMENTS),
             renderings: Arc::new(Semaphore::new(RENDERINGS)),
-            // Apart from those of tasks, so that deploys have a turn whoever looks at plans.
+            // Apart from those of tasks, so that plans do not delay deploys.
             plans: Arc::new(Semaphore::new(1)),
             lists: Semaphore::new(LISTS),
             explaining: Semaphore::new(1),
@@ -179,7 +179,7 @@ impl Limits {
         }
     }
 
-    /// The turn to reserve addresses. Whoever plans while they have it is not overtaken.
+    /// The turn to reserve addresses. While it is held, no other plan reserves any.
     pub(crate) async fn addresses(&self) -> MutexGuard<'_, ()> {
         self.addresses.lock().await
     }

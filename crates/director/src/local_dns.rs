@@ -9,7 +9,7 @@
 //! | from time to time, beside all of that | those that were slow or silent |
 //!
 //! An agent that cannot be told never fails anything: it is told again. One that takes long is told apart from then on, until it
-//! takes names quickly: nobody else waits for it, whoever keeps it silent.
+//! takes names quickly: nobody else waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -134,7 +134,7 @@ impl LocalDns {
         self.health.lock().unwrap_or_else(PoisonError::into_inner).is_due(Instant::now())
     }
 
-    /// Tells everybody who is behind, before jobs start that rely on the names. Whoever does not answer in time is told later.
+    /// Tells everybody who is behind, before jobs start that rely on the names. Agents that do not answer in time are told later.
     pub(crate) async fn tell_all(&self) {
         if !self.is_enabled() {
             return;
@@ -271,7 +271,7 @@ fn report(error: &NamesError) {
     tracing::error!(error = explain(error), "agents were not told the names of instances");
 }
 
-/// Tells whoever is behind until `stop` resolves.
+/// Tells agents that are behind, until `stop` resolves.
 pub(crate) async fn run(dns: Arc<LocalDns>, stop: impl Future<Output = ()>) {
     if !dns.is_enabled() {
         return stop.await;

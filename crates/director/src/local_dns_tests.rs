@@ -53,7 +53,7 @@ fn names(version: &Version) -> Vec<String> {
     document["records"].as_array().unwrap().iter().map(|record| record[1].as_str().unwrap().to_owned()).collect()
 }
 
-/// Agents refuse what is not newer: whoever is not told of a deletion goes on calling a stranger.
+/// Agents refuse what is not newer: one that is not told of a deletion goes on calling a stranger.
 async fn lives(dns: &LocalDns) {
     let store = &dns.store;
     store.add_deployment(&"shop".into(), &[]).await.unwrap();

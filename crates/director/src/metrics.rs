@@ -1,4 +1,4 @@
-//! What is counted while the director runs, for whoever watches it. What the records say is counted when it is asked for.
+//! What is counted while the director runs, for monitoring. Records are counted when somebody asks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

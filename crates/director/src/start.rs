@@ -154,7 +154,7 @@ impl Running {
         &self.env_sh
     }
 
-    /// Stops cleanly: no new tasks are begun, running ones finish, and whoever follows them sees their end. Once `hurry`
+    /// Stops cleanly: no new tasks are begun, running ones finish, and clients that follow them see their end. Once `hurry`
     /// resolves, tasks stop after the step that they are at; what is left of them is for the next try.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         let _ = self.stop_workers.send(true);
@@ -302,7 +302,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
         let director = director.clone();
         async move { recovery::settle_left_open(&director, left_open).await }
     });
-    // Most of it takes a moment. Whoever waits for the file finds everything settled then; others are served already.
+    // Most of it takes a moment. When the file is there everything is settled; requests are served before that.
     let _ = tokio::time::timeout(SOON_SETTLED, &mut settling).await;
     write_env_sh(&director, address).map_err(unusable)?;
     Ok(Some(Running {
@@ -384,7 +384,7 @@ fn url(settings: &Settings, address: SocketAddr) -> String {
     format!("https://{host}:{}", address.port())
 }
 
-/// For `bosh` and for `windlass`. Written last: whoever waits for it finds a director that answers.
+/// For `bosh` and for `windlass`. Written last: when it is there, the director answers.
 fn write_env_sh(director: &Director, address: SocketAddr) -> io::Result<()> {
     let quoted = |text: String| format!("'{}'", text.replace('\'', r"'\''"));
     let lines = [

@@ -161,7 +161,7 @@ pub(crate) fn remove_if_empty(run: &Path) -> io::Result<()> {
 
 const WRITTEN_BY_OTHERS: u32 = 0o002;
 
-/// Keys and credentials are kept in it: whoever can put files of their own in their place is the director.
+/// It holds keys and credentials: a user who can replace these files controls the director.
 fn must_be_ours(root: &Path) -> io::Result<()> {
     let found = std::fs::metadata(root)?;
     let us = rustix::process::geteuid().as_raw();

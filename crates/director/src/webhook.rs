@@ -38,9 +38,8 @@ pub enum NoticeKind {
     VmUnresponsive,
     /// A process of an instance does not run, or its agent raised an alert.
     JobFailing,
-    /// The resurrector makes VMs anew.
+    /// The resurrector recreates VMs.
     ResurrectionBegun,
-    /// It did.
     ResurrectionEnded,
     /// It could not.
     ResurrectionFailed,

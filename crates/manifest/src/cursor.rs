@@ -27,12 +27,10 @@ fn prefix(path: &str) -> String {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// None yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one.
     pub fn push(&mut self, problem: Problem) {
         self.0.push(problem);
     }

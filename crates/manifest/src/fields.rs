@@ -25,7 +25,7 @@ impl<'a, 'f> Fields<'a, 'f> {
         Some(Self { at: at.clone(), findings })
     }
 
-    /// The object at `at`, of which these keys are known. Others are problems: whoever writes a document for us alone has
+    /// The object at `at`, of which these keys are known. Others are problems: an author of a document for us alone has
     /// nobody else who might understand them.
     pub fn strictly(at: &At<'a>, known: &[&str], findings: &'f mut Findings) -> Option<Self> {
         for (value, message) in unknown(at, known, findings)? {

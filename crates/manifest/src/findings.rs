@@ -53,7 +53,7 @@ impl Finding {
         text
     }
 
-    /// The message first, so that whoever knows it finds it.
+    /// The message comes first, so that it can be searched for.
     fn in_the_words_of_bosh(&self, with_line: bool) -> String {
         let line = self.line.filter(|_| with_line).map(|line| format!("line {line}"));
         let place: Vec<&str> =
@@ -68,7 +68,7 @@ impl Finding {
         self.document.len() + self.path.len() + self.message.len()
     }
 
-    /// For whoever sent a manifest, verbatim or rewritten. Of a config that is stored, the lines can be looked up.
+    /// For the sender of a manifest, verbatim or rewritten. Of a config that is stored, the lines can be looked up.
     pub fn describe_to_sender(&self, verbatim: bool) -> String {
         self.describe(verbatim || !self.document.is_empty())
     }
@@ -246,7 +246,7 @@ mod tests {
         Problem { path: path.to_owned(), position: Position { line: 1, column: 1 }, message: "m".to_owned() }
     }
 
-    /// Whoever wrote `vm_typ` is told that, and not only that `vm_type` is missing.
+    /// `vm_typ` is named, and not only that `vm_type` is missing.
     #[test]
     fn a_misspelt_key_is_told_with_what_is_missing_because_of_it() {
         let mut findings = Findings::new();

@@ -26,7 +26,6 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 /// How a value is made, if it has to be.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Definition {
-    /// The variable.
     pub name: String,
     /// Such as `password`; none for a variable that cannot be made.
     pub kind: Option<String>,
@@ -70,7 +69,6 @@ pub enum InterpolateError {
     /// something that cannot stand within text
     #[error("'(({name}))' stands within text, but its value is {found}; only text and integers can")]
     WithinText {
-        /// The variable.
         name: String,
         /// What its value is.
         found: &'static str,
@@ -78,7 +76,6 @@ pub enum InterpolateError {
     /// something that cannot be a key
     #[error("'(({name}))' is a key, but its value is {found}")]
     Key {
-        /// The variable.
         name: String,
         /// What its value is.
         found: &'static str,
@@ -92,7 +89,6 @@ pub enum InterpolateError {
     /// no value and no way to make one
     #[error("the variable '{name}' cannot be had")]
     Source {
-        /// The variable.
         name: String,
         #[source]
         source: SourceError,

@@ -36,7 +36,6 @@ pub enum Content {
     /// An integer or float.
     Number(Number),
     String(String),
-    /// A sequence.
     List(Vec<Node>),
     /// A mapping, in the order of the text. Keys are the text of the key, whatever it looks like.
     Object(IndexMap<String, Node>),

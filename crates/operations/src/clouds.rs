@@ -100,7 +100,6 @@ impl ChangeError {
 /// Who wants a change, and hears what the CPI says meanwhile.
 #[derive(Clone, Copy)]
 pub struct OnBehalfOf<'a> {
-    /// The records.
     pub ledger: &'a dyn Ledger,
     pub task: Option<i64>,
     /// Takes the lines that the CPI writes to stderr.

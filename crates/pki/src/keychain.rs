@@ -1,6 +1,6 @@
 //! The keys of a director on disk, renewed in time.
 //!
-//! A certificate is made anew when a third of its life is left. A CA cannot simply be made anew: whoever trusts the old one
+//! A certificate is replaced when a third of its life is left. A CA cannot simply be replaced: those who trust the old one
 //! must learn to trust the new one before it signs anything. So its successor is made when half of the CA's life is left,
 //! and trusted from then on; it begins to sign when a third is left, if everybody was heard to trust it, and when a sixth is
 //! left in any case; the old one stays trusted until it ends. One that ended while nobody looked is replaced at once.
@@ -174,7 +174,7 @@ impl Keychain {
             Err(_) => false,
         };
         if is_for_something_else || is_due {
-            // Without its certificate, a key that a kill leaves is made anew with it.
+            // A key whose certificate a kill prevented is made again with it.
             self.remove(&certificate)?;
         }
         let identity = stored(&self.folder, name, make)?;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(first.client.certificate, other.client.certificate);
     }
 
-    /// Whoever trusts the old CA gets years to trust the new one before it matters.
+    /// Those who trust the old CA get years to trust the new one before it matters.
     #[test]
     fn a_ca_hands_over_to_its_successor_only_when_it_is_trusted() {
         let folder = tempfile::tempdir().unwrap();

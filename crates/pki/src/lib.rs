@@ -1,5 +1,5 @@
 //! Our certificate authority: the director's server certificate, its client certificate, and one server certificate per
-//! agent. Whoever drives agents has one: the director keeps it in its state directory, a certification only in memory.
+//! agent. Every caller of agents has one: the director keeps it in its state directory, a certification only in memory.
 //!
 //! A [`Keychain`] keeps the director's keys on disk and renews them in time.
 //!
@@ -80,7 +80,7 @@ impl Default for Lifetimes {
 /// The authority: everything that it issued is trusted by director and agents.
 #[derive(Debug)]
 pub struct Authority {
-    /// Whoever holds one of its certificates trusts all of these: the CA that signs, and those before and after it.
+    /// Holders of its certificates trust all of these: the CA that signs, and those before and after it.
     certificates: String,
     signer: Identity,
     lifetimes: Lifetimes,
@@ -149,7 +149,7 @@ impl Authority {
     }
 
     /// The director's server certificate in `folder`, or a new one. RSA, because the original client offers nothing
-    /// else under TLS 1.2. It is made anew when the names change.
+    /// else under TLS 1.2. It is replaced when the names change.
     pub fn director_server(&self, folder: &Path, names: &[String]) -> Result<Identity, PkiError> {
         let names_path = folder.join("server.names");
         let wanted = names.join("\n");
@@ -178,7 +178,7 @@ impl Authority {
         stored(folder, "client", || self.new_client())
     }
 
-    /// A new client certificate for whoever drives agents.
+    /// A new client certificate for a caller of agents.
     pub fn new_client(&self) -> Result<Identity, PkiError> {
         self.client_from(OffsetDateTime::now_utc())
     }
@@ -254,7 +254,7 @@ pub fn expiry(pem: &str) -> Result<OffsetDateTime, PkiError> {
 }
 
 /// Reads `NAME.pem` and `NAME.key`, or makes and keeps them. The certificate is written last: without it, a key that was
-/// left by a kill is made anew.
+/// left by a kill is made again.
 fn stored(folder: &Path, name: &str, make: impl FnOnce() -> Result<Identity, PkiError>) -> Result<Identity, PkiError> {
     let (certificate_path, key_path) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
     let read = |path: &Path| match std::fs::read_to_string(path) {

@@ -111,7 +111,6 @@ impl DiskName {
     }
 }
 
-/// Which CPI.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum CpiName {

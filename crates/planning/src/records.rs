@@ -51,7 +51,6 @@ impl InstanceRecord {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstanceState {
-    /// It runs.
     #[default]
     Started,
     /// It has a VM on which nothing runs.

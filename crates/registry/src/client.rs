@@ -49,14 +49,10 @@ pub enum RegistryError {
     },
     /// the certificate of its CA is wrong
     #[error("the CA certificate of the registry at {endpoint} cannot be used; it must be PEM")]
-    Ca {
-        /// The registry.
-        endpoint: String,
-    },
+    Ca { endpoint: String },
     /// it does not answer
     #[error("cannot reach the registry at {endpoint}, tried {TRIES} times")]
     Unreachable {
-        /// The registry.
         endpoint: String,
         /// The last failure.
         #[source]
@@ -64,16 +60,11 @@ pub enum RegistryError {
     },
     /// it does not know us
     #[error("the registry at {endpoint} refuses the credentials; check user and password")]
-    Refused {
-        /// The registry.
-        endpoint: String,
-    },
+    Refused { endpoint: String },
     /// it answers something else
     #[error("the registry at {endpoint} answered {status} to {method} of the settings of '{id}'")]
     Status {
-        /// The registry.
         endpoint: String,
-        /// Its answer.
         status: u16,
         /// What was asked.
         method: &'static str,
@@ -83,7 +74,6 @@ pub enum RegistryError {
     /// what it has are no settings; what they are is not said, because settings hold secrets
     #[error("the registry at {endpoint} has no usable settings for '{id}'; recreate the VM")]
     Settings {
-        /// The registry.
         endpoint: String,
         /// Whose settings.
         id: String,
@@ -97,7 +87,6 @@ impl RegistryError {
     }
 }
 
-/// A registry.
 #[derive(Debug, Clone)]
 pub struct Client {
     endpoint: Endpoint,

@@ -1,4 +1,4 @@
-//! Per-instance credentials for reading, without state: whoever knows the password for writing can tell what the password
+//! Per-instance credentials for reading, without state: the password for writing tells what the password
 //! of any instance is, and nobody else can.
 
 use std::fmt::Write;

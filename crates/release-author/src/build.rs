@@ -44,7 +44,7 @@ impl From<Sources> for Wanted {
 type Sender = mpsc::Sender<Said>;
 
 fn step(sender: &Sender, text: String) {
-    // Whoever does not listen any more has failed for another reason.
+    // A receiver that is gone has failed for another reason.
     let _ = sender.send(Said::Step(text));
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Builds {
     path: PathBuf,
 }
 
-/// Refuses a folder that leads out of the release directory: whoever made the directory would say what is written where.
+/// Refuses a folder that leads out of the release directory: otherwise its author would choose where files are written on this machine.
 pub(crate) fn refuse_links(root: &Path, path: &Path) -> Result<(), AuthorError> {
     match path.ancestors().take_while(|at| at.starts_with(root)).find(|at| at.is_symlink()) {
         Some(link) => Err(AuthorError::Link(link.to_owned())),
@@ -129,7 +129,6 @@ impl Versions {
         Self { word: "final", folder: release.join("releases") }
     }
 
-    /// The latest.
     pub(crate) fn last(&self, name: &str) -> Result<Option<Version>, AuthorError> {
         let mut last: Option<Version> = None;
         for (_, version) in self.all(name)? {

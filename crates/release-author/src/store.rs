@@ -17,7 +17,7 @@ const TRIES: usize = 3;
 pub(crate) enum Store {
     /// A folder, or a bucket of an object store.
     There(windlass_blobs::Store),
-    /// None is configured: whoever needs one is told why.
+    /// None is configured: what needs one fails with the reason.
     Missing { config: PathBuf, why: String },
 }
 

@@ -35,8 +35,8 @@ pub struct Release {
     pub manifest: ReleaseManifest,
     /// Its jobs, in the manifest's order.
     pub jobs: Vec<JobArchive>,
-    /// The archives of its packages, by name: source, or compiled where the release is. One that is missing is known to
-    /// whoever asked for it to be left out.
+    /// The archives of its packages, by name: source, or compiled where the release is. A client leaves out those that the
+    /// director has.
     pub packages: BTreeMap<String, PathBuf>,
     /// The archive of its licence.
     pub license: Option<PathBuf>,

@@ -49,7 +49,7 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     with_large_stack(|| catch_unwind(AssertUnwindSafe(work)).ok())?
 }
 
-/// Works in a thread with a large stack: whoever renders much does it there, and not in a thread for each job. None without such
+/// Works in a thread with a large stack: callers that render much do it there, and not in a thread for each job. None without such
 /// a thread.
 fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     let work = || {

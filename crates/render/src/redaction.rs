@@ -1,4 +1,4 @@
-//! Errors of templates without the values of properties, for logs, events and whoever may read those.
+//! Errors of templates without the values of properties, for logs, events and their readers.
 //!
 //! A template can put a property into the message of its error in any form: whole, quoted, shortened, encoded. So nothing is looked
 //! for. A word of a message is shown if it is one of the release's own, as its templates and its `spec` have it, or one that

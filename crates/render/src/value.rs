@@ -38,14 +38,12 @@ pub(crate) enum Value {
     Enumerator(Rc<Enumerator>),
 }
 
-/// A string.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
     pub(crate) content: RefCell<String>,
     pub(crate) frozen: Cell<bool>,
 }
 
-/// An array.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) items: RefCell<Vec<Value>>,
@@ -154,7 +152,6 @@ pub(crate) enum ElseBlock {
     ActiveOf(Value),
 }
 
-/// An exception.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) class: &'static str,

@@ -68,7 +68,7 @@ fn has(text: &str, name: &str) -> bool {
     text.lines().any(|line| line.split(':').next() == Some(name))
 }
 
-/// The name of whoever has the number is the error.
+/// The error is the name of the account that has the number.
 fn free(text: &str, number: &str) -> Result<(), String> {
     let holder = text.lines().find(|line| line.split(':').nth(2) == Some(number));
     holder.map_or(Ok(()), |line| Err(line.split(':').next().unwrap_or_default().to_owned()))

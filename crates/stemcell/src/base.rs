@@ -56,11 +56,7 @@ pub enum RootFsError {
     NotFolder(PathBuf),
     /// a hard link to a file that is replaced
     #[error("its '{}' is a hard link to '{}', which is replaced; make it a file of its own", path.display(), target.display())]
-    LinkToReplaced {
-        /// The link.
-        path: PathBuf,
-        target: PathBuf,
-    },
+    LinkToReplaced { path: PathBuf, target: PathBuf },
     /// its users are in the way
     #[error(transparent)]
     Accounts(#[from] AccountTaken),
@@ -111,7 +107,7 @@ enum Account {
 fn treatment(path: &Path, is_file: bool) -> EntryTreatment {
     let Some(path) = path.to_str() else { return EntryTreatment::Kept };
     match path {
-        // The resolver of the machine where the system was made. A link leads to whoever manages it, and stays.
+        // The resolver of the machine where the system was made. A link leads to the program that manages it, and stays.
         "etc/resolv.conf" if is_file => EntryTreatment::Dropped,
         "etc/passwd" => EntryTreatment::Read(Account::Passwd),
         "etc/group" => EntryTreatment::Read(Account::Group),
@@ -125,7 +121,7 @@ fn treatment(path: &Path, is_file: bool) -> EntryTreatment {
         | "etc/systemd/system/multi-user.target.wants/bosh-agent.service"
         | "etc/sv/agent/run"
         | "etc/service/agent"
-        // Machines made from one stemcell shall not take each other for themselves, nor have each other's keys.
+        // Machines made from one stemcell must have different ids and keys.
         | "etc/hostname"
         | "etc/machine-id"
         | "var/lib/dbus/machine-id"

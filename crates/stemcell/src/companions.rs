@@ -33,7 +33,7 @@ const RESOLVCONF: &str = "#!/bin/sh\nset -e\nfrom=/etc/resolvconf/resolv.conf.d\
     mv \"$to/resolv.conf.new\" \"$to/resolv.conf\"\n\
     [ -h \"$file\" ] || ln -sf \"$to/resolv.conf\" \"$file\" 2>/dev/null || cat \"$to/resolv.conf\" > \"$file\"\n";
 
-/// Whoever logs in over `ssh` may do everything, as in other stemcells.
+/// Users who log in over `ssh` may do everything, as in other stemcells.
 const SUDOERS: &str = "%bosh_sudoers ALL=(ALL) NOPASSWD: ALL\n";
 
 /// What a system gets beside the agent.

@@ -1,4 +1,4 @@
-//! Writing: an image, and the stemcell around it. The same input gives the same bytes, whoever writes it, and when.
+//! Writing: an image, and the stemcell around it. The same input gives the same bytes, for every user and at any time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};

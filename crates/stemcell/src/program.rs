@@ -55,11 +55,7 @@ pub enum ProgramError {
         "'{}' needs the library '{name}', which is not where its loader looks by itself; use a static agent",
         path.display()
     )]
-    NoLibrary {
-        path: PathBuf,
-        /// The library.
-        name: String,
-    },
+    NoLibrary { path: PathBuf, name: String },
 }
 
 /// What the program at `path` needs if it is moved to the folder `moved_to` of an image; none if it runs by itself, as static

@@ -21,7 +21,6 @@ use crate::tarball::{GZIP, Limits, TarEntry, Tarball, inside};
 /// What to change. What is none stays.
 #[derive(Debug, Clone, Default)]
 pub struct RepackOptions {
-    /// The stemcell.
     pub input: PathBuf,
     /// Where the new one goes; may be the same.
     pub output: PathBuf,

@@ -211,7 +211,7 @@ fn agent_json(setup: &Setup, service_manager: Option<&str>) -> String {
         config["Platform"]["Linux"]["ServiceManager"] = name.into();
     }
     if setup.runs_jobs {
-        // For whoever starts the agent: it needs no monit.
+        // The agent's own supervisor takes the place of monit.
         config["RunsJobs"] = true.into();
     }
     if setup.api_version < ApiVersion::V2 {

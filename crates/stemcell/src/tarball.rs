@@ -1,4 +1,4 @@
-//! Tar files, as whoever works on stemcells opens them.
+//! Tar files, as those who work on stemcells open them.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

@@ -182,7 +182,7 @@ fn of_system(services: &[ServiceStatus]) -> &'static str {
     if !services.is_empty() && services.iter().all(is_left) { "not monitored" } else { "running" }
 }
 
-/// Only a service that runs and shall go on running ends in `running`: that is what scripts wait for.
+/// Only a service that runs and is to go on running ends in `running`: that is what scripts wait for.
 fn in_words(service: &ServiceStatus) -> String {
     let up = if service.is_process { "running" } else { "accessible" };
     match service.health {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// A value that shall be there.
+/// A value to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
     /// Absolute.

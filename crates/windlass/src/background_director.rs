@@ -87,7 +87,6 @@ impl BackgroundDirector {
         Ok(())
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.identity.pid
     }

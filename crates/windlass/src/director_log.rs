@@ -20,7 +20,7 @@ use crate::cli::LogFormat;
 const LARGEST: u64 = 16 << 20;
 
 /// From here on, what happens goes to `log` and to the standard error. `RUST_LOG` says how much of it. Where the file cannot be
-/// written, only to the standard error: whoever starts the director is told why by the director itself.
+/// written, only to the standard error: the director itself says why when it starts.
 pub(crate) fn begin(log: &Path, format: LogFormat) {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
     let file = LogFile::open(log, LARGEST).ok();

@@ -302,7 +302,7 @@ pub(crate) fn report(failure: &Failure) -> String {
 /// How far lines may be indented.
 const DEEPEST: usize = 20;
 
-/// An error with its causes. What they quote from files and from the network shall not steer the terminal, and if it has
+/// An error with its causes. What they quote from files and from the network must not steer the terminal, and if it has
 /// several lines, such as a director's list of problems, all but the first are indented: none passes for a message of ours.
 pub(crate) fn chain(error: &dyn Error) -> String {
     tidy(&windlass_contract::explain(error))

@@ -50,7 +50,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Taken before the start: whoever stops us while we start wants a clean end, too.
+    /// Taken before the start: a signal during the start ends us cleanly, too.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let deaf = |error| Failure::Process("cannot listen for signals", error);
         Ok(Self {

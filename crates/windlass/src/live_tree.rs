@@ -146,7 +146,7 @@ impl LiveTree {
         bar
     }
 
-    /// Whoever waits for a line gets one that became free.
+    /// A part that waits for a line gets one that became free.
     fn give_lines(&mut self) {
         while self.turning() < self.room && !self.waiting.is_empty() {
             let (key, words) = self.waiting.remove(0);
@@ -210,7 +210,7 @@ impl LiveTree {
 
     fn keep(&self, line: &str) {
         let line = formats::folded(line, self.width, CONTINUED);
-        // Whoever reads us may have seen enough, as `head` does.
+        // The reader may have seen enough, as `head` does.
         let _ = if self.live { self.multi.println(line) } else { writeln!(io::stdout(), "{line}") };
     }
 }

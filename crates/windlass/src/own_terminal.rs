@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub(crate) struct RawTerminal(Termios);
 
 impl RawTerminal {
-    /// Whoever ends this program finds the terminal as it was.
+    /// Also when a signal ends this program, the terminal is as it was.
     pub(crate) fn begin() -> Result<Self, Failure> {
         let unfit = |error: rustix::io::Errno| Failure::Process("cannot use the terminal", error.into());
         let before = tcgetattr(io::stdin()).map_err(unfit)?;

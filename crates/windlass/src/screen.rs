@@ -91,7 +91,7 @@ impl Screen {
             brief: person && flags.brief,
             width: (person && terminal && !flags.wide).then(terminal_width),
             held_back: None,
-            // Whoever reads the output, somebody may answer on the standard input.
+            // Also where the output is no terminal, somebody may answer on the standard input.
             asks: !flags.non_interactive && !is_set("BOSH_NON_INTERACTIVE"),
             confirms_success: true,
             as_bosh: crate::is_called_bosh(),
@@ -126,7 +126,7 @@ impl Screen {
         Self { confirms_success: false, ..Self::new(&Global { json: false, ..flags.clone() }) }
     }
 
-    /// A terminal that is drawn anew each time; none if there is no terminal. What leads there is not told again and again.
+    /// A terminal that is redrawn each time; none if there is no terminal. Progress is not shown again and again.
     pub(crate) fn watched(flags: &Global) -> Option<Self> {
         let screen = Self::new(flags);
         let quiet = Self { live: false, confirms_success: false, held_back: Some(String::new()), ..screen };
@@ -421,7 +421,7 @@ impl Screen {
             }
         }
         match self.broken {
-            // Whoever reads us has seen enough, as `head` does.
+            // The reader has seen enough, as `head` does.
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(()),
         }

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::Session;
 
-/// How much waits for whoever does not read it.
+/// How much output waits for a reader.
 const WAITING: usize = 4;
 /// Longer lines are shown in parts: a host that never ends one is not kept in memory.
 const LONGEST_LINE: usize = 64 * 1024;

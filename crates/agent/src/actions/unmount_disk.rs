@@ -1,5 +1,5 @@
 //! `unmount_disk [cid]`: one that is not mounted is a success. Its hint goes with the mount, because the disk may come back in
-//! another place: whoever mounts it again says where it is.
+//! another place: the next `mount_disk` says where it is.
 
 use serde_json::{Value, json};
 use windlass_durable::file;

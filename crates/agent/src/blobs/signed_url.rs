@@ -231,7 +231,7 @@ async fn start(
 ) -> io::Result<Answer> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // How it ended is told to whoever waits for the answer.
+    // The request that waits for the answer gets the error.
     let connection = tokio::spawn(async move { drop(connection.await) });
     match sender.send_request(request).await {
         Ok(response) => Ok(Answer { response, connection }),

@@ -42,7 +42,7 @@ pub(super) struct Launch {
     /// Whether the number is the process's own.
     pub(super) wants_open_files: bool,
     pub(super) core_file_size: Option<u64>,
-    /// Whether it leaves the session of whoever starts it.
+    /// Whether it leaves the session of its parent.
     pub(super) in_background: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn launch() -> ExitCode {
     let mut text = Vec::new();
     let read = io::stdin().read_to_end(&mut text).ok();
     let launch: Option<Launch> = read.and_then(|_| serde_json::from_slice(&text).ok());
-    // Whoever started it has ended before it wrote that down.
+    // The starting process ended before it wrote the launch.
     let Some(launch) = launch else { return ExitCode::SUCCESS };
     match launch.be_parent() {
         Ok(code) => ExitCode::from(code),
@@ -141,7 +141,7 @@ impl Launch {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.env).current_dir(&self.folder).stdin(Stdio::null());
         if self.in_background {
-            // Whoever signals its group does not mean us.
+            // Signals to its group are not for us.
             command.process_group(0);
         }
         let process = command.spawn()?;

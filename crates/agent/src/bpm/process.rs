@@ -277,7 +277,7 @@ impl Place {
         start().map_err(failed())
     }
 
-    /// What has to be done before a process starts. As with bpm, it is done by whoever asked for the process, and where that is: this is
+    /// What has to be done before a process starts. As with bpm, it runs as the caller and where the caller is: this is
     /// root under a supervisor, and hooks of releases rely on it.
     fn hook(&self, config: &ProcessConfig, launch: &Launch) -> Result<(), BpmError> {
         let Some(hook) = config.hooks.as_ref().and_then(|hooks| hooks.pre_start.as_ref()) else { return Ok(()) };
@@ -310,7 +310,7 @@ impl Place {
         Ok(())
     }
 
-    /// Where pid files are, and which process each means: not the job's to change, because whoever stops it signals that process. And where
+    /// Where pid files are, and which process each means: the job cannot change them, because `stop` signals that process. And where
     /// bpm logs, which is the job's.
     fn make_own_folders(&self) -> Result<(), BpmError> {
         let runs = self.base.job_runs();

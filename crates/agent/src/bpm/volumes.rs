@@ -32,7 +32,7 @@ pub(super) fn give(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     }
 }
 
-/// Opens what is at `path`, step by step: whoever can write to a folder on the way could put a link there and have root give away what
+/// Opens what is at `path`, step by step: a job that can write to a folder on the way could put a link there and have root give away what
 /// it leads to. So only our own links are followed, such as those to the folders of jobs.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

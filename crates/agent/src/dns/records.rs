@@ -270,7 +270,7 @@ fn record(row: &[Value], needed: [Option<usize>; 6], optional: [Option<usize>; 6
 }
 
 impl Records {
-    /// The aliases that stand for the same instances whoever asks.
+    /// The aliases that stand for the same instances in every VM.
     pub(crate) fn plain_aliases(&self) -> impl Iterator<Item = &str> {
         self.aliases.keys().filter(|name| !name.contains(['*', '_'])).map(String::as_str)
     }
@@ -391,7 +391,7 @@ pub(crate) mod tests {
         assert_eq!(found(&records, "q-s1.db.a.shop.bosh"), ["10.0.0.2"]);
         assert_eq!(found(&records, "q-s4.db.a.shop.bosh"), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(found(&records, "everything.internal"), ["10.0.0.1", "10.1.0.1", "fd00::3"]);
-        // Whoever names one instance gets it.
+        // The name of one instance gives that instance.
         assert_eq!(found(&records, "u2.db.a.shop.bosh"), ["10.0.0.2"]);
         assert_eq!(found(&records, "q-m12s0.q-g5.bosh"), ["10.0.0.2"]);
         // What this machine sees of itself is newer.

@@ -270,7 +270,7 @@ async fn ask_by_udp(
 ) -> io::Result<Vec<u8>> {
     let anywhere: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
-    // A port of its own for each question: whoever wants to answer in somebody's place has to guess it.
+    // A port of its own for each question: an attacker who forges an answer has to guess it.
     let socket = UdpSocket::bind((anywhere, 0)).await?;
     socket.connect(server).await?;
     socket.send(packet).await?;

@@ -4,7 +4,7 @@
 //! - [`dummy`]: the original's for tests of directors.
 //! - [`linux`]: a machine of the VM's own, or a container.
 //!
-//! On the first two the machine belongs to somebody else, and nothing outside the base directory changes, whoever the agent runs as.
+//! On the first two the machine belongs to somebody else, and nothing outside the base directory changes, also if the agent is root.
 
 mod copy;
 mod directory;

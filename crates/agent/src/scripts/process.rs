@@ -182,7 +182,7 @@ impl Running<'_> {
         let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) else { return Ok(()) };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_ended = || Ok::<_, io::Error>(waitid(WaitId::Pid(pid), options)?.is_some());
-        // Whoever ends is not its parent any more, so they are looked for before.
+        // A process that has ended has no children any more, so they are listed before.
         let started = started_apart(ProcessIdentity::of(self.child.id())?)?;
         let _ = kill_process_group(pid, Signal::TERM);
         signal_each(&started, Signal::TERM);

@@ -11,11 +11,10 @@ use crate::mbus::Mbus;
 pub(crate) struct Entrance {
     /// Where the agent listens, and the password.
     pub(crate) mbus: Mbus,
-    /// The certificates.
     pub(crate) tls: Arc<ServerConfig>,
 }
 
-/// The entrance in force. Whoever is inside stays when another takes its place.
+/// The entrance in force. Connections stay when another takes its place.
 #[derive(Debug)]
 pub(crate) struct Gate(RwLock<Arc<Entrance>>);
 

@@ -1,4 +1,4 @@
-//! The certificate that an agent makes for itself when its settings bring none. Nobody vouches for it: whoever calls must take it
+//! The certificate that an agent makes for itself when its settings bring none. Nobody vouches for it: callers must take it
 //! as it is, and the agent still asks for the password, and for a client certificate where the settings demand one.
 
 use std::io;

@@ -25,7 +25,6 @@ const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
 /// The body of an answer.
 pub(super) type Body = Either<Full<Bytes>, Either<FileBody, Conversation>>;
 
-/// Answers requests.
 #[derive(Clone)]
 pub(super) struct Routes {
     pub(super) agent: Arc<Agent>,
@@ -39,7 +38,7 @@ impl Responder for Routes {
         Some(TlsAcceptor::from(self.agent.gate.current().tls.clone()))
     }
 
-    /// Unknown paths are not found whoever asks; everything else wants the password first.
+    /// Unknown paths are not found, also without a password; everything else wants the password first.
     async fn answer(&self, peer: &Peer, request: Request<Received>) -> Response<Body> {
         let path = request.uri().path();
         if path == "/blobs" {

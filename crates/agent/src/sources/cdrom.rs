@@ -19,7 +19,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CdRom {
-    /// The drive.
     pub(crate) device_path: PathBuf,
     /// The file with the settings.
     pub(crate) file_name: String,

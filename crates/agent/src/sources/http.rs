@@ -32,7 +32,7 @@ pub(crate) struct HttpMetadata {
     pub(crate) user_data_path: String,
     /// What the cloud calls this VM.
     pub(crate) instance_id_path: Option<String>,
-    /// The key of whoever may come over ssh.
+    /// The public key of the ssh user.
     pub(crate) ssh_keys_path: Option<String>,
     /// Where a token is to be had, if requests need one.
     pub(crate) token_path: Option<String>,

@@ -93,7 +93,7 @@ impl Source {
         registry::fetch(&location.registry, &id).map_err(|error| explain(&error).into())
     }
 
-    /// The key of whoever may come over ssh, if the cloud names one.
+    /// The public key of the ssh user, if the cloud names one.
     pub(crate) fn public_key(&self) -> Result<Option<String>, String> {
         match self {
             Self::Http(service) => service.public_key(),

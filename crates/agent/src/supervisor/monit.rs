@@ -41,7 +41,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const TRIES: u32 = 20;
 const TRIES_WHEN_BUSY: u32 = 300;
 
-/// How often it is started anew, and how often each time it is looked whether it was.
+/// How often monit is restarted, and how often we look each time whether it did.
 const RELOADS: u32 = 3;
 const LOOKS: u32 = 10;
 
@@ -83,7 +83,7 @@ impl Monit {
         run(&self.commands[1])
     }
 
-    /// Takes the files away and starts it anew, so that it forgets all processes.
+    /// Removes the files and restarts monit, so that it forgets all processes.
     pub(super) fn forget(&self) -> Result<(), SupervisorError> {
         files::remove(&self.base)?;
         self.reload()
@@ -194,7 +194,7 @@ impl Monit {
         self.letters.all()
     }
 
-    /// Starts it anew, which is how it reads its files at once: one that is told to reload does so when its cycle is over.
+    /// Restarts monit, so that it reads its files at once: a reload waits for the end of its cycle.
     fn reload(&self) -> Result<(), SupervisorError> {
         let before = self.report()?.incarnation;
         for _ in 0..RELOADS {

@@ -64,7 +64,7 @@ pub(crate) struct Own {
 
 /// Is the supervisor of the jobs below `base`, until it is killed.
 pub(crate) fn run(base: &Path) -> ExitCode {
-    // A session of its own: whoever ends the agent with all that it started does not mean this.
+    // A session of its own, so that ending the agent and its children does not end this.
     let _ = rustix::process::setsid();
     let mut settings = Settings::new(folder(base), vec![program(), LAUNCH.into()]);
     settings.log = base.join("monit/monit.log");

@@ -30,7 +30,7 @@ const LINGER: Duration = Duration::from_millis(500);
 /// The key that ends the input of a terminal.
 const CTRL_D: &[u8] = &[4];
 
-/// Until the process ends, or whoever started it goes.
+/// Until the process ends, or its client goes.
 pub(super) async fn attend(started: Started, mut incoming: Incoming, output: mpsc::Sender<Bytes>) {
     let Started { mut child, terminal } = started;
     let (over, ended) = watch::channel(false);
@@ -123,7 +123,7 @@ fn signal(child: &Child, signal: Signal) {
 /// Ends it and what it started, also in other groups: with a request, and after a while without one.
 async fn end(mut child: Child) {
     let Some(pid) = child.id() else { return };
-    // Whoever ends is not its parent any more, so they are looked for before.
+    // A process that has ended has no children any more, so they are listed before.
     let apart = tokio::task::spawn_blocking(move || ProcessIdentity::of(pid).and_then(started_apart));
     let apart = apart.await.ok().and_then(Result::ok).unwrap_or_default();
     signal(&child, Signal::TERM);

@@ -39,11 +39,7 @@ pub(crate) enum WorkError {
     NoTerminal(#[source] io::Error),
     /// the program cannot be started
     #[error("cannot run '{program}': {source}")]
-    Start {
-        /// Its name.
-        program: String,
-        source: io::Error,
-    },
+    Start { program: String, source: io::Error },
 }
 
 /// Somebody in `/etc/passwd`.
@@ -69,7 +65,7 @@ impl Account {
         if std::fs::metadata(&self.home).is_ok_and(may_enter) { &self.home } else { Path::new("/") }
     }
 
-    /// Whom the work is done by; none for whoever the agent is.
+    /// The user who does the work; none for the agent's own.
     fn of(root: bool) -> Result<Option<Self>, WorkError> {
         match (root, rustix::process::geteuid().is_root()) {
             (true, false) => Err(WorkError::NotRoot),

@@ -67,7 +67,7 @@ esac
     assert!(!machine.console().contains("hunter2"));
 }
 
-/// A store over TLS at which whoever says `x-key: let-me-in` gets and puts blobs.
+/// A store over TLS that serves requests with `x-key: let-me-in`.
 struct BlobServer {
     address: std::net::SocketAddr,
     blobs: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,

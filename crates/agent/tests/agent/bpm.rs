@@ -30,7 +30,7 @@ impl Vm {
         Self { folder, has_user: false }
     }
 
-    /// One that has the user of jobs; none for whoever may not have such.
+    /// One that has the user of jobs; none without root.
     fn with_user() -> Option<Self> {
         let allowed = Command::new("unshare").args(["--mount", "true"]).status();
         if !allowed.is_ok_and(|status| status.success()) {

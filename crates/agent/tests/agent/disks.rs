@@ -140,7 +140,7 @@ async fn an_unmounted_disk_is_forgotten_and_not_mounted_by_the_next_boot() {
     machine.start().await;
     assert!(!machine.base().join("store").exists() && !machine.console().contains("was mounted before"));
 
-    // Asked again it has nothing to do, but whoever mounts the disk says where it is.
+    // Asked again it has nothing to do; the next `mount_disk` says where the disk is.
     let director = machine.director();
     assert!(director.unmount_disk(&cid).await.unwrap().ends_with("is not mounted"));
     let unknown = director.mount_disk(&cid, None).await.unwrap_err().to_string();

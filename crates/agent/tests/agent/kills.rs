@@ -65,7 +65,7 @@ pub(crate) async fn tell_on(machine: &mut Machine, blobs: &SoftwareBlobs, calls:
         let (method, arguments) = &calls[position];
         match director.with_deadlines(patience).call(method, arguments.as_array().unwrap().clone()).await {
             Ok(_) => position += 1,
-            // Whoever asked does not know whether it was done, and asks again.
+            // The caller does not know whether it was done, and asks again.
             Err(error) => {
                 let deadline = Instant::now() + Duration::from_secs(2);
                 while machine.is_running() {

@@ -23,7 +23,7 @@ fn waiting_drain(machine: &Machine) -> std::path::PathBuf {
     gate
 }
 
-/// The certificate that the agent shows to whoever connects now.
+/// The certificate that the agent shows now.
 async fn shown_certificate(machine: &Machine, ca_pem: &str) -> String {
     let stream = machine.connect_trusting(ca_pem).await;
     let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();

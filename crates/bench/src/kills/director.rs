@@ -21,7 +21,7 @@ pub(super) enum Operation {
     Resize,
     /// Copy the disk to another kind of disk.
     Migrate,
-    /// Make the VM anew.
+    /// Recreate the VM.
     Recreate,
     /// Make another VM beside it, which takes its place.
     Swap,

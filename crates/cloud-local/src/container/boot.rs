@@ -83,7 +83,7 @@ impl Image {
     }
 }
 
-/// The contract that the agent of an image shall keep to, if its configuration holds it back.
+/// The version of the contract to which the configuration of an image limits its agent.
 pub(crate) fn agent_version(root: &Path) -> Result<Option<u64>, ImageError> {
     let Some(text) = Root::open(root)?.read(AGENT_CONFIG)? else { return Ok(None) };
     let config: Value = serde_json::from_str(&text).map_err(ImageError::Config)?;

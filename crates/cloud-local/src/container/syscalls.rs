@@ -62,7 +62,7 @@ const KEYRINGS: [&str; 3] = ["add_key", "keyctl", "request_key"];
 /// Also what makes threads; its flags tell.
 const CLONE: Call = ("clone", [56, 120, 220]);
 
-/// Its flags lie where a filter cannot look. Whoever is told that there is no such call uses `clone`.
+/// Its flags lie where a filter cannot look. A program that is told that there is no such call uses `clone`.
 const CLONE3: Call = ("clone3", [435, 435, 435]);
 
 const SOCKET: Call = ("socket", [41, 359, 198]);
@@ -100,12 +100,12 @@ pub(super) fn restrict(confinement: Confinement) -> Result<(), SetFilterError> {
     if confinement == Confinement::Unfiltered {
         return Ok(());
     }
-    // Older kernels slow down whoever has a filter, unless told that the filter is not about speculation.
+    // Older kernels slow down a process with a filter, unless told that the filter is not about speculation.
     let flags = FilterFlags { spec_allow: true, ..FilterFlags::default() };
     set_filter(flags, &program(confinement, OF_THIS_MACHINE))
 }
 
-/// Forbids keyrings to this thread and all that it starts: those of whoever began a session go to all its processes, and no namespace
+/// Forbids keyrings to this thread and all that it starts: the keyring of a session goes to all its processes, and no namespace
 /// keeps their keys from a VM that is one of these.
 pub(crate) fn restrict_keyrings() -> Result<(), SetFilterError> {
     let flags = FilterFlags { spec_allow: true, ..FilterFlags::default() };

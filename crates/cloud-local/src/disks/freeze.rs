@@ -85,7 +85,7 @@ pub(crate) fn is_marked(disk: &Path) -> bool {
     disk.join(MARK).exists()
 }
 
-/// Thaws what a killed call may have left frozen. Called by whoever locks the disk, before anything else.
+/// Thaws what a killed call may have left frozen. Called after the disk is locked, before anything else.
 pub(super) fn thaw_leftover(disk: &Path) -> Result<(), DiskError> {
     let mark = disk.join(MARK);
     let point = match fs::read(&mark) {

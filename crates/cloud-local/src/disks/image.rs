@@ -20,7 +20,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// How long the kernel has to let go of a file after its last unmount: others, as udev, look at devices, too.
 const LET_GO: Duration = Duration::from_secs(10);
-/// How long it may take after the last unmount: whoever lists loop devices keeps each for a moment.
+/// How long it may take after the last unmount: a program that lists loop devices holds each for a moment.
 const SETTLES: Duration = Duration::from_secs(1);
 
 /// `e2fsck` found something and repaired it.

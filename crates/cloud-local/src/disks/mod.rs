@@ -13,7 +13,7 @@
 //! | grow | the file is longer | the file system fills it | the record says so |
 //! | snapshot | a mark says that the disk is frozen | frozen, copied, thawed | the mark goes, the copy appears |
 //!
-//! Whoever locks a disk finds out how far a killed call came ([`LockedDisk`]). The programs that work on a disk share its
+//! A call that locks a disk finds out how far a killed call came ([`LockedDisk`]). The programs that work on a disk share its
 //! lock, so nothing of the killed call is still at work then.
 //!
 //! - [`locked`]: a disk in hand. [`image`]: the file system in a file. [`copy`], [`copy_tree`], [`freeze`]: snapshots.

@@ -123,7 +123,7 @@ impl From<DiskError> for Problem {
     }
 }
 
-/// How often one mount is tried, and the pause between: whoever looks at a mount in that very moment makes it busy.
+/// How often one mount is tried, and the pause between: another process that looks at the mount makes it busy for a moment.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -2,7 +2,7 @@
 //!
 //! The loop device's own calls would need either unsafe code or a crate that wants a C compiler's headers at build time;
 //! `mount` and `losetup` come with every system that can run containers, and `mount` lets the kernel release the
-//! loop device with the last mount, whoever is killed when.
+//! loop device with the last mount, also after a kill.
 
 use std::ffi::OsStr;
 use std::io;

@@ -241,7 +241,7 @@ fn fill(
             "UseRegistry": from_registry, "UseServerName": from_registry,
         }},
     });
-    // An agent that shall behave like an older one does so here, too.
+    // An agent that stands for an older one does so here, too.
     if let Some(version) = agent_version {
         agent_config["ApiVersion"] = json!(version);
     }

@@ -34,7 +34,7 @@ pub(crate) fn of_state(netlink: &mut Netlink, state: &Path) -> Result<Vec<(Strin
     Ok(ours.filter_map(|(link, name)| subnet(link, &name).map(|subnet| (name, subnet))).collect())
 }
 
-/// A hardware address that depends on `of` alone: whoever comes back under the same address is found at once, because what
+/// A hardware address that depends on `of` alone: a VM that comes back under the same address is found at once, because what
 /// others remember of it is still right.
 pub(crate) fn hardware_address(of: IpAddr) -> [u8; 6] {
     let low = match of {

@@ -34,7 +34,7 @@ pub(super) enum Cure {
     RemoveLeftover(PathBuf),
     /// The lock of a resource that is gone goes.
     RemoveLock(PathBuf),
-    /// Whoever locks the disk finishes what was begun.
+    /// The next call that locks the disk finishes it.
     Settle(DiskCid),
     /// A bridge of this cloud that no VM is on goes.
     RemoveBridge(String),

@@ -20,7 +20,7 @@ use crate::supervisor;
 /// As stemcells set it.
 const PATH: &str = "/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How many there may be in the user namespace of whoever writes it, and in those below.
+/// How many there may be in the user namespace of the process that writes it, and in those below.
 const CGROUP_NAMESPACES: &str = "/proc/sys/user/max_cgroup_namespaces";
 
 /// Is the first process of the VM in `folder`, and ends with it.

@@ -1,6 +1,6 @@
 //! Who is who in a user namespace.
 //!
-//! Whoever may set ids has the same ones inside. Everybody else is root inside and nobody else: `vcap` is another name of root then.
+//! A user who may set ids has the same ids inside. Any other user is root inside and has no other id: `vcap` is another name of root then.
 
 use std::fs;
 use std::io;

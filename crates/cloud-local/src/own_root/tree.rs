@@ -40,7 +40,7 @@ pub(super) const BASE: &str = "/var/vcap";
 /// Devices that programs need and that tell nothing of this machine.
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
-/// Parts of `/proc` that are this machine's, to whoever has root's number.
+/// Parts of `/proc` that belong to the machine, and that a process with root's number could read or write.
 const READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 const MASKED: [&str; 8] = ["acpi", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "scsi", "timer_list"];
 

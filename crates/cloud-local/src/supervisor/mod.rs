@@ -33,7 +33,7 @@ use crate::machine::{Machine, Started, SupervisorRecord};
 use crate::state::VmRecord;
 use windlass_contract::explain;
 
-/// How long we wait for the lock: whoever asks whether it is held, holds it for a moment.
+/// How long we wait for the lock: a program that looks whether it is held, holds it for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What became of a process that ended.
@@ -286,7 +286,7 @@ fn listener(claim: UnixListener) -> io::Result<tokio::net::UnixListener> {
     tokio::net::UnixListener::from_std(claim)
 }
 
-/// Tells whoever asks which VM has the address.
+/// Tells every client that connects which VM has the address.
 async fn tell_holder(claim: tokio::net::UnixListener, holder: String) {
     loop {
         match claim.accept().await {

@@ -125,7 +125,7 @@ fn version_2_of_control_groups_will_do() {
     rig.ok("delete_vm", json!([cid]));
     assert_eq!(rig.traces(), Vec::<String>::new());
 
-    // The group itself must be free of processes where containers in the VM shall have limits.
+    // The group itself must be free of processes where containers in the VM have limits.
     let mut arguments = rig.vm_arguments(&stemcell, manual("10.77.0.5"));
     arguments[2] = json!({"nesting": true});
     let created = rig.ok("create_vm", arguments);
@@ -279,7 +279,7 @@ fn an_agent_that_ends_starts_again_among_its_mounts() {
     assert_eq!(rig.inside(&cid, "cat /proc/mounts").matches(" /mnt ").count(), 1);
     let console = fs::read_to_string(rig.vm_folder(&cid).join("console.log")).unwrap();
     assert!(console.contains("the agent ended with signal 9"), "{console}");
-    // Whoever asks the agent for its log gets the same.
+    // The agent's log says the same.
     let log = fs::read_to_string(rig.file(&cid, "var/vcap/bosh/log/current")).unwrap();
     assert!(log.contains("the agent ended with signal 9"), "{log}");
 }

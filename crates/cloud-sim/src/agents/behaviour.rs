@@ -32,7 +32,7 @@ pub struct AgentBehaviour {
     /// Told to migrate, it unmounts its disk and fails.
     pub fails_to_migrate: bool,
     /// It takes jobs. Their processes only seem to run; their scripts, and those that compile packages, run on this machine as
-    /// whoever runs the cloud.
+    /// the user who runs the cloud.
     pub runs_jobs: bool,
 }
 

@@ -56,7 +56,6 @@ pub enum HostError {
     Io {
         doing: &'static str,
         state: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
@@ -133,7 +132,7 @@ async fn run(state: &Path, stay: Stay, started: impl FnOnce(&[VmRecord])) -> Res
             _ = interrupt.recv() => break,
         }
     }
-    // Whoever calls from now on finds no host and starts the next, which waits for our lock.
+    // Later calls find no host and start the next one, which waits for our lock.
     let _ = file::remove_file(&state.join(SOCKET));
     drop(listener);
     let _ = file::remove_file(&state.join(PROCESS));

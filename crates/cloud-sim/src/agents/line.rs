@@ -41,7 +41,7 @@ impl Line {
         self.say(vm).map(drop)
     }
 
-    /// Has the host look at a VM that shall have an agent; starts the host if there is none.
+    /// Has the host look at a VM that needs an agent; starts the host if there is none.
     pub(crate) fn wake(&self, vm: &VmCid) -> Result<(), CpiError> {
         let deadline = Instant::now() + PATIENCE;
         let mut starting: Option<Child> = None;

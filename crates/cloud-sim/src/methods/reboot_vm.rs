@@ -1,4 +1,4 @@
-//! `reboot_vm`: counts one more boot, at which the VM's agent starts anew; a VM that is off is on again.
+//! `reboot_vm`: counts one more boot, at which the VM's agent restarts; a VM that is off is on again.
 
 use windlass_contract::cpi::methods::RebootVm;
 use windlass_contract::cpi::{CpiError, Method};

@@ -1,4 +1,4 @@
-//! The resurrector: asks agents how they are, and has VMs that were lost made anew.
+//! The resurrector: asks agents how they are, and has lost VMs recreated.
 //!
 //! The original hears heartbeats over a message bus; here agents are asked ([`ask`]), some at a time. What follows from the
 //! answers is decided by [`pulse`], without I/O: an agent that was silent for too long is lost; when too many are lost at
@@ -91,7 +91,7 @@ async fn round(
     let rules = Rules::of(&director.store.current_configs("resurrection").await?);
     let mut health = BTreeMap::new();
     let Answers { seen, mut health_of_jobs, found } = ask(director, watched(director).await?).await;
-    // Whoever works on one now may have begun while its agents were asked.
+    // A task may have locked a deployment while its agents were asked.
     let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
     let is_locked =
         |deployment: &DeploymentName| locks.iter().any(|lock| lock.name == format!("deployment:{deployment}"));
@@ -210,7 +210,7 @@ async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Aske
         deployments.into_values().flatten().map(|instance| -> BoxFuture<'_, (Asked, bool, Option<JobHealth>)> {
             Box::pin(async move {
                 let agent = instance.vm.as_ref().map(|vm| director.agents.afresh(vm).with_deadlines(deadlines));
-                // Whoever tells how its jobs are answers as well as one that says 'pong'.
+                // An agent that tells how its jobs are needs no ping.
                 let (answered, health) = match agent {
                     Some(agent) if instance.has_jobs => match agent.health().await {
                         Ok(health) => (true, Some(health)),

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(pulses.judge(&seen(10, &[3]), at(230), &settings), Verdict::Well, "a deploy ran meanwhile");
     }
 
-    /// A dead switch looks like many dead VMs; making them anew would turn an outage into a loss.
+    /// A dead switch looks like many dead VMs; recreating them would turn an outage into a loss.
     #[test]
     fn many_losses_stop_it_whether_at_once_or_one_after_the_other() {
         let settings = ResurrectorSettings::default();

@@ -158,7 +158,7 @@ fn compared(label: &str, before: &Files, after: &Files, is_new: bool, changed: &
             (Some(before), Some(after)) if before != after => ("changed", changed_lines(before, after)),
             _ => continue,
         };
-        // Whoever adds an instance knows that all of its files are new.
+        // All files of a new instance are new, so they are not listed.
         let file = if is_new { String::new() } else { key.1.clone() };
         let shown = lines.iter().take(TOLD).map(|line| ChangedLine {
             number: line.number,

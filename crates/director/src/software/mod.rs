@@ -139,7 +139,7 @@ impl Library {
         Self { store, blobs, read: Mutex::default(), renderer, hashes: Arc::default() }
     }
 
-    /// Renders for one purpose: a plan, or a task. Whoever may plan may poison a Ruby process, so nobody else's deploy asks it.
+    /// Renders for one purpose: a plan, or a task. A user who may plan could poison a Ruby process, so no other user's deploy asks it.
     pub(crate) fn renderer(&self) -> Arc<Backends> {
         Arc::new(self.renderer.apart())
     }

@@ -156,7 +156,7 @@ impl Store {
         rows.iter().map(label).collect()
     }
 
-    /// The current version of each name of a type, whoever it belongs to.
+    /// The current version of each name of a type, of all teams.
     pub(crate) async fn current_configs(&self, kind: &str) -> Result<Vec<ConfigRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, type, name, content, created_at, team FROM configs WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND type = $1 GROUP BY name)

@@ -25,7 +25,6 @@ pub(crate) struct Counts {
 }
 
 impl Store {
-    /// Counts everything.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let pool = self.database.pool();
         let rows = sqlx::query("SELECT state, COUNT(*) AS number FROM tasks GROUP BY state").fetch_all(pool).await?;

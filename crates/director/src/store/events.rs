@@ -1,7 +1,7 @@
 //! Events: who did what to what, and how it ended. What takes time has two, and the second names the first as its parent.
 //!
 //! Those of clouds are written together with their intents and facts (see [`intent_begins`]), those of locks with the
-//! locks; so none of them can be forgotten by whoever carries something out, or be left behind by a kill.
+//! locks; so no code path can forget one, and no kill can leave one behind.
 
 use serde_json::json;
 use windlass_contract::{Object, RequestId};
@@ -471,7 +471,7 @@ mod tests {
         }
     }
 
-    /// Whoever looks for what happened to a disk finds who made it, for which instance, and why something failed.
+    /// The events of a disk say who made it, for which instance, and why something failed.
     #[tokio::test]
     async fn what_is_done_in_a_cloud_has_its_events() {
         let folder = tempfile::tempdir().unwrap();
@@ -537,7 +537,7 @@ mod tests {
         assert!(events.iter().all(|event| event.event.task == Some(task)));
     }
 
-    /// Whoever looks at what a killed director did must not take it for something that still goes on.
+    /// An event that a killed director began must not look as if it still went on.
     #[tokio::test]
     async fn what_a_task_left_without_an_end_ends_with_the_task() {
         let folder = tempfile::tempdir().unwrap();

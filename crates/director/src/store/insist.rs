@@ -9,8 +9,8 @@ use super::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Writes, and as long as the disk is full or the database is away writes again. Whoever waits for it waits for the operator to
-/// make room; going on without it would forget what a cloud did, or leave a deployment locked.
+/// Writes, and as long as the disk is full or the database is away writes again. The caller waits until the operator has
+/// made room; going on without the write would forget what a cloud did, or leave a deployment locked.
 pub(super) async fn insist<W>(what: &'static str, write: impl Fn() -> W) -> Result<(), StoreError>
 where
     W: Future<Output = Result<(), StoreError>>,

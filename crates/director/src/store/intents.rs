@@ -43,7 +43,7 @@ fn child(row: &AnyRow, here: &Host) -> Result<(Option<ProcessIdentity>, Option<E
     })
 }
 
-/// Ends an intent; whoever called rolls back if it was not there.
+/// Ends an intent; the caller rolls back if it was not there.
 pub(super) async fn remove(transaction: &mut Transaction, id: &RequestId) -> Result<(), StoreError> {
     let removed =
         sqlx::query("DELETE FROM intents WHERE id = $1").bind(id.as_str()).execute(transaction.connection()).await?;

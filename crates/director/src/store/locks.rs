@@ -28,7 +28,6 @@ pub(crate) enum LockError {
     /// another task holds it
     #[error("task {task} holds the lock '{name}': wait for it, or cancel it")]
     Held {
-        /// The lock.
         name: String,
         /// Its holder.
         task: i64,

@@ -126,7 +126,7 @@ pub enum StoreError {
     },
 }
 
-/// Whoever refers to something may come after who deletes it, or the other way round.
+/// One request may refer to a row while another deletes it. The database refuses the later one, and `because` says why.
 fn refused(error: sqlx::Error, because: StoreError) -> StoreError {
     match error.as_database_error().is_some_and(|error| error.is_foreign_key_violation()) {
         true => because,

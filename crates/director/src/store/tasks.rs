@@ -67,7 +67,6 @@ pub(crate) struct ClaimedTask<J> {
 pub(crate) enum TaskState {
     /// Nobody works on it yet.
     Queued,
-    /// Somebody does.
     Processing,
     /// Somebody does, and was asked to stop.
     Cancelling,
@@ -75,7 +74,6 @@ pub(crate) enum TaskState {
     Cancelled,
     /// It ended well.
     Done,
-    /// It failed.
     Error,
 }
 
@@ -103,7 +101,6 @@ impl TaskState {
 #[derive(Debug, Clone)]
 pub(crate) struct NewTask<J> {
     pub job: J,
-    /// Who asks.
     pub user: String,
     /// From the request's header.
     pub context_id: String,

@@ -1,4 +1,4 @@
-//! What the clouds of a plan cannot give. Asked anew for each plan: what a cloud has changes.
+//! What the clouds of a plan cannot give. Asked again for each plan, because what a cloud has changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

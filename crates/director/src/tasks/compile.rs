@@ -86,7 +86,7 @@ impl<'a> Compilation<'a> {
         if errors.is_empty() { Ok(()) } else { Err(one_or_several(errors)) }
     }
 
-    /// Deletes the VM of a worker, or leaves it to whoever deletes orphaned VMs.
+    /// Deletes the VM of a worker, or leaves it to the task that deletes orphaned VMs.
     async fn give_up_vm(&self, execution: &mut Execution, reason: &str) -> Vec<TaskError> {
         match self.plan.orphan_workers {
             true => execution.orphan_vm().await.err().into_iter().collect(),
@@ -115,7 +115,7 @@ impl<'a> Compilation<'a> {
             let create = Action { what: ActionKind::CreateVm, reason: format!("to compile {}", package.label()) };
             execution.run(&[create], Failures::Stop).await.map_err(one_or_several)?;
         }
-        // Whoever looks into the cloud sees what the VM is for.
+        // The cloud's own console shows what the VM is for.
         execution.tag("compiling", &package.package.name);
         let name = Action { what: ActionKind::SetMetadata, reason: format!("it compiles {}", package.label()) };
         execution.run(&[name], Failures::Stop).await.map_err(one_or_several)?;

@@ -1,4 +1,4 @@
-//! Deletes a VM by its cid, whoever it belongs to. Its instance stays, without a VM.
+//! Deletes a VM by its cid, of any deployment or none. Its instance stays, without a VM.
 
 use windlass_contract::{ApiVersion, VmCid};
 use windlass_operations::clouds::OnBehalfOf;

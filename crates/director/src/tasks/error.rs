@@ -16,12 +16,7 @@ pub(crate) enum TaskError {
     Input(String),
     /// the request cannot be met, for a reason that the original has a number for
     #[error("{message}")]
-    Refused {
-        /// The number.
-        code: u32,
-        /// The reason.
-        message: String,
-    },
+    Refused { code: u32, message: String },
     /// logs were not fetched
     #[error(transparent)]
     Logs(#[from] fetch_logs::LogsError),
@@ -83,7 +78,6 @@ pub(crate) enum TaskError {
     /// a problem is still there
     #[error("Error resolving problem '{problem}'")]
     NotResolved {
-        /// Its number.
         problem: i64,
         #[source]
         source: Box<TaskError>,

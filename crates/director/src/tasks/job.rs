@@ -20,9 +20,9 @@ pub(crate) enum Job {
     UpdateStemcell {
         /// The tarball; it goes when the task has ended.
         tarball: PathBuf,
-        /// Make it anew in the clouds even if it is there.
+        /// Create it again in the clouds even if it is there.
         fix: bool,
-        /// Whoever asks may change what deployments of everybody use.
+        /// The user may change what deployments of all teams use.
         #[serde(default)]
         replaces: bool,
     },
@@ -31,9 +31,9 @@ pub(crate) enum Job {
         location: String,
         /// What its digest must be.
         sha1: Option<String>,
-        /// Make it anew in the clouds even if it is there.
+        /// Create it again in the clouds even if it is there.
         fix: bool,
-        /// Whoever asks may change what deployments of everybody use.
+        /// The user may change what deployments of all teams use.
         #[serde(default)]
         replaces: bool,
     },
@@ -48,12 +48,12 @@ pub(crate) enum Job {
     UpdateRelease {
         /// The tarball; it goes when the task has ended.
         tarball: PathBuf,
-        /// Keep its archives anew even if they are there.
+        /// Store its archives again even if they are there.
         fix: bool,
         /// Give it the next version that is free.
         #[serde(default)]
         rebase: bool,
-        /// Whoever asks may change what deployments of everybody use.
+        /// The user may change what deployments of all teams use.
         #[serde(default)]
         replaces: bool,
     },
@@ -62,12 +62,12 @@ pub(crate) enum Job {
         location: String,
         /// What its digest must be.
         sha1: Option<String>,
-        /// Keep its archives anew even if they are there.
+        /// Store its archives again even if they are there.
         fix: bool,
         /// Give it the next version that is free.
         #[serde(default)]
         rebase: bool,
-        /// Whoever asks may change what deployments of everybody use.
+        /// The user may change what deployments of all teams use.
         #[serde(default)]
         replaces: bool,
     },
@@ -81,7 +81,6 @@ pub(crate) enum Job {
     },
     /// Bring a deployment to what its manifest says.
     UpdateDeployment {
-        /// Its name.
         deployment: DeploymentName,
         /// Verbatim.
         manifest: String,
@@ -96,7 +95,6 @@ pub(crate) enum Job {
     },
     /// Remove a deployment; its disks are orphaned.
     DeleteDeployment {
-        /// Its name.
         deployment: DeploymentName,
         /// Go on after failures.
         force: bool,
@@ -153,7 +151,7 @@ pub(crate) enum Job {
     },
     /// Delete what nobody uses.
     CleanUp(CleanUp),
-    /// Delete a VM, whoever it belongs to.
+    /// Delete a VM, of any deployment or none.
     DeleteVm { vm: VmCid },
     /// Delete what a cloud has and nobody owns.
     DeleteLeak(LeakRequest),
@@ -185,14 +183,14 @@ pub(crate) struct InstanceChange {
     pub skip_drain: bool,
     /// Do not ask its agent anything.
     pub ignore_unresponsive_agent: bool,
-    /// What the deployment had when the task began, if something is to be made anew.
+    /// What the deployment had when the task began, if something is to be recreated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<WhatWasThere>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeployOptions {
-    /// All VMs anew.
+    /// Recreate all VMs.
     pub recreate: bool,
     /// Of those, only VMs that were made before this time, in Unix seconds.
     #[serde(default)]
@@ -228,7 +226,7 @@ pub(crate) struct DeployOptions {
     /// Whether the manifest is as its author wrote it, so that lines can be named.
     #[serde(default)]
     pub verbatim: bool,
-    /// What the deployment had when the task began, if something is to be made anew.
+    /// What the deployment had when the task began, if something is to be recreated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<WhatWasThere>,
     /// Whose the deployment is, unless it is on record already.

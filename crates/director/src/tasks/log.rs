@@ -19,7 +19,7 @@ use super::TaskError;
 use crate::Director;
 use crate::variables::LoadedSets;
 
-/// How often whoever waits looks whether the task was cancelled.
+/// How often a waiting task looks whether it was cancelled.
 const CANCELLATION_LOOK: Duration = Duration::from_millis(200);
 /// How many bytes are told of why something failed: it is kept with the task, in events, and in logs.
 pub(super) const LONGEST_MESSAGE: usize = 64 << 10;
@@ -81,7 +81,7 @@ struct Inner {
 }
 
 impl TaskLog {
-    /// Opens the outputs of a task, whoever asked for it.
+    /// Opens the outputs of a task of any user.
     pub(crate) fn open(director: &Director, task: i64) -> io::Result<Self> {
         Self::open_for(director, task, "")
     }
@@ -131,7 +131,7 @@ impl TaskLog {
         self.inner.lead.is_lost()
     }
 
-    /// Asks whoever works on it to stop at the next step.
+    /// Asks the task to stop at the next step.
     pub(crate) fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::SeqCst);
     }
@@ -240,7 +240,7 @@ pub(crate) struct EventStage {
 }
 
 impl EventStage {
-    /// The same, and whoever follows the task sees the steps of its parts that [tell something](StepId::is_told).
+    /// The same, and clients that follow the task see the steps of its parts that [tell something](StepId::is_told).
     pub(crate) fn telling_steps(self) -> Self {
         Self { tells_steps: true, ..self }
     }

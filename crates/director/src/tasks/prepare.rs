@@ -117,7 +117,7 @@ pub(crate) async fn prepare(
         true => Vec::new(),
         false => director.store.releases().await?,
     };
-    // Only a deploy looks for newer ones: whoever restarts or recreates something wants what was deployed.
+    // Only a deploy looks for newer ones: a restart or recreation uses what was deployed.
     if options.change_state.is_some() || options.errand.is_some() {
         keep_versions_in_use(&mut stemcells, deployment, |it| (&it.operating_system, &it.version, &it.deployments));
         keep_versions_in_use(&mut releases, deployment, |it| (&it.name, &it.version, &it.deployments));

@@ -206,7 +206,7 @@ async fn keep_compiled(
         if is_here && !how.fix {
             continue;
         }
-        // Whoever uploads says what was compiled from what; only the same bytes are taken for the same.
+        // The uploader says what was compiled from what, so only the same bytes count as the same.
         let lender = like_it.iter().find(|other| !how.fix && other.sha1 == package.sha1).copied();
         let bytes = bytes_of(director, package, archive, lender);
         let (sha1, blob) = match is_here {

@@ -44,7 +44,7 @@ pub(super) fn was_done(task: &TaskRecord, job: &Job, error: &TaskError) -> bool 
         }
 }
 
-/// The options of a deploy, which from now on say what was there when it began if that is to be made anew.
+/// The options of a deploy. If it recreates something, they say from now on what was there when it began.
 pub(super) async fn noted_in_options(
     director: &Director,
     log: &TaskLog,

@@ -359,7 +359,7 @@ mod tests {
     use crate::testing::TestDirector;
     use windlass_planning::records::ReleaseRecord;
 
-    /// Whoever deletes it need not know that it is being planned with.
+    /// A release can be deleted while a deploy plans with it.
     #[tokio::test]
     async fn a_release_that_is_deleted_while_a_deploy_is_planned_is_named_by_the_deploy() {
         let test = TestDirector::new().await;

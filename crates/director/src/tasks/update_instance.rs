@@ -93,7 +93,7 @@ async fn refuse_errands(
     Err(TaskError::refused(90000, reason))
 }
 
-/// Whether its VM was made anew before the director was killed.
+/// Whether its VM was recreated before the director was killed.
 fn has_its_new_vm(present: &CurrentInstance, change: &InstanceChange) -> bool {
     let is_new = |only: &WhatWasThere| present.vm.as_ref().is_some_and(|vm| vm.ready && !only.vms.contains(&vm.cid));
     change.wish == Wish::Recreate && change.only.as_ref().is_some_and(is_new)

@@ -16,11 +16,11 @@ use crate::blobs::{self, RELEASES};
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct How {
-    /// Its archives are kept anew even if they are there.
+    /// Its archives are stored again even if they are there.
     pub(super) fix: bool,
     /// It gets the next version that is free.
     pub(super) rebase: bool,
-    /// Whoever asks may change what deployments of everybody use.
+    /// The user may change what deployments of all teams use.
     pub(super) replaces: bool,
 }
 
@@ -239,7 +239,7 @@ async fn keep_jobs(
 }
 
 /// Something is here under the same name and version with other bytes, which deployments of everybody may run. They stay, and that is
-/// said; to mend them is for admins. Whoever uploads a release chooses the versions and fingerprints in it, and could mean what others have.
+/// said; to mend them is for admins. The uploader chooses the versions and fingerprints in a release, and could name those of others.
 pub(super) fn differs(log: &TaskLog, how: How, what: &str, here: &str) -> Result<(), TaskError> {
     match how {
         How { fix: false, .. } => {

@@ -19,9 +19,9 @@ use crate::Director;
 /// How a stemcell is taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// It is made anew in the clouds even if it is there.
+    /// It is created again in the clouds even if it is there.
     pub(super) fix: bool,
-    /// Whoever asks may change what deployments of everybody use.
+    /// The user may change what deployments of all teams use.
     pub(super) replaces: bool,
 }
 
@@ -141,7 +141,7 @@ async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, Tas
     unpacked.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::Stemcell)
 }
 
-/// Deployments name a stemcell by its name or its operating system, and a version. Whoever may upload, and no more, brings nothing that a
+/// Deployments name a stemcell by its name or its operating system, and a version. A user who may upload, and no more, brings nothing that a
 /// cloud would take for what it has: VMs of everybody would run it.
 fn must_stand_for_no_other(
     known: &[StemcellRecord],
@@ -200,7 +200,7 @@ fn verify(manifest: &StemcellManifest) -> Result<(), TaskError> {
 mod tests {
     use super::*;
 
-    /// Whoever may upload stemcells would become root on the VMs of all teams with their next deploy.
+    /// A user who may upload stemcells would become root on the VMs of all teams with their next deploy.
     #[test]
     fn who_may_only_upload_brings_no_stemcell_that_stands_for_another() {
         let record = |name: &str, version: &str, cpi: &str| StemcellRecord {

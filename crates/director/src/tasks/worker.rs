@@ -30,7 +30,6 @@ const RENEW: Duration = Duration::from_secs(20);
 /// What the workers still had to finish when they were stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finished {
-    /// Nothing.
     NoTask,
     /// Tasks that somebody may follow.
     SomeTasks,
@@ -259,7 +258,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
     }
 }
 
-/// How many instances were at work when a task was cancelled is for developers; whoever cancelled it wants to know that it ended.
+/// How many instances were at work when a task was cancelled is for developers; the user wants to know that it ended.
 fn told(error: &TaskError, message: String) -> String {
     match error {
         TaskError::Several(_) if error.is_cancellation() => TaskError::Cancelled.to_string(),
@@ -287,7 +286,7 @@ fn noted<T>(written: Result<T, StoreError>) -> Option<T> {
     written.inspect_err(|error| tracing::error!(error = explain(error), "cannot write an event")).ok()
 }
 
-/// A mistake of ours in one task shall end that task, with its locks, and nothing else.
+/// A panic in one task ends that task and its locks, and nothing else.
 async fn unless_it_panics<T>(work: impl Future<Output = Result<T, TaskError>>) -> Result<T, TaskError> {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(result) => result,

@@ -1,4 +1,4 @@
-//! Which variables are not for a team, though BOSH lets whoever deploys name any of them, to read it or to make it again:
+//! Which variables are not for a team, though BOSH lets every deployment name any of them, to read it or to make it again:
 //!
 //! | variable | a team may |
 //! |---|---|
@@ -63,7 +63,7 @@ impl Named {
         named
     }
 
-    /// What jobs have where a manifest says nothing: whoever uploads a release writes it.
+    /// Defaults of jobs, where a manifest says nothing: the author of the release writes them.
     pub(crate) fn add_defaults(&mut self, releases: &[ReleaseRecord]) {
         let specs = releases.iter().flat_map(|release| &release.jobs).map(|job| &job.spec);
         let properties =
@@ -175,7 +175,7 @@ pub(crate) async fn refuse_those_of_others(
         let all = deployments.iter().filter(|other| compared(other) == owner).cloned();
         let owners: Vec<DeploymentName> = if ignores_case { all.collect() } else { vec![owner.into()] };
         for owner in owners {
-            // Of a deployment that is gone, whoever makes the next one of that name has the values.
+            // The values of a deployment that is gone belong to the next one of that name.
             let Some(others) = director.store.teams_of(&owner).await? else { continue };
             if others.iter().any(|team| teams.contains(team)) {
                 continue;

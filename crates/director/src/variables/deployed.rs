@@ -1,4 +1,4 @@
-//! Which versions of variables a deploy takes. Only a deploy makes values and looks for newer ones; whoever restarts or recreates
+//! Which versions of variables a deploy takes. Only a deploy makes values and looks for newer ones; a task that restarts or recreates
 //! something gets those that were deployed.
 
 use std::collections::{BTreeMap, BTreeSet};

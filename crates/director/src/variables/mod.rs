@@ -34,7 +34,7 @@ pub(crate) struct Variables {
     /// None if another server holds them.
     pub(crate) embedded: Option<Arc<Embedded>>,
     store: Store,
-    /// Makes digests of values, whoever holds them.
+    /// Makes digests of values, also of those in another config server.
     cipher: Arc<Cipher>,
 }
 

@@ -29,7 +29,6 @@ pub enum PatchError {
     NoElement {
         /// The path up to the element.
         path: String,
-        /// The element.
         index: i64,
         /// How many there are.
         length: usize,

@@ -114,7 +114,6 @@ pub struct NewVm {
     /// The instance that it belongs to.
     pub instance: String,
     pub cpi: CpiName,
-    /// The image.
     pub stemcell_cid: StemcellCid,
     /// What it is made from.
     pub stemcell: StemcellOfVm,

@@ -297,11 +297,9 @@ impl Progress for NotCancelled {
 /// What every operation on an instance works with.
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// The records.
     pub ledger: Arc<dyn Ledger>,
     pub clouds: Clouds,
     pub agents: Arc<dyn AgentsOfVms>,
-    /// Who listens.
     pub progress: Arc<dyn Progress>,
     pub task: Option<i64>,
     pub instance: Arc<InstanceIdentity>,

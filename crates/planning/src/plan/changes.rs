@@ -37,7 +37,6 @@ fn new_disk(disk: &DiskSpec, reason: &str) -> [Action; 2] {
 pub(super) enum VmDecision {
     /// There is none.
     Missing,
-    /// It stays.
     Kept,
     /// It does not answer, and is replaced without asking it anything.
     Dead,

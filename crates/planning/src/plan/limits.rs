@@ -15,7 +15,6 @@ use crate::spec::{InstanceSpec, reserved_addresses};
 /// What an instance needs of its cloud.
 struct Needs<'a> {
     cpi: &'a CpiName,
-    /// In MiB.
     disks: Vec<MiB>,
     /// Of the VM that is made, with their networks; none if none is made.
     addresses: Vec<(&'a str, IpAddr)>,

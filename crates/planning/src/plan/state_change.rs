@@ -35,7 +35,6 @@ impl Selection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
-    /// It runs.
     Start,
     /// It is stopped and keeps its VM.
     Stop,

@@ -56,7 +56,6 @@ pub struct OpenProblem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
-    /// Nothing.
     Ignore,
     /// Nothing, as there is no problem any more.
     Close,

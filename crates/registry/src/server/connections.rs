@@ -1,6 +1,6 @@
 //! What connections need of a registry: answers, which are counted, and certificates.
 //!
-//! Every VM can connect, and so can whoever else is on the network. A connection keeps its place only while work for
+//! Every VM can connect, and so can everybody else on the network. A connection keeps its place only while work for
 //! somebody with credentials is under way, so that no crowd of silent ones keeps a VM out.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is counted: totals for whoever watches the registry, and, where a test wants to know, what each instance was asked.
+//! What is counted: totals for monitoring, and, where a test wants to know, what each instance was asked.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ const METHODS: [&str; 4] = ["GET", "PUT", "DELETE", "other"];
 /// The statuses that are told apart; the last stands for all others.
 const STATUSES: [&str; 10] = ["200", "400", "401", "404", "408", "413", "431", "500", "503", "other"];
 
-/// What one instance's settings were asked for, by whoever was allowed to.
+/// The requests for one instance's settings that were allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// How often the instance itself asked for them.

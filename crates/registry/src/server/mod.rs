@@ -55,10 +55,10 @@ pub struct Config {
     pub writers: Vec<Credentials>,
     /// With this certificate, it speaks TLS only.
     pub tls: Option<Identity>,
-    /// Also answers whoever shows no credentials, if it comes from an address that stands in the settings it asks for: the
+    /// Also answers requests without credentials that come from an address that stands in the settings it asks for: the
     /// original's check. Addresses can be forged where VMs share a network.
     pub read_by_address: bool,
-    /// Also answers whoever shows no credentials and is on this machine, as the original does.
+    /// Also answers requests without credentials from this machine, as BOSH does.
     pub trust_loopback: bool,
     /// Whether [`Registry::counts`] knows anything.
     pub count_instances: bool,

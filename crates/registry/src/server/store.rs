@@ -1,6 +1,6 @@
 //! The settings in the database.
 //!
-//! Whoever waits at the same time is served together: many reads by one query, many writes by one commit. So neither the
+//! Requests that wait at the same time are served together: many reads by one query, many writes by one commit. So neither the
 //! round trips nor the flushes of the disk are paid per request, nothing is kept in memory that could be out of date, and
 //! several registries may share one PostgreSQL.
 
@@ -25,7 +25,7 @@ const QUEUE: usize = 1024;
 /// Shorter than clients wait, so that they learn what is wrong.
 const DEADLINE: Duration = Duration::from_secs(8);
 
-/// why there is no answer; the cause is in the log, because it concerns whoever runs the registry
+/// why there is no answer; the cause is in the log, because it concerns the operator of the registry
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StoreError {
     /// the database says no
@@ -114,7 +114,7 @@ async fn serve_writes(database: Database, mut waiting: mpsc::Receiver<Write>) {
     let mut batch = Vec::new();
     while waiting.recv_many(&mut batch, LARGEST_BATCH).await > 0 {
         match in_time("write", commit(&database, &batch)).await {
-            // What cannot be stored shall take nothing else with it.
+            // Settings that cannot be stored must not fail other writes.
             Err(StoreError::Refused) if batch.len() > 1 => {
                 for write in batch.drain(..) {
                     let outcome = in_time("write", commit(&database, std::slice::from_ref(&write))).await;

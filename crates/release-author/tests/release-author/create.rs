@@ -45,7 +45,7 @@ fn a_directory_has_the_originals_files_and_a_second_release_makes_nothing_anew()
     assert_eq!(said, ["Added dev release 'shop/0+dev.2'"]);
     assert_eq!(second.manifest().replace("dev.2", "dev.1"), first.manifest());
 
-    // Whoever loses the archives makes the same ones again.
+    // Archives that are lost are made again with the same bytes.
     fs::remove_dir_all(site.cache()).unwrap();
     let (third, _) = site.create(&Create::default()).unwrap();
     assert_eq!(third.manifest().replace("dev.3", "dev.1"), first.manifest());

@@ -34,7 +34,7 @@ fn a_release_that_is_killed_anywhere_is_created_by_the_next_try() {
         assert!(create(&site, None).success(), "killed at point {point}");
         let tarball = BuiltRelease::of_tarball(&site.folder.path().join("shop.tgz")).unwrap();
         assert_eq!(tarball.packages.len(), 2, "killed at point {point}");
-        // Whoever fetches it finds all that is on record.
+        // A clone finds all that is on record.
         fs::remove_dir_all(site.cache()).unwrap();
         site.directory().reset(&mut |_| {}).unwrap();
         site.create(&Create::default()).unwrap();

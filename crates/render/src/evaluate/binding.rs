@@ -86,7 +86,7 @@ impl<'a> Binding<'a> {
     }
 }
 
-/// The names of what templates see; none of them can be defined anew.
+/// The names of what templates see; templates cannot define them again.
 pub(crate) const NAMES: &[&str] =
     &["spec", "properties", "raw_properties", "name", "index", "p", "if_p", "link", "if_link"];
 

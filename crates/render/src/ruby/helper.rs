@@ -75,7 +75,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
 /// A template that failed.
 #[derive(Debug, Deserialize)]
 pub(super) struct TemplateFailure {
-    /// Its number.
     pub(super) at: usize,
     pub(super) line: Option<usize>,
     pub(super) message: String,

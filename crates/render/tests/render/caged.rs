@@ -178,7 +178,7 @@ fn a_cage_has_nothing_but_ruby() {
         assert_eq!(see(&format!("File.exist?('{folder}')")), "false", "{folder}");
     }
     assert_eq!(see("Dir.children('/tmp').length"), "0");
-    // No right at all, whoever one is outside.
+    // No right at all, also if one is root outside.
     assert!(by(&ruby, "<% Process::Sys.setuid(1) %>", &crate::spec()).is_err());
     assert!(by(&ruby, "<% Dir.chroot('/tmp') %>", &crate::spec()).is_err());
 }

@@ -88,7 +88,7 @@ impl Lxd {
         Self { folder, daemon: None, namespace }
     }
 
-    /// The program, where it shall run.
+    /// The program, and where it runs.
     fn program(&self) -> Command {
         let root = incus_root();
         if self.namespace.is_none() && root.is_none() {

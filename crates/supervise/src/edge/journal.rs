@@ -1,7 +1,7 @@
 //! What outlives the supervisor, in its folder: `state.json`, which is whole at every moment, and `journal`, to which a line is added
 //! for each round of changes since. So starting many services costs as much per service as starting a few.
 //!
-//! A journal belongs to one state, by a number that both have. A state that is written anew has the next number, and what
+//! A journal belongs to one state, by a number that both have. A state that is rewritten has the next number, and what
 //! the journal before it says is in it. A line that was cut off by a kill was never relied on.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::machine::snapshot::{Change, Record, Snapshot, VERSION};
 const STATE: &str = "state.json";
 const JOURNAL: &str = "journal";
 
-/// A journal may have so many bytes more than the state that it continues. Then the state is written anew.
+/// A journal may have so many bytes more than the state that it continues. Then the state is rewritten.
 const MOST_MORE: u64 = 64 * 1024;
 
 /// The state as it is stored.
@@ -51,7 +51,7 @@ pub(super) struct Journal {
 
 #[derive(Debug)]
 enum Lines {
-    /// Nothing may follow: the state has to be written anew.
+    /// Nothing may follow: the state has to be rewritten.
     Closed,
     /// The state was just written, and nothing follows it yet.
     None,

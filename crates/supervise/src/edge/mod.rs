@@ -202,7 +202,7 @@ impl Edge {
                 Ok(Message::Asked(asked)) => {
                     let answer = self.answer(asked.request);
                     kill_point("before an answer");
-                    // Whoever asked may be gone.
+                    // The client may be gone.
                     let _ = asked.answer.send(answer);
                 }
                 Ok(Message::Happened(event)) => self.happened(event),

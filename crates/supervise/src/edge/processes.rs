@@ -61,7 +61,7 @@ pub(super) fn read_pid_file(path: &str, table: Option<&Table>) -> PidFile {
     PidFile::Process { process, is_younger }
 }
 
-/// Opens a plain file, whatever a job put in its place: whoever opens a pipe waits, and nothing would be supervised meanwhile.
+/// Opens a plain file, whatever a job put in its place: opening a pipe would block, and nothing would be supervised meanwhile.
 pub(super) fn open_plain(path: &str) -> io::Result<fs::File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;

@@ -96,7 +96,7 @@ fn check(program: &Program) -> Result<(Option<u32>, Option<u32>), String> {
     Ok((user, group))
 }
 
-/// Runs a start or stop program with what it gets from the supervisor, for whoever drives another one. The caller waits for it.
+/// Runs a start or stop program with what it gets from the supervisor, for code that drives another supervisor. The caller waits for it.
 pub fn run_program(program: &Program) -> Result<std::process::Child, String> {
     let (user, group) = check(program)?;
     let (path, arguments) = program.arguments.split_first().ok_or("there is no program")?;

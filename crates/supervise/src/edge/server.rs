@@ -28,7 +28,7 @@ const MOST_CLIENTS: usize = 32;
 /// A client may think for so long.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Takes the place of a socket that a supervisor before this one left. Only for whoever holds the folder's lock.
+/// Takes the place of a socket that a supervisor before this one left. The caller holds the folder's lock.
 pub(super) fn listen(folder: &Path, to_main: Sender<Message>) -> io::Result<()> {
     file::remove_file(&folder.join(SOCKET))?;
     let (handle, path) = socket_in(folder)?;

@@ -44,10 +44,8 @@ pub const POLL: Duration = Duration::from_millis(200);
 /// Between asking a program to end and making it.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Time passed.
     Tick,
     /// The answer to [`Action::Look`].
     Seen {
@@ -331,7 +329,7 @@ impl Machine {
         }
     }
 
-    /// Saves whoever was touched, if something changed that has to outlive the supervisor.
+    /// Saves the services that were touched, if something changed that has to outlive the supervisor.
     fn save_changes(&mut self) {
         if std::mem::take(&mut self.is_changed) {
             let change = match &self.touched {

@@ -13,7 +13,7 @@ pub const MOST_LAUNCHES: usize = 32;
 pub struct Round {
     /// First all of this.
     pub actions: Vec<Action>,
-    /// Then this is saved, whoever it was saved for.
+    /// Then this is saved.
     pub save: Option<Change>,
     /// Then the gates of these launches open.
     pub releases: Vec<u64>,

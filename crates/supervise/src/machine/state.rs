@@ -171,7 +171,7 @@ impl State {
         self.bounce || is_stopped
     }
 
-    /// It was brought down, or cannot be: whoever restarts it starts it now.
+    /// It was brought down, or cannot be: a restart starts it now.
     pub(super) fn went_down(&mut self) {
         if std::mem::take(&mut self.bounce) && self.goal == Goal::Keep {
             self.wants_start = true;

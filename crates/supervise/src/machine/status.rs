@@ -19,7 +19,6 @@ pub struct ServiceStatus {
     pub is_stopped: bool,
     /// Whether the last stop did not help.
     pub has_stop_failed: bool,
-    /// The process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Milliseconds since it was seen first.

@@ -26,14 +26,12 @@ pub enum FleetError {
         name: String,
         /// The one file.
         first: String,
-        /// The other.
         second: String,
     },
     /// it depends on nobody
     #[error("{file}: '{name}' depends on '{missing}', which no job of this VM checks")]
     Missing {
         file: String,
-        /// The service.
         name: String,
         /// What it depends on.
         missing: String,

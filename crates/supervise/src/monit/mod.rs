@@ -66,13 +66,11 @@ pub struct Service {
 pub enum Kind {
     /// A process that writes its pid to a file.
     Process {
-        /// That file.
         pidfile: String,
     },
     File {
         path: String,
     },
-    /// A folder.
     Directory {
         path: String,
     },
@@ -92,7 +90,6 @@ pub struct Program {
     pub arguments: Vec<String>,
     /// The user that runs it, by name or number.
     pub uid: Option<String>,
-    /// Its group.
     pub gid: Option<String>,
     /// How long its effect may take.
     pub timeout: Duration,
@@ -186,14 +183,11 @@ pub enum Resource {
 pub enum Property {
     /// When a file was last written.
     Timestamp,
-    /// Its content.
     Checksum,
     Size,
-    /// The process.
     Pid,
 }
 
-/// A comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// `>`

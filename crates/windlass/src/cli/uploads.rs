@@ -53,7 +53,7 @@ pub(crate) struct UploadReleaseArgs {
     /// Give it the next version that the director does not have
     #[arg(long)]
     pub(crate) rebase: bool,
-    /// Keep its jobs and packages anew
+    /// Store its jobs and packages again
     #[arg(long)]
     pub(crate) fix: bool,
     /// With a URL: do nothing if a release of this name is there. Without a file: the release of this name

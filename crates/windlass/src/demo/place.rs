@@ -114,7 +114,7 @@ impl Place {
                     break;
                 }
                 let mut delete = self.verb(&["delete-deployment", "-n", "--force", "-d", deployment]);
-                // A second Ctrl-C shall not stop the cleaning.
+                // A second Ctrl-C does not stop the cleaning.
                 delete.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
                 let _ = tokio::time::timeout(CLEAN_UP, delete.status()).await;
             }

@@ -34,7 +34,7 @@ pub(crate) struct InterpolationArgs {
 const HEADING: &str = "Variables and operations";
 
 impl InterpolationArgs {
-    /// The same for whoever only looks: nothing is made or kept.
+    /// The same for verbs that only look: nothing is made or kept.
     pub(crate) fn to_look(&self) -> Self {
         Self { only_look: true, ..self.clone() }
     }

@@ -92,7 +92,7 @@ async fn lived(plan: MatrixPlan, format: CertifyFormat) -> Result<MatrixReport, 
     Ok(report.await?.map_err(CertifyFailure::from)?)
 }
 
-/// The checks, then the version table, also where a check did not pass: whoever mends the CPI wants to know all.
+/// The checks, then the version table, also where a check did not pass: authors who mend the CPI want to know all.
 async fn pipeline(flags: &Global, arguments: &CertifyArgs, format: CertifyFormat) -> Result<(), Failure> {
     let table = matrix_plan(flags, arguments)?;
     let mut plan = plan(flags, arguments)?;
@@ -253,7 +253,7 @@ fn list_checks() -> Result<(), Failure> {
 fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever reads us has seen enough, as `head` does.
+        // The reader has seen enough, as `head` does.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Process("cannot write the output", error))
         }

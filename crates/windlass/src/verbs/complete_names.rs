@@ -26,7 +26,7 @@ pub(super) async fn run(screen: &mut Screen, flags: &Global, words: &[String]) {
 }
 
 /// Whether a shell takes a name for nothing but a word. Bash puts what it completes into the command line as it is, and teams choose
-/// names of deployments, groups and releases: one with `$(…)` in it would be carried out by whoever completes it.
+/// names of deployments, groups and releases: one with `$(…)` in it would be carried out by the shell that completes it.
 fn is_harmless(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_alphanumeric() || "._-/+:@%,=".contains(letter);
     !name.starts_with('-') && name.chars().all(is_letter)

@@ -131,7 +131,7 @@ pub(crate) fn remove(screen: &mut Screen, flags: &Global, name: &str) -> Result<
     Ok(cpis.remove(name)?)
 }
 
-/// What shall be installed.
+/// What to install.
 struct Wanted {
     name: String,
     purpose: Purpose,

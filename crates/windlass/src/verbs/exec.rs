@@ -44,7 +44,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &ExecArgs) -> Resu
             WorkOutput::Errors(bytes) => write(std::io::stderr().lock(), &bytes),
         };
         if written.is_err() {
-            // Whoever read it has seen enough, and what nobody reads need not go on.
+            // The reader has seen enough, so the command need not go on.
             return Ok(());
         }
     }

@@ -39,7 +39,7 @@ fn wanted(arguments: &LogsArgs) -> Logs {
         filters: if arguments.jobs.is_empty() { arguments.filters.clone() } else { Vec::new() },
         agent,
         system,
-        // Whoever follows sees ten lines first, as with tail.
+        // Ten lines come first, as with tail.
         lines: if arguments.num == 0 { 10 } else { arguments.num },
         follow: arguments.follow,
         quiet: arguments.quiet,

@@ -30,7 +30,7 @@ fn write(directory: &Path) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// Whoever packages Windlass would ship a program without a manual.
+    /// Packages of Windlass would have no manual.
     #[test]
     fn every_verb_has_a_page() {
         let folder = tempfile::tempdir().unwrap();

@@ -142,7 +142,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     };
     let outcome = match cli.verb {
         Verb::Director(_) | Verb::Registry(_) => tokio::runtime::Builder::new_multi_thread(),
-        // What comes of instances waits for whoever reads it, and the director hears meanwhile that somebody is there.
+        // Output of instances waits until it is read, and the director hears meanwhile that the client is there.
         Verb::Remote(RemoteVerb::Exec(_) | RemoteVerb::Cp(_) | RemoteVerb::Logs(_)) => {
             tokio::runtime::Builder::new_multi_thread()
         }

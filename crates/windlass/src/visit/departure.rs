@@ -23,7 +23,7 @@ const SIGNALS: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate
 pub(crate) struct Departure {
     /// The number of the last signal, and how many there were.
     asked: watch::Receiver<(i32, u32)>,
-    /// By handles: whoever has ended is never mistaken for somebody else.
+    /// By handles: a process that has ended is never mistaken for another one.
     programs: Arc<Mutex<Vec<OwnedFd>>>,
 }
 

@@ -168,7 +168,7 @@ fn signal(pid: i32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
-/// Whoever presses Ctrl-C must know that the director goes on, and how to look at it or to end it.
+/// A user who presses Ctrl-C must know that the director goes on, and how to look at it or to end it.
 #[test]
 fn breaking_off_the_waiting_does_not_end_the_task() {
     let mut site = Site::ready_to_deploy();

@@ -74,7 +74,7 @@ fn a_process_that_crashes_leaves_no_values_behind() {
             fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap()
         );
     }
-    // Whoever has to look for a defect can have one.
+    // Developers who look for a defect can have one.
     let most = limits.maximum.map_or("unlimited".to_owned(), |most| most.to_string());
     let words = ["--pid", &site.director_pid().to_string(), &format!("--core={most}:")];
     assert!(Command::new("prlimit").args(words).status().unwrap().success());

@@ -192,7 +192,7 @@ fn masked(text: &str) -> String {
     text
 }
 
-/// A demo that was killed could not clean up: whoever asks gets rid of it.
+/// A demo that was killed could not clean up: `demo --end` removes it.
 #[test]
 fn what_a_killed_demo_left_can_be_removed() {
     let folder = tempfile::tempdir().unwrap();

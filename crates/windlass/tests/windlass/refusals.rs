@@ -116,7 +116,7 @@ fn a_network_of_the_machine_is_refused_while_the_container_runs_on() {
     site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
-/// The director serves, says in its log what the CPI said, and so do `doctor` and whoever needs the CPI.
+/// The director serves, says in its log what the CPI said, and so do `doctor` and every task that needs the CPI.
 #[test]
 fn a_cpi_that_does_not_start_is_named_with_its_own_words_before_it_is_needed() {
     let folder = tempfile::tempdir().unwrap();

@@ -146,7 +146,7 @@ fn send(signal: &str, to: &str) {
     assert!(Command::new("kill").args([signal, "--", to]).status().unwrap().success());
 }
 
-/// Whoever closes a terminal, or has a program ended, would leave users behind in VMs.
+/// Closing a terminal, or ending the program, would leave users behind in VMs.
 #[test]
 fn a_visit_that_is_ended_leaves_no_user_behind() {
     let mut visits = Visits::new();

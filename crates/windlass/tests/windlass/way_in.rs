@@ -158,7 +158,7 @@ fn a_command_ends_with_whoever_started_it() {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(line(&mut output), "caught\n");
     assert_eq!(interrupted.wait().unwrap().code(), Some(3));
-    // Whoever has seen enough, as `head` has, ends it too.
+    // A reader that has seen enough, as `head` has, ends it too.
     let (mut endless, mut output) = begin("while :; do echo y; done");
     assert_eq!(line(&mut output), "y\n");
     drop(output);
@@ -389,7 +389,7 @@ fn containers_without_any_program_are_reached_too() {
     site.ok(&["-n", "-d", "example", "delete-deployment"]);
 }
 
-/// The machine's own files are not for whoever may deploy to it.
+/// The machine's own files are not for users who may deploy to it.
 #[test]
 fn a_vm_without_files_of_its_own_lets_nobody_run_anything() {
     let site = Site::ready_to_deploy();

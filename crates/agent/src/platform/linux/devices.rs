@@ -65,7 +65,6 @@ enum HintResolution {
     Iscsi,
 }
 
-/// Finds devices.
 #[derive(Debug)]
 pub(super) struct Devices {
     root: Root,

@@ -166,7 +166,7 @@ impl Linux {
     }
 }
 
-/// Takes rights from a mount. Where a container may not do that, whoever made the container decided.
+/// Takes rights from a mount. Where a container may not do that, its maker decided so.
 fn restrict(place: &Path, flags: MountFlags) -> Result<(), DirectoryError> {
     match mounts::add_flags(place, flags, Duration::ZERO) {
         Err(MountError::Remount { source, .. }) if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {

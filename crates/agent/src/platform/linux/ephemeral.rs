@@ -334,7 +334,7 @@ fn label(agent_id: &str) -> String {
     label
 }
 
-/// How much swap was asked for, in bytes; none if it shall be worked out.
+/// How much swap was asked for, in bytes; none if the agent chooses.
 fn swap_size(settings: &AgentSettings) -> Option<u64> {
     settings.env.bosh.other.get("swap_size").and_then(Value::as_u64).map(|mib| mib * MIB)
 }

@@ -53,7 +53,6 @@ pub(crate) use persistent::DiskSetupError;
 pub(crate) use setup::SetupError;
 pub(crate) use users::UserError;
 
-/// The machine.
 #[derive(Debug)]
 pub(super) struct Linux {
     base: Base,
@@ -214,7 +213,7 @@ impl Platform for Linux {
     }
 
     fn power_off(&self) {
-        // In a container, whoever runs it sees the agent's exit status.
+        // In a container, its runtime sees the agent's exit status.
         if exists("shutdown")
             && let Err(error) = tool("shutdown", ["-P", "0"]).run()
         {

@@ -382,7 +382,7 @@ fn default_route(table: &str) -> Option<(Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>)> {
     Some((found?, networks))
 }
 
-/// Whoever has an address can listen on it.
+/// A machine can listen on each of its addresses.
 fn wait_for_address(ip: IpAddr) -> Result<(), NetworkError> {
     let deadline = Instant::now() + PATIENCE;
     while UdpSocket::bind((ip, 0)).is_err() {

@@ -119,7 +119,7 @@ impl Volume {
     }
 }
 
-/// That a partition was found blank and is being formatted: whoever finds it half made may begin again.
+/// That a partition was found blank and is being formatted: an agent that finds it half made may begin again.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Formatting {
     cid: String,
@@ -192,7 +192,7 @@ impl Linux {
         self.mount_volume(&volume, &place, disk)
     }
 
-    /// An interrupted migration has left its source read-only; whoever asks for the disk wants to use it.
+    /// An interrupted migration has left its source read-only; the caller wants to write to the disk.
     fn let_write(&self, place: &Path, mount: &Mount, disk: &DiskSettings) -> Result<(), DiskSetupError> {
         let wanted = Options::parse(disk.mount_options.iter().flatten().map(String::as_str)).flags;
         match (mount.flags - wanted).contains(MountFlags::RDONLY) {

@@ -1,4 +1,4 @@
-//! A monit that was made for this: it answers as the original does, and forgets what it was told when it is started anew.
+//! A fake monit for these tests: it answers as monit does, and forgets what it was told when it restarts.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

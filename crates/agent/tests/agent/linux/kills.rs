@@ -114,7 +114,7 @@ async fn killed_at(disks: Disks, death: Death, kill_at: u64) -> bool {
                 Death::WithTheMachine => story.own.reboot(),
             }
             story.own.machine.start().await;
-            // Whoever comes back to a VM that was migrating finds the old data, or all of it on the new disk.
+            // After a kill in a migration, the old data is there, or all of it on the new disk.
             if position == 2 {
                 assert!(story.is_on_store(0), "{}", told(&story));
             }
@@ -131,7 +131,7 @@ async fn killed_at(disks: Disks, death: Death, kill_at: u64) -> bool {
                 }
                 position += 1;
             }
-            // Whoever asked does not know whether it was done, and asks again.
+            // The caller does not know whether it was done, and asks again.
             Err(error) => {
                 let deadline = Instant::now() + Duration::from_secs(5);
                 while story.own.machine.is_running() {

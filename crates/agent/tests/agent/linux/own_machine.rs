@@ -252,7 +252,7 @@ impl Drop for OwnMachine {
             let _ = nodes.join();
         }
         self.reboot();
-        // What is bound into the root must not be seen by whoever removes the folder.
+        // Removing the folder must not reach what is bound into the root.
         while let Some(last) = self.all_mounts().pop() {
             if !std::process::Command::new("umount").arg(last).status().is_ok_and(|status| status.success()) {
                 return;

@@ -55,7 +55,7 @@ fn detach_all(folder: &Path) {
     }
 }
 
-/// Detaches a loop device; one that is still mounted goes with the namespace. Its partitions would stay for whoever has the
+/// Detaches a loop device; one that is still mounted goes with the namespace. Its partitions would stay for the next user of the
 /// device next.
 fn detach(device: &str) {
     for (program, argument) in [("partx", "--delete"), ("losetup", "--detach")] {

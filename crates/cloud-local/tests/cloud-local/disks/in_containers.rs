@@ -44,7 +44,7 @@ fn a_container_gets_and_loses_disks_while_it_runs() {
     assert_eq!(site.unexplained(), Vec::<String>::new());
 }
 
-/// The agent is dead and something in the VM has a file open: whoever mounted the disk elsewhere now would spoil it.
+/// The agent is dead and something in the VM has a file open: mounting the disk elsewhere now would spoil it.
 #[test]
 fn a_container_that_holds_a_file_keeps_its_disk_until_it_lets_go_or_goes() {
     if !is_own_machine("disks::in_containers::a_container_that_holds_a_file_keeps_its_disk_until_it_lets_go_or_goes") {

@@ -14,7 +14,7 @@ use crate::store::Event;
 use crate::tasks::prepare::reload_one;
 use crate::tasks::{OutputKind, TaskError, TaskLog, fetch_logs};
 
-/// How long the logs of an errand may take that was cancelled: whoever cancelled it waits for its end.
+/// How long the logs of a cancelled errand may take: the user waits for its end.
 const CANCELLED_LOGS: Duration = Duration::from_secs(10);
 
 /// What an errand left.

@@ -103,7 +103,6 @@ impl Scene {
         self
     }
 
-    /// Jobs run.
     pub(crate) fn running(self) -> Self {
         Self { jobs_run: true, ..self }
     }

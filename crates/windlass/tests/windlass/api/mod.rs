@@ -34,7 +34,7 @@ fn strings(list: &Value, key: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|item| text(item, key).to_owned()).collect()
 }
 
-/// Whoever attaches an orphan finds its data there, and nothing that was there before is lost.
+/// An orphan that is attached has its data, and nothing that was there before is lost.
 #[test]
 fn an_orphaned_disk_is_attached_with_its_data_and_deleted_with_its_snapshots() {
     let (site, client) = deployed(2);

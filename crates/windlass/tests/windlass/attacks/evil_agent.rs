@@ -56,7 +56,7 @@ impl EvilAgent {
                 let (config, answer, given) = (Arc::clone(&config), Arc::clone(&answer), Arc::clone(&given));
                 let (over, sent) = (Arc::clone(&over), Arc::clone(&sent));
                 std::thread::spawn(move || {
-                    // Whoever has read enough hangs up.
+                    // A client that has read enough hangs up.
                     let _ = serve(stream, config, &answer, &given, (&sent, &over));
                 });
             }

@@ -23,7 +23,6 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
-/// The repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

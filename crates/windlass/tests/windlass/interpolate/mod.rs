@@ -63,7 +63,7 @@ fn check(program: &str, name: &str, case: &[(String, String)]) -> Result<(), Str
     }
 }
 
-/// Whoever moves from one command line to the other gets the same manifests, to the byte.
+/// Both command lines give the same manifests, to the byte.
 #[test]
 fn the_same_input_gives_what_the_original_gives() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/windlass/interpolate/cases");

@@ -23,7 +23,7 @@ fn every_certificate_is_replaced_while_everything_runs_and_no_vm_is_recreated() 
     site.wait_until("the handover", |_| !read("ca.pem").starts_with(&ca));
     site.wait_until("the end of the first CA", |_| !read("ca.pem").contains(&ca));
 
-    // Whoever was there before has had all its certificates replaced, and is reached as before.
+    // Every VM that was there before has new certificates, and is reached as before.
     let api = Api::of(&site);
     for vm in &vms {
         api.wait_for_agent("example", vm);

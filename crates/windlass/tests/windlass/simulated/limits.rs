@@ -1,4 +1,4 @@
-//! Whoever gives an instance a new VM from what is on record asks first whether the cloud can make one: a VM that is deleted for one
+//! A task that gives an instance a new VM from what is on record asks first whether the cloud can make one: a VM that is deleted for one
 //! that cannot be had is lost.
 
 use std::fs;

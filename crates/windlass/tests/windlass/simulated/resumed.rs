@@ -1,4 +1,4 @@
-//! A director that is killed while it works goes on with its tasks once it runs again; whoever follows them sees them go on.
+//! A director that is killed while it works goes on with its tasks once it runs again; clients that follow them see them go on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::site::{GROUP, Site};
 
-/// Whoever waits sees for what and how long; the wait ends at the operator's limit, and the VM goes.
+/// Users see what is waited for and how long; the wait ends at the operator's limit, and the VM goes.
 #[test]
 fn the_wait_for_an_agent_tells_how_long_it_takes_and_ends_at_its_limit() {
     let site = Site::start(json!({"sim": {"agents": {"never_up": true}}}), "agent_wait: 3s\n");

@@ -83,7 +83,7 @@ fn changed(tarball: &[u8], from: &str, to: &str) -> Vec<u8> {
 
 const UPLOADER: How = How { fix: false, rebase: false, replaces: false };
 
-/// Versions and fingerprints are what whoever uploads says: with those of another's job, its defaults, its templates and its packages
+/// The uploader chooses versions and fingerprints: with those of another's job, its defaults, its templates and its packages
 /// would be chosen by a user who may upload, and no more.
 #[tokio::test]
 async fn who_may_only_upload_changes_nothing_that_others_deploy() {
