@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_agent_client::{Agent, AgentClient, AgentEndpoint, ClientTls};
 use windlass_contract::{AgentId, DiskCid, DiskHint, Secret};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A CA that issues certificates.
 pub(crate) struct Ca {

@@ -76,7 +76,7 @@ impl Rig {
         let folder = self.path().display();
         format!(
             "check process {name} with pidfile {folder}/{name}.pid
-               start program \"{folder}/ctl {folder} start {name}\" with timeout 2 seconds
+               start program \"{folder}/ctl {folder} start {name}\" with timeout 10 seconds
                stop program \"{folder}/ctl {folder} stop {name}\"
                group vcap {more}\n"
         )

@@ -52,7 +52,7 @@ impl Story {
         }
     }
 
-    /// A disk comes, is filled, and its data moves to another one.
+    /// A disk comes, is filled, and its data moves to another one. In the end the agent tells which it has.
     fn messages(&self) -> Vec<(&'static str, Value)> {
         let [old, new] = &self.hints;
         vec![
@@ -63,6 +63,7 @@ impl Story {
             ("migrate_disk", json!(["old", "new"])),
             ("unmount_disk", json!(["old"])),
             ("remove_persistent_disk", json!(["old"])),
+            ("list_disk", json!([])),
         ]
     }
 
@@ -100,7 +101,7 @@ async fn killed_at(disks: Disks, death: Death, kill_at: u64) -> bool {
     story.own.machine.kill_at = Some(kill_at);
     let messages = story.messages();
     story.own.machine.spawn();
-    let (mut was_killed, mut position) = (false, 0);
+    let (mut was_killed, mut position, mut answer) = (false, 0, Value::Null);
     let patience = Deadlines { silence: Duration::from_millis(300), ..Deadlines::default() };
     let begun = Instant::now();
     while position < messages.len() {
@@ -125,7 +126,8 @@ async fn killed_at(disks: Disks, death: Death, kill_at: u64) -> bool {
         }
         let (method, arguments) = &messages[position];
         match director.with_deadlines(patience).call(method, arguments.as_array().unwrap().clone()).await {
-            Ok(_) => {
+            Ok(answered) => {
+                answer = answered;
                 if *method == "mount_disk" && position == 1 {
                     story.fill();
                 }
@@ -141,13 +143,13 @@ async fn killed_at(disks: Disks, death: Death, kill_at: u64) -> bool {
             }
         }
     }
-    check(&story, &format!("{disks:?}, {death:?}, step {kill_at}: {}", story.own.machine.console())).await;
+    let after = format!("{disks:?}, {death:?}, step {kill_at}: {}", story.own.machine.console());
+    assert_eq!(answer, json!(["new"]), "{after}");
+    check(&story, &after);
     was_killed
 }
 
-async fn check(story: &Story, after: &str) {
-    let director = story.own.machine.director();
-    assert_eq!(json!(director.list_disk().await.unwrap()), json!(["new"]), "{after}");
+fn check(story: &Story, after: &str) {
     assert!(story.is_on_store(1), "{after}");
     assert!(story.own.mounted("store_migration_target").is_none(), "{after}");
     check_data(&story.own.base("store"), after);
