@@ -197,7 +197,7 @@ mod tests {
     use windlass_operations::ledger::{Change, Intent};
 
     use super::*;
-    use crate::store::{Event, EventFilter, Lane, NewTask};
+    use crate::store::{Event, EventFilter, Lane, LockName, NewTask};
     use crate::tasks::Workers;
     use crate::testing::TestDirector;
     use windlass_planning::names::CpiName;
@@ -319,7 +319,7 @@ mod tests {
         let task = queue(director, Job::DeleteDeployment { deployment: "d".into(), force: false }).await;
         for _ in 0..2 {
             assert_eq!(begin_again(director).await, Some(task));
-            store.take_lock("deployment:d", task, "a run").await.unwrap();
+            store.take_lock(&LockName::of_deployment(&"d".into()), task, "a run").await.unwrap();
             restart(director).await;
             assert_eq!(state_of(director, task).await, (TaskState::Queued, String::new()));
             assert_eq!(store.locks().await.unwrap()[0].task, task, "nobody else comes in between");
@@ -396,7 +396,7 @@ mod tests {
             store.add_deployment(&deployment.into(), &[]).await.unwrap();
             let task = queue(director, Job::DeleteDeployment { deployment: deployment.into(), force: false }).await;
             store.claim_task::<Job>("an earlier run", Lane::Work, &[]).await.unwrap().unwrap();
-            store.take_lock(&format!("deployment:{deployment}"), task, "an earlier run").await.unwrap();
+            store.take_lock(&LockName::of_deployment(&deployment.into()), task, "an earlier run").await.unwrap();
             tasks.push(task);
         }
         let change = Change::DeleteVm { cid: VmCid::new("vm-1").unwrap() };
@@ -406,7 +406,7 @@ mod tests {
         store.write_intent(&intent).await.unwrap();
 
         let left = look(director).await.unwrap();
-        let locks: Vec<String> = store.locks().await.unwrap().into_iter().map(|lock| lock.name).collect();
+        let locks: Vec<String> = store.locks().await.unwrap().into_iter().map(|lock| lock.name.to_string()).collect();
         assert_eq!(locks, ["deployment:a", "deployment:b"]);
         assert_eq!(begin_again(director).await, Some(tasks[1]), "where nothing is to be settled, it goes on at once");
         assert!(director.workers.is_running(tasks[0]), "its lock is not removed by hand either");

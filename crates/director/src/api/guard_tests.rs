@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::tests::location;
 use super::*;
-use crate::store::Lane;
+use crate::store::{Lane, LockName};
 use crate::testing::TestDirector;
 use windlass_planning::records::{JobRecord, ReleaseRecord};
 
@@ -53,12 +53,12 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     store.add_deployment(&"a".into(), &[]).await.unwrap();
     location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
     let task = store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap().record.id;
-    store.take_lock("deployment:a", task, "me").await.unwrap();
+    store.take_lock(&LockName::of_deployment(&"a".into()), task, "me").await.unwrap();
     bench.director.workers.pretend_to_run(&bench.director, task);
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert!(answer["description"].as_str().unwrap().contains(&format!("task {task} runs")), "{answer}");
-    assert_eq!(store.holder("deployment:a").await.unwrap(), Some(task));
+    assert_eq!(store.holder(&LockName::of_deployment(&"a".into())).await.unwrap(), Some(task));
     bench.director.workers.pretend_to_end(task);
     assert!(store.resume_task(task).await.unwrap());
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
@@ -67,7 +67,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
     assert_eq!(bench.send(Some("reader"), Method::DELETE, path, "").await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(bench.ask(Method::DELETE, path, "").await.0, StatusCode::NO_CONTENT);
-    assert_eq!(store.holder("deployment:a").await.unwrap(), None);
+    assert_eq!(store.holder(&LockName::of_deployment(&"a".into())).await.unwrap(), None);
     assert_eq!(store.task(task).await.unwrap().unwrap().state, crate::store::TaskState::Error, "nobody would end it");
 }
 

@@ -18,7 +18,7 @@ use super::input::JsonBody;
 use super::permissions::Access;
 use super::{ApiError, Shared, User, queue};
 use crate::blobs::MADE;
-use crate::store::{self, TaskState};
+use crate::store::{self, LockName, TaskState};
 use crate::tasks::{Job, LeakRequest};
 
 /// Strings where one would expect numbers: clients insist.
@@ -28,7 +28,8 @@ pub(super) async fn locks(State(director): Shared) -> Result<Json<Vec<Lock>>, Ap
         locks
             .into_iter()
             .map(|lock| {
-                let (kind, resource) = lock.name.split_once(':').unwrap_or((&lock.name, ""));
+                let name = lock.name.as_str();
+                let (kind, resource) = name.split_once(':').unwrap_or((name, ""));
                 Lock {
                     kind: kind.to_owned(),
                     resource: vec![resource.to_owned()],
@@ -42,6 +43,7 @@ pub(super) async fn locks(State(director): Shared) -> Result<Json<Vec<Lock>>, Ap
 
 /// Removes a lock that nobody will give back. One whose task runs is left alone: two would change the same things.
 pub(super) async fn unlock(State(director): Shared, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+    let name = LockName::from(name);
     let Some(task) = director.store.holder(&name).await? else {
         let reason = format!("there is no lock '{name}'; 'windlass locks' lists them as TYPE:RESOURCE");
         return Err(ApiError::not_found(100, reason));

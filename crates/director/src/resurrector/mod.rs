@@ -94,7 +94,7 @@ async fn round(
     // A task may have locked a deployment while its agents were asked.
     let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
     let is_locked =
-        |deployment: &DeploymentName| locks.iter().any(|lock| lock.name == format!("deployment:{deployment}"));
+        |deployment: &DeploymentName| locks.iter().any(|lock| lock.name.deployment() == Some(deployment.as_str()));
     let in_names = found.into_iter().map(|(deployment, agent, found)| match found {
         Found::Silent if is_locked(&deployment) => (agent, Found::Unknown),
         found => (agent, found),

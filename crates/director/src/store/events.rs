@@ -423,7 +423,7 @@ mod tests {
     use windlass_contract::{DiskCid, MiB, VmCid};
 
     use super::*;
-    use crate::store::{NewTask, StoredJob};
+    use crate::store::{LockName, NewTask, StoredJob};
     use windlass_operations::ledger::{Ledger, NewDisk};
     use windlass_planning::names::{CpiName, DiskName};
     use windlass_planning::records::DiskRecord;
@@ -480,7 +480,7 @@ mod tests {
         store.begin_instances(&[instance()], &[]).await.unwrap();
         let task =
             store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
-        store.take_lock("deployment:d", task, "owner").await.unwrap();
+        store.take_lock(&LockName::of_deployment(&"d".into()), task, "owner").await.unwrap();
 
         let disk = NewDisk {
             instance: "uuid".into(),

@@ -36,7 +36,7 @@ fn may_pass(error: &StoreError) -> bool {
 mod tests {
     use windlass_database::PrivatePostgres;
 
-    use crate::store::{Lane, NewTask, Store, TaskState};
+    use crate::store::{Lane, LockName, NewTask, Store, TaskState};
     use crate::tasks::Job;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +46,7 @@ mod tests {
         let new = NewTask { job: Job::DeleteOrphanedVms, user: "me".into(), context_id: String::new() };
         let task = store.add_task(&new).await.unwrap();
         store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
-        store.take_lock("deployment:d", task, "me").await.unwrap();
+        store.take_lock(&LockName::of_deployment(&"d".into()), task, "me").await.unwrap();
         server.stop().unwrap();
         let ending = tokio::spawn({
             let store = store.clone();

@@ -12,7 +12,7 @@ use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Selection;
 use windlass_planning::records::{InstanceState, VmRecord};
 
-use super::{Store, StoreError, damaged, from_json, resources};
+use super::{LockName, Store, StoreError, damaged, from_json, resources};
 
 /// A deployment in a list of all.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -160,7 +160,8 @@ impl Store {
         let locks = "SELECT locks.name FROM locks JOIN tasks ON tasks.id = locks.task \
              WHERE tasks.state IN ('queued', 'processing', 'cancelling')";
         for lock in sqlx::query_scalar::<_, String>(locks).fetch_all(&mut *connection).await? {
-            if let Some(deployment) = lock.strip_prefix("deployment:").and_then(|name| listed.get_mut(name)) {
+            let lock = LockName::from(lock);
+            if let Some(deployment) = lock.deployment().and_then(|name| listed.get_mut(name)) {
                 deployment.locked = true;
             }
         }

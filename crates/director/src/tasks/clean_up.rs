@@ -14,14 +14,13 @@ use super::update_deployment::one_or_several;
 use super::{
     TaskError, TaskLog, delete_orphan_disks, delete_orphaned_vms, delete_release, delete_stemcell, lock, update_release,
 };
-use crate::store::{OrphanDisk, OrphanedVm, StoreError};
+use crate::store::{LockName, OrphanDisk, OrphanedVm, StoreError};
 use crate::{Director, blobs};
 
 /// How many things are deleted at once.
 const AT_ONCE: usize = 32;
 /// How many unused versions of a stemcell or release are kept, the newest ones.
 const KEPT_VERSIONS: usize = 2;
-const RELEASE_LOCK: &str = "release";
 
 /// How much to delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +165,7 @@ async fn delete_releases(
     if versions.is_empty() {
         return Ok(0);
     }
-    lock(director, log, RELEASE_LOCK).await?;
+    lock(director, log, &LockName::of_releases()).await?;
     let stage = log.stage("Deleting releases", &[], versions.len());
     let mut failures = Vec::new();
     for (name, version) in &versions {
@@ -213,9 +212,9 @@ async fn delete_compiled(
 
 /// This task may have it from deleting releases.
 async fn take_release_lock(director: &Director, log: &TaskLog) -> Result<(), TaskError> {
-    match director.store.holder(RELEASE_LOCK).await? {
+    match director.store.holder(&LockName::of_releases()).await? {
         Some(task) if task == log.task() => Ok(()),
-        _ => lock(director, log, RELEASE_LOCK).await,
+        _ => lock(director, log, &LockName::of_releases()).await,
     }
 }
 

@@ -24,7 +24,7 @@ use super::{EventStage, TaskError, TaskLog};
 use crate::Director;
 use crate::blobs::RELEASES;
 use crate::software::{self, SoftwareError};
-use crate::store::LockError;
+use crate::store::{LockError, LockName};
 
 /// How often somebody who waits for another task's compilation looks whether it is there.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -136,7 +136,7 @@ impl<'a> Compilation<'a> {
     /// Whether another deploy compiled it, or does so now: then that is waited for.
     async fn is_compiled_by_others(&self, key: &CompilationKey) -> Result<bool, TaskError> {
         let store = &self.director.store;
-        let name = format!("compile:{}/{}/{}:{}/{}", key.release, key.package, key.version, key.os, key.stemcell);
+        let name = LockName::of_compilation(key);
         loop {
             let lock = store.take_lock(&name, self.log.task(), &self.director.uuid).await;
             if store.compiled_package(key).await?.is_some() {

@@ -7,6 +7,7 @@ use windlass_planning::records::ReleaseRecord;
 
 use super::{TaskError, TaskLog, lock, update_release};
 use crate::Director;
+use crate::store::LockName;
 
 pub(super) async fn run(
     director: &Director,
@@ -14,7 +15,7 @@ pub(super) async fn run(
     name: &str,
     version: Option<&str>,
 ) -> Result<String, TaskError> {
-    lock(director, log, "release").await?;
+    lock(director, log, &LockName::of_releases()).await?;
     delete(director, log, name, version).await?;
     update_release::remove_unknown_blobs(director).await?;
     Ok(format!("/release/{name}"))

@@ -61,7 +61,7 @@ pub(crate) use worker::{Finished, Workers};
 use windlass_planning::names::DeploymentName;
 
 use crate::Director;
-use crate::store::LockError;
+use crate::store::{LockError, LockName};
 
 /// How long a task waits for a lock that another one holds, and how often it looks.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
@@ -73,20 +73,25 @@ async fn lock_deployment_at_once(
     log: &TaskLog,
     deployment: &DeploymentName,
 ) -> Result<(), TaskError> {
-    Ok(director.store.take_lock(&format!("deployment:{deployment}"), log.task(), &director.uuid).await?)
+    Ok(director.store.take_lock(&LockName::of_deployment(deployment), log.task(), &director.uuid).await?)
 }
 
 /// Takes the lock of a deployment for as long as the task runs.
 async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &DeploymentName) -> Result<(), TaskError> {
-    lock(director, log, &format!("deployment:{deployment}")).await
+    lock(director, log, &LockName::of_deployment(deployment)).await
 }
 
 /// Takes a lock for as long as the task runs.
-async fn lock(director: &Director, log: &TaskLog, name: &str) -> Result<(), TaskError> {
+async fn lock(director: &Director, log: &TaskLog, name: &LockName) -> Result<(), TaskError> {
     lock_patiently(director, log, name, LOCK_PATIENCE).await
 }
 
-async fn lock_patiently(director: &Director, log: &TaskLog, name: &str, patience: Duration) -> Result<(), TaskError> {
+async fn lock_patiently(
+    director: &Director,
+    log: &TaskLog,
+    name: &LockName,
+    patience: Duration,
+) -> Result<(), TaskError> {
     let deadline = tokio::time::Instant::now() + patience;
     loop {
         match director.store.take_lock(name, log.task(), &director.uuid).await {

@@ -12,6 +12,7 @@ use super::release_packages::{self, TakenPackages};
 use super::{TaskError, TaskLog, lock};
 use crate::Director;
 use crate::blobs::{self, RELEASES};
+use crate::store::LockName;
 
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
@@ -98,7 +99,7 @@ async fn take(
     // Before others wait for the lock: templates are read in turn with everybody's documents.
     let needs_ruby = jobs_that_need_ruby(director, &release).await;
     // One at a time: what nobody has on record is removed while this lock is held.
-    lock(director, log, "release").await?;
+    lock(director, log, &LockName::of_releases()).await?;
     remove_unknown_blobs(director).await?;
     let known = director.store.releases().await?;
     if how.rebase {
