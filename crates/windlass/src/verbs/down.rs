@@ -8,7 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 use windlass_cloud_local::LocalCloud;
 use windlass_director::settings::{CpiChoice, Settings};
-use windlass_director_client::answers::Deployment;
+use windlass_director_client::answers::{Config, Deployment};
 use windlass_director_client::escape;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
@@ -96,11 +96,12 @@ async fn remove_all(screen: &mut Screen, flags: &Global, state_dir: &Path) -> Re
         state_dir.display()
     ));
     screen.confirm()?;
+    let is_local = matches!(settings.cpi, CpiChoice::Local { .. });
     let quick = UpArgs { userland: None, listen: None, isolation: None };
     // Whatever the clouds are, the director knows how to delete what it made there.
     match up::start(state_dir, &quick).await {
-        Ok(_) => delete_deployments(screen, flags, state_dir).await?,
-        Err(why) if matches!(settings.cpi, CpiChoice::Local { .. }) => {
+        Ok(_) => delete_deployments(screen, flags, state_dir, is_local).await?,
+        Err(why) if is_local => {
             screen.told(&format!(
                 "The director does not start ({}); what is on this machine is removed without it.",
                 chain(&why)
@@ -131,8 +132,14 @@ async fn remove_all(screen: &mut Screen, flags: &Global, state_dir: &Path) -> Re
     Ok(())
 }
 
-/// All deployments, and what they leave in the clouds. A deployment that cannot be deleted in order is deleted by force.
-async fn delete_deployments(screen: &mut Screen, flags: &Global, state_dir: &Path) -> Result<(), Failure> {
+/// All deployments, and what they leave in the clouds. A deployment that cannot be deleted in order is deleted by force. After a
+/// restore, the cloud may have VMs that the director does not know, and keep stemcells for them. The embedded cloud goes as a whole.
+async fn delete_deployments(
+    screen: &mut Screen,
+    flags: &Global,
+    state_dir: &Path,
+    is_local: bool,
+) -> Result<(), Failure> {
     let here = Global { state_dir: Some(state_dir.to_owned()), environment: None, deployment: None, ..flags.clone() };
     let session = Session::open_quietly(&here, screen)?;
     let path = "/deployments?exclude_configs=true&exclude_releases=true&exclude_stemcells=true";
@@ -147,8 +154,18 @@ async fn delete_deployments(screen: &mut Screen, flags: &Global, state_dir: &Pat
     let doing = "deleting disks, stemcells and releases";
     session.screen.told("Deleting disks, stemcells and releases");
     let all = serde_json::json!({"config": {"remove_all": true, "keep_orphaned_disks": false}});
+    let others: Vec<Config> = session.director.get("/configs?type=cpi&latest=true").await.while_("listing CPIs")?;
     let task = session.director.begin_json(Method::POST, "/cleanup", &all).await.while_(doing)?;
-    task_view::wait(&session, task, doing).await
+    match task_view::wait(&session, task, doing).await {
+        Err(why) if is_local && others.is_empty() => {
+            let why = chain(&why);
+            session
+                .screen
+                .told(&format!("The director could not delete everything: {why}\nThe rest is removed without it."));
+            Ok(())
+        }
+        ended => ended,
+    }
 }
 
 /// What the director did not know, or could not delete. Gives what is left.

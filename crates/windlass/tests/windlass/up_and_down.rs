@@ -94,6 +94,11 @@ fn lives(home: &Home, what_vms_are: &str) {
     assert!(again.contains("--listen and --isolation change nothing while it runs"), "{again}");
     assert!(again.contains("runs here already") && again.contains("it is there already, and stays"), "{again}");
 
+    home.ok("down");
+    let (database, back_up) = (state_dir.join("director.db"), home.folder.path().join("back-up.db"));
+    fs::copy(&database, &back_up).unwrap();
+    home.ok("up --listen 127.0.0.1:0");
+
     home.ok(&format!("-n deploy {}", example("deployment.yml")));
     let status = home.ok("status");
     assert!(status.contains("Director      running at https://127.0.0.1:"), "labels are there in a pipe: {status}");
@@ -117,8 +122,11 @@ fn lives(home: &Home, what_vms_are: &str) {
     home.ok("up --listen 127.0.0.1:0");
     assert!(home.ok("status").contains("example     running  1 of 1"), "the VM is cared for again");
 
+    // Restored, the director knows the stemcell and not the VM that keeps it.
+    home.ok("down");
+    fs::copy(&back_up, &database).unwrap();
     let said = home.ok("-n down --all");
-    assert!(said.ends_with("Nothing is left.\n"), "{said}");
+    assert!(said.contains("could not delete everything") && said.ends_with("Nothing is left.\n"), "{said}");
     assert_eq!(processes_about(&state_dir), Vec::<String>::new());
     assert_eq!(bridges(), Vec::<String>::new());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
