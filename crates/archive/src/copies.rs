@@ -199,7 +199,7 @@ pub fn unpack(from: impl Read, target: &Path, expected: &[OsString], recursive: 
         if !expected.is_empty() && !expected.contains(&top) {
             return Err(CopyError::Elsewhere(shown));
         }
-        // Who asks for a file gets no folder, which would be put into one of the same name.
+        // Asked for a file, it gives no folder, which would be put into one of the same name.
         let is_below = path.components().nth(1).is_some();
         if !recursive && (is_below || entry.header().entry_type() == tar::EntryType::Directory) {
             return Err(CopyError::Elsewhere(shown));
@@ -378,7 +378,7 @@ mod tests {
         for name in ["../precious", "log/../../precious", ".bashrc", "other", ".", "/", "..", "log/.."] {
             assert!(refused(&[(name, Regular, "x")]).contains("not asked for"), "{name}");
         }
-        // Who asks for one file has a folder of that name, such as `bin`, left alone.
+        // Asked for one file, it leaves a folder of that name, such as `bin`, alone.
         for (name, kind) in [("log/tool", Regular), ("log", Directory)] {
             let told = unpack(&sent(&[(name, kind, "")])[..], &at("here"), &["log".into()], false).unwrap_err();
             assert!(told.to_string().contains("not asked for"), "{told}");

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// A request.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     method: String,

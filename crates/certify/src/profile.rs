@@ -92,7 +92,6 @@ pub struct ManualNetwork {
     /// The first address of the range unless said otherwise.
     #[serde(default)]
     pub gateway: Option<IpAddr>,
-    /// Name servers.
     #[serde(default)]
     pub dns: Vec<IpAddr>,
     /// What only the cloud understands.
@@ -104,7 +103,6 @@ pub struct ManualNetwork {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagedNetwork {
-    /// Its addresses.
     pub range: IpNet,
     /// In the range.
     pub gateway: IpAddr,

@@ -74,7 +74,6 @@ pub enum CertifyError {
     /// the stemcell cannot be read
     #[error("the stemcell '{}' cannot be used", path.display())]
     Stemcell {
-        /// The tarball.
         path: PathBuf,
         #[source]
         source: windlass_stemcell::ReadError,

@@ -19,7 +19,7 @@ pub(crate) struct Session {
     pub(crate) config: IncusConfig,
 }
 
-/// Whoever looks after certificates is told this long before one ends.
+/// Operators are told this long before a certificate ends.
 const A_MONTH: i64 = 30 * 24 * 60 * 60;
 
 impl Session {

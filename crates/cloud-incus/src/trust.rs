@@ -32,7 +32,6 @@ const TWO_YEARS: Duration = Duration::from_secs(730 * 24 * 60 * 60);
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// The project.
     pub project: String,
     /// How the server's operator knows the certificate.
     pub name: String,
@@ -64,16 +63,13 @@ pub enum TrustError {
     /// the configuration cannot be read or written
     #[error("cannot use the file {}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// the file is something else
     #[error("the file {} is there already, and is not for the project '{project}' of this cluster; name another one", path.display())]
     AnotherFile {
-        /// Which.
         path: PathBuf,
         /// What is asked for.
         project: String,
@@ -90,7 +86,6 @@ pub enum TrustError {
          for it alone ('--restricted --projects {project}'), or a token without restrictions"
     )]
     NoProject {
-        /// Which.
         project: String,
         /// What the server said.
         #[source]

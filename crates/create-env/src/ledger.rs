@@ -388,7 +388,7 @@ mod tests {
         assert!(open(&path(&folder)).intents().await.unwrap().is_empty());
     }
 
-    /// Who has several environments knows which one is meant.
+    /// A user with several environments sees which one is meant.
     #[tokio::test]
     async fn what_cannot_be_written_names_the_state_file() {
         let OnFile { ledger, folder } = on_file().await;

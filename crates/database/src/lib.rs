@@ -291,7 +291,7 @@ pub fn is_away(error: &sqlx::Error) -> bool {
 
 async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
     if dialect == Dialect::Postgres {
-        // Who takes the lead waits for what the one before has begun, and that one may be frozen.
+        // The next leader waits for what the one before has begun, and that one may be frozen.
         connection.execute("SET idle_in_transaction_session_timeout = '10s'").await?;
     }
     if dialect == Dialect::Sqlite {

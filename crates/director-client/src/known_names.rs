@@ -1,4 +1,4 @@
-//! The names of what a director has: for who misspells one, and for shells that complete words.
+//! The names of what a director has: for errors that say what was meant, and for shells that complete words.
 
 use crate::answers::{Deployment, InstanceSummary, Named, Release, Stemcell, Task};
 use crate::client::{ClientError, DirectorClient, escape};

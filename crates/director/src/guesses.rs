@@ -53,7 +53,7 @@ impl Seen {
         if self.by_address.len() >= ADDRESSES && !self.by_address.contains_key(&address) {
             self.by_address.retain(|_, (_, last)| now - *last < MEMORY);
             if self.by_address.len() >= ADDRESSES {
-                // Who has that many addresses is not slowed down by this; the places of connections are what is left.
+                // An attacker with that many addresses is not slowed down by this; only the number of connections limits them.
                 self.by_address.clear();
             }
         }

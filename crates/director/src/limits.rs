@@ -239,7 +239,7 @@ mod tests {
         assert!(limits.visit("eve").is_some());
     }
 
-    /// Who deploys what takes minutes to render takes no place for documents, nor all places for rendering.
+    /// A deploy that takes minutes to render takes no place for documents, nor all places for rendering.
     #[tokio::test]
     async fn who_renders_for_long_leaves_documents_and_rendering_to_others() {
         let limits = Limits::default();

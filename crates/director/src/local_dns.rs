@@ -35,7 +35,7 @@ use crate::store::{Store, StoreError, VmBehind};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one agent may take for each of the two messages.
 const PATIENCE_WITH_ONE: Duration = Duration::from_secs(5);
-/// Who takes longer for both is told apart from the others.
+/// Agents that take longer for both are told apart from the others.
 const SOON: Duration = Duration::from_secs(2);
 /// How often those are told again who did not answer.
 const EVERY: Duration = Duration::from_secs(10);

@@ -172,7 +172,7 @@ async fn an_agent_that_was_silent_is_told_apart_from_the_others() {
     dns.converge_slow().await.unwrap();
     assert!(begun.elapsed() > SOON, "{:?}", begun.elapsed());
     assert!(dns.slow_agents().contains("agent-of-vm-0"));
-    // Who is gone is forgotten.
+    // Agents that are gone are forgotten.
     dns.store.record(&Fact::VmDeleted { cid: VmCid::new("vm-0").unwrap() }).await.unwrap();
     dns.publish().await.unwrap();
     dns.converge_slow().await.unwrap();

@@ -213,7 +213,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     };
     let store = Store::open(database.reveal()).await?;
     let store = store.led(leadership.lead(), &url(&settings, address), settings.cpi_deadline).await?;
-    // Who led before may have taken folders of this run for those of an earlier one.
+    // The leader before may have taken folders of this run for those of an earlier one.
     folders.make_shared_folders().map_err(unusable)?;
     let uuid = store.attribute("uuid", || uuid::Uuid::new_v4().to_string()).await?;
     if settings.shared_dir.is_some() {

@@ -97,7 +97,7 @@ impl ChangeError {
     }
 }
 
-/// Who wants a change, and hears what the CPI says meanwhile.
+/// The task that wants a change, and hears what the CPI says meanwhile.
 #[derive(Clone, Copy)]
 pub struct OnBehalfOf<'a> {
     pub ledger: &'a dyn Ledger,

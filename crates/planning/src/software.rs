@@ -108,7 +108,7 @@ pub struct VariableSet(pub i64);
 pub struct RenderedAtDeploy {
     pub job: String,
     pub variable: String,
-    /// Whether it has a value that is not for who plans.
+    /// Whether it has a value that the user who plans must not see.
     pub is_hidden: bool,
 }
 

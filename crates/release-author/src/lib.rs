@@ -49,7 +49,7 @@ pub enum Said {
     Warning(String),
 }
 
-/// Who tells the author.
+/// Tells the author what happens.
 pub type Tell<'a> = &'a mut dyn FnMut(Said);
 
 /// Whether a file is what its digest says.

@@ -317,7 +317,7 @@ pub(crate) fn from_folder(listing: &Listing, image: &mut ImagePack, meter: &Mete
     let mut seen = Seen::default();
     let mut linked: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
     let builder = rustix::process::geteuid().as_raw();
-    // Who is not root owns what he unpacked; in the VM it is root's.
+    // Files that an ordinary user unpacked are theirs; in the VM they are root's.
     let owners = |of: &Metadata| if builder != 0 && of.uid() == builder { (0, 0) } else { (of.uid(), of.gid()) };
     for (path, metadata) in &listing.files {
         let source = listing.root.join(path);

@@ -310,7 +310,7 @@ mod tests {
                     "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
                     body.len()
                 );
-                // Who has enough of it hangs up.
+                // A client that has read enough hangs up.
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });

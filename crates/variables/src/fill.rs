@@ -209,7 +209,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// The same with absolute names, for who reads it in another scope.
+/// The same with absolute names, for readers in another scope.
 pub fn with_absolute_names(value: &Value, scope: &Scope) -> Value {
     let rewritten = |text: &str| {
         let written = |piece| match piece {

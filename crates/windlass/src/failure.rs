@@ -228,7 +228,7 @@ pub(crate) enum Failure {
     Demo(#[from] DemoError),
 }
 
-/// The names that there are, for who named something that is not there.
+/// The names that there are, for a user who named something that is not there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownNames(pub(crate) Vec<String>);
 

@@ -33,7 +33,7 @@ pub(crate) struct LiveTree {
     stage: String,
     /// Why parts failed: each cause once, with those that it befell.
     failures: Vec<(String, Vec<String>)>,
-    /// Why the whole task failed, which is told at its end by who follows it.
+    /// Why the whole task failed, which the verb tells at its end.
     verdict: Option<String>,
 }
 

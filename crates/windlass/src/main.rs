@@ -79,7 +79,7 @@ fn parse(arguments: &[OsString]) -> Result<cli::Cli, clap::Error> {
     cli::Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut cli::command()))
 }
 
-/// The shorter a name, the more it is like others: aliases of a letter or two are no help for who misspells a verb.
+/// The shorter a name, the more it is like others: aliases of a letter or two are no help for a misspelt verb.
 fn with_few_tips(mut error: clap::Error) -> clap::Error {
     const FEW: usize = 2;
     const SHORT: usize = 3;

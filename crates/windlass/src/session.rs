@@ -80,7 +80,7 @@ impl<'a> Session<'a> {
         Err(Failure::NoSuchDeployment { name: name.to_owned(), known })
     }
 
-    /// Who named something that is not there is told what is.
+    /// Adds what there is to a failure about something that is not there.
     pub(crate) async fn name_what_there_is(&self, failure: Failure) -> Failure {
         let Some((message, kind, name)) = missing(&failure) else { return failure };
         match known_names::all(&self.director, kind, self.named_deployment()).await {

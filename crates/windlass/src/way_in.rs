@@ -1,5 +1,5 @@
-//! Being on instances through their agents: work is begun there, its output comes as it is written, and it ends with whoever
-//! began it. What an instance says is output or an end, and nothing else: where one goes, the director alone knows.
+//! Being on instances through their agents: work is begun there, its output comes as it is written, and it ends with this
+//! program. What an instance says is output or an end, and nothing else: where one goes, the director alone knows.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

@@ -31,7 +31,7 @@ use report::{Report, Reported};
 const ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 1], 2822);
 const MAIL: ([u8; 4], u16) = ([127, 0, 0, 1], 2825);
 
-/// Who the agent is to it. It listens to this machine alone.
+/// The agent's credentials for monit, which listens to this machine alone.
 const USER: &str = "vcap:random-password";
 
 /// What newer ones want to hear twice, so that no page of a browser can ask. It need not be secret: the password is.

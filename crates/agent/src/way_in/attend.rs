@@ -74,7 +74,7 @@ pub(super) async fn attend(started: Started, mut incoming: Incoming, output: mps
                 }
             }
             () = output.closed() => break None,
-            // Who does not take what is there already need not hear it.
+            // A client that does not take what is there already need not hear it.
             _ = ticks.tick() => drop(output.try_send(Frame::Alive.encode().into())),
         }
     };

@@ -47,7 +47,7 @@ pub(super) struct Seen {
     pub(super) writes: u64,
     /// Settings were asked for by the instance whose they are.
     pub(super) reads: u64,
-    /// Settings were asked for by whoever may write, as some CPIs let their agents do.
+    /// Settings were asked for with the credentials for writing, as some CPIs let their agents do.
     pub(super) lookups: u64,
 }
 

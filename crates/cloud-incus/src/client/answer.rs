@@ -14,14 +14,12 @@ const LONGEST: usize = 4000;
 /// What the daemon answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Done.
     Done {
         /// What was asked for.
         metadata: Value,
         /// What the object is at, for a conditional change.
         etag: Option<String>,
     },
-    /// Begun.
     Begun {
         /// The path of the operation, without its query.
         operation: String,

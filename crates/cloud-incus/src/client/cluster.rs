@@ -7,7 +7,6 @@ use super::{Client, ClientError, Request};
 /// A member of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Member {
-    /// Its name.
     pub server_name: String,
     /// Where it answers.
     #[serde(default)]
@@ -35,7 +34,6 @@ impl Member {
 /// What a member has.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Resources {
-    /// Its CPUs.
     pub cpu: Total,
     /// Its memory, in bytes.
     pub memory: Total,
@@ -54,7 +52,6 @@ impl Client {
         self.ask(Request::get(&["resources"], "ask how large the server is").target(member)).await
     }
 
-    /// All members.
     pub async fn members(&self) -> Result<Vec<Member>, ClientError> {
         self.ask(Request::get(&["cluster", "members"], "list the members of the cluster").with("recursion", "1")).await
     }

@@ -28,11 +28,9 @@ const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
 pub enum Endpoint {
     /// Its socket on this machine.
     Unix(PathBuf),
-    /// Its port.
     Https {
         /// Name or address.
         host: String,
-        /// Port.
         port: u16,
     },
 }

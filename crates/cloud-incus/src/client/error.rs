@@ -23,7 +23,6 @@ pub enum ClientError {
          give its new fingerprint, otherwise somebody else answers there"
     )]
     WrongServer {
-        /// Which.
         endpoint: String,
         /// What it shows.
         found: String,
@@ -36,7 +35,6 @@ pub enum ClientError {
          one as 'certificate' and 'private_key'"
     )]
     Untrusted {
-        /// Which.
         endpoint: String,
         /// Where we want to work.
         project: String,
@@ -46,7 +44,6 @@ pub enum ClientError {
         "{endpoint} speaks version '{found}' of the API, and this CPI speaks '1.0'; use Incus from 6.0 or LXD from 5.0"
     )]
     UnknownApi {
-        /// Which.
         endpoint: String,
         /// What it says.
         found: String,
@@ -54,7 +51,6 @@ pub enum ClientError {
     /// the server lacks something that we need
     #[error("{endpoint} lacks the API extensions {}; use Incus from 6.0 or LXD from 5.0", missing.join(", "))]
     MissingExtensions {
-        /// Which.
         endpoint: String,
         /// What it lacks.
         missing: Vec<String>,
@@ -70,7 +66,6 @@ pub enum ClientError {
     LostAnswer {
         /// What was asked.
         doing: String,
-        /// How.
         #[source]
         source: io::Error,
     },

@@ -16,7 +16,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub enum Kind {
     /// A file with this content.
     File,
-    /// A folder.
     Directory,
     /// A link whose target is the content.
     Symlink,
@@ -25,9 +24,7 @@ pub enum Kind {
 /// Something that is put into a stopped instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pushed {
-    /// Where.
     pub path: String,
-    /// What.
     pub kind: Kind,
     /// Who may read it, in octal digits.
     pub mode: &'static str,

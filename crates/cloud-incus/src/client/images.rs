@@ -9,7 +9,6 @@ use super::content::Content;
 use super::instances::{Settings, or_default};
 use super::{Client, ClientError, Request};
 
-/// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Image {
     /// SHA-256 of its parts.

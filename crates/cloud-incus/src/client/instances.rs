@@ -21,7 +21,6 @@ pub type Devices = BTreeMap<String, Settings>;
 /// What a list tells of an instance.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Instance {
-    /// Its name.
     pub name: String,
     /// `Running`, `Stopped`, `Error`, ….
     #[serde(default)]
@@ -72,25 +71,20 @@ pub(crate) fn member(location: &str) -> Option<&str> {
 /// An instance that is to be made.
 #[derive(Debug, Clone, Serialize)]
 pub struct NewInstance {
-    /// Its name.
     pub name: String,
     /// `container`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Without `default`, nothing comes from there.
     pub profiles: Vec<String>,
-    /// The image.
     pub source: Value,
-    /// Its configuration.
     pub config: Settings,
-    /// Its devices.
     pub devices: Devices,
 }
 
 /// What is done to an instance as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
-    /// Start it.
     Start,
     /// Stop it at once.
     Stop,

@@ -90,7 +90,6 @@ pub struct Client {
     connection: RefCell<(usize, Option<Connection>)>,
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     method: Method,

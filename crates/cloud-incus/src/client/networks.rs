@@ -10,7 +10,6 @@ use super::{Client, ClientError, Request};
 /// A network, of the operator's or of a director's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Network {
-    /// Its name.
     #[serde(default)]
     pub name: String,
     /// `bridge`, `ovn`, `physical`, ….
@@ -22,7 +21,6 @@ pub struct Network {
     /// `Created`; `Pending` while members know of it and the cluster does not.
     #[serde(default)]
     pub status: String,
-    /// Its configuration.
     #[serde(default, deserialize_with = "or_default")]
     pub config: Settings,
     /// Paths of what is in it.
@@ -45,19 +43,16 @@ impl Network {
 /// A network that is to be made.
 #[derive(Debug, Clone, Serialize)]
 pub struct NewNetwork {
-    /// Its name.
     pub name: String,
     /// `bridge` or `ovn`.
     #[serde(rename = "type")]
     pub kind: String,
     /// For people.
     pub description: String,
-    /// Its configuration.
     pub config: Settings,
 }
 
 impl Client {
-    /// A network.
     pub async fn network(&self, name: &str) -> Result<Network, ClientError> {
         self.ask(Request::get(&["networks", name], format!("use the network '{name}'"))).await
     }

@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Waits until no operation runs on an object of this name, whoever began it, and however it ends.
+    /// Waits until no operation runs on an object of this name, also those of others, and however it ends.
     pub async fn wait_for_others(&self, name: &str) -> Result<(), ClientError> {
         let doing = format!("wait for what is done to {name}");
         let begun = Instant::now();

@@ -42,7 +42,6 @@ impl Fingerprint {
         Self(hex(&Sha256::digest(certificate.as_ref())))
     }
 
-    /// The digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -55,9 +54,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// The client's certificate and key, as PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
-    /// Its key.
     pub private_key: Secret,
 }
 

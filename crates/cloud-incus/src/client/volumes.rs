@@ -13,12 +13,10 @@ use super::{Answer, Client, ClientError, Request, Tagged};
 /// A volume, as lists and single answers tell it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Volume {
-    /// Its name.
     pub name: String,
     /// For people.
     #[serde(default)]
     pub description: String,
-    /// Its configuration.
     #[serde(default, deserialize_with = "or_default")]
     pub config: Settings,
     /// `filesystem` or `block`.
@@ -59,12 +57,7 @@ impl Volume {
 #[derive(Debug, Clone)]
 pub enum Origin<'a> {
     /// A volume of the same member.
-    Here {
-        /// Its pool.
-        pool: &'a str,
-        /// Its name.
-        name: &'a str,
-    },
+    Here { pool: &'a str, name: &'a str },
     /// What another member offers.
     Offered(&'a Offer),
 }

@@ -64,7 +64,7 @@ pub(crate) async fn run(session: &Session, asked: &AttachDisk) -> Result<DiskHin
     Ok(hint())
 }
 
-/// Looks whether the disk has one owner. The claim makes sure of it; whoever does without claims does not.
+/// Looks whether the disk has one owner. The claim makes sure of it; a CPI without claims does not.
 async fn must_be_alone(session: &Session, disk: &Disk, vm: &VmName) -> Result<(), Fault> {
     let read = session.client.volume(&disk.name.pool, &disk.name.volume, disk.volume.member()).await?;
     match read.value.users().iter().find(|user| **user != vm.as_str()) {

@@ -5,8 +5,8 @@
 //! | each member of a cluster is told of a bridge | those that know of it say so, and the others are told |
 //! | the network is made | found by its name, and answered |
 //!
-//! A range that is chosen here may be chosen by somebody else at the same time. Both look afterwards, and whoever sees another one
-//! takes theirs back and chooses again.
+//! A range that is chosen here may be chosen by somebody else at the same time. Both look afterwards, and the one that sees another
+//! range takes its own back and chooses again.
 
 use std::net::IpAddr;
 
@@ -169,7 +169,7 @@ async fn chosen(session: &Session, bits: Option<u8>, tried: usize, call: &Call) 
     let networks = session.client.networks().await?;
     let taken: Vec<IpNet> = networks.iter().flat_map(ranges).collect();
     let is_free = |range: &IpNet| !taken.iter().any(|other| other.contains(range) || range.contains(other));
-    // Whoever met somebody goes another way than they do.
+    // After a collision, both choose at different distances.
     let aside = if tried == 0 { 0 } else { usize::from(call.id.as_bytes()[tried]) };
     let mut free = subnets.take(CANDIDATES).filter(is_free);
     let first = free.next();

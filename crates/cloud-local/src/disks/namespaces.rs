@@ -111,7 +111,7 @@ impl Namespace {
     }
 }
 
-/// Who is busy cannot be seen from inside.
+/// From inside, one cannot see which process is busy.
 enum Problem {
     Busy(PathBuf),
     Other(DiskError),

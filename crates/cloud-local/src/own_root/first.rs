@@ -43,7 +43,7 @@ fn prepare(folder: &Path, purpose: Purpose) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"windlass-init");
     let _ = rustix::process::setsid();
     wait_to_go_on(&mut keeper)?;
-    // Who has a namespace of control groups can mount them, and would find this machine's: the VM has no group of its own. Root by
+    // A VM with a namespace of control groups can mount them, and would find this machine's: the VM has no group of its own. Root by
     // number could end everybody in the director's group. A machine whose /proc/sys is read-only keeps that gap.
     let _ = file::write_in_place(Path::new(CGROUP_NAMESPACES), "0");
     nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|error| context("make a mount namespace", error.into()))?;

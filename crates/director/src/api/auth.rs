@@ -92,7 +92,7 @@ pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Response
     next.run(request).await
 }
 
-/// The user whose credentials a request shows. Whoever shows wrong ones often waits for the answer.
+/// The user whose credentials a request shows. A client that often shows wrong ones waits for the answer.
 pub(super) async fn identify(
     director: &Director,
     peer: Option<&Peer>,

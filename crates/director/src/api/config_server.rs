@@ -242,7 +242,7 @@ pub(super) async fn remove(
     }
 }
 
-/// The names of all variables, for who exports them.
+/// The names of all variables, for exports.
 pub(super) async fn names(State(director): Shared) -> Result<Json<Value>, Refusal> {
     Ok(Json(json!(embedded(&director)?.names().await?)))
 }

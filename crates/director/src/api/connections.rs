@@ -1,4 +1,4 @@
-//! What connections need of the API: answers, and a certificate. Whoever has shown credentials keeps their place.
+//! What connections need of the API: answers, and a certificate. A client that has shown credentials keeps its place.
 
 use std::sync::Arc;
 use std::time::Duration;

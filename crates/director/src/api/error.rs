@@ -56,7 +56,7 @@ impl From<StoreError> for ApiError {
                 let description = "another director took over, and nothing was changed; ask that one";
                 Self::with_status(StatusCode::SERVICE_UNAVAILABLE, 100, description)
             }
-            // Who uploaded it can mend it; the director works as it should.
+            // The uploader can mend it; the director works as it should.
             error @ StoreError::TooManySpecs(_) => Self::bad_request(40000, error.to_string()),
             error => Self::internal(&error),
         }

@@ -83,7 +83,7 @@ async fn plans_with(
     deployment: &DeploymentName,
     id: &str,
 ) -> Result<(Vec<ExplainedPlan>, u64), ApiError> {
-    // One at a time, whoever asks.
+    // One at a time, for all users.
     let _turn = director.limits.explaining().await;
     let (mut plans, mut left_out, mut read) = (Vec::new(), 0, 0);
     for (task, length) in director.store.plans_of(deployment, PLANS).await? {

@@ -199,7 +199,7 @@ async fn links_that_are_not_shared_are_for_the_teams_of_their_deployment() {
     }
 }
 
-/// Whoever may make deployments may make links of what others share, each with a copy of all that is in it.
+/// Every user who may deploy may make links of what others share, each with a copy of all that is in it.
 #[tokio::test]
 async fn links_for_those_outside_have_a_limit_and_lists_read_no_contents() {
     let bench = TestDirector::new().await;

@@ -178,7 +178,7 @@ pub(super) async fn address(
         Some(provider) => director.store.link_provider(provider).await?,
         None => None,
     };
-    // Who may make a link of a shared provider may use it.
+    // A user who may make a link of a shared provider may use it.
     if !(is_external && provider.as_ref().is_some_and(|provider| provider.shared)) {
         user.must_with_deployment(&director, Access::Read, &deployment).await?;
     }

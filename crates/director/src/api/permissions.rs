@@ -143,7 +143,7 @@ impl User {
         if self.may_with(director, access, &[]) {
             return Ok(());
         }
-        // Who is in no team that could have it is not told whether there is one.
+        // A user in no team that could have it is not told whether there is one.
         let teams = if access == Access::Admin { self.own_teams() } else { self.all_teams() };
         if teams.is_empty() {
             return Err(refusal(director, access, &[]));

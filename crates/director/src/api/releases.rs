@@ -1,4 +1,4 @@
-//! Releases; and what there is nothing of: variables, managed networks. Lists of those are empty, and whoever wants
+//! Releases; and what there is nothing of: variables, managed networks. Lists of those are empty, and a request
 //! to add something is told why that cannot be.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -99,8 +99,8 @@ pub(super) async fn show(
     Ok(Json(ReleaseContents { jobs, packages: release.packages.iter().map(package).collect() }).into_response())
 }
 
-/// The fingerprints of those packages of a manifest that need not be sent again: the same bytes are here. Whoever uploads a release
-/// says which fingerprints its packages have, so those alone say nothing.
+/// The fingerprints of those packages of a manifest that need not be sent again: the same bytes are here. The uploader
+/// chooses the fingerprints, so those alone prove nothing.
 pub(super) async fn matches(State(director): Shared, TextBody(manifest): TextBody) -> Result<Json<Value>, ApiError> {
     let read = director.limits.heavily(|| ReleaseManifest::parse(&manifest)).await;
     let manifest = read.map_err(|error| refused(&error))?;

@@ -83,7 +83,7 @@ pub(super) async fn blob(
         Err(error) if error.is_missing() => return Err(missing()),
         found => found.map_err(|error| ApiError::internal(&error))?,
     };
-    // Who has it open keeps it, also if its copy goes.
+    // A reader that has it open keeps it, also if its copy goes.
     let file = tokio::fs::File::open(found.as_ref()).await.map_err(|_| missing())?;
     let length = file.metadata().await.map_err(|error| ApiError::internal(&error))?.len();
     let kind = [(header::CONTENT_TYPE, "application/x-gzip")];
@@ -106,7 +106,7 @@ pub(super) async fn orphaned_vms(State(director): Shared) -> Result<Json<Vec<Orp
     Ok(Json(director.store.orphaned_vms().await?.iter().map(shown_vm).collect()))
 }
 
-/// Deletes a VM by its cid, whoever it belongs to.
+/// Deletes a VM by its cid, of any deployment or none.
 pub(super) async fn remove_vm(
     State(director): Shared,
     Extension(user): Extension<User>,

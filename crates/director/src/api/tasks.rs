@@ -94,7 +94,7 @@ pub(super) async fn list(
     Ok(Json(director.store.tasks(&filter).await?.iter().map(shown).collect()))
 }
 
-/// Whether a user began a task that belongs to no deployment, such as an upload: whoever may upload may see how it ends.
+/// Whether a user began a task that belongs to no deployment, such as an upload: users who may upload may see how it ends.
 fn is_of(task: &TaskRecord, user: &User) -> bool {
     task.deployment.is_none() && task.user == user.name
 }

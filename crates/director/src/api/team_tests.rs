@@ -166,7 +166,7 @@ async fn seen(bench: &TestDirector, user: &str, path: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What is described and not listed here fails: whoever adds a route says who may ask for it.
+/// What is described and not listed here fails: the author of a new route adds who may ask for it.
 #[tokio::test]
 async fn every_route_is_for_those_whom_bosh_lets_ask_and_for_nobody_else() {
     let mut rights: BTreeMap<&str, &str> = BTreeMap::new();
@@ -428,7 +428,7 @@ async fn configs_of_a_team_have_a_limit_and_cost_others_nothing() {
     assert_eq!(seen(&bench, "admin", "/configs?latest=true&type=cloud").await.as_array().unwrap().len(), 1);
 }
 
-/// Who makes and deletes configs again and again would fill the disk with what nobody else can remove.
+/// A user who makes and deletes configs again and again would fill the disk with what nobody else can remove.
 #[tokio::test]
 async fn old_versions_of_a_teams_configs_have_a_limit() {
     let bench = with_a_team().await;
@@ -493,7 +493,7 @@ async fn a_team_comes_into_no_vm_that_compiles_for_all() {
     assert_eq!(enter("admin", worker).await, StatusCode::BAD_REQUEST);
 }
 
-/// Who is slow to say what they want may find that the deployment is another team's by then.
+/// While a slow request comes in, the deployment may become another team's.
 #[tokio::test]
 async fn the_right_to_a_deployment_is_looked_at_when_its_task_is_made() {
     let bench = TestDirector::new().await;
@@ -515,7 +515,7 @@ async fn the_right_to_a_deployment_is_looked_at_when_its_task_is_made() {
     assert_eq!(ask(user("amy", "bosh.admin")).await, Ok(StatusCode::FOUND));
 }
 
-/// Who may look at everything but logs, and is an admin of one team, would have the logs of all: tasks name them.
+/// A user who may look at everything but logs, and is an admin of one team, would have the logs of all: tasks name them.
 #[tokio::test]
 async fn logs_that_were_fetched_are_for_the_teams_of_their_deployment() {
     let bench = TestDirector::new().await;

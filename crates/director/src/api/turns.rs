@@ -1,5 +1,5 @@
 //! Requests wait for their turn: those with documents for one of their user's places, lists for another one of those, and then for
-//! each other. Whoever takes an answer slowly keeps a place of their own, and no turn of others.
+//! each other. A client that takes an answer slowly keeps a place of its own, and no turn of others.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
         let turn = director.limits.list().await;
         let answer = next.run(request).await;
         drop(turn);
-        // What is streamed, or small, is not kept in memory for who takes it.
+        // What is streamed, or small, is not kept in memory until the client takes it.
         return match answer.body().size_hint().exact() {
             Some(length) if length > SMALL => placed(answer, place),
             _ => answer,

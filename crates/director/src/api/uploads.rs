@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Who has as many tasks as one may have could fill the disk with uploads that are refused.
+    /// A user with the most tasks that one may have could fill the disk with uploads that are refused.
     #[tokio::test]
     async fn what_no_task_takes_leaves_no_file() {
         let test = TestDirector::new().await;

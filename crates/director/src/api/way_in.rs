@@ -1,7 +1,7 @@
 //! A way into an instance through its agent. The director checks who comes, notes it, and passes frames on: the client's as they
 //! are, which the agent judges, and the agent's only if they are frames, because a VM may send anything.
 //!
-//! Nothing is kept on the way. A client who takes nothing keeps the agent from sending, and whoever is silent or gone is
+//! Nothing is kept on the way. A client who takes nothing keeps the agent from sending, and a client that is silent or gone is
 //! noticed by the connection, with which the work in the VM ends.
 
 use std::io;

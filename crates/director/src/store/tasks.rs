@@ -122,7 +122,7 @@ pub(crate) struct TaskFilter {
     pub limit: i64,
 }
 
-/// All of a record but what the task is to do: that has a manifest, and is read only by who carries it out.
+/// All of a record but what the task is to do: that has a manifest, and only the worker reads it.
 const RECORD: &str = "tasks.id, tasks.state, tasks.description, tasks.username, tasks.deployment, tasks.context_id, tasks.result, \
     tasks.started_at, tasks.finished_at, tasks.tries";
 

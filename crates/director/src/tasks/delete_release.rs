@@ -62,7 +62,7 @@ pub(super) async fn delete(
     let is_kept = |id: &i64| stay().any(|release| release.jobs.iter().any(|job| job.id == *id));
     let gone = jobs.iter().filter(|(id, _)| !is_kept(id)).map(|(_, job)| (&job.name, &job.version));
     tell(log, "Deleting jobs", gone.collect()).await?;
-    // Who names a version hears of that version alone, also of the last one.
+    // Asked for a version, it tells of that version alone, also of the last one.
     if version.is_none() {
         let versions = releases.iter().map(|release| (&release.name, &release.version));
         tell(log, "Deleting release versions", versions.collect()).await?;

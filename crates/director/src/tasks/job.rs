@@ -201,7 +201,7 @@ pub(crate) struct DeployOptions {
     /// Something for some instances, on top of the manifest.
     #[serde(default)]
     pub change_state: Option<StateChange>,
-    /// Who is stopped without being drained.
+    /// Which instances are stopped without being drained.
     #[serde(default)]
     pub skip_drain: SkipDrain,
     /// Do not mind agents that do not answer.

@@ -1,4 +1,4 @@
-//! What people read while a task runs: `event`, `result`, `debug` and `cpi` in the task's folder, and `steps` for who explains it later.
+//! What people read while a task runs: `event`, `result`, `debug` and `cpi` in the task's folder, and `steps` for `windlass explain`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -64,7 +64,7 @@ pub(crate) enum Purpose {
     Deploy(i64),
 }
 
-/// Who wants to know, and how long the templates may take.
+/// The user of a plan, and how long the templates may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) user: &'a str,

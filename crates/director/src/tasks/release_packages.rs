@@ -427,7 +427,7 @@ mod tests {
         to.into_inner().unwrap()
     }
 
-    /// Who may upload a release may not change what others run.
+    /// A user who may upload a release may not change what others run.
     #[tokio::test]
     async fn to_mend_a_release_leaves_those_alone_whose_compiled_packages_have_other_bytes() {
         let site = Site::new().await;

@@ -1,6 +1,6 @@
 //! Which tasks go on after their director was killed. What a task had begun in the clouds is settled first; then it is carried out
-//! once more, under the locks that it has and with the same outputs. Most do only what is not done yet. One that makes things
-//! anew notes what was there when it began, so that it makes nothing anew twice.
+//! once more, under the locks that it has and with the same outputs. Most do only what is not done yet. A task that recreates
+//! things notes what was there when it began, so that it recreates nothing twice.
 
 use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{WhatWasThere, Wish};

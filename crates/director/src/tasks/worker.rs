@@ -306,7 +306,7 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
     director.dns.wake();
 }
 
-/// Who asked had a right to the deployment of that time. One that was deleted and made again by others meanwhile is theirs.
+/// The user had a right to the deployment of that time. If others deleted it and made another of that name meanwhile, it is theirs.
 async fn must_be_of_the_same_teams(director: &Director, task: &TaskRecord) -> Result<(), TaskError> {
     let Some(deployment) = task.deployment.as_deref() else { return Ok(()) };
     let Some(now) = director.store.teams_of(&deployment.into()).await? else { return Ok(()) };

@@ -64,7 +64,7 @@ impl Variables {
         Self { server: Arc::new(server), embedded: None, store, cipher }
     }
 
-    /// The values of a set. Versions that are gone are left out, and named by who needs them.
+    /// The values of a set. Versions that are gone are left out; code that needs one fails with its name.
     pub(crate) async fn load(&self, scope: &Scope, set: VariableSet) -> Result<Arc<Values>, VariablesError> {
         let mut values = Values::new(scope.clone());
         for (name, version) in self.store.versions_of(set).await? {
@@ -105,7 +105,7 @@ pub(crate) struct KnownValues {
     /// Absolute names of variables that get their first value at deploy.
     made_at_deploy: BTreeSet<String>,
     digests: Option<Arc<Cipher>>,
-    /// What may be rendered for who sees no values: jobs as they were deployed. None for who sees them.
+    /// What may be rendered for a user who sees no values: jobs as they were deployed. None for a user who sees them.
     deployed: Option<Arc<HashSet<String>>>,
 }
 

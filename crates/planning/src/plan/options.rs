@@ -22,7 +22,7 @@ pub struct PlanOptions {
     pub only: Option<WhatWasThere>,
     /// Something for some instances.
     pub change: Option<StateChange>,
-    /// Who is stopped without being drained.
+    /// Which instances are stopped without being drained.
     pub skip_drain: SkipDrain,
     /// VMs whose agents do not answer are replaced, instead of being an obstacle.
     pub fix: bool,

@@ -102,7 +102,7 @@ async fn serve_reads(database: Database, mut waiting: mpsc::Receiver<Read>) {
             let found = in_time("read", select(&database, &batch)).await;
             for read in batch {
                 let settings = found.as_ref().map(|found| found.get(&read.id).cloned()).map_err(|error| *error);
-                // Who asked may be gone.
+                // The client may be gone.
                 let _ = read.found.send(settings);
             }
             drop(place);

@@ -45,7 +45,7 @@ use server::Asked;
 
 const LOCK: &str = "supervise.lock";
 
-/// Who ended is waited for at least this often.
+/// How often, at least, we wait for processes that ended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// How old measurements of all processes may be: as long as it takes to look at all services of a cycle.

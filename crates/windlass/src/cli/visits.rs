@@ -195,7 +195,7 @@ pub(crate) struct EnvAgentArgs {
     pub(crate) agent_certificate: Option<String>,
 }
 
-/// Who visits instances over ssh, if not a user that is there only for that.
+/// The user for ssh, if not one that is made for the visit.
 #[derive(Debug, Default, Args)]
 pub(crate) struct KeyArgs {
     /// Go there with this key, which the VM knows, instead of as a user that the director lets in; its own key is not checked

@@ -43,7 +43,7 @@ fn tables(plan: CleanUpPlan) -> Vec<Table> {
         disks.map(|disk| vec![disk.disk_cid, disk.deployment_name, disk.instance_name, disk.size.0.to_string()]);
     let vms = plan.orphaned_vms.into_iter().map(|vm| vec![vm.cid, vm.deployment_name, vm.instance_name]);
     let blobs = |ids: Vec<String>| ids.into_iter().map(|id| vec![id]).collect();
-    // BOSH has no such table, so it stands there only for who needs it.
+    // BOSH has no such table, so it is printed only where it has rows.
     let unreferenced = (!plan.unreferenced_blobs.is_empty())
         .then(|| listed("Unreferenced Blobs", &["Blob"], blobs(plan.unreferenced_blobs)));
     [

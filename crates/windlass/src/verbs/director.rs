@@ -19,7 +19,7 @@ const OPEN_FILES: u64 = 8192;
 
 pub(crate) async fn run(flags: &Global, arguments: DirectorArgs) -> Result<(), Failure> {
     if arguments.background {
-        // The terminal that it was started in may be closed; it fails only for who leads a session already.
+        // The terminal that it was started in may be closed; it fails only for a process that leads a session already.
         let _ = rustix::process::setsid();
     }
     let state_dir = flags.state_dir.clone().or_else(windlass_durable::state_dir::default).ok_or(Failure::NoStateDir)?;

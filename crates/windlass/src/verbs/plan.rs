@@ -28,7 +28,7 @@ pub(crate) async fn run(session: &mut Session<'_>, look: &LookArgs) -> Result<()
     Ok(())
 }
 
-/// The exit code of a plan that changes something, for who asks for it.
+/// The exit code of a plan that changes something, with `--detailed-exitcode`.
 const CHANGES: u8 = 2;
 
 fn read(plan: Option<&Value>) -> Result<windlass_planning::plan::Plan, Failure> {

@@ -94,7 +94,7 @@ fn what_they_are(isolation: Isolation) -> &'static str {
 /// Builds and uploads a stemcell, if the director does not have it. Gives its operating system.
 async fn stemcell(session: &mut Session<'_>, state_dir: &Path, arguments: &UpArgs) -> Result<String, Failure> {
     let unusable = |source| Failure::StateDir { path: state_dir.to_owned(), source };
-    // What is left there by who is killed goes at the director's next start.
+    // What a killed run leaves there goes at the director's next start.
     let folder = tempfile::tempdir_in(state_dir.join("tmp")).map_err(unusable)?;
     let mut options = BuildOptions::new(default_agent()?, folder.path().join("stemcell.tgz"));
     if arguments.userland.is_some() {

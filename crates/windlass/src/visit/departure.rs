@@ -28,7 +28,7 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// From here on signals do not end the program by themselves. One that whoever started it had it ignore, as `nohup` does,
+    /// From here on signals do not end the program by themselves. A signal that was ignored at the start, as with `nohup`,
     /// stays ignored.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let (told, asked) = watch::channel((0, 0));
@@ -94,7 +94,7 @@ impl Departure {
                 return;
             }
             if departure.end_programs() {
-                // A second signal is for who cannot wait.
+                // A second signal ends the wait.
                 let _ = tokio::time::timeout(GRACE, asked.wait_for(|(_, times)| *times > 1)).await;
             }
             abandoned.await;

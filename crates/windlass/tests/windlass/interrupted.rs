@@ -78,7 +78,7 @@ fn a_run_that_is_interrupted_at_any_step_is_finished_by_the_next_and_leaves_no_s
         let reached = run.reaches_step(number);
         if reached {
             run.signal(if number % 2 == 0 { Signal::TERM } else { Signal::INT });
-            // Who is in a hurry does it twice. Nothing tells when the first was heard; either way is fine.
+            // A user in a hurry does it twice. Nothing tells when the first was heard; either way is fine.
             if number % 3 == 0 {
                 run.signal(Signal::INT);
             }

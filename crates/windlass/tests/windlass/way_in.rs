@@ -230,7 +230,7 @@ fn a_command_has_the_terminal_of_whoever_started_it() {
     let (mut missing, mut terminal) = on_terminal(&mut exec(&site, &["-t", "db/0", "--", "no-such-program"]));
     shown(&mut terminal, "cannot run 'no-such-program'");
     assert_eq!(missing.wait().unwrap().code(), Some(127));
-    // A shell ignores requests to end, and ends with who has its terminal.
+    // A shell ignores requests to end, and ends with the program that has its terminal.
     for signal in ["-KILL", "-TERM"] {
         let (mut lost, mut terminal) = on_terminal(&mut exec(&site, &["-t", "db/0", "--", "sh"]));
         shown(&mut terminal, "$ ");

@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!((all[0].service.as_str(), all[0].event.as_str()), ("web", "does not exist"));
         assert_eq!((all[0].action.as_deref(), all[0].text.as_str()), (Some("restart"), "process is not running"));
-        // Who hangs up in the middle of anything keeps nobody else out.
+        // A client that hangs up in the middle of anything keeps nobody else out.
         drop(TcpStream::connect(address).unwrap());
         send("Service: db\r\nEvent: Timeout");
         assert_eq!(letters.all().len(), 2);

@@ -42,7 +42,7 @@ pub struct DesiredLinks {
     pub lacking: BTreeSet<String>,
 }
 
-/// A consumer, with who provides its link.
+/// A consumer, with the provider of its link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredLink {
     pub consumer: LinkConsumer,

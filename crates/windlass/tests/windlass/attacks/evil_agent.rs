@@ -20,7 +20,7 @@ pub(super) struct EvilAgent {
     serving: Option<JoinHandle<()>>,
 }
 
-/// How many blobs it is sending that never end, and how many of those were given up by who asked for them.
+/// How many blobs it is sending that never end, and how many of those their clients gave up.
 #[derive(Default)]
 struct Blobs {
     begun: AtomicUsize,
@@ -29,7 +29,7 @@ struct Blobs {
 
 /// What it says about its logs.
 pub(super) const ENDLESS_LOGS: &str = r#"{"value":{"blobstore_id":"8a7a1b5e-7d2a-4f2e-9d0f-1f6f0d4a2a11","sha1":"da39a3ee5e6b4b0d3255bfef95601890afd80709"}}"#;
-/// Often enough for who only looks whether there is a byte from time to time.
+/// Often enough for a client that only looks whether a byte comes from time to time.
 const DRIP: Duration = Duration::from_millis(100);
 
 impl EvilAgent {

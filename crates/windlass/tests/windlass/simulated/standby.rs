@@ -297,7 +297,7 @@ fn a_director_that_was_frozen_while_it_attached_a_disk_writes_nothing_more_and_e
 const ATTACHES: &str = r#"{"method":"attach_disk""#;
 const HANGS_ONCE: &str = r#"{"faults": [{"method": "attach_disk", "nth": 1, "fault": "hang"}]}"#;
 
-/// Half of its work may be done at any moment, so nobody does it again beside it; and it ends with who started it.
+/// Half of its work may be done at any moment, so nobody does it again beside it; and it ends with its director.
 #[test]
 fn the_cpi_of_a_director_that_lost_its_lead_ends_with_it_and_is_not_asked_again_before() {
     let mut pair = Pair::ready();
