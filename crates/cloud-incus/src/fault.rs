@@ -45,6 +45,13 @@ impl Fault {
 /// What a daemon says when a pool is full.
 const FULL: [&str; 3] = ["no space left on device", "disk quota exceeded", "not enough space"];
 
+/// What it says of a project that forbids some things, and what would allow them.
+const RESTRICTED: [(&str, &str); 3] = [
+    ("privileged containers are forbidden", "restricted.containers.privilege=allow"),
+    ("only managed network devices are allowed", "restricted.devices.nic=allow"),
+    ("network devices are forbidden", "restricted.devices.nic=allow"),
+];
+
 /// What it says when the certificate may not do this.
 const FORBIDDEN: [&str; 4] =
     ["not authorized", "not have permission", "certificate is restricted", "permission denied"];
@@ -77,6 +84,17 @@ impl From<Fault> for CpiError {
                 "{message}; a member of the cluster does not answer, and what it has may still run: bring it back, or, if it \
                  is dead for good, remove it from the cluster by force"
             )),
+            // What `tar` said, such as that the pool is full, is not told the second time.
+            ClientError::Refused { .. } if error.says("unpack failed") => CpiError::cloud(format!(
+                "{message}; look whether the pool is full, and upload the stemcell again if not"
+            )),
+            ClientError::Refused { .. } => match RESTRICTED.iter().find(|(words, _)| error.says(words)) {
+                Some((_, allowed)) => CpiError::cloud(format!(
+                    "{message}; do without, or have the project allow it: 'incus project set PROJECT {allowed}' or 'lxc project \
+                     set PROJECT {allowed}'"
+                )),
+                None => CpiError::cloud(message),
+            },
             _ => CpiError::cloud(message),
         }
     }
@@ -99,6 +117,14 @@ mod tests {
             let error = refused(code, text);
             assert_eq!(error.kind, ErrorType::CpiError, "{text}");
             assert!(error.message.contains("certificate"), "{error}");
+        }
+        for (text, remedy) in [
+            ("Failed checking if instance creation allowed: Privileged containers are forbidden", "privilege=allow"),
+            ("Invalid device: Only managed network devices are allowed", "set PROJECT restricted.devices.nic=allow"),
+            ("Unpack failed: Failed to run: tar: Process exited with non-zero value 2", "whether the pool is full"),
+        ] {
+            let error = refused(400, text);
+            assert!(error.kind == ErrorType::CloudError && error.message.contains(remedy), "{error}");
         }
         let evacuated = refused(403, "Cluster member is evacuated");
         assert_eq!(evacuated.kind, ErrorType::CloudError, "not a matter of rights");

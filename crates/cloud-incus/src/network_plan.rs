@@ -145,7 +145,7 @@ async fn card(
              'network' in the CPI's configuration"
         )));
     };
-    let managed = match session.client.network(network).await {
+    let mut managed = match session.client.network(network).await {
         Ok(managed) => managed,
         Err(error) if error.is_missing() => {
             return Err(Fault::cloud(format!(
@@ -158,6 +158,11 @@ async fn card(
         return Err(Fault::cloud(format!(
             "'{network}', which the network '{name}' names, is not managed by the cluster; name it as 'parent'"
         )));
+    }
+    // A certificate that is confined to a project is told no configuration.
+    if managed.config.is_empty() {
+        let range = session.client.range_of_network(network).await?;
+        managed.config.extend(range.map(|range| ("ipv4.address".to_owned(), range)));
     }
     if !properties.local && properties.target.is_none() {
         must_span_members(session, &managed.kind, &format!("'{network}' of the network '{name}'"))?;
@@ -192,6 +197,13 @@ fn reserve(device: &mut Settings, properties: &NetworkProperties, managed: Optio
     });
     if takes && properties.reserve_address != Some(false) {
         device.entry("ipv4.address".to_owned()).or_insert_with(|| ip.to_string());
+    }
+}
+
+/// Takes back what was noted.
+pub(crate) fn forget_reservations(devices: &mut Devices) {
+    for device in devices.values_mut() {
+        device.remove("ipv4.address");
     }
 }
 

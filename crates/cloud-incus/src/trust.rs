@@ -91,6 +91,17 @@ pub enum TrustError {
         #[source]
         source: ClientError,
     },
+    /// what was named is not there
+    #[error(
+        "there is no {what} '{name}' in the cluster; make it, or name another one, and run the same again: until then the \
+         certificate has all rights of the token"
+    )]
+    Missing {
+        /// A pool or a network.
+        what: &'static str,
+        /// Which.
+        name: String,
+    },
     /// the cluster refused or did not answer
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -134,6 +145,7 @@ pub async fn establish(token: &str, wanted: &Wanted, output: &Path) -> Result<Es
     if !client.is_trusted().await? {
         client.redeem(token, &wanted.name).await.map_err(TrustError::TokenRefused)?;
     }
+    must_be_there(&client, &fingerprint, wanted).await?;
     let made_project = project(&client, wanted).await?;
     confine(&client, &fingerprint, &wanted.project).await?;
     let members: Vec<String> = match client.members().await {
@@ -158,27 +170,31 @@ fn another_file(path: &Path, wanted: &Wanted) -> TrustError {
 /// The configuration that an interrupted command wrote, or a new one.
 fn configuration(wanted: &Wanted, pin: &Fingerprint, endpoints: &[String], output: &Path) -> Result<Value, TrustError> {
     let failed = |source| TrustError::File { path: output.to_owned(), source };
-    match std::fs::read(output) {
+    let mut incus = match std::fs::read(output) {
         Ok(bytes) => {
             let whole: Value = serde_json::from_slice(&bytes).map_err(|_| another_file(output, wanted))?;
             let incus = whole.pointer("/cloud/properties/incus").cloned().unwrap_or_default();
             let is_it = incus["project"] == wanted.project.as_str() && incus["server_fingerprint"] == pin.as_str();
-            if is_it { Ok(incus) } else { Err(another_file(output, wanted)) }
+            if !is_it {
+                return Err(another_file(output, wanted));
+            }
+            incus
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let (certificate, private_key) = new_certificate(&wanted.name)?;
-            let mut incus = json!({"endpoints": endpoints, "project": wanted.project, "certificate": certificate,
-                "private_key": private_key, "server_fingerprint": pin.as_str()});
-            for (key, value) in [("pool", &wanted.pool), ("network", &wanted.network)] {
-                if let Some(value) = value {
-                    incus[key] = json!(value);
-                }
-            }
-            write(&incus, output)?;
-            Ok(incus)
+            json!({"endpoints": endpoints, "project": wanted.project, "certificate": certificate,
+                "private_key": private_key, "server_fingerprint": pin.as_str()})
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => return Err(failed(error)),
+    };
+    // The command before may have named one that is not there.
+    for (key, value) in [("pool", &wanted.pool), ("network", &wanted.network)] {
+        if let Some(value) = value {
+            incus[key] = json!(value);
+        }
     }
+    write(&incus, output)?;
+    Ok(incus)
 }
 
 fn write(incus: &Value, output: &Path) -> Result<(), TrustError> {
@@ -203,6 +219,23 @@ fn new_certificate(name: &str) -> Result<(String, String), TrustError> {
     parameters.not_after = (now + TWO_YEARS).into();
     let certificate = parameters.self_signed(&key).map_err(failed)?;
     Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Pool and network, before a project is made that would see no other. Who is confined already sees them in their project alone.
+async fn must_be_there(client: &Client, fingerprint: &Fingerprint, wanted: &Wanted) -> Result<(), TrustError> {
+    if !client.certificate(fingerprint.as_str()).await.is_ok_and(|known| !known.restricted) {
+        return Ok(());
+    }
+    let missing = |what, name: &String| Err(TrustError::Missing { what, name: name.clone() });
+    if let Some(pool) = &wanted.pool
+        && client.pool(pool).await.is_err_and(|error| error.is_missing())
+    {
+        return missing("storage pool", pool);
+    }
+    match &wanted.network {
+        Some(network) if client.find_network(network).await?.is_none() => missing("network", network),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the project unless it is there.

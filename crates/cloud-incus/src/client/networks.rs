@@ -57,7 +57,32 @@ impl Client {
         self.ask(Request::get(&["networks", name], format!("use the network '{name}'"))).await
     }
 
-    /// As above; nothing if there is none.
+    /// The server's address in a network with the length of its range, as the machine has it. Who is confined to a project may see
+    /// this, and not the configuration.
+    pub async fn range_of_network(&self, name: &str) -> Result<Option<String>, ClientError> {
+        #[derive(Deserialize)]
+        struct State {
+            #[serde(default, deserialize_with = "or_default")]
+            addresses: Vec<Address>,
+        }
+        #[derive(Deserialize)]
+        struct Address {
+            family: String,
+            address: String,
+            netmask: String,
+            scope: String,
+        }
+        let request = Request::get(&["networks", name, "state"], format!("look at the network '{name}'"));
+        let state: State = match self.ask(request).await {
+            Err(ClientError::Refused { .. }) => return Ok(None),
+            other => other?,
+        };
+        let mut addresses = state.addresses.into_iter();
+        let own = addresses.find(|address| address.family == "inet" && address.scope == "global");
+        Ok(own.map(|Address { address, netmask, .. }| format!("{address}/{netmask}")))
+    }
+
+    /// As [`Self::network`]; nothing if there is none.
     pub async fn find_network(&self, name: &str) -> Result<Option<Network>, ClientError> {
         match self.network(name).await {
             Err(error) if error.is_missing() => Ok(None),

@@ -94,7 +94,10 @@ pub(crate) fn config(identity: &Identity, pinned: &Fingerprint) -> Result<Arc<ru
         .with_custom_certificate_verifier(verifier)
         .with_client_auth_cert(vec![identity.der()?], key)
         .map_err(|error| {
-            ClientError::Configuration(format!("'certificate' and 'private_key' do not fit together: {error}"))
+            ClientError::Configuration(match error {
+                Error::InvalidCertificate(_) => format!("'certificate' is not understood: {error}"),
+                _ => format!("'certificate' and 'private_key' do not fit together: {error}"),
+            })
         })?;
     Ok(Arc::new(config))
 }

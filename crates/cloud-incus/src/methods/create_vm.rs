@@ -101,7 +101,7 @@ async fn attempt(
     name: &VmName,
     user_data: &mut UserData,
 ) -> Result<Result<CreatedVm, Fault>, Fault> {
-    let (new, plan, nature) = prepare(session, call, vm, properties, name).await?;
+    let (mut new, plan, nature) = prepare(session, call, vm, properties, name).await?;
     if user_data.settings_from() == SettingsFrom::Registry && !nature.asks_registry {
         return Err(Fault::cloud(format!(
             "the stemcell '{}' cannot be used: its agent never asks a registry; use a request and a stemcell of version 2 or \
@@ -114,7 +114,12 @@ async fn attempt(
     user_data.settings.networks = plan.networks.clone();
     let settings = serde_json::to_vec(&user_data)
         .map_err(|error| CpiError::cpi(format!("cannot write the agent's settings: {error}")))?;
-    let made = match make(session, &new, target.as_deref()).await {
+    let mut made = make(session, &new, target.as_deref()).await;
+    if made.as_ref().is_err_and(notes_no_addresses) && !chooses_addresses(vm) {
+        network_plan::forget_reservations(&mut new.devices);
+        made = make(session, &new, target.as_deref()).await;
+    }
+    let made = match made {
         Ok(()) => {
             let files = inside::files(&nature, properties.privileged, &plan.interfaces, settings);
             fill_and_start(session, name, &files).await
@@ -261,6 +266,11 @@ async fn remove(session: &Session, name: &VmName) -> Result<(), Fault> {
 
 fn is_address_taken(fault: &Fault) -> bool {
     matches!(fault, Fault::Client(error) if error.says("already defined on another nic"))
+}
+
+/// Whether a network is without DHCP, which a certificate that is confined to a project is not told before.
+fn notes_no_addresses(fault: &Fault) -> bool {
+    matches!(fault, Fault::Client(error) if error.says("when dhcp is disabled"))
 }
 
 /// Nothing may remain of a VM that could not be made. The answer says whether it is worth another try.

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use windlass_cloud_incus::trust::{Established, Wanted, establish};
-use windlass_rigs::lxd::{BRIDGE, POOL};
+use windlass_rigs::lxd::{BRIDGE, POOL, PREFIX};
 use windlass_rigs::own_machine::is_own_machine;
 
 use crate::rig::{Asked, Site, networks, volume};
@@ -396,12 +396,43 @@ fn token(site: &Site, more: Value) -> String {
 
 /// Has the server trust a director, as `windlass cpi incus trust` does.
 fn trusted(site: &Site, token: &str, project: &str, file: &Path) -> Result<Established, String> {
-    let (name, pool, network) = ("director".to_owned(), Some(POOL.to_owned()), Some(BRIDGE.to_owned()));
+    trusted_with(site, token, project, file, [POOL, BRIDGE])
+}
+
+/// The same with this pool and this network.
+fn trusted_with(
+    site: &Site,
+    token: &str,
+    project: &str,
+    file: &Path,
+    [pool, network]: [&str; 2],
+) -> Result<Established, String> {
+    let (name, pool, network) = ("director".to_owned(), Some(pool.to_owned()), Some(network.to_owned()));
     let wanted = Wanted { project: project.to_owned(), name, pool, network };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let established = runtime.block_on(establish(token, &wanted, file));
     assert!(site.lxd().socket().exists());
     established.map_err(|error| windlass_contract::explain(&error))
+}
+
+/// A network's configuration is not for those who are confined to a project. There is a VM at 71.
+fn addresses_have_one_holder_whatever_the_certificate_sees(site: &Site, stemcell: &str) {
+    let (_, message) = site.refused("create_vm", site.vm_arguments(stemcell, 71).with_agent("other"));
+    assert!(
+        message.contains("already defined on another NIC") && message.contains("choose another address"),
+        "{message}"
+    );
+    let mut dynamic = site.vm_arguments(stemcell, 73);
+    dynamic[3]["default"] = json!({"type": "dynamic", "cloud_properties": {}});
+    let made = site.ok("create_vm", dynamic);
+    let ip = made[1]["default"]["ip"].as_str().unwrap();
+    assert!(ip.starts_with(PREFIX) && ip != format!("{PREFIX}.71"), "{made}");
+    site.ok("delete_vm", json!([made[0]]));
+    // One without DHCP notes no addresses, and is used all the same.
+    site.lxd().ok("PATCH", &format!("/1.0/networks/{BRIDGE}"), &json!({"config": {"ipv4.dhcp": "false"}}));
+    let vm = site.vm(stemcell, 74);
+    site.ok("delete_vm", json!([vm]));
+    site.lxd().ok("PATCH", &format!("/1.0/networks/{BRIDGE}"), &json!({"config": {"ipv4.dhcp": "true"}}));
 }
 
 /// Over TLS, with rights in one project alone, and with an endpoint that is dead.
@@ -411,6 +442,11 @@ fn a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(site: &Site) {
     let file = folder.path().join("incus.json");
     let project = site.project.replace("d1", "d3");
     let once = token(site, json!({}));
+    for (named, words) in [(["nowhere", BRIDGE], "no storage pool 'nowhere'"), ([POOL, "nonet"], "no network 'nonet'")]
+    {
+        let missing = trusted_with(site, &once, &project, &file, named).unwrap_err();
+        assert!(missing.contains(words) && missing.contains("run the same again"), "{missing}");
+    }
     let established = trusted(site, &once, &project, &file).unwrap();
     assert!(established.made_project, "{established:?}");
     assert_eq!(established.endpoints, ["https://127.0.0.1:8443"]);
@@ -440,6 +476,7 @@ fn a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(site: &Site) {
     site.configure(tls.clone());
     let stemcell = site.stemcell();
     let vm = site.vm(&stemcell, 71);
+    addresses_have_one_holder_whatever_the_certificate_sees(site, &stemcell);
     let disk = site.disk(&vm);
     site.ok("attach_disk", json!([vm, disk]));
     let snapshot = site.ok("snapshot_disk", json!([disk, {}]));
@@ -450,7 +487,7 @@ fn a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(site: &Site) {
     let mut privileged = site.vm_arguments(&stemcell, 72);
     privileged[2]["privileged"] = json!(true);
     let (_, message) = site.refused("create_vm", privileged);
-    assert!(message.contains("rivileged"), "root of a member is not to be had: {message}");
+    assert!(message.contains("restricted.containers.privilege=allow"), "root of a member is not to be had: {message}");
     site.ok("delete_vm", json!([vm]));
     site.ok("delete_stemcell", json!([stemcell]));
     assert_eq!(site.lxd().held(&project), Vec::<String>::new());
@@ -459,6 +496,7 @@ fn a_token_is_enough_for_a_project_and_a_certificate_for_it_alone(site: &Site) {
         ("server_fingerprint", json!("0".repeat(64)), "server_fingerprint"),
         ("server_fingerprint", json!("nothing"), "64 hexadecimal digits"),
         ("certificate", json!("nothing"), "must be PEM"),
+        ("certificate", json!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "is not understood"),
     ] {
         let mut changed = tls.clone();
         changed[key] = value;
