@@ -1,6 +1,6 @@
 //! Compiles a package on a worker, and brings the result here. What it leaves in the worker goes with the worker's VM.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use windlass_agent_client::CompiledBlob;
@@ -108,10 +108,8 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
     let refused = |why: String| StepError::NotCompiled { package: op.name.clone(), why };
     let compiled = op.compiled.clone().ok_or_else(|| refused("the agent did not say where it is".to_owned()))?;
     let agent = op.context.agent(&op.vm);
-    // No worker fills the disk, and a VM may send as slowly as it likes.
-    let folder = op.into.parent().unwrap_or(std::path::Path::new("."));
-    let left = Limits::of_space(folder).map_err(|error| refused(explain(&error)))?.bytes;
-    let most = LARGEST.min(left);
+    let most = room(op.into.parent().unwrap_or(Path::new("."))).map_err(refused)?;
+    // A VM may send as slowly as it likes.
     if !op.context.unless_cancelled(agent.get_blob(&compiled.blobstore_id, &op.into, most)).await? {
         return Err(refused(format!("it has no blob {}", compiled.blobstore_id)));
     }
@@ -122,6 +120,21 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
         digest.verify(&mut file).map_err(|error| explain(&error))
     });
     checked.await.map_err(|error| refused(error.to_string()))?.map_err(refused)
+}
+
+/// How large the result may be: no worker fills the disk.
+fn room(folder: &Path) -> Result<u64, String> {
+    match Limits::of_space(folder).map_err(|error| explain(&error))?.bytes {
+        0 => Err(format!("there is no space left for it in {}; free some on this machine", folder.display())),
+        left => Ok(LARGEST.min(left)),
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_before_the_agent_is_blamed() {
+    // A file system without room.
+    let told = room(Path::new("/proc")).unwrap_err();
+    assert!(told.contains("no space left for it in /proc; free some"), "{told}");
 }
 
 #[cfg(test)]
