@@ -41,11 +41,15 @@ impl ShownCall {
 
 /// Longer texts are cut in reports.
 pub(crate) const LONGEST_SHOWN: usize = 4096;
+/// So much of a stream is looked through for secrets.
+const LONGEST_READ: usize = 1 << 20;
 
 impl Answer {
     pub(crate) fn new(exchange: Exchange) -> Self {
         let response = if exchange.timed_out {
             Err(format!("it did not answer within {:.0?} and was killed", exchange.took))
+        } else if exchange.is_endless() {
+            Err(format!("it wrote more than {} bytes to stdout", exchange.stdout.len()))
         } else {
             response::parse(&exchange.stdout)
         };
@@ -133,15 +137,17 @@ impl Answer {
             let text = secrets.echo(&String::from_utf8_lossy(bytes));
             redactor.as_ref().map_or(text.clone(), |redactor| redactor.echo(&text))
         };
+        // Without secrets before it is cut to what is shown, so that no half of one stays. This cut only bounds the work.
+        let head = |bytes: &[u8]| text(&bytes[..bytes.len().min(LONGEST_READ)]);
         let sent = match &request {
             Some(request) => redact(request).to_string(),
-            None => text(&self.exchange.request),
+            None => head(&self.exchange.request),
         };
-        let stderr = text(&self.exchange.stderr);
+        let stderr = text(&self.exchange.stderr[self.exchange.stderr.len().saturating_sub(LONGEST_READ)..]);
         let tail = stderr.char_indices().rev().nth(LONGEST_SHOWN).map_or(0, |(at, _)| at);
         ShownCall {
-            request: cut(&sent),
-            stdout: cut(&text(&self.exchange.stdout)),
+            request: cut(&sent, sent.len()),
+            stdout: cut(&head(&self.exchange.stdout), self.exchange.stdout.len()),
             stderr: stderr[tail..].to_owned(),
             ending: self.exchange.ending(),
         }
@@ -152,9 +158,9 @@ fn is_missing_method(error: &CpiError) -> bool {
     matches!(error.kind, ErrorType::NotImplemented | ErrorType::NotSupported)
 }
 
-fn cut(text: &str) -> String {
+fn cut(text: &str, bytes: usize) -> String {
     match text.char_indices().nth(LONGEST_SHOWN) {
-        Some((at, _)) => format!("{}… ({} bytes)", &text[..at], text.len()),
+        Some((at, _)) => format!("{}… ({bytes} bytes)", &text[..at]),
         None => text.to_owned(),
     }
 }

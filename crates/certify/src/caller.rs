@@ -10,12 +10,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use windlass_contract::cpi::Declaration;
 use windlass_durable::kill_point;
 
 use crate::command_line::CommandLine;
 
-/// More is not an answer but a runaway process.
-const LONGEST_STREAM: u64 = 64 * 1024 * 1024;
+/// More on stdout, beside the request twice, is not an answer but a runaway process: directors read no more either.
+const LONGEST_ANSWER: u64 = Declaration::WITH_LOG as u64;
+/// More on stderr is a runaway process, too.
+const LONGEST_LOG: u64 = 64 * 1024 * 1024;
+/// Only the end of a log is kept: fifty processes may run at once.
+const KEPT_OF_LOG: usize = 512 * 1024;
 /// How long both streams may stay open after the process is gone; the contract says one second.
 const STREAMS_CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// How long a process past its deadline may take to clean up after itself.
@@ -105,11 +110,11 @@ impl Caller {
             });
         }
         if let Some(pipe) = child.stdout.take() {
-            stdout.read(pipe, out_may, Duration::ZERO, events.clone());
+            stdout.read(pipe.take(longest_answer(request)), usize::MAX, out_may, Duration::ZERO, events.clone());
         }
         if let Some(pipe) = child.stderr.take() {
             let late = if manner.stderr_late { LATE } else { Duration::ZERO };
-            stderr.read(pipe, err_may, late, events);
+            stderr.read(pipe.take(LONGEST_LOG), KEPT_OF_LOG, err_may, late, events);
         }
 
         let deadline = manner.deadline.unwrap_or(self.deadline);
@@ -205,27 +210,50 @@ impl Watched {
 struct Stream(Arc<Mutex<Vec<u8>>>);
 
 impl Stream {
-    fn read(&self, pipe: impl Read + Send + 'static, gate: Receiver<()>, late: Duration, events: Sender<Event>) {
+    /// Of what is read, the last `kept` bytes stay, and at most twice as many.
+    fn read(
+        &self,
+        mut pipe: impl Read + Send + 'static,
+        kept: usize,
+        gate: Receiver<()>,
+        late: Duration,
+        events: Sender<Event>,
+    ) {
         let bytes = Arc::clone(&self.0);
         std::thread::spawn(move || {
             // Ends when the last sender is dropped: at once, or when the request is written.
             let _ = gate.recv();
             std::thread::sleep(late);
-            let mut pipe = pipe.take(LONGEST_STREAM);
             let mut piece = [0; 8192];
             while let Ok(read @ 1..) = pipe.read(&mut piece) {
-                bytes.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&piece[..read]);
+                let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                bytes.extend_from_slice(&piece[..read]);
+                if bytes.len() / 2 >= kept {
+                    let superfluous = bytes.len() - kept;
+                    bytes.drain(..superfluous);
+                }
             }
             let _ = events.send(Event::Closed);
         });
     }
 
+    /// What was read until now.
     fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
+/// CPIs may repeat what they were asked.
+fn longest_answer(request: &[u8]) -> u64 {
+    LONGEST_ANSWER + 2 * request.len() as u64
+}
+
 impl Exchange {
+    /// Whether its answer was cut off.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.stdout.len() as u64 >= longest_answer(&self.request)
+    }
+
     /// How the process ended, for people.
     pub(crate) fn ending(&self) -> String {
         match self.exit {
@@ -278,5 +306,23 @@ impl Drop for UnreadableFolder {
     fn drop(&mut self) {
         use std::os::unix::fs::PermissionsExt;
         let _ = std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o700));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpi_that_writes_without_end_takes_a_few_megabytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("endless");
+        std::fs::write(&script, "yes answer & exec yes log >&2").unwrap();
+        let command = format!("/bin/sh {}", script.display()).parse().unwrap();
+        let seen = Caller { command, deadline: Duration::from_secs(60) }.call(b"{}", &Manner::default()).unwrap();
+        assert!(seen.is_endless(), "{}", seen.ending());
+        assert_eq!(seen.stdout.len(), (4 << 20) + 4);
+        assert!(seen.stderr.ends_with(b"log\n") && seen.stderr.len() <= 1 << 20, "{}", seen.stderr.len());
+        assert!(!seen.timed_out, "it ends when nobody reads any more: {}", seen.ending());
     }
 }

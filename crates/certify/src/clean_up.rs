@@ -26,7 +26,10 @@ pub(crate) fn after_check(scene: &Scene) {
 pub(crate) fn at_the_end(scene: &Scene, secrets: &Redactor) -> Vec<Leftover> {
     scene.begin_cleaning();
     let mut left = sweep(scene, true);
-    left.iter_mut().for_each(|leftover| leftover.why = one_line(&secrets.message(&leftover.why)));
+    for leftover in &mut left {
+        leftover.what = one_line(&leftover.what);
+        leftover.why = one_line(&secrets.message(&leftover.why));
+    }
     let unknown = scene.made();
     left.extend(unknown.unknown().map(|call| Leftover {
         what: format!("whatever {call} made"),

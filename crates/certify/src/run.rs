@@ -198,7 +198,7 @@ fn row(check: &Check, verdict: Verdict, lost: Option<LostVm>, began: Instant, se
         what = if what.is_empty() { lost.what } else { format!("{}; {what}", lost.what) };
         calls.extend(lost.calls);
     }
-    let cause = cause(&what, &calls);
+    let cause = cause(&what, &calls).map(|cause| shortened(cause, LONGEST_SHOWN));
     let calls = calls.iter().map(|call| call.shown(secrets)).collect();
     let what = shortened(secrets.message(&what), LONGEST_SHOWN);
     Row { check: *check, outcome, what, calls, cause, same_as: None, took: began.elapsed() }

@@ -1,5 +1,7 @@
 //! What all calls of a run have in common: rules that each answer keeps, whatever was asked.
 
+use std::sync::Arc;
+
 use windlass_contract::cpi::ErrorType;
 
 use crate::answer::Answer;
@@ -31,23 +33,29 @@ pub(crate) const CANARY: &str = "canary-5ecret-must-not-show";
 
 /// How many broken rules are kept with their calls.
 const KEPT: usize = 20;
+/// Of calls that are longer than so many bytes, one is kept for each rule: a CPI that writes without end does it in every call.
+const LONG: usize = 1 << 20;
 
 /// Rules that were broken.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) calls: usize,
     pub(crate) errors: usize,
-    broken: Vec<(Rule, String, Answer)>,
+    broken: Vec<(Rule, String, Arc<Answer>)>,
 }
 
 impl Seen {
     pub(crate) fn note(&mut self, answer: &Answer) {
         self.calls += 1;
         self.errors += usize::from(answer.response.as_ref().is_ok_and(|response| response.error.is_some()));
-        for (rule, what) in broken_rules(answer) {
-            if self.broken.iter().filter(|(known, ..)| *known == rule).count() < KEPT {
-                self.broken.push((rule, what, answer.clone()));
-            }
+        let exchange = &answer.exchange;
+        let length = exchange.request.len() + exchange.stdout.len() + exchange.stderr.len();
+        let most = if length > LONG { 1 } else { KEPT };
+        let mut broken = broken_rules(answer);
+        broken.retain(|(rule, _)| self.broken.iter().filter(|(known, ..)| known == rule).count() < most);
+        if !broken.is_empty() {
+            let answer = Arc::new(answer.clone());
+            self.broken.extend(broken.into_iter().map(|(rule, what)| (rule, what, Arc::clone(&answer))));
         }
     }
 
@@ -56,7 +64,7 @@ impl Seen {
         self.broken
             .iter()
             .filter(|(broken, ..)| *broken == rule)
-            .map(|(_, what, answer)| (what.clone(), answer.clone()))
+            .map(|(_, what, answer)| (what.clone(), Answer::clone(answer)))
             .collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::child::{self, NotSent};
 use crate::configuration::Configuration;
 use crate::error::request_id;
 use crate::origin::Origin;
-use crate::response::RawResponse;
+use crate::response::{LONGEST_RESULT, RawResponse};
 use crate::{CallError, CpiCommand, Negotiated, response};
 
 /// How to talk to a CPI.
@@ -325,9 +325,7 @@ impl Cpi {
                     source: CpiError { message: shortened(&redactor.message(&error.message)), ..error },
                 });
             }
-            Ok(RawResponse { result, .. }) => {
-                format!("its result has {} bytes, and at most {LONGEST_RESULT} can be one", result.get().len())
-            }
+            Ok(RawResponse { result, .. }) => response::too_long(result),
             Err(what) => what,
         };
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -345,10 +343,6 @@ impl Cpi {
         }
     }
 }
-
-/// The largest results are the networks of a VM and the disks that are attached to it. As JSON values, this much takes less
-/// than twenty megabytes, whatever is in it.
-const LONGEST_RESULT: usize = 256 * 1024;
 
 /// How much of what a CPI wrote an error shows.
 const EXCERPT: usize = 300;

@@ -5,6 +5,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use windlass_contract::cpi::{CpiError, Response};
 
+/// The largest results are the networks of a VM and the disks that are attached to it. As JSON values, this much takes less
+/// than twenty megabytes, whatever is in it.
+pub(crate) const LONGEST_RESULT: usize = 256 * 1024;
+
 /// A response whose result is not decoded yet: as JSON values, a result of a few megabytes would take hundreds.
 #[derive(Debug)]
 pub(crate) struct RawResponse<'a> {
@@ -14,9 +18,12 @@ pub(crate) struct RawResponse<'a> {
 }
 
 /// Reads a response as strictly as the BOSH director: one JSON object with `result`, `error` and `log`, all present;
-/// `error` null or complete; `log` text. The error says what is wrong.
+/// `error` null or complete; `log` text. The result has at most 256 KiB. The error says what is wrong.
 pub fn parse(stdout: &[u8]) -> Result<Response, String> {
     let RawResponse { result, error, log } = read(stdout)?;
+    if result.get().len() > LONGEST_RESULT {
+        return Err(too_long(result));
+    }
     let result = serde_json::from_str(result.get()).map_err(|error| not_json(&error))?;
     Ok(Response { result, error, log })
 }
@@ -38,6 +45,10 @@ pub(crate) fn read(stdout: &[u8]) -> Result<RawResponse<'_>, String> {
     let error =
         serde_json::from_str(error.get()).map_err(|error| format!("the response's 'error' is malformed ({error})"))?;
     Ok(RawResponse { result, error, log })
+}
+
+pub(crate) fn too_long(result: &RawValue) -> String {
+    format!("its result has {} bytes, and at most {LONGEST_RESULT} can be one", result.get().len())
 }
 
 fn not_json(error: &serde_json::Error) -> String {
@@ -93,6 +104,13 @@ mod tests {
         assert!(failed.unwrap().error.unwrap().ok_to_retry);
         let twice = parse(br#"{"result":1,"result":2,"error":null,"log":"a\nb"}"#).unwrap();
         assert_eq!((twice.result, twice.log.as_str()), (json!(2), "a\nb"));
+    }
+
+    #[test]
+    fn a_result_that_takes_hundreds_of_megabytes_as_values_is_refused() {
+        let result = format!("[{}0]", "0,".repeat(LONGEST_RESULT / 2));
+        let error = parse(format!(r#"{{"result":{result},"error":null,"log":""}}"#).as_bytes()).unwrap_err();
+        assert_eq!(error, "its result has 262147 bytes, and at most 262144 can be one");
     }
 
     #[test]
