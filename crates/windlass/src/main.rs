@@ -13,6 +13,7 @@
 //! - [`interpolation`]: operations files and variables, for every document that is sent.
 //! - [`foreground`]: what programs that run until they are stopped have in common. [`background_director`], [`director_log`]: a
 //!   director that runs in the background, and its log.
+//! - [`freed_memory`]: what a director keeps of memory that it does not need.
 //! - [`own_machine`]: where demos and measurements touch nothing. The measurements themselves are in `windlass_bench`.
 //! - [`demo`]: the whole system in a minute.
 
@@ -28,6 +29,7 @@ mod event_lines;
 mod failure;
 mod foreground;
 mod formats;
+mod freed_memory;
 mod interpolation;
 mod live_tree;
 mod own_machine;

@@ -96,6 +96,7 @@ use windlass_manifest::interpolate::Strictness;
 use crate::cli::{Cli, CpiVerb, DemoArgs, Global, RemoteVerb, SimArgs, StemcellVerb, Verb};
 use crate::demo;
 use crate::failure::{Failure, chain, report};
+use crate::freed_memory;
 use crate::interpolation::{self, InterpolationArgs};
 use crate::own_machine;
 use crate::screen::Screen;
@@ -116,6 +117,10 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             return windlass_agent::run(arguments.into_iter());
         }
         _ => {}
+    }
+    if matches!(cli.verb, Verb::Director(_)) {
+        // A director that cannot begin again takes more memory, and is as good as any other.
+        let _ = freed_memory::begin_again();
     }
     if has_its_own_machine(&cli.verb) {
         match (own_machine::enter(), &cli.verb) {

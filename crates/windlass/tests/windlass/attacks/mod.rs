@@ -85,6 +85,27 @@ fn a_readers_document_that_grows_stops_nobody() {
     });
 }
 
+/// The memory that one of them took is there for the next, whichever thread has it.
+#[test]
+fn documents_that_are_sent_again_and_again_take_no_more_memory() {
+    let site = Site::start_with_settings(&format!("isolation: process\n{SETTINGS}"));
+    let key = "k".repeat(500_000);
+    let long_key = format!("name: x\nproperties:\n  ? {key}\n  : [{}]\n", "a,".repeat(150_000));
+    let group =
+        "- {name: g, instances: 10000, azs: [z1], vm_type: default, stemcell: default, networks: [{name: default}]}\n";
+    let plan = format!("name: x\nstemcells: []\nupdate: {{}}\ninstance_groups:\n{group}");
+    beside_a_bystander("documents again and again", &site, || {
+        for _ in 0..5 * rounds() {
+            for document in [&long_key, &plan] {
+                let refused = at_once(4, &site, |eve| {
+                    eve.send_as(Some(READER), "POST", "/windlass/plan", "text/yaml", document.clone()).status
+                });
+                assert_eq!(refused, [StatusCode::BAD_REQUEST; 4]);
+            }
+        }
+    });
+}
+
 #[test]
 fn a_vm_with_endless_answers_costs_the_director_nothing() {
     let site = Site::ready_with_settings(SETTINGS);
