@@ -24,11 +24,11 @@ fn life(rig: &mut Rig) -> bool {
     was_killed |= rig.wait_until("both run", both_run);
     let dies = rig.copies("b")[0];
     dies.signal(Signal::KILL).unwrap();
-    was_killed |= rig.wait_until("b is back", |rig, status| both_run(rig, status) && rig.copies("b")[0] != dies);
+    was_killed |= rig.wait_until("b is back", |rig, status| both_run(rig, status) && rig.is_another("b", dies));
     let restarted = rig.copies("a")[0];
     was_killed |= rig.ask(|client| client.command(Command::Restart, Selection::Service("a".into()))).1;
     was_killed |=
-        rig.wait_until("both are restarted", |rig, status| both_run(rig, status) && rig.copies("a")[0] != restarted);
+        rig.wait_until("both are restarted", |rig, status| both_run(rig, status) && rig.is_another("a", restarted));
     was_killed |= rig.ask(|client| client.command(Command::Stop, vcap())).1;
     was_killed |= rig.wait_until("none runs", none_runs);
     was_killed

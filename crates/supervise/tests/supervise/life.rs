@@ -33,9 +33,7 @@ fn a_process_is_started_and_started_again_when_it_dies_and_stopped() {
     rig.wait_until("a runs", |rig, status| is_running(status, "a") && rig.copies("a").len() == 1);
     let first = rig.copies("a")[0];
     first.signal(Signal::KILL).unwrap();
-    rig.wait_until("a runs again", |rig, status| {
-        is_running(status, "a") && rig.copies("a").len() == 1 && rig.copies("a")[0] != first
-    });
+    rig.wait_until("a runs again", |rig, status| is_running(status, "a") && rig.is_another("a", first));
     let events = rig.client().events(0).unwrap();
     assert!(events.iter().any(|event| event.service == "a" && event.event == "Does not exist"), "{events:?}");
     rig.client().command(Command::Stop, vcap()).unwrap();

@@ -171,6 +171,11 @@ impl Rig {
         copies.iter().filter(|process| !is_forked(process)).copied().collect()
     }
 
+    /// Whether one daemon of `name` runs, and it is not this one. Looks once: one that dies between two looks is in the first only.
+    pub(crate) fn is_another(&self, name: &str, than: ProcessIdentity) -> bool {
+        matches!(self.copies(name)[..], [only] if only != than)
+    }
+
     fn nobody_runs_twice(&self) {
         for name in ["a", "b", "c"] {
             let copies = self.copies(name);
