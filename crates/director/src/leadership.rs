@@ -78,7 +78,7 @@ impl Leadership {
     pub(crate) async fn take(url: &str) -> Result<Option<Self>, LeadershipError> {
         if let Some(path) = url.strip_prefix("sqlite:") {
             let path = PathBuf::from(format!("{path}.lock"));
-            let lock = FileLock::try_acquire(&path);
+            let lock = FileLock::acquire_unless_kept(&path);
             let lock = lock.map_err(|source| LeadershipError::Lock { path, source })?.ok_or(LeadershipError::InUse)?;
             return Ok(Some(Self { lead: Lead::for_good(), _file: Some(lock), _held: None }));
         }

@@ -185,7 +185,7 @@ impl Running {
 pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) -> Result<Option<Running>, StartError> {
     let unusable = |source| StartError::StateDir { path: options.state_dir.clone(), source };
     let folders = StateDir::open(&options.state_dir).map_err(unusable)?;
-    let lock = FileLock::try_acquire(&folders.lock())
+    let lock = FileLock::acquire_unless_kept(&folders.lock())
         .map_err(unusable)?
         .ok_or_else(|| StartError::InUse { path: options.state_dir.clone() })?;
     let settings = options.settings;

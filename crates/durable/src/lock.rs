@@ -47,6 +47,15 @@ impl FileLock {
         }
     }
 
+    /// Takes the lock at `path` if nobody keeps it. A process that is killed while it starts another one holds its locks until that
+    /// one has begun, so a lock that is free within a second counts as free.
+    pub fn acquire_unless_kept(path: &Path) -> io::Result<Option<Self>> {
+        match Self::acquire(path, Duration::from_secs(1)) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+
     /// From now on the children of this process hold the lock with it: whatever they are in the middle of when it is
     /// killed, the next holder finds it done.
     pub fn share_with_children(&self) -> io::Result<()> {
@@ -114,6 +123,25 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
         drop(held);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_let_go_at_once_is_taken_and_one_that_is_kept_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        let begun = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begun.wait();
+                std::thread::sleep(Duration::from_millis(50));
+                drop(held);
+            });
+            begun.wait();
+            let taken = FileLock::acquire_unless_kept(&path).unwrap();
+            assert!(taken.is_some());
+            assert!(FileLock::acquire_unless_kept(&path).unwrap().is_none());
+        });
     }
 
     #[test]
