@@ -12,7 +12,7 @@ use crate::sources::{CDROM_DRIVE, CdRom, ConfigDrive, HttpMetadata, InstanceMeta
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct File {
-    platform: Platform,
+    platform: PlatformOptions,
     infrastructure: Infrastructure,
     /// Ours: the newest version of the contract that the agent knows, for stemcells that stand for old ones.
     api_version: Option<u32>,
@@ -20,19 +20,19 @@ struct File {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-struct Platform {
+struct PlatformOptions {
     linux: LinuxOptions,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct Infrastructure {
-    settings: Settings,
+    settings: SettingsOptions,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-struct Settings {
+struct SettingsOptions {
     sources: Vec<SourceOptions>,
     use_registry: bool,
     use_server_name: bool,
@@ -130,7 +130,7 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Config, ConfigError> {
     let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     let file: File =
         serde_json::from_slice(&bytes).map_err(|source| ConfigError::Invalid { path: path.to_owned(), source })?;
-    let Settings { sources, use_registry, use_server_name } = file.infrastructure.settings;
+    let SettingsOptions { sources, use_registry, use_server_name } = file.infrastructure.settings;
     if sources.is_empty() {
         return Err(ConfigError::NoSource { path: path.to_owned() });
     }

@@ -51,7 +51,7 @@ pub(crate) enum TaskError {
 
 /// A task that survives a restart, in the original's format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct KeptTask {
     #[serde(rename = "TaskID")]
     pub(crate) id: String,
     #[serde(rename = "Method")]
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
     payload: Secret,
 }
 
-impl Kept {
+impl KeptTask {
     /// The request's body.
     pub(crate) fn payload(&self) -> Option<Vec<u8>> {
         base64::engine::general_purpose::STANDARD.decode(self.payload.reveal()).ok()
@@ -130,7 +130,7 @@ impl Tasks {
     ) -> Result<String, TaskError> {
         let id = uuid::Uuid::new_v4().to_string();
         let payload = Secret::new(base64::engine::general_purpose::STANDARD.encode(payload));
-        let task = Kept { id: id.clone(), method: method.to_owned(), payload };
+        let task = KeptTask { id: id.clone(), method: method.to_owned(), payload };
         let failed = |source| TaskError::Io { path: self.file.clone(), source };
         {
             let _guard = lock(&self.keeping);
@@ -142,7 +142,7 @@ impl Tasks {
     }
 
     /// The tasks that a restart interrupted. A file that cannot be read holds none.
-    pub(crate) fn interrupted(&self) -> Vec<Kept> {
+    pub(crate) fn interrupted(&self) -> Vec<KeptTask> {
         let _guard = lock(&self.keeping);
         match read_kept(&self.file) {
             Ok(kept) => kept.into_values().collect(),
@@ -256,7 +256,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read_kept(path: &Path) -> io::Result<BTreeMap<String, Kept>> {
+fn read_kept(path: &Path) -> io::Result<BTreeMap<String, KeptTask>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),

@@ -22,11 +22,11 @@ const NAME: usize = 64;
 /// Wrong credentials, by the address that they came from. Right ones are never slowed down, so nobody is locked out.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenGuesses>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenGuesses {
     by_address: BTreeMap<IpAddr, (u32, Instant)>,
     last_line: Option<Instant>,
     untold: u64,
@@ -48,7 +48,7 @@ impl Guesses {
     }
 }
 
-impl Seen {
+impl SeenGuesses {
     fn count(&mut self, address: IpAddr, now: Instant) -> u32 {
         if self.by_address.len() >= ADDRESSES && !self.by_address.contains_key(&address) {
             self.by_address.retain(|_, (_, last)| now - *last < MEMORY);

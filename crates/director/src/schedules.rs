@@ -147,7 +147,7 @@ async fn thin_out(director: &Director) -> Result<(), StoreError> {
 
 /// Removes the folders of tasks that the store does not know. Each was made after its task was stored, so the task was
 /// forgotten: just now, by a director that was killed before it came to the folder, or because an earlier database was restored.
-pub(crate) async fn remove_forgotten_logs(director: &Director) -> Result<(), LogsError> {
+pub(crate) async fn remove_forgotten_logs(director: &Director) -> Result<(), TaskLogsError> {
     let tasks = director.folders.tasks();
     file::empty_trash(&tasks)?;
     let mut found = Vec::new();
@@ -167,7 +167,7 @@ pub(crate) async fn remove_forgotten_logs(director: &Director) -> Result<(), Log
 
 /// why logs of tasks cannot be removed
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogsError {
+pub(crate) enum TaskLogsError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

@@ -144,7 +144,7 @@ fn compare(before: &Object, after: &Object, redact: bool) -> Result<Vec<Line>, S
     }
     let (before, after) =
         (Shown { value: &before, shown: &shown_before }, Shown { value: &after, shown: &shown_after });
-    let room = Room(Cell::new(MOST));
+    let room = RoomForLines(Cell::new(MOST));
     let mut lines = Lines::new(&room);
     objects(before, after, 0, &mut lines).map_err(|TooLarge| {
         format!(
@@ -160,9 +160,9 @@ fn compare(before: &Object, after: &Object, redact: bool) -> Result<Vec<Line>, S
 struct TooLarge;
 
 /// How many bytes of lines there may still be.
-struct Room(Cell<usize>);
+struct RoomForLines(Cell<usize>);
 
-impl Room {
+impl RoomForLines {
     fn take(&self, bytes: usize) -> Result<(), TooLarge> {
         self.0.set(self.0.get().checked_sub(bytes).ok_or(TooLarge)?);
         Ok(())
@@ -187,11 +187,11 @@ impl Room {
 
 struct Lines<'r> {
     lines: Vec<Line>,
-    room: &'r Room,
+    room: &'r RoomForLines,
 }
 
 impl<'r> Lines<'r> {
-    fn new(room: &'r Room) -> Self {
+    fn new(room: &'r RoomForLines) -> Self {
         Self { lines: Vec::new(), room }
     }
 

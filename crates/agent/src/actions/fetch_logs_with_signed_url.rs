@@ -10,7 +10,7 @@ use crate::logs;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Wanted {
+struct WantedLogs {
     log_type: String,
     filters: Option<Vec<String>>,
     #[serde(flatten)]
@@ -19,7 +19,7 @@ struct Wanted {
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
-    let Wanted { log_type, filters, url } = arguments.take(0)?;
+    let WantedLogs { log_type, filters, url } = arguments.take(0)?;
     let path = logs::pack(&agent.base, agent.platform.system_logs(), &log_type, &filters.unwrap_or_default())?;
     let digests = Blobs::new(&agent.base, &agent.settings.current()).put_signed(&url, &path)?;
     Ok(json!({"sha1": digests}))

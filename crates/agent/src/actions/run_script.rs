@@ -11,14 +11,14 @@ use crate::scripts;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Options {
+struct ScriptOptions {
     env: Option<BTreeMap<String, String>>,
 }
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(2)?;
     let name: String = arguments.take(0)?;
-    let options: Option<Options> = arguments.take(1)?;
+    let options: Option<ScriptOptions> = arguments.take(1)?;
     let env = options.and_then(|options| options.env).unwrap_or_default();
     let found = scripts::find(&agent.base.jobs(), &name)?;
     agent.settle_scripts()?;

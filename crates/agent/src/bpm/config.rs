@@ -11,7 +11,7 @@ use super::BpmError;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct File {
+struct BpmFile {
     processes: Option<Vec<ProcessConfig>>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn read(job: &str, base: &Path, text: &str) -> Result<Vec<ProcessConf
     let document = Document::parse(text).map_err(|error| wrong(error.to_string()))?;
     let mut root = document.root().node().clone();
     write_texts(&mut root, text);
-    let file: File = root.decode().map_err(|error| wrong(error.to_string()))?;
+    let file: BpmFile = root.decode().map_err(|error| wrong(error.to_string()))?;
     let processes = file.processes.unwrap_or_default();
     for process in &processes {
         process.check(job, base).map_err(wrong)?;

@@ -23,12 +23,12 @@ pub(super) struct Output(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptOutput>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     is_cut: bool,
@@ -67,12 +67,12 @@ impl Output {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptOutput> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl KeptOutput {
     fn add(&mut self, bytes: &[u8]) {
         let room = (HALF - self.head.len()).min(bytes.len());
         self.head.extend(&bytes[..room]);

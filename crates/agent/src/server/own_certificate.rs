@@ -33,7 +33,7 @@ pub(crate) enum OwnCertificateError {
 
 /// What is kept, so that the certificate is the same after a restart.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptCertificate {
     agent_id: AgentId,
     certificate: String,
     private_key: Secret,
@@ -42,7 +42,7 @@ struct Kept {
 /// `cert` with the agent's own certificate in place of the one that it lacks.
 pub(super) fn add(cert: MbusCert, base: &Base, agent_id: &AgentId) -> Result<MbusCert, OwnCertificateError> {
     let path = base.own_certificate();
-    let kept = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+    let kept = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<KeptCertificate>(&bytes).ok());
     let kept = match kept.filter(|kept| kept.agent_id == *agent_id) {
         Some(kept) => kept,
         None => {
@@ -58,9 +58,9 @@ pub(super) fn add(cert: MbusCert, base: &Base, agent_id: &AgentId) -> Result<Mbu
     Ok(MbusCert { certificate: kept.certificate, private_key: kept.private_key, ..cert })
 }
 
-fn make(agent_id: &AgentId) -> Result<Kept, rcgen::Error> {
+fn make(agent_id: &AgentId) -> Result<KeptCertificate, rcgen::Error> {
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(vec![agent_id.dns_name()])?.self_signed(&key)?;
     let private_key = Secret::new(key.serialize_pem());
-    Ok(Kept { agent_id: agent_id.clone(), certificate: certificate.pem(), private_key })
+    Ok(KeptCertificate { agent_id: agent_id.clone(), certificate: certificate.pem(), private_key })
 }

@@ -42,7 +42,7 @@ impl Operation {
         (Self::Delete, "delete"),
     ];
 
-    fn verb(self, scene: &Scene) -> Vec<&str> {
+    fn verb(self, scene: &DirectorScene) -> Vec<&str> {
         let words = match self {
             Self::Deploy => vec!["deploy", &scene.small],
             Self::Resize => vec!["deploy", &scene.large],
@@ -109,7 +109,7 @@ impl std::fmt::Display for FailingCall {
 
 /// A director with one instance.
 #[derive(Debug)]
-pub(super) struct Scene {
+pub(super) struct DirectorScene {
     director: ScratchDirector,
     _net: LoopbackNet,
     small: String,
@@ -143,7 +143,7 @@ fn manifest(disk_type: &str, vm_type: &str, strategy: &str) -> String {
     )
 }
 
-impl Scene {
+impl DirectorScene {
     pub(super) async fn new() -> io::Result<Self> {
         let net = LoopbackNet::claim()?;
         let prefix = &net.prefix;

@@ -80,7 +80,7 @@ pub(crate) async fn measure(progress: Progress<'_>, arguments: &BenchKillsArgs) 
 const DIRECTOR: &str = "director";
 
 async fn sweep_director(progress: Progress<'_>, every: u64) -> io::Result<Vec<(&'static str, Counts)>> {
-    let mut scene = director::Scene::new().await?;
+    let mut scene = director::DirectorScene::new().await?;
     let mut all = Vec::new();
     for (operation, name) in Operation::ALL {
         let kills = scene.kill_everywhere(operation, every).await?;

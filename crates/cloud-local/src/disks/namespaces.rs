@@ -92,8 +92,8 @@ impl Namespace {
     fn unmount(&self, device: Device) -> Result<(), DiskError> {
         let unmounted = self.enter(|proc| unmount_here(proc, device)).map_err(io_error("enter", &self.name))?;
         unmounted.map_err(|problem| match problem {
-            Problem::Busy(point) => DiskError::Busy { point, holders: holders::of(device) },
-            Problem::Other(error) => error,
+            UnmountProblem::Busy(point) => DiskError::Busy { point, holders: holders::of(device) },
+            UnmountProblem::Other(error) => error,
         })
     }
 
@@ -112,12 +112,12 @@ impl Namespace {
 }
 
 /// From inside, one cannot see which process is busy.
-enum Problem {
+enum UnmountProblem {
     Busy(PathBuf),
     Other(DiskError),
 }
 
-impl From<DiskError> for Problem {
+impl From<DiskError> for UnmountProblem {
     fn from(error: DiskError) -> Self {
         Self::Other(error)
     }
@@ -129,7 +129,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The latest first: what an agent mounted on top of what it was given. What the VM takes away between the look and the unmount
 /// is gone: a failure counts only if every further look still finds the same mount.
-fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), Problem> {
+fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), UnmountProblem> {
     let mut tried: Option<(u64, u32)> = None;
     loop {
         let mounts = own_mounts(proc).map_err(io_error("read", Path::new("mountinfo")))?;
@@ -148,7 +148,7 @@ fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), Problem> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the unmount stands between two kill points")]
-fn try_unmount(mount: &Mount, mounts: &[Mount]) -> Result<(), Problem> {
+fn try_unmount(mount: &Mount, mounts: &[Mount]) -> Result<(), UnmountProblem> {
     let point = mount.point.clone();
     let is_uppermost = fs::symlink_metadata(&point).is_ok_and(|metadata| Device::of(&metadata) == mount.device);
     if !is_uppermost {
@@ -162,7 +162,7 @@ fn try_unmount(mount: &Mount, mounts: &[Mount]) -> Result<(), Problem> {
         }
         Err(Errno::BUSY) => Err(match mounts.iter().rfind(|inner| inner.parent == mount.id) {
             Some(inner) => DiskError::Covered { point, covered_by: inner.point.clone() }.into(),
-            None => Problem::Busy(point),
+            None => UnmountProblem::Busy(point),
         }),
         Err(error) => Err(io_error("unmount", &point)(error.into()).into()),
     }
@@ -199,8 +199,8 @@ mod tests {
                 let unmount = || {
                     start.wait();
                     unmount_here(&proc, device).map_err(|problem| match problem {
-                        Problem::Busy(point) => format!("{} is busy", point.display()),
-                        Problem::Other(error) => windlass_contract::explain(&error),
+                        UnmountProblem::Busy(point) => format!("{} is busy", point.display()),
+                        UnmountProblem::Other(error) => windlass_contract::explain(&error),
                     })
                 };
                 // The threads that this one starts have its mounts.

@@ -10,7 +10,7 @@ use windlass_contract::explain;
 
 use super::agent::describe;
 use super::console::{Console, Notes};
-use super::{Ended, Processes, write_record};
+use super::{Ended, RecordedProcesses, write_record};
 use crate::container::running;
 use crate::machine::{Machine, Started};
 use crate::own_root::start;
@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(8);
 
 pub(super) struct Contained {
     end_signal: Kill,
-    processes: Processes,
+    processes: RecordedProcesses,
     /// Our child, while it runs.
     child: Option<Pid>,
 }
@@ -33,19 +33,19 @@ impl Contained {
         machine: &Machine,
         console: &Console,
     ) -> Result<Self, Started> {
-        let made = |init| write_record(machine, false, Processes { init: Some(init), keeper: None });
+        let made = |init| write_record(machine, false, RecordedProcesses { init: Some(init), keeper: None });
         let init = running::start(vm, container, machine, console.pipe(), made)
             .map_err(|error| Started::Failed(explain(&error)))?;
         Ok(Self {
             end_signal: container.boot.end_signal(),
-            processes: Processes { init: Some(init), keeper: None },
+            processes: RecordedProcesses { init: Some(init), keeper: None },
             child: Pid::from_raw(init.pid.cast_signed()),
         })
     }
 
     /// The agent in a root of its own.
     pub(super) fn start_in_own_root(machine: &Machine, console: &Console) -> Result<Self, Started> {
-        let recorded = |made: start::Processes| Processes { init: Some(made.first), keeper: Some(made.keeper) };
+        let recorded = |made: start::Processes| RecordedProcesses { init: Some(made.first), keeper: Some(made.keeper) };
         let made = |made| write_record(machine, false, recorded(made));
         let made = start::start(machine, console.pipe(), made).map_err(|error| Started::Failed(explain(&error)))?;
         Ok(Self {
@@ -55,7 +55,7 @@ impl Contained {
         })
     }
 
-    pub(super) fn processes(&self) -> Processes {
+    pub(super) fn processes(&self) -> RecordedProcesses {
         self.processes
     }
 

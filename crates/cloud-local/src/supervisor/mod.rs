@@ -53,7 +53,7 @@ enum Inside {
 
 /// What of the VM is on record beside the supervisor.
 #[derive(Debug, Clone, Copy, Default)]
-struct Processes {
+struct RecordedProcesses {
     init: Option<ProcessIdentity>,
     keeper: Option<ProcessIdentity>,
 }
@@ -86,7 +86,7 @@ fn supervise(folder: &Path) -> Result<(), Started> {
     };
     machine.clean_up_after_supervisor().map_err(|error| failed("processes of its last run remain", &error))?;
     let vm = read_record(folder)?;
-    record(&machine, false, Processes::default())?;
+    record(&machine, false, RecordedProcesses::default())?;
     let supervised = run(&vm, &machine);
     let cleared = match &vm.container {
         Some(container) => {
@@ -158,9 +158,9 @@ async fn watch(inside: &mut Inside, console: &mut Console, signals: &mut Signals
 }
 
 impl Inside {
-    fn processes(&self) -> Processes {
+    fn processes(&self) -> RecordedProcesses {
         match self {
-            Self::Agent(_) => Processes::default(),
+            Self::Agent(_) => RecordedProcesses::default(),
             Self::Contained(contained) => contained.processes(),
         }
     }
@@ -256,11 +256,15 @@ fn read_record(folder: &Path) -> Result<VmRecord, Started> {
     serde_json::from_slice(&bytes).map_err(|error| failed("vm.json is not a record of this cloud", &error.into()))
 }
 
-fn record(machine: &Machine, ready: bool, processes: Processes) -> Result<(), Started> {
+fn record(machine: &Machine, ready: bool, processes: RecordedProcesses) -> Result<(), Started> {
     write_record(machine, ready, processes).map_err(|error| failed("cannot write supervisor.json", &error))
 }
 
-fn write_record(machine: &Machine, ready: bool, Processes { init, keeper }: Processes) -> io::Result<()> {
+fn write_record(
+    machine: &Machine,
+    ready: bool,
+    RecordedProcesses { init, keeper }: RecordedProcesses,
+) -> io::Result<()> {
     let process = ProcessIdentity::of(std::process::id())?;
     file::write_json(&machine.supervisor(), &SupervisorRecord { process, ready, init, keeper }, file::PRIVATE)
 }

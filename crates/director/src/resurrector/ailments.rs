@@ -8,7 +8,7 @@ use windlass_operations::clock;
 use windlass_planning::names::DeploymentName;
 
 use super::NAME;
-use super::pulse::{Seen, Verdict};
+use super::pulse::{SeenInstance, Verdict};
 use crate::Director;
 use crate::store::{Event, EventFilter, StoreError};
 use crate::webhook::{Notice, NoticeKind};
@@ -99,7 +99,7 @@ impl Ailments {
         &mut self,
         director: &Director,
         deployment: &DeploymentName,
-        seen: &[Seen],
+        seen: &[SeenInstance],
         verdict: &Verdict,
     ) {
         self.silent.retain(|(of, id)| of != deployment || seen.iter().any(|seen| seen.id == *id && !seen.answered));

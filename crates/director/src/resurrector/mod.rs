@@ -25,7 +25,7 @@ use crate::store::{DeploymentRecord, Event, NewTask, StoreError, StoredJob, Watc
 use crate::tasks::{Job, Suspects, errands_of};
 use crate::webhook::{Notice, NoticeKind};
 use ailments::Ailments;
-use pulse::{Pulses, Seen, Verdict};
+use pulse::{Pulses, SeenInstance, Verdict};
 use rules::Rules;
 use windlass_contract::explain;
 use windlass_planning::records::{InstanceState, VmRecord};
@@ -154,7 +154,7 @@ type HealthOfJobs = BTreeMap<DeploymentName, Vec<(String, JobHealth)>>;
 /// What a round found.
 struct Answers {
     /// By deployment.
-    seen: BTreeMap<DeploymentName, Vec<Seen>>,
+    seen: BTreeMap<DeploymentName, Vec<SeenInstance>>,
     health_of_jobs: HealthOfJobs,
     /// How the instance of each agent is, with its deployment.
     found: Vec<(DeploymentName, String, Found)>,
@@ -203,7 +203,7 @@ async fn watched(director: &Director) -> Result<BTreeMap<DeploymentName, Vec<Ask
 /// Asks the agents of all deployments together: many silent ones of one do not hold up the others.
 async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Asked>>) -> Answers {
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
-    let mut seen: BTreeMap<DeploymentName, Vec<Seen>> =
+    let mut seen: BTreeMap<DeploymentName, Vec<SeenInstance>> =
         deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
     // Made when its turn comes: a conversation takes far more room than an instance.
     let asking =
@@ -231,7 +231,7 @@ async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Aske
         if let Some(health) = health {
             health_of_jobs.entry(deployment.clone()).or_default().push((format!("{group}/{id}"), health));
         }
-        seen.entry(deployment).or_default().push(Seen { id, group, answered });
+        seen.entry(deployment).or_default().push(SeenInstance { id, group, answered });
     }
     Answers { seen, health_of_jobs, found }
 }

@@ -8,7 +8,7 @@ use crate::tasks::Suspects;
 
 /// What was seen of an instance in one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenInstance {
     pub(super) id: String,
     pub(super) group: String,
     pub(super) answered: bool,
@@ -54,7 +54,7 @@ impl Pulses {
     }
 
     /// Takes in a round.
-    pub(super) fn judge(&mut self, seen: &[Seen], now: Instant, settings: &ResurrectorSettings) -> Verdict {
+    pub(super) fn judge(&mut self, seen: &[SeenInstance], now: Instant, settings: &ResurrectorSettings) -> Verdict {
         let known: BTreeSet<&str> = seen.iter().map(|seen| seen.id.as_str()).collect();
         self.instances.retain(|id, _| known.contains(id.as_str()));
         let mut suspects = Suspects::new();
@@ -94,9 +94,12 @@ mod tests {
 
     use super::*;
 
-    fn seen(count: usize, silent: &[usize]) -> Vec<Seen> {
-        let one =
-            |number: usize| Seen { id: format!("i{number}"), group: "g".into(), answered: !silent.contains(&number) };
+    fn seen(count: usize, silent: &[usize]) -> Vec<SeenInstance> {
+        let one = |number: usize| SeenInstance {
+            id: format!("i{number}"),
+            group: "g".into(),
+            answered: !silent.contains(&number),
+        };
         (0..count).map(one).collect()
     }
 

@@ -19,7 +19,7 @@ pub(crate) enum TaskError {
     Refused { code: u32, message: String },
     /// logs were not fetched
     #[error(transparent)]
-    Logs(#[from] fetch_logs::LogsError),
+    Logs(#[from] fetch_logs::FetchLogsError),
     /// a file was not fetched
     #[error(transparent)]
     Download(#[from] DownloadError),
@@ -136,7 +136,7 @@ impl TaskError {
             Self::Download(error) if error.is_not_found() => 100002,
             Self::Download(_) => 100001,
             Self::Digest(_) => 50007,
-            Self::Cancelled | Self::Logs(fetch_logs::LogsError::Cancelled) => 10001,
+            Self::Cancelled | Self::Logs(fetch_logs::FetchLogsError::Cancelled) => 10001,
             Self::Logs(_) => 450001,
             Self::Stemcell(_) => 50000,
             Self::Release(error) => error.code(),
@@ -147,7 +147,7 @@ impl TaskError {
 
     pub(super) fn is_cancellation(&self) -> bool {
         match self {
-            Self::Cancelled | Self::Logs(fetch_logs::LogsError::Cancelled) => true,
+            Self::Cancelled | Self::Logs(fetch_logs::FetchLogsError::Cancelled) => true,
             Self::Step(error) => error.is_cancellation(),
             Self::Operation(error) => error.cause.is_cancellation(),
             Self::NotRemoved(error) | Self::NotResolved { source: error, .. } => error.is_cancellation(),

@@ -253,7 +253,7 @@ async fn logs_of(director: &Director, vm: &VmRecord, failures: &[Failure]) -> Re
         }
     };
     let _ = file::remove_file(&path);
-    Ok(read.map_err(super::fetch_logs::LogsError::from)?)
+    Ok(read.map_err(super::fetch_logs::FetchLogsError::from)?)
 }
 
 /// The ends of all files, as far as they can be read.

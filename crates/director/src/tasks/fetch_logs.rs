@@ -29,7 +29,7 @@ const LARGEST: u64 = 1 << 30;
 
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogsError {
+pub(crate) enum FetchLogsError {
     #[error(transparent)]
     Agent(#[from] CallError),
     /// the agent answered something else
@@ -76,7 +76,7 @@ pub(super) async fn run(
     let time = clock::rfc3339(clock::now()).replace([':', '-'], "");
     let file_name = |record: &InstanceRecord| format!("{}.{}.{time}.tgz", record.group, record.id);
     let folder = director.folders.temporary().join(format!("logs-{}", log.task()));
-    file::create_private_dir(&folder).map_err(LogsError::from)?;
+    file::create_private_dir(&folder).map_err(FetchLogsError::from)?;
     let result = async {
         let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
         for (record, vm) in &chosen {
@@ -95,11 +95,11 @@ pub(super) async fn run(
                 let stage = log.stage("Fetching group of logs", &[], 1);
                 let together = folder.join(".together");
                 let packing = pack(folder.clone(), together.clone());
-                stage.part("Packing log files together").run(packing).await.map_err(LogsError::from)?;
+                stage.part("Packing log files together").run(packing).await.map_err(FetchLogsError::from)?;
                 together
             }
         };
-        Ok(blobs::keep_logs(director, log.task(), &packed).await.map_err(LogsError::from)?)
+        Ok(blobs::keep_logs(director, log.task(), &packed).await.map_err(FetchLogsError::from)?)
     }
     .await;
     if let Err(error) = file::remove_tree(&folder) {
@@ -117,15 +117,15 @@ fn with_vm<'c>(instance: &'c CurrentInstance, selection: &Selection) -> Option<(
 async fn unless_cancelled<T>(
     log: &TaskLog,
     patience: Duration,
-    work: impl Future<Output = Result<T, LogsError>>,
-) -> Result<T, LogsError> {
+    work: impl Future<Output = Result<T, FetchLogsError>>,
+) -> Result<T, FetchLogsError> {
     let cancelled = async {
         log.cancelled().await;
         tokio::time::sleep(patience).await;
     };
     tokio::select! {
         done = work => done,
-        () = cancelled => Err(LogsError::Cancelled),
+        () = cancelled => Err(FetchLogsError::Cancelled),
     }
 }
 
@@ -134,7 +134,7 @@ async fn fetch(
     vm: &VmRecord,
     (kind, filters): (&str, &[String]),
     into: &Path,
-) -> Result<String, LogsError> {
+) -> Result<String, FetchLogsError> {
     fetch_some(director, vm, (kind, filters), into, LARGEST).await
 }
 
@@ -145,12 +145,12 @@ pub(super) async fn fetch_some(
     (kind, filters): (&str, &[String]),
     into: &Path,
     largest: u64,
-) -> Result<String, LogsError> {
+) -> Result<String, FetchLogsError> {
     let agent = director.agents.of(vm);
     let answer = agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await?;
-    let packed: Packed = serde_json::from_value(answer).map_err(LogsError::Answer)?;
+    let packed: Packed = serde_json::from_value(answer).map_err(FetchLogsError::Answer)?;
     if !agent.get_blob(&packed.blobstore_id, into, largest).await? {
-        return Err(LogsError::Missing(packed.blobstore_id));
+        return Err(FetchLogsError::Missing(packed.blobstore_id));
     }
     let (into, expected) = (into.to_owned(), packed.sha1.clone());
     let verified = tokio::task::spawn_blocking(move || digest::verify(&into, &expected)).await;
@@ -165,9 +165,9 @@ pub(super) async fn fetch_blob(
     log: &TaskLog,
     vm: &VmRecord,
     patience: Duration,
-) -> Result<(String, String), LogsError> {
+) -> Result<(String, String), FetchLogsError> {
     let temporary = director.folders.temporary().join(format!("logs-{}", uuid::Uuid::new_v4()));
-    let kept: Result<_, LogsError> = async {
+    let kept: Result<_, FetchLogsError> = async {
         let digest = unless_cancelled(log, patience, fetch(director, vm, ("job", &[]), &temporary)).await?;
         Ok((blobs::keep_logs(director, log.task(), &temporary).await?, digest))
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use windlass_planning::records::{CompilationKey, CompiledPackage, PackageRecord, PackageSource, ReleaseRecord};
 use windlass_release::{Package, PackageGraph, Release};
 
-use super::update_release::{How, differs, keep_blob, tell_of_existing};
+use super::update_release::{ReleaseUpload, differs, keep_blob, tell_of_existing};
 use super::{TaskError, TaskLog};
 use crate::Director;
 
@@ -34,7 +34,7 @@ pub(super) async fn keep(
     log: &TaskLog,
     release: &Release,
     series: &[&ReleaseRecord],
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<TakenPackages, TaskError> {
     let manifest = &release.manifest;
     let all: Vec<&PackageRecord> = series.iter().flat_map(|release| &release.packages).collect();
@@ -78,7 +78,7 @@ async fn keep_sources(
     log: &TaskLog,
     release: &Release,
     listed: &[Listed<'_>],
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<Vec<PackageRecord>, TaskError> {
     let fingerprints: HashSet<String> = listed.iter().map(|it| it.package.fingerprint.clone()).collect();
     let lenders = director.store.packages_like(&fingerprints).await?;
@@ -185,7 +185,7 @@ async fn keep_compiled(
     log: &TaskLog,
     release: &Release,
     keys: Vec<(&Package, CompilationKey)>,
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<Vec<CompiledPackage>, TaskError> {
     let known = director.store.compiled_packages().await?;
     let stage = log.stage("Creating new compiled packages", &[], keys.len());
@@ -247,7 +247,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::clean_up::{self, CleanUp};
-    use super::super::update_release::How;
+    use super::super::update_release::ReleaseUpload;
     use super::super::update_release::tests::{SHOP, Site};
     use super::*;
 
@@ -517,8 +517,10 @@ mod tests {
         let fix = site.upload(&compiled_without_archives("toronto-os/1"), true).await.unwrap_err();
         assert!(fix.to_string().contains("upload the whole release"), "{fix}");
         assert_eq!((site.blobs(), shown(&site, "shop").await), before);
-        let rebased =
-            site.upload_as(&whole("toronto-os/1"), How { fix: false, rebase: true, replaces: true }).await.unwrap_err();
+        let rebased = site
+            .upload_as(&whole("toronto-os/1"), ReleaseUpload { fix: false, rebase: true, replaces: true })
+            .await
+            .unwrap_err();
         assert!(rebased.to_string().starts_with("Failed to Rebase"), "{rebased}");
     }
 

@@ -64,7 +64,7 @@ pub(super) struct Owners {
 }
 
 /// What was found out about one VM.
-struct Seen {
+struct SeenVm {
     problem: Option<Problem>,
     vm: Option<VmCid>,
     mounted: Vec<DiskCid>,
@@ -88,12 +88,12 @@ impl<'a> Scan<'a> {
             |instance: &&CurrentInstance| !self.left_alone.contains(&instance.record.id) && wanted(instance);
         let instances: Vec<_> = self.current.instances.iter().filter(looked_at).collect();
         let stage = self.log.stage(&format!("Scanning {} VMs", instances.len()), &[], 2);
-        let mut looking: Vec<BoxFuture<'_, Seen>> = Vec::new();
+        let mut looking: Vec<BoxFuture<'_, SeenVm>> = Vec::new();
         for instance in &instances {
             looking.push(Box::pin(self.look_at_vm(instance)));
         }
         let looking = stream::iter(looking).buffered(self.director.settings.max_threads).collect();
-        let seen: Vec<Seen> = stage.part("Checking VM states").watch(looking).await;
+        let seen: Vec<SeenVm> = stage.part("Checking VM states").watch(looking).await;
         let stubs = self.clouds_without_answers(&instances, &seen).await;
         let mut owners = Owners::default();
         for (instance, seen) in instances.iter().zip(&seen) {
@@ -120,7 +120,7 @@ impl<'a> Scan<'a> {
     }
 
     /// CPIs of others whose `get_disks` names no disk of any VM: many answer an empty list whatever they have.
-    async fn clouds_without_answers(&self, instances: &[&CurrentInstance], seen: &[Seen]) -> BTreeSet<CpiName> {
+    async fn clouds_without_answers(&self, instances: &[&CurrentInstance], seen: &[SeenVm]) -> BTreeSet<CpiName> {
         let vms = instances.iter().zip(seen).filter_map(|(instance, seen)| Some((instance.vm.as_ref()?, seen)));
         let answers = vms.filter_map(|(vm, seen)| Some((&vm.cpi, seen.attached.as_deref()?)));
         let mut stubs = BTreeSet::new();
@@ -136,11 +136,11 @@ impl<'a> Scan<'a> {
         stubs
     }
 
-    async fn look_at_vm(&self, instance: &CurrentInstance) -> Seen {
+    async fn look_at_vm(&self, instance: &CurrentInstance) -> SeenVm {
         let id = instance.record.id.clone();
         let Some(vm) = &instance.vm else {
             let problem = Some(Problem::MissingVm { instance: id });
-            return Seen { problem, vm: None, mounted: Vec::new(), attached: None };
+            return SeenVm { problem, vm: None, mounted: Vec::new(), attached: None };
         };
         let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
         let agent = self.director.agents.of(vm).with_deadlines(deadlines);
@@ -156,7 +156,7 @@ impl<'a> Scan<'a> {
                 let is_wanted = instance.record.state == InstanceState::Started;
                 let problem = (is_wanted && state.job_state == FAILING)
                     .then(|| Problem::FailingJobs { instance: id, processes: state.failing_processes() });
-                Seen { problem, vm: Some(vm.cid.clone()), mounted, attached }
+                SeenVm { problem, vm: Some(vm.cid.clone()), mounted, attached }
             }
             Err(error) => {
                 self.log.debug(&format!("{}: {}", instance.record.name(), explain(&error)));
@@ -168,7 +168,7 @@ impl<'a> Scan<'a> {
                 // One problem is enough: whether its disks are mounted can only be seen once its agent answers.
                 let mounted = instance.disks.iter().filter(|disk| is_attached_to(disk, vm));
                 let mounted = mounted.map(|disk| disk.cid.clone()).collect();
-                Seen { problem: Some(problem), vm: Some(vm.cid.clone()), mounted, attached: None }
+                SeenVm { problem: Some(problem), vm: Some(vm.cid.clone()), mounted, attached: None }
             }
         }
     }

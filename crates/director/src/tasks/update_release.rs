@@ -16,7 +16,7 @@ use crate::store::LockName;
 
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct How {
+pub(super) struct ReleaseUpload {
     /// Its archives are stored again even if they are there.
     pub(super) fix: bool,
     /// It gets the next version that is free.
@@ -26,7 +26,12 @@ pub(super) struct How {
 }
 
 /// Takes a tarball.
-pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
+pub(super) async fn run(
+    director: &Director,
+    log: &TaskLog,
+    tarball: &Path,
+    how: ReleaseUpload,
+) -> Result<String, TaskError> {
     let folder = director.folders.temporary().join(format!("release-{}", log.task()));
     let result = take(director, log, tarball, &folder, how).await;
     remove(log, file::remove_tree, &folder);
@@ -38,7 +43,7 @@ pub(super) async fn run_remote(
     director: &Director,
     log: &TaskLog,
     (location, digest): (&str, Option<&str>),
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<String, TaskError> {
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
     let result = async {
@@ -86,7 +91,7 @@ async fn take(
     log: &TaskLog,
     tarball: &Path,
     folder: &Path,
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<String, TaskError> {
     let (path, into) = (tarball.to_owned(), folder.to_owned());
     let reading = blocking(move || {
@@ -184,7 +189,7 @@ async fn keep(
     log: &TaskLog,
     release: Release,
     known: &[ReleaseRecord],
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<(ReleaseRecord, Vec<CompiledPackage>), TaskError> {
     let series: Vec<&ReleaseRecord> = known.iter().filter(|known| known.name == release.manifest.name).collect();
     let TakenPackages { packages, compiled } = release_packages::keep(director, log, &release, &series, how).await?;
@@ -209,7 +214,7 @@ async fn keep_jobs(
     log: &TaskLog,
     release: &Release,
     series: &[&ReleaseRecord],
-    how: How,
+    how: ReleaseUpload,
 ) -> Result<Vec<JobRecord>, TaskError> {
     let listed = &release.manifest.jobs;
     let all: Vec<&JobRecord> = series.iter().flat_map(|release| &release.jobs).collect();
@@ -241,15 +246,15 @@ async fn keep_jobs(
 
 /// Something is here under the same name and version with other bytes, which deployments of everybody may run. They stay, and that is
 /// said; to mend them is for admins. The uploader chooses the versions and fingerprints in a release, and could name those of others.
-pub(super) fn differs(log: &TaskLog, how: How, what: &str, here: &str) -> Result<(), TaskError> {
+pub(super) fn differs(log: &TaskLog, how: ReleaseUpload, what: &str, here: &str) -> Result<(), TaskError> {
     match how {
-        How { fix: false, .. } => {
+        ReleaseUpload { fix: false, .. } => {
             log.warning(&format!(
                 "{what} is here with other bytes ({here}), which stay; an admin can replace them with --fix"
             ));
             Ok(())
         }
-        How { replaces: true, .. } => Ok(()),
+        ReleaseUpload { replaces: true, .. } => Ok(()),
         _ => {
             let reason = format!(
                 "{what} is here with other bytes ({here}), which others may run; only an admin may replace them with --fix"

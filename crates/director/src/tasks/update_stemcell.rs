@@ -18,7 +18,7 @@ use crate::Director;
 
 /// How a stemcell is taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct StemcellUpload {
     /// It is created again in the clouds even if it is there.
     pub(super) fix: bool,
     /// The user may change what deployments of all teams use.
@@ -26,7 +26,12 @@ pub(super) struct How {
 }
 
 /// Takes a tarball that was uploaded.
-pub(super) async fn run(director: &Director, log: &TaskLog, tarball: &Path, how: How) -> Result<String, TaskError> {
+pub(super) async fn run(
+    director: &Director,
+    log: &TaskLog,
+    tarball: &Path,
+    how: StemcellUpload,
+) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], 5);
     upload(director, log, &stage, tarball, how).await
 }
@@ -36,7 +41,7 @@ pub(super) async fn run_remote(
     director: &Director,
     log: &TaskLog,
     (location, digest): (&str, Option<&str>),
-    how: How,
+    how: StemcellUpload,
 ) -> Result<String, TaskError> {
     let stage = log.stage("Update stemcell", &[], if digest.is_some() { 7 } else { 6 });
     let tarball = director.folders.temporary().join(format!("download-{}", log.task()));
@@ -74,7 +79,7 @@ async fn upload(
     log: &TaskLog,
     stage: &EventStage,
     tarball: &Path,
-    how: How,
+    how: StemcellUpload,
 ) -> Result<String, TaskError> {
     let unpacked = director.folders.temporary().join(format!("stemcell-{}", log.task()));
     let result = unpack_and_create(director, log, stage, (tarball, &unpacked), how).await;
@@ -87,7 +92,7 @@ async fn unpack_and_create(
     log: &TaskLog,
     stage: &EventStage,
     (tarball, unpacked): (&Path, &Path),
-    how: How,
+    how: StemcellUpload,
 ) -> Result<String, TaskError> {
     let extracting = stage.part("Extracting stemcell archive");
     let manifest = extracting.run(unpack(tarball.to_owned(), unpacked.to_owned())).await?;

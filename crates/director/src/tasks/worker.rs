@@ -14,7 +14,7 @@ use windlass_planning::plan::Selection;
 
 use super::log::LONGEST_MESSAGE;
 use super::resumption::{self, TRIES};
-use super::update_release::How;
+use super::update_release::ReleaseUpload;
 use super::{Job, OutputKind, TaskError, TaskLog, update_stemcell};
 use crate::Director;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
@@ -324,20 +324,20 @@ async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: 
     must_be_of_the_same_teams(director, task).await?;
     match job {
         Job::UpdateStemcell { tarball, fix, replaces } => {
-            let how = update_stemcell::How { fix: *fix, replaces: *replaces };
+            let how = update_stemcell::StemcellUpload { fix: *fix, replaces: *replaces };
             update_stemcell::run(director, log, tarball, how).await
         }
         Job::DownloadStemcell { location, sha1, fix, replaces } => {
-            let how = update_stemcell::How { fix: *fix, replaces: *replaces };
+            let how = update_stemcell::StemcellUpload { fix: *fix, replaces: *replaces };
             update_stemcell::run_remote(director, log, (location, sha1.as_deref()), how).await
         }
         Job::RunErrand { deployment, request } => super::run_errand::run(director, log, deployment, request).await,
         Job::UpdateRelease { tarball, fix, rebase, replaces } => {
-            let how = How { fix: *fix, rebase: *rebase, replaces: *replaces };
+            let how = ReleaseUpload { fix: *fix, rebase: *rebase, replaces: *replaces };
             super::update_release::run(director, log, tarball, how).await
         }
         Job::DownloadRelease { location, sha1, fix, rebase, replaces } => {
-            let how = How { fix: *fix, rebase: *rebase, replaces: *replaces };
+            let how = ReleaseUpload { fix: *fix, rebase: *rebase, replaces: *replaces };
             super::update_release::run_remote(director, log, (location, sha1.as_deref()), how).await
         }
         Job::ExportRelease(request) => super::export_release::run(director, log, request).await,

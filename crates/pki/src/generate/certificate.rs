@@ -37,7 +37,7 @@ pub(super) fn generate(options: &Options, lookup: &mut Lookup<'_>) -> Result<Val
     let authority = match options.ca.as_str() {
         "" if !options.is_ca => return Err(GenerateError::NoCa),
         "" => None,
-        name => Some(Authority::find(name, lookup)?),
+        name => Some(SigningAuthority::find(name, lookup)?),
     };
     let key = Rsa::new(if options.key_length == 0 { USUAL_BITS } else { options.key_length })?;
     let params = parameters(options, &key)?;
@@ -96,12 +96,12 @@ fn usages(names: &[String]) -> Result<Vec<ExtendedKeyUsagePurpose>, GenerateErro
     names.iter().map(usage).collect()
 }
 
-struct Authority {
+struct SigningAuthority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Authority {
+impl SigningAuthority {
     fn find(name: &str, lookup: &mut Lookup<'_>) -> Result<Self, GenerateError> {
         let found = lookup(name).map_err(|source| GenerateError::Lookup { name: name.to_owned(), source })?;
         let value = found.ok_or_else(|| GenerateError::UnknownCa(name.to_owned()))?;

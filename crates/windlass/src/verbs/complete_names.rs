@@ -34,7 +34,7 @@ fn is_harmless(name: &str) -> bool {
 
 /// What is to be completed, and for which director and deployment.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct WantedNames {
     what: Completed,
     environment: Option<String>,
     deployment: Option<String>,
@@ -47,9 +47,9 @@ enum Completed {
     Named(Kind),
 }
 
-fn wanted(words: &[String]) -> Option<Wanted> {
+fn wanted(words: &[String]) -> Option<WantedNames> {
     let (current, before) = words.split_last()?;
-    let mut found = Wanted { what: Completed::Environment, environment: None, deployment: None, state_dir: None };
+    let mut found = WantedNames { what: Completed::Environment, environment: None, deployment: None, state_dir: None };
     let mut verb: Option<&str> = None;
     let mut positionals = 0;
     let mut rest = before.iter().map(String::as_str).peekable();
@@ -74,7 +74,7 @@ fn wanted(words: &[String]) -> Option<Wanted> {
                     "-d" | "--deployment" => Completed::Named(Kind::Deployment),
                     _ => return None,
                 };
-                return Some(Wanted { what, ..found });
+                return Some(WantedNames { what, ..found });
             }
         }
     }
@@ -91,7 +91,7 @@ fn wanted(words: &[String]) -> Option<Wanted> {
         "unlock" => Kind::Deployment,
         _ => return None,
     };
-    Some(Wanted { what: Completed::Named(kind), ..found })
+    Some(WantedNames { what: Completed::Named(kind), ..found })
 }
 
 fn aliases(flags: &Global) -> Option<Vec<String>> {
@@ -99,7 +99,7 @@ fn aliases(flags: &Global) -> Option<Vec<String>> {
     Some(known.all().into_iter().map(|known| known.alias).filter(|alias| !alias.is_empty()).collect())
 }
 
-async fn ask(flags: &Global, kind: Kind, wanted: &Wanted) -> Option<Vec<String>> {
+async fn ask(flags: &Global, kind: Kind, wanted: &WantedNames) -> Option<Vec<String>> {
     let named = Global {
         environment: wanted.environment.clone().or_else(|| flags.environment.clone()),
         state_dir: wanted.state_dir.clone().map(Into::into).or_else(|| flags.state_dir.clone()),
@@ -118,7 +118,7 @@ async fn ask(flags: &Global, kind: Kind, wanted: &Wanted) -> Option<Vec<String>>
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Option<Wanted> {
+    fn of(line: &str) -> Option<WantedNames> {
         wanted(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn renderer() -> Result<Backends, Failure> {
 pub(crate) async fn install(screen: &mut Screen, flags: &Global, arguments: CpiInstallArgs) -> Result<(), Failure> {
     let properties = properties(arguments.properties.as_deref())?.unwrap_or_default();
     let name = arguments.name.unwrap_or_else(|| arguments.job.clone());
-    let wanted = Wanted { name, purpose: Purpose::Install, job: arguments.job, properties };
+    let wanted = WantedCpi { name, purpose: Purpose::Install, job: arguments.job, properties };
     wanted.carry_out(screen, flags, &arguments.release, arguments.sha1.as_deref()).await
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn upgrade(screen: &mut Screen, flags: &Global, arguments: CpiU
         None => cpis.properties(&known.name)?,
     };
     let job = arguments.job.unwrap_or(known.job);
-    let wanted = Wanted { name: known.name, purpose: Purpose::Upgrade, job, properties };
+    let wanted = WantedCpi { name: known.name, purpose: Purpose::Upgrade, job, properties };
     wanted.carry_out(screen, flags, &arguments.release, arguments.sha1.as_deref()).await
 }
 
@@ -132,14 +132,14 @@ pub(crate) fn remove(screen: &mut Screen, flags: &Global, name: &str) -> Result<
 }
 
 /// What to install.
-struct Wanted {
+struct WantedCpi {
     name: String,
     purpose: Purpose,
     job: String,
     properties: Object,
 }
 
-impl Wanted {
+impl WantedCpi {
     async fn carry_out(
         self,
         screen: &mut Screen,

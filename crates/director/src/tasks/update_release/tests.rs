@@ -28,10 +28,10 @@ impl Site {
     }
 
     pub(in crate::tasks) async fn upload(&self, tarball: &[u8], fix: bool) -> Result<String, TaskError> {
-        self.upload_as(tarball, How { fix, rebase: false, replaces: true }).await
+        self.upload_as(tarball, ReleaseUpload { fix, rebase: false, replaces: true }).await
     }
 
-    pub(in crate::tasks) async fn upload_as(&self, tarball: &[u8], how: How) -> Result<String, TaskError> {
+    pub(in crate::tasks) async fn upload_as(&self, tarball: &[u8], how: ReleaseUpload) -> Result<String, TaskError> {
         let director = &self.bench.director;
         let path = director.folders.temporary().join("upload");
         std::fs::write(&path, tarball).unwrap();
@@ -92,7 +92,7 @@ fn in_version(version: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_dev_release_is_rebased_onto_what_is_there() {
     let site = Site::new().await;
-    let rebase = How { fix: false, rebase: true, replaces: true };
+    let rebase = ReleaseUpload { fix: false, rebase: true, replaces: true };
     let dev = in_version("1+dev.7");
     assert_eq!(site.upload_as(&dev, rebase).await.unwrap(), "Created release 'shop/1+dev.1'");
     assert_eq!(site.upload_as(&dev, rebase).await.unwrap(), "Created release 'shop/1+dev.2'");
@@ -215,7 +215,7 @@ async fn a_download_ends_with_its_task() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/release.tgz", listener.local_addr().unwrap());
     let log = site.log();
-    let download = run_remote(&site.bench.director, &log, (&url, None), How::default());
+    let download = run_remote(&site.bench.director, &log, (&url, None), ReleaseUpload::default());
     let (ended, ()) = tokio::join!(download, async { log.cancel() });
     let error = ended.unwrap_err();
     assert!(error.is_cancellation(), "{error}");

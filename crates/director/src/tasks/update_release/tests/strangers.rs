@@ -81,7 +81,7 @@ fn changed(tarball: &[u8], from: &str, to: &str) -> Vec<u8> {
     tgz(&files.iter().map(|(name, content)| (name.as_str(), content.clone())).collect::<Vec<_>>())
 }
 
-const UPLOADER: How = How { fix: false, rebase: false, replaces: false };
+const UPLOADER: ReleaseUpload = ReleaseUpload { fix: false, rebase: false, replaces: false };
 
 /// The uploader chooses versions and fingerprints: with those of another's job, its defaults, its templates and its packages
 /// would be chosen by a user who may upload, and no more.
@@ -106,16 +106,18 @@ async fn who_may_only_upload_changes_nothing_that_others_deploy() {
     let path = OutputKind::Event.path(&site.bench.director.folders.tasks(), site.tasks.get());
     assert!(std::fs::read_to_string(path).unwrap().contains("is here with other bytes"));
     for version in ["version: '1'", "version: '3'"] {
-        let refused = site.upload_as(&evil(version), How { fix: true, ..UPLOADER }).await.unwrap_err().to_string();
+        let refused =
+            site.upload_as(&evil(version), ReleaseUpload { fix: true, ..UPLOADER }).await.unwrap_err().to_string();
         assert!(refused.starts_with("job 'j/f' is here with other bytes"), "{refused}");
         assert!(refused.ends_with("only an admin may replace them with --fix"), "{refused}");
     }
     let other_package = of(&job("good"), &tgz(&[("./packaging", b"evil".to_vec())]), "");
-    let refused = site.upload_as(&other_package, How { fix: true, ..UPLOADER }).await.unwrap_err().to_string();
+    let refused =
+        site.upload_as(&other_package, ReleaseUpload { fix: true, ..UPLOADER }).await.unwrap_err().to_string();
     assert!(refused.starts_with("package 'p/g' is here with other bytes"), "{refused}");
     assert_eq!(on_record().await, before);
     // The same bytes are mended, and an admin replaces what there is.
-    site.upload_as(&of(&job("good"), &package, ""), How { fix: true, ..UPLOADER }).await.unwrap();
+    site.upload_as(&of(&job("good"), &package, ""), ReleaseUpload { fix: true, ..UPLOADER }).await.unwrap();
     assert_eq!((on_record().await.0, on_record().await.2), (before.0, before.2));
     site.upload(&evil("version: '1'"), true).await.unwrap();
     assert_eq!(on_record().await.0, "evil");
@@ -313,7 +315,7 @@ async fn others_are_served_while_the_templates_of_a_release_are_checked() {
     });
     let uploading = tokio::spawn(async move {
         let log = TaskLog::open(&bench.director, 1).unwrap();
-        run(&bench.director, &log, &path, How::default()).await
+        run(&bench.director, &log, &path, ReleaseUpload::default()).await
     });
     assert_eq!(uploading.await.unwrap().unwrap(), "Created release 'bad/1'");
     is_over.store(true, Ordering::SeqCst);
