@@ -232,6 +232,25 @@ mod tests {
         }
     }
 
+    /// Whoever has many tasks does not remove the traces of others, or their own.
+    #[tokio::test]
+    async fn the_newest_tasks_of_a_deployment_stay_however_many_others_have() {
+        let mut bench = TestDirector::new().await;
+        Arc::get_mut(&mut bench.director).unwrap().settings.schedules.keep_tasks = 2;
+        let director = &bench.director;
+        director.store.add_deployment(&"quiet".into(), &[]).await.unwrap();
+        let mut tasks = Vec::new();
+        for deployment in ["quiet", "quiet", "quiet", "gone", "busy", "busy", "busy"] {
+            let id = add(director, Job::Scan { deployment: deployment.into() }).await;
+            director.store.finish_task(id, crate::store::TaskState::Done, "").await.unwrap();
+            tasks.push(id);
+        }
+        thin_out(director).await.unwrap();
+        let kept = director.store.task_ids().await.unwrap();
+        let kept: Vec<bool> = tasks.iter().map(|id| kept.contains(id)).collect();
+        assert_eq!(kept, [false, true, true, false, false, true, true]);
+    }
+
     #[tokio::test]
     async fn old_versions_of_configs_go_and_those_in_use_stay() {
         let bench = TestDirector::new().await;

@@ -19,6 +19,8 @@ const LONGEST_DESCRIPTION: usize = 1000;
 
 /// How many letters of a task's result a list has: a list may have a thousand of them, and a failure much to say.
 const LONGEST_LISTED: usize = 2000;
+/// How many tasks of each type a deployment keeps, however many others have.
+const TASKS_OF_A_DEPLOYMENT: i64 = 20;
 
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRecord {
@@ -348,15 +350,20 @@ impl Store {
         Ok(ids.into_iter().collect())
     }
 
-    /// Forgets tasks that ended, but for the newest of each type and those whose plan is the newest of its deployment.
+    /// Forgets tasks that ended, but for the newest of each type, some of each type of every deployment that is there, and those
+    /// whose plan is the newest of its deployment.
     pub(crate) async fn forget_tasks(&self, keep: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         let old: Vec<i64> = sqlx::query_scalar(
-            "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place
+            "SELECT id FROM (SELECT id, deployment, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place,
+                    ROW_NUMBER() OVER (PARTITION BY type, deployment ORDER BY id DESC) AS place_in_deployment
                 FROM tasks WHERE state IN ('done', 'error', 'cancelled')) AS ended
-             WHERE place > $1 AND id NOT IN (SELECT MAX(task) FROM plans GROUP BY deployment) ORDER BY id",
+             WHERE place > $1 AND id NOT IN (SELECT MAX(task) FROM plans GROUP BY deployment)
+                AND (place_in_deployment > $2 OR NOT EXISTS (SELECT 1 FROM deployments WHERE name = ended.deployment))
+             ORDER BY id",
         )
         .bind(keep)
+        .bind(keep.min(TASKS_OF_A_DEPLOYMENT))
         .fetch_all(transaction.connection())
         .await?;
         // Earlier versions kept what tasks were to do beyond their end.
