@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -203,8 +203,20 @@ fn unpack(package: &PlannedPackage, folder: &Path) -> Result<(), InstallError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(InstallError::Unpack { package: package.name.clone(), said })
+    Err(not_unpacked(&package.name, output.status, &output.stderr))
+}
+
+fn not_unpacked(package: &str, ended: ExitStatus, stderr: &[u8]) -> InstallError {
+    // A Ctrl-C that comes before it has a group of its own ends it as well.
+    let interrupts = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
+    if ended.signal().is_some_and(|signal| interrupts.contains(&signal)) {
+        return InstallError::Stopped;
+    }
+    let said = match String::from_utf8_lossy(stderr).trim() {
+        "" => format!("tar ended with {ended}"),
+        said => said.to_owned(),
+    };
+    InstallError::Unpack { package: package.to_owned(), said }
 }
 
 fn end_of(log: &Path) -> String {
@@ -229,6 +241,15 @@ mod tests {
     use crate::plan::{CpiPlan, JobReference};
     use crate::testing::{TestRelease, cpi_job};
     use windlass_release::Release;
+
+    #[test]
+    fn an_archive_that_was_interrupted_is_not_called_broken_and_others_have_a_reason() {
+        let (interrupted, failed) = (ExitStatus::from_raw(Signal::INT.as_raw()), ExitStatus::from_raw(2 << 8));
+        assert!(matches!(not_unpacked("words", interrupted, b""), InstallError::Stopped));
+        let told = not_unpacked("words", failed, b"").to_string();
+        assert_eq!(told, "the package 'words' cannot be unpacked: tar ended with exit status: 2");
+        assert!(not_unpacked("words", failed, b"tar: no\n").to_string().ends_with("unpacked: tar: no"));
+    }
 
     struct Site {
         folder: tempfile::TempDir,
