@@ -136,7 +136,7 @@ const METHODS: [&str; 8] = [
 fn manifest(disk_type: &str, vm_type: &str, strategy: &str) -> String {
     format!(
         "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-30000, update_watch_time: 1000-30000, \
+         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1-30000, update_watch_time: 1-30000, \
          vm_strategy: {strategy}}}\n\
          instance_groups:\n- {{name: db, instances: 1, azs: [z1], vm_type: {vm_type}, stemcell: default, \
          persistent_disk_type: {disk_type}, networks: [{{name: default}}]}}\n"

@@ -8,8 +8,10 @@ mod director;
 mod machine;
 mod scene;
 
+use std::cell::RefCell;
 use std::io;
 
+use futures_util::future::try_join_all;
 use windlass_cloud_local::{Isolation, own_machine};
 use windlass_durable::HAS_KILL_POINTS;
 use windlass_durable::sweep::{self, Points};
@@ -79,19 +81,21 @@ pub(crate) async fn measure(progress: Progress<'_>, arguments: &BenchKillsArgs) 
 /// What stands for all that a director does.
 const DIRECTOR: &str = "director";
 
+/// Each operation has a director of its own, and all are swept at once: most of the time they wait.
 async fn sweep_director(progress: Progress<'_>, every: u64) -> io::Result<Vec<(&'static str, Counts)>> {
-    let mut scene = director::DirectorScene::new().await?;
-    let mut all = Vec::new();
-    for (operation, name) in Operation::ALL {
+    let progress = RefCell::new(progress);
+    let tell = |line: &str| (progress.borrow_mut())(line);
+    let sweeps = Operation::ALL.map(|(operation, name)| async move {
+        let mut scene = director::DirectorScene::new().await?;
         let kills = scene.kill_everywhere(operation, every).await?;
         let (before, after) = scene.fail_everywhere(operation, every).await?;
         let both = scene.kill_and_fail(operation, every).await?;
-        progress(&format!(
+        tell(&format!(
             "{name}: killed {kills} times, the CPI failed {before} times before and {after} after, both {both} times"
         ));
-        all.push((name, Counts { kills, before, after, both }));
-    }
-    Ok(all)
+        io::Result::Ok((name, Counts { kills, before, after, both }))
+    });
+    try_join_all(sweeps).await
 }
 
 fn director_table(swept: &[(&'static str, Counts)]) -> Table {
