@@ -9,7 +9,7 @@ use serde_json::Value;
 use windlass_durable::sweep::Points;
 
 use crate::env_releases::{files_with, said, write_cpi_release, write_odd_cpi_release};
-use crate::site::Site;
+use crate::site::{Site, agent};
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -99,7 +99,7 @@ fn a_cpi_release_is_installed_used_certified_upgraded_and_removed() {
 
     let stemcell = machine.path("stemcell.tgz");
     let built = Command::new(WINDLASS)
-        .args(["stemcell", "build", "--agent", WINDLASS, "--output"])
+        .args(["stemcell", "build", "--agent", &agent(), "--output"])
         .arg(&stemcell)
         .output()
         .unwrap();

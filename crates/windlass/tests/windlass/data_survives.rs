@@ -44,7 +44,6 @@ impl Site {
         let tarball = folder.path().join("stemcell.tgz");
         let built = Command::new(WINDLASS)
             .args(["stemcell", "build"])
-            .args(if flags.contains(&"--userland") { &[][..] } else { &["--agent", WINDLASS] })
             .args(flags)
             .arg("--output")
             .arg(&tarball)

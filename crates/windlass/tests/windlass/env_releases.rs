@@ -10,7 +10,7 @@ use serde_json::Value;
 use windlass_durable::sweep::Points;
 
 use crate::cpi_releases::FAILS_LATER;
-use crate::site::Network;
+use crate::site::{Network, agent};
 use crate::software::release::{Sources, archive, digest};
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
@@ -82,7 +82,7 @@ impl Env {
         let env = Self { folder: tempfile::tempdir().unwrap(), network: Network::claim() };
         fs::create_dir(env.path("home")).unwrap();
         let built = Command::new(WINDLASS)
-            .args(["stemcell", "build", "--agent", WINDLASS, "--userland", "host", "--output"])
+            .args(["stemcell", "build", "--agent", &agent(), "--userland", "host", "--output"])
             .arg(env.path("stemcell.tgz"))
             .output()
             .unwrap();

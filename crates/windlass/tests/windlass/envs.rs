@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::{self, is_own_machine};
 
+use crate::site::agent;
 use crate::visits::visit_env;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
@@ -44,7 +45,7 @@ impl Site {
 
     fn build_stemcell(&self, version: u64, name: &str) {
         let built = Command::new(WINDLASS)
-            .args(["stemcell", "build", "--agent", WINDLASS, "--name", name, "--api-version", &version.to_string()])
+            .args(["stemcell", "build", "--agent", &agent(), "--name", name, "--api-version", &version.to_string()])
             .arg("--output")
             .arg(self.path(&format!("{name}.tgz")))
             .output()

@@ -162,7 +162,7 @@ fn write_manifest(site: &Site, vm_type: &str, name: &str) {
     let text = format!(
         "name: example\nreleases: [{{name: greeter, version: latest}}]\n\
          stemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+         update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1-60000, update_watch_time: 1-60000}}\n\
          instance_groups:\n- name: front\n  instances: 1\n  azs: [z1]\n  vm_type: {vm_type}\n  stemcell: default\n  \
          persistent_disk_type: disk\n  networks: [{{name: default}}]\n  \
          jobs: [{{name: greeter, release: greeter, properties: {{name: {name}}}}}]\n"

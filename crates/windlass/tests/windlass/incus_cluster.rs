@@ -44,7 +44,7 @@ fn configure(site: &Site, first: u8) {
 fn write_manifest(site: &Site, instances: usize) {
     let text = format!(
         "name: example\nreleases: []\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-         update: {{canaries: 1, max_in_flight: 6, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+         update: {{canaries: 1, max_in_flight: 6, canary_watch_time: 1-60000, update_watch_time: 1-60000}}\n\
          instance_groups:\n- name: db\n  instances: {instances}\n  azs: [z1, z2, z3]\n  vm_type: small\n  \
          stemcell: default\n  persistent_disk_type: disk\n  networks: [{{name: default}}]\n  jobs: []\n"
     );

@@ -134,6 +134,7 @@ fn a_director_is_deployed_by_create_env_and_outlives_its_vm() {
     let tarball = env.path("windlass.tgz");
     let tarball = tarball.to_str().unwrap();
     env.ok(&["create-release", "--dir", "release", "--force", "--version", "1", "--tarball", tarball]);
+    // The director in the VM is the agent's program under another name.
     env.ok(&["stemcell", "build", "--agent", WINDLASS, "--userland", "host", "--output", "stemcell.tgz"]);
     env.write("first", None);
     env.ok(&["create-env", "env.yml"]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,12 @@ use serde_json::Value;
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Far more than any step takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The agent for stemcells: the small program of its own, or the large one that is everything where only that is built.
+pub(crate) fn agent() -> String {
+    let small = Path::new(WINDLASS).with_file_name("windlass-agent");
+    if small.is_file() { small.display().to_string() } else { WINDLASS.to_owned() }
+}
 
 /// A director with its state directory. Dropped, it leaves nothing behind.
 #[derive(Debug)]
@@ -181,7 +187,7 @@ impl Site {
         );
         let manifest = format!(
             "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1-30000, update_watch_time: 1-30000}}\n\
              instance_groups:\n- name: db\n  instances: {instances}\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
              persistent_disk_type: disk\n  networks: [{{name: default}}]\n"
         );

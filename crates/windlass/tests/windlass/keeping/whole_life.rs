@@ -33,7 +33,7 @@ impl Life {
         );
         let manifest = format!(
             "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 3, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+             update: {{canaries: 1, max_in_flight: 3, canary_watch_time: 1-30000, update_watch_time: 1-30000}}\n\
              instance_groups:\n- name: db\n  instances: 3\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
              persistent_disk_type: disk\n  networks: [{{name: {network}}}]\n"
         );

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use windlass_rigs::lxd::{BRIDGE, Lxd, POOL, PREFIX};
 use windlass_rigs::own_machine::{self, is_own_machine};
 
+use crate::site::agent;
 use crate::whole_run::is_whole_run;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
@@ -76,9 +77,9 @@ impl Site {
 
     /// The version table, alone or after the checks.
     fn certify(&self, which: &str, more: &[&str]) -> Output {
-        // Not whatever agent may lie beside it. Jobs need programs.
+        // Jobs need programs.
         let userland: &[&str] = if self.plugin == "local" { &["--userland", "host"] } else { &[] };
-        self.certify_with(which, [&[&["--agent", WINDLASS], userland].concat(); 2], more)
+        self.certify_with(which, [&[&["--agent", &agent()], userland].concat(); 2], more)
     }
 
     /// The same on stemcells of versions 1 and 2 that are built from this.

@@ -185,17 +185,17 @@ impl Site {
 
     /// Uploads a stemcell of this version of the contract.
     pub(crate) fn upload_stemcell(&self, api_version: &str) {
-        let (built, empty) = (self.file("built.tgz"), self.file("stemcell.tgz"));
-        let (built, empty) = (built.to_str().unwrap(), empty.to_str().unwrap());
-        self.ok(&["stemcell", "build", "--api-version", api_version, "--output", built]);
-        self.ok(&["stemcell", "repack", "--empty-image", built, empty]);
-        self.ok(&["upload-stemcell", empty]);
+        self.upload_tarball(&empty_stemcell_of("windlass-minimal", "windlass-minimal", "1", api_version));
     }
 
     /// Uploads a stemcell without content, which is all that this cloud needs.
     pub(crate) fn upload_empty_stemcell(&self, name: &str, os: &str, version: &str) {
-        let path = self.file(&format!("{name}-{version}.tgz"));
-        fs::write(&path, empty_stemcell(name, os, version)).unwrap();
+        self.upload_tarball(&empty_stemcell(name, os, version));
+    }
+
+    fn upload_tarball(&self, stemcell: &[u8]) {
+        let path = self.file("stemcell.tgz");
+        fs::write(&path, stemcell).unwrap();
         self.ok(&["upload-stemcell", path.to_str().unwrap()]);
     }
 
@@ -227,7 +227,7 @@ impl Site {
             "manifest.yml",
             &format!(
                 "name: example\nstemcells: [{{alias: default, os: windlass-minimal, version: latest}}]\n\
-                 update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-30000, update_watch_time: 1000-30000}}\n\
+                 update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1-30000, update_watch_time: 1-30000}}\n\
                  instance_groups:\n{groups}"
             ),
         )
@@ -303,9 +303,13 @@ impl Site {
 
 /// The tarball of a stemcell without content.
 pub(crate) fn empty_stemcell(name: &str, os: &str, version: &str) -> Vec<u8> {
+    empty_stemcell_of(name, os, version, "2")
+}
+
+fn empty_stemcell_of(name: &str, os: &str, version: &str, api_version: &str) -> Vec<u8> {
     let image = crate::software::release::archive(&[]);
     let manifest = format!(
-        "name: {name}\nversion: '{version}'\noperating_system: {os}\napi_version: 2\nsha1: sha256:{}\n\
+        "name: {name}\nversion: '{version}'\noperating_system: {os}\napi_version: {api_version}\nsha1: sha256:{}\n\
          stemcell_formats: [warden-tar]\ncloud_properties: {{}}\n",
         crate::software::release::digest(&image)
     );

@@ -66,7 +66,7 @@ impl Tools {
         let text = format!(
             "name: example\nreleases: [{{name: tools, version: latest}}]\n\
              stemcells: [{{alias: default, os: {}, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1-60000, update_watch_time: 1-60000}}\n\
              instance_groups:\n{}{}",
             self.os,
             group("web", 2, "  jobs: [{name: smoke, release: tools}]\n"),

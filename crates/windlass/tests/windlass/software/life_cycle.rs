@@ -56,7 +56,7 @@ impl Noter {
         let text = format!(
             "name: example\nreleases: [{{name: noter, version: latest}}]\n\
              stemcells: [{{alias: default, os: windlass-host, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1000-60000, update_watch_time: 1000-60000{update}}}\n\
+             update: {{canaries: 1, max_in_flight: 1, canary_watch_time: 1-60000, update_watch_time: 1-60000{update}}}\n\
              instance_groups:\n- name: web\n  instances: 1\n  azs: [z1]\n  vm_type: small\n  stemcell: default\n  \
              persistent_disk_type: disk\n  networks: [{{name: default}}]\n  env: {env}\n  \
              jobs: [{{name: noter, release: noter, properties: {{word: {word}}}}}]\n"

@@ -79,7 +79,7 @@ impl Net {
         let text = format!(
             "name: {deployment}\nreleases: [{{name: net, version: latest}}]\n\
              stemcells: [{{alias: default, os: {}, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1-60000, update_watch_time: 1-60000}}\n\
              instance_groups:\n{}",
             self.os,
             groups.iter().map(group).collect::<String>()

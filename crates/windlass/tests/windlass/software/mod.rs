@@ -75,7 +75,7 @@ impl Shop {
         let manifest = format!(
             "name: example\nreleases: [{{name: greeter, version: {release}}}]\n\
              stemcells: [{{alias: default, os: {}, version: latest}}]\n\
-             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+             update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1-60000, update_watch_time: 1-60000}}\n\
              instance_groups:\n{}{}",
             self.os,
             group("front", properties, "  persistent_disk_type: disk\n"),

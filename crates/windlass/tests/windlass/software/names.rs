@@ -31,7 +31,7 @@ fn deploy(site: &Site, os: &str, release: &Release) {
     let text = format!(
         "name: example\nfeatures: {{use_dns_addresses: true}}\nreleases: [{{name: net, version: latest}}]\n\
          stemcells: [{{alias: default, os: {os}, version: latest}}]\n\
-         update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1000-60000, update_watch_time: 1000-60000}}\n\
+         update: {{canaries: 1, max_in_flight: 2, canary_watch_time: 1-60000, update_watch_time: 1-60000}}\n\
          instance_groups:\n{}{}",
         group("db", "name: pg, provides: {db: {aliases: [{domain: db.example-internal}]}}"),
         group("front", "name: ask"),
