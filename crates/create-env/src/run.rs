@@ -38,6 +38,8 @@ use crate::stemcell::StemcellError;
 
 /// How long one CPI call may take.
 const CPI_DEADLINE: Duration = Duration::from_secs(3600);
+/// The id of the one instance.
+pub(crate) const ONLY_INSTANCE: &str = "0";
 /// How long an agent that should be there may take to answer.
 pub(crate) const PING_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -336,7 +338,7 @@ pub(crate) fn context(
         deployment: identity.deployment.into(),
         group: identity.group.to_owned(),
         index: 0,
-        id: "0".to_owned(),
+        id: ONLY_INSTANCE.into(),
         az: None,
         tags: identity.tags.clone(),
     };
@@ -463,7 +465,7 @@ pub(crate) fn vm_on_record(ledger: &EnvLedger, networks: &Networks) -> Option<Vm
     Some(VmRecord {
         cid,
         agent_id: AgentId::random(),
-        instance: "0".to_owned(),
+        instance: ONLY_INSTANCE.into(),
         cpi: CpiName::Default,
         stemcell,
         networks: networks.clone(),
@@ -489,7 +491,7 @@ pub(crate) fn disks_on_record(ledger: &EnvLedger) -> Vec<DiskRecord> {
     let records = file.state.disks.iter().map(|entry| {
         let mut disk = known(entry).unwrap_or_else(|| DiskRecord {
             cid: entry.cid.clone(),
-            instance: "0".to_owned(),
+            instance: ONLY_INSTANCE.into(),
             name: DiskName::Managed,
             cpi: CpiName::Default,
             size: entry.size,

@@ -26,7 +26,7 @@ use windlass_render::{Backends, RenderedJob, Renderer as _, archive, configurati
 use crate::manifest::{Wanted, WantedJob};
 use crate::releases::{EnvReleaseError, ReadReleases};
 use crate::report::Report;
-use crate::run::EnvError;
+use crate::run::{EnvError, ONLY_INSTANCE};
 
 /// why jobs cannot run on the VM
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +106,7 @@ impl EnvSoftware {
             deployment: &self.deployment,
             group: &self.group,
             index: 0,
-            id: "0",
+            id: &ONLY_INSTANCE.into(),
             az: Some("unknown"),
             bootstrap: true,
             networks,

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use windlass_contract::VmCid;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceName};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FencingSettings {
@@ -22,8 +22,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Stranded<'a> {
     pub deployment: &'a DeploymentName,
-    /// `group/id`.
-    pub instance: &'a str,
+    pub instance: &'a InstanceName,
     pub cpi: &'a str,
     pub vm: &'a VmCid,
     /// What the cloud says.
@@ -58,7 +57,7 @@ pub(crate) async fn fence(settings: &FencingSettings, stranded: &Stranded<'_>) -
     command
         .args(arguments)
         .env("WINDLASS_DEPLOYMENT", stranded.deployment.as_str())
-        .env("WINDLASS_INSTANCE", stranded.instance)
+        .env("WINDLASS_INSTANCE", stranded.instance.as_str())
         .env("WINDLASS_CPI", stranded.cpi)
         .env("WINDLASS_VM_CID", stranded.vm.as_str())
         .env("WINDLASS_REASON", stranded.why)
@@ -85,8 +84,13 @@ mod tests {
     async fn fenced(script: &str, timeout: Duration) -> Result<(), String> {
         let settings = FencingSettings { command: ["sh", "-c", script].map(str::to_owned).to_vec(), timeout };
         let vm = VmCid::new("vm-1").unwrap();
-        let stranded =
-            Stranded { deployment: &"d".into(), instance: "web/u-1", cpi: "", vm: &vm, why: "n2 does not answer" };
+        let stranded = Stranded {
+            deployment: &"d".into(),
+            instance: &"web/u-1".into(),
+            cpi: "",
+            vm: &vm,
+            why: "n2 does not answer",
+        };
         fence(&settings, &stranded).await.map_err(|error| windlass_contract::explain(&error))
     }
 
@@ -103,7 +107,7 @@ mod tests {
         assert!(late.contains("did not end within 50ms"), "{late}");
         let settings = FencingSettings { command: vec!["/nowhere/fence".to_owned()], timeout: long };
         let vm = VmCid::new("vm-1").unwrap();
-        let stranded = Stranded { deployment: &"d".into(), instance: "i", cpi: "", vm: &vm, why: "" };
+        let stranded = Stranded { deployment: &"d".into(), instance: &"i".into(), cpi: "", vm: &vm, why: "" };
         let error = fence(&settings, &stranded).await.unwrap_err().to_string();
         assert!(error.contains("/nowhere/fence cannot be run"), "{error}");
     }

@@ -19,7 +19,7 @@ async fn director() -> TestDirector {
 
 fn instance(id: &str, index: i64, state: InstanceState) -> InstanceRecord {
     InstanceRecord {
-        id: id.to_owned(),
+        id: id.into(),
         deployment: "shop".into(),
         group: "db".to_owned(),
         index,
@@ -34,7 +34,7 @@ fn instance(id: &str, index: i64, state: InstanceState) -> InstanceRecord {
 }
 
 fn vm(cid: &str, instance: &str, address: &str) -> VmRecord {
-    let mut vm = new_vm_record(VmCid::new(cid).unwrap(), instance, false);
+    let mut vm = new_vm_record(VmCid::new(cid).unwrap(), &instance.into(), false);
     vm.networks = serde_json::from_value(json!({"a": {"type": "manual", "ip": address}})).unwrap();
     vm
 }

@@ -84,7 +84,7 @@ mod tests {
         let test = director().await;
         let store = &test.director.store;
         let instance = |number: i64| InstanceRecord {
-            id: format!("i{number}"),
+            id: format!("i{number}").into(),
             deployment: "a".into(),
             group: "g".into(),
             index: number,

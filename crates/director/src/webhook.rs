@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use windlass_contract::{Secret, explain};
 use windlass_operations::clock;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceName};
 
 use crate::Director;
 use crate::store::{StoreError, TaskRecord, TaskState};
@@ -87,7 +87,7 @@ pub(crate) struct Webhook {
 pub(crate) struct Notice<'a> {
     pub(crate) kind: NoticeKind,
     pub(crate) deployment: Option<&'a str>,
-    pub(crate) instance: Option<&'a str>,
+    pub(crate) instance: Option<&'a InstanceName>,
     pub(crate) task: Option<i64>,
     pub(crate) message: &'a str,
 }

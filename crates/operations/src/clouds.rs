@@ -10,7 +10,7 @@ use windlass_contract::cpi::ErrorType;
 use windlass_contract::{ApiVersion, RequestId, explain};
 use windlass_cpi_client::{CallError, Cpi};
 use windlass_durable::process::ProcessIdentity;
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, InstanceId};
 use windlass_planning::software::VariableSet;
 
 use crate::cpi_caller::{CallWatcher, CpiCaller};
@@ -42,7 +42,7 @@ pub trait LateValues: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub enum Owner<'a> {
     Deployment(&'a str),
-    Instance(&'a str),
+    Instance(&'a InstanceId),
 }
 
 /// A CPI, and what the operator decided about it.

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::names::InstanceId;
+
 /// The root of all names of instances.
 pub const DOMAIN: &str = "bosh";
 
@@ -74,7 +76,7 @@ impl DnsNumbers {
 
 /// The number of an instance in DNS. It follows from the id, so that a plan knows it before anything is on record; it has 53 bits,
 /// so that two instances share one as good as never.
-pub fn instance_number(id: &str) -> u64 {
+pub fn instance_number(id: &InstanceId) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let hash = id.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
@@ -87,14 +89,14 @@ pub fn instance_name(host: &str, group: &str, network: &str, deployment: &str) -
 }
 
 /// The short name of one instance in one network.
-pub fn short_instance_name(id: &str, network: i64, group: i64) -> String {
+pub fn short_instance_name(id: &InstanceId, network: i64, group: i64) -> String {
     format!("q-m{}n{network}s0.q-g{group}.{DOMAIN}", instance_number(id))
 }
 
 /// An instance that has addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedInstance {
-    pub id: String,
+    pub id: InstanceId,
     pub index: i64,
     pub deployment: String,
     pub group: String,
@@ -121,7 +123,7 @@ pub struct DnsAlias {
 /// A row of `record_infos`, as [`RECORD_KEYS`] says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct RecordInfo(
-    String,
+    InstanceId,
     String,
     String,
     Vec<String>,
@@ -267,7 +269,7 @@ mod tests {
                 "version": 7,
                 "record_keys": ["id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id",
                     "deployment", "ip", "domain", "agent_id", "instance_index"],
-                "record_infos": [["u-1", instance_number("u-1").to_string(), "my-db", ["5", "9"], "Z_1", "1", "net-a", "2",
+                "record_infos": [["u-1", instance_number(&"u-1".into()).to_string(), "my-db", ["5", "9"], "Z_1", "1", "net-a", "2",
                     "simplelocal-dns", "10.0.0.5", "bosh", "agent-1", 2]],
                 "aliases": {"x.internal": [{"root_domain": "bosh", "group_id": "9", "health_filter": "all",
                     "initial_health_check": null, "placeholder_type": null}]},
@@ -307,11 +309,11 @@ mod tests {
 
     #[test]
     fn numbers_of_instances_follow_from_their_ids_and_are_numbers_for_readers_in_any_language() {
-        let number = instance_number("2f9c7a54-61a3-5c3b-9d0e-6b2b61a8a3f1");
-        assert_eq!(number, instance_number("2f9c7a54-61a3-5c3b-9d0e-6b2b61a8a3f1"));
+        let number = instance_number(&"2f9c7a54-61a3-5c3b-9d0e-6b2b61a8a3f1".into());
+        assert_eq!(number, instance_number(&"2f9c7a54-61a3-5c3b-9d0e-6b2b61a8a3f1".into()));
         assert!(number < 1 << 53);
         let many: std::collections::BTreeSet<u64> =
-            (0..20_000_u128).map(|at| instance_number(&uuid::Uuid::from_u128(at << 3).to_string())).collect();
+            (0..20_000_u128).map(|at| instance_number(&uuid::Uuid::from_u128(at << 3).to_string().into())).collect();
         assert_eq!(many.len(), 20_000);
     }
 }

@@ -37,58 +37,89 @@ macro_rules! name {
     };
 }
 
-/// The name of a deployment. It can be read as a text, but no other text passes for it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct DeploymentName(String);
+/// A text that can be read as one, but no other text passes for it.
+macro_rules! text {
+    ($(#[$doc:meta])* $kind:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $kind(String);
 
-impl DeploymentName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl $kind {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::ops::Deref for $kind {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl From<&str> for $kind {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $kind {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl From<$kind> for String {
+            fn from(text: $kind) -> Self {
+                text.0
+            }
+        }
+
+        impl PartialEq<str> for $kind {
+            fn eq(&self, other: &str) -> bool {
+                self.0 == other
+            }
+        }
+
+        impl PartialEq<&str> for $kind {
+            fn eq(&self, other: &&str) -> bool {
+                self.0 == *other
+            }
+        }
+    };
 }
 
-impl std::ops::Deref for DeploymentName {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
+text! {
+    /// The name of a deployment.
+    DeploymentName
 }
 
-impl std::fmt::Display for DeploymentName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+text! {
+    /// The UUID of an instance; `0` for the one of create-env.
+    InstanceId
 }
 
-impl From<&str> for DeploymentName {
-    fn from(name: &str) -> Self {
-        Self(name.to_owned())
-    }
+text! {
+    /// `group/uuid`, as people and events call an instance.
+    InstanceName
 }
 
-impl From<String> for DeploymentName {
-    fn from(name: String) -> Self {
-        Self(name)
-    }
+text! {
+    /// How clients choose one instance of a group: by its index or its UUID.
+    IndexOrId
 }
 
-impl From<DeploymentName> for String {
-    fn from(name: DeploymentName) -> Self {
-        name.0
-    }
-}
-
-impl PartialEq<str> for DeploymentName {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other
-    }
-}
-
-impl PartialEq<&str> for DeploymentName {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
+impl InstanceName {
+    pub fn of(group: &str, id: &InstanceId) -> Self {
+        Self(format!("{group}/{id}"))
     }
 }
 
@@ -139,9 +170,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_deployment_is_a_text_on_record() {
+    fn names_and_ids_are_plain_texts_on_record() {
         assert_eq!(json!(DeploymentName::from("shop")), json!("shop"));
         assert_eq!(serde_json::from_value::<DeploymentName>(json!("shop")).unwrap(), "shop");
+        let id: InstanceId = serde_json::from_value(json!("1f2e")).unwrap();
+        assert_eq!(json!([id, InstanceName::of("web", &id)]), json!(["1f2e", "web/1f2e"]));
     }
 
     /// Databases and state files of earlier versions have these texts.

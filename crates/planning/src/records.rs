@@ -5,7 +5,7 @@ use windlass_contract::{
     AgentId, ApiVersion, DiskCid, DiskHint, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid,
 };
 
-use crate::names::{CpiName, DeploymentName, DiskName};
+use crate::names::{CpiName, DeploymentName, DiskName, InstanceId, InstanceName};
 pub use crate::software::CompilationKey;
 use crate::spec::InstanceSpec;
 pub use crate::spec::StemcellOfVm;
@@ -13,8 +13,7 @@ pub use crate::spec::StemcellOfVm;
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceRecord {
-    /// A UUID.
-    pub id: String,
+    pub id: InstanceId,
     pub deployment: DeploymentName,
     pub group: String,
     /// Counted from 0; the lowest free number is used first.
@@ -36,9 +35,8 @@ pub struct InstanceRecord {
 }
 
 impl InstanceRecord {
-    /// `group/uuid`, as people name it.
-    pub fn name(&self) -> String {
-        format!("{}/{}", self.group, self.id)
+    pub fn name(&self) -> InstanceName {
+        InstanceName::of(&self.group, &self.id)
     }
 
     /// What it was last brought to, by which everything goes that is no deploy; one that never was is brought to its spec.
@@ -76,7 +74,7 @@ pub struct VmRecord {
     pub cid: VmCid,
     pub agent_id: AgentId,
     /// The instance that it belongs to.
-    pub instance: String,
+    pub instance: InstanceId,
     /// The CPI that made it.
     pub cpi: CpiName,
     /// What it was made from.
@@ -125,7 +123,7 @@ pub struct AgentCertificate {
 pub struct DiskRecord {
     pub cid: DiskCid,
     /// The instance that it belongs to.
-    pub instance: String,
+    pub instance: InstanceId,
     #[serde(default)]
     pub name: DiskName,
     /// The CPI that made it.

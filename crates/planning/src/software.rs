@@ -11,6 +11,8 @@ use sha2::{Digest as _, Sha256};
 use windlass_contract::{MiB, Networks, Object};
 use windlass_manifest::placeholders;
 
+use crate::names::InstanceId;
+
 /// The jobs of a group, and their packages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Software {
@@ -125,7 +127,7 @@ pub struct TemplateInstance<'a> {
     pub deployment: &'a str,
     pub group: &'a str,
     pub index: i64,
-    pub id: &'a str,
+    pub id: &'a InstanceId,
     pub az: Option<&'a str>,
     pub bootstrap: bool,
     pub networks: &'a Networks,

@@ -92,7 +92,7 @@ mod tests {
             deployment: "My_Shop",
             group: "web",
             index: 2,
-            id: "uuid",
+            id: &"uuid".into(),
             az: Some("z1"),
             bootstrap: true,
             networks: &networks,

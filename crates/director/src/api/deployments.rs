@@ -16,7 +16,7 @@ use windlass_manifest::{Document, names};
 use windlass_operations::clock;
 use windlass_planning::desired::Count;
 use windlass_planning::diff;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, IndexOrId, InstanceId};
 use windlass_planning::plan::{Selection, SkipDrain, StateChange, Wish};
 use windlass_planning::records::InstanceState;
 
@@ -46,7 +46,7 @@ pub(super) async fn must_include(
     director: &Director,
     deployment: &DeploymentName,
     selection: &Selection,
-) -> Result<Vec<String>, ApiError> {
+) -> Result<Vec<InstanceId>, ApiError> {
     must_exist(director, deployment).await?;
     let instances = director.store.selected_instances(deployment, selection).await?;
     if instances.is_empty() && *selection != Selection::default() {
@@ -412,7 +412,7 @@ fn summary(record: &BriefInstance, is_instance: bool) -> InstanceSummary {
         cid: vm.map(|vm| vm.cid.to_string()).unwrap_or_default(),
         job: record.group.clone(),
         index: Some(record.index),
-        id: record.id.clone(),
+        id: record.id.clone().into(),
         az: record.az.clone().unwrap_or_default(),
         ips: vm.map(|vm| vm.addresses.iter().map(ToString::to_string).collect()).unwrap_or_default(),
         vm_created_at: vm.map(|vm| clock::rfc3339(vm.created_at)).unwrap_or_default(),
@@ -434,7 +434,7 @@ pub(super) async fn change_group(
 pub(super) async fn change_instance(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, instance)): Path<(DeploymentName, String, String)>,
+    Path((deployment, group, instance)): Path<(DeploymentName, String, IndexOrId)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     change(&director, user, deployment, group, Some(instance), &query).await
@@ -446,7 +446,7 @@ async fn change(
     user: User,
     deployment: DeploymentName,
     group: String,
-    instance: Option<String>,
+    instance: Option<IndexOrId>,
     query: &Words,
 ) -> Result<Response, ApiError> {
     let state = query.get("state").unwrap_or_default();

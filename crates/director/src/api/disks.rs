@@ -19,7 +19,7 @@ pub(super) fn shown(disk: &OrphanDisk) -> OrphanedDisk {
         size: disk.size,
         az: disk.az.clone().unwrap_or_default(),
         deployment_name: disk.deployment.to_string(),
-        instance_name: disk.instance.clone(),
+        instance_name: disk.instance.to_string(),
         cloud_properties: disk.cloud_properties.clone().into(),
         orphaned_at: clock::utc(disk.orphaned_at),
     }
@@ -52,7 +52,7 @@ pub(super) async fn attach(
             return Err(ApiError::bad_request(40005, format!("'disk_properties' can only be 'copy', not '{other}'")));
         }
     };
-    let instance = Selection { group: Some(group), instance: Some(id) };
+    let instance = Selection { group: Some(group), instance: Some(id.into()) };
     queue(&director, user, Job::AttachDisk { deployment, instance, disk: cid(disk)?, copy_properties }).await
 }
 

@@ -5,6 +5,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use windlass_contract::Object;
 use windlass_contract::director::RecordedEvent;
+use windlass_planning::names::InstanceName;
 
 use super::input::{JsonBody, Parameters};
 use super::permissions::Permission;
@@ -25,7 +26,7 @@ fn shown(record: EventRecord) -> RecordedEvent {
         error: event.error.unwrap_or_default(),
         task: event.task.map(|task| task.to_string()).unwrap_or_default(),
         deployment: event.deployment.unwrap_or_default(),
-        instance: event.instance.unwrap_or_default(),
+        instance: event.instance.unwrap_or_default().into(),
         context: event.context,
     }
 }
@@ -42,7 +43,7 @@ pub(super) async fn list(
         after: query.time("after_time")?,
         task: query.number("task", 40005)?,
         deployment: word("deployment"),
-        instance: word("instance"),
+        instance: word("instance").map(Into::into),
         user: word("user"),
         action: word("action"),
         object_type: word("object_type"),
@@ -65,7 +66,7 @@ pub(super) struct NewEvent {
     object_type: String,
     object_name: String,
     deployment: Option<String>,
-    instance: Option<String>,
+    instance: Option<InstanceName>,
     error: Option<String>,
     #[serde(default)]
     context: Object,

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use serde::Deserialize;
 use windlass_contract::director::{Explained, ExplainedAction, ExplainedDisk, ExplainedPlan, ExplainedVm, Moment};
 use windlass_operations::agents::addresses;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, IndexOrId, InstanceId};
 use windlass_planning::plan::{Action, InstancePlan, Plan, Selection};
 use windlass_planning::records::{DiskRecord, InstanceRecord, VmRecord};
 
@@ -26,7 +26,7 @@ const LARGEST_PLAN: i64 = 24 << 20;
 
 pub(super) async fn show(
     State(director): Shared,
-    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, IndexOrId)>,
 ) -> Result<Json<Explained>, ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
     let found = must_include(&director, &deployment, &selection).await?;
@@ -38,7 +38,7 @@ pub(super) async fn show(
     let (plans, left_out) = plans_with(&director, &deployment, &id).await?;
     let record = &current.record;
     Ok(Json(Explained {
-        instance: record.name(),
+        instance: record.name().into(),
         index: record.index,
         az: record.az.clone().unwrap_or_default(),
         state: record.state.as_str().to_owned(),
@@ -81,7 +81,7 @@ fn explained_disk(disk: &DiskRecord) -> ExplainedDisk {
 async fn plans_with(
     director: &Director,
     deployment: &DeploymentName,
-    id: &str,
+    id: &InstanceId,
 ) -> Result<(Vec<ExplainedPlan>, u64), ApiError> {
     // One at a time, for all users.
     let _turn = director.limits.explaining().await;
@@ -96,7 +96,7 @@ async fn plans_with(
         let find = || {
             let plan: Plan = store::from_json("plans.plan", &text)?;
             let mut all = plan.groups.into_iter().flat_map(|group| group.instances).chain(plan.removed);
-            Ok::<_, StoreError>(all.find(|part| part.id == id && !part.actions.is_empty()))
+            Ok::<_, StoreError>(all.find(|part| part.id == *id && !part.actions.is_empty()))
         };
         if let Some(part) = director.limits.heavily(find).await? {
             plans.push(told(director, &task, &part).await);

@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, IndexOrId};
 use windlass_planning::plan::{Selection, Wish};
 
 use super::deployments::{must_exist, must_include};
@@ -16,7 +16,7 @@ use crate::tasks::{InstanceChange, Job, SshRequest};
 pub(super) async fn act(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, id, action)): Path<(DeploymentName, String, String, String)>,
+    Path((deployment, group, id, action)): Path<(DeploymentName, String, IndexOrId, String)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     let wish = match action.as_str() {
@@ -49,7 +49,7 @@ pub(super) struct Ignore {
 
 pub(super) async fn ignore(
     State(director): Shared,
-    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, IndexOrId)>,
     JsonBody(Ignore { ignore }): JsonBody<Ignore>,
 ) -> Result<(), ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
@@ -62,11 +62,10 @@ pub(super) async fn ignore(
 pub(super) async fn logs(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, IndexOrId)>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
-    let named = |word: String| (word != "*").then_some(word);
-    let instances = Selection { group: named(group), instance: named(id) };
+    let instances = Selection { group: (group != "*").then_some(group), instance: (id != "*").then_some(id) };
     must_include(&director, &deployment, &instances).await?;
     let kind = query.get("type").unwrap_or("job").to_owned();
     if let Some(odd) = kind.split(',').find(|kind| !matches!(*kind, "job" | "agent" | "system")) {

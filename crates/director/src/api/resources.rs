@@ -13,6 +13,7 @@ use windlass_contract::director::{Disk, Known, Leak, Lock, OrphanedVm};
 use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_operations::ledger::Ledger;
+use windlass_planning::names::{InstanceId, InstanceName};
 
 use super::input::JsonBody;
 use super::permissions::Access;
@@ -96,7 +97,7 @@ pub(super) fn shown_vm(orphan: &store::OrphanedVm) -> OrphanedVm {
         az: orphan.az.clone().unwrap_or_default(),
         cid: orphan.vm.cid.to_string(),
         deployment_name: orphan.deployment.to_string(),
-        instance_name: orphan.instance.clone(),
+        instance_name: orphan.instance.to_string(),
         ip_addresses: addresses(&orphan.vm.networks).iter().map(ToString::to_string).collect(),
         orphaned_at: clock::utc(orphan.orphaned_at),
     }
@@ -131,10 +132,10 @@ pub(super) async fn disks(
             continue;
         }
         let instances = director.store.brief_instances(&deployment).await?;
-        let groups: BTreeMap<&str, &str> =
-            instances.iter().map(|instance| (instance.id.as_str(), instance.group.as_str())).collect();
+        let groups: BTreeMap<&InstanceId, &str> =
+            instances.iter().map(|instance| (&instance.id, instance.group.as_str())).collect();
         for disk in disks {
-            let instance = groups.get(disk.instance.as_str()).map(|group| format!("{group}/{}", disk.instance));
+            let instance = groups.get(&disk.instance).map(|group| InstanceName::of(group, &disk.instance).into());
             listed.push(Disk {
                 disk_cid: disk.cid.to_string(),
                 size: disk.size,

@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use windlass_contract::director::Snapshot;
 use windlass_operations::clock;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, IndexOrId};
 use windlass_planning::plan::Selection;
 
 use super::deployments::{must_exist, must_include};
@@ -24,7 +24,7 @@ pub(super) async fn list(
             .map(|found| Snapshot {
                 job: found.group,
                 index: Some(found.index),
-                uuid: found.instance,
+                uuid: found.instance.into(),
                 snapshot_cid: found.snapshot.cid.to_string(),
                 created_at: clock::utc(found.snapshot.created_at),
                 clean: found.snapshot.clean,
@@ -45,7 +45,7 @@ pub(super) async fn take(
 pub(super) async fn take_of_instance(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, instance)): Path<(DeploymentName, String, String)>,
+    Path((deployment, group, instance)): Path<(DeploymentName, String, IndexOrId)>,
 ) -> Result<Response, ApiError> {
     let instances = Selection { group: Some(group), instance: Some(instance) };
     must_include(&director, &deployment, &instances).await?;

@@ -466,7 +466,7 @@ async fn a_team_comes_into_no_vm_that_compiles_for_all() {
     let worker = "compilation-7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11";
     for (number, group) in [worker, "db"].into_iter().enumerate() {
         let instance = InstanceRecord {
-            id: format!("i{number}"),
+            id: format!("i{number}").into(),
             deployment: "market".into(),
             group: group.into(),
             index: 0,
@@ -480,7 +480,7 @@ async fn a_team_comes_into_no_vm_that_compiles_for_all() {
         };
         store.begin_instances(&[instance], &[]).await.unwrap();
         let cid = VmCid::new(format!("vm-{number}")).unwrap();
-        let vm = windlass_operations::testing::new_vm_record(cid, &format!("i{number}"), false);
+        let vm = windlass_operations::testing::new_vm_record(cid, &format!("i{number}").into(), false);
         store.record(&Fact::VmCreated { vm: Box::new(vm) }).await.unwrap();
     }
     let enter = async |user: &str, group: &str| {

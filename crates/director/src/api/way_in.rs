@@ -17,7 +17,7 @@ use serde_json::json;
 use windlass_agent_client::{Conversation, NoWayIn};
 use windlass_contract::way_in::{Frame, Frames, WayIn};
 use windlass_contract::{Object, explain, shortened};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, IndexOrId};
 use windlass_planning::plan::{Selection, is_compilation_group};
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
@@ -35,7 +35,7 @@ const NOTED: usize = 200;
 pub(super) async fn enter(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Path((deployment, group, id)): Path<(DeploymentName, String, String)>,
+    Path((deployment, group, id)): Path<(DeploymentName, String, IndexOrId)>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };

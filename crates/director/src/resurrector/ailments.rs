@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use windlass_agent_client::{Alert, JobHealth};
 use windlass_operations::clock;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
 use super::NAME;
 use super::pulse::{SeenInstance, Verdict};
@@ -21,12 +21,11 @@ const MOST_ALERTS: usize = 10;
 /// What was told already.
 #[derive(Debug, Default)]
 pub(super) struct Ailments {
-    /// Alerts by deployment and instance.
-    alerts: BTreeMap<(DeploymentName, String), BTreeSet<String>>,
-    /// Instances whose jobs were failing in the last round, by deployment and name.
-    failing: BTreeSet<(DeploymentName, String)>,
-    /// Instances that do not answer, by deployment and id.
-    silent: BTreeSet<(DeploymentName, String)>,
+    alerts: BTreeMap<(DeploymentName, InstanceName), BTreeSet<String>>,
+    /// Instances whose jobs were failing in the last round.
+    failing: BTreeSet<(DeploymentName, InstanceName)>,
+    /// Instances that do not answer.
+    silent: BTreeSet<(DeploymentName, InstanceId)>,
 }
 
 impl Ailments {
@@ -40,16 +39,16 @@ impl Ailments {
         &mut self,
         director: &Director,
         deployment: &DeploymentName,
-        instance: &str,
+        instance: &InstanceName,
         health: &JobHealth,
     ) -> Result<(), StoreError> {
-        let key = (deployment.to_owned(), instance.to_owned());
+        let key = (deployment.to_owned(), instance.clone());
         if health.job_state != "failing" {
             self.failing.remove(&key);
         } else if self.failing.insert(key.clone()) {
             let processes = health.failing().join(", ");
             let message = format!("jobs of {instance} are failing: {processes}");
-            tracing::warn!(deployment = deployment.as_str(), instance, "{message}");
+            tracing::warn!(deployment = deployment.as_str(), instance = instance.as_str(), "{message}");
             note(director, deployment, instance, (&uuid::Uuid::new_v4().to_string(), &message)).await?;
             let notice = Notice::of(NoticeKind::JobFailing, deployment, &message);
             director.notify(Notice { instance: Some(instance), ..notice }).await;
@@ -60,7 +59,7 @@ impl Ailments {
     async fn take_alerts(
         &mut self,
         director: &Director,
-        key: (DeploymentName, String),
+        key: (DeploymentName, InstanceName),
         alerts: &[Alert],
     ) -> Result<(), StoreError> {
         let known = self.alerts.entry(key.clone()).or_default();
@@ -68,12 +67,12 @@ impl Ailments {
         known.retain(|id| alerts.iter().any(|alert| alert.id == *id));
         let new: Vec<Alert> = alerts.iter().filter(|alert| !known.contains(&alert.id)).cloned().collect();
         known.extend(new.iter().map(|alert| alert.id.clone()));
-        let (deployment, instance) = (&key.0, key.1.as_str());
+        let (deployment, instance) = (&key.0, &key.1);
         let skipped = new.len().saturating_sub(MOST_ALERTS);
         if skipped > 0 {
             tracing::warn!(
                 deployment = deployment.as_str(),
-                instance,
+                instance = instance.as_str(),
                 skipped,
                 "an agent raised more alerts than become events"
             );
@@ -109,7 +108,7 @@ impl Ailments {
                 for (group, ids) in suspects {
                     for id in ids {
                         if self.silent.insert((deployment.to_owned(), id.clone())) {
-                            let instance = format!("{group}/{id}");
+                            let instance = InstanceName::of(group, id);
                             let message = format!("the agent of {instance} does not answer, or its VM is gone");
                             let notice = Notice::of(NoticeKind::VmUnresponsive, deployment, &message);
                             director.notify(Notice { instance: Some(&instance), ..notice }).await;
@@ -138,12 +137,12 @@ fn said(alert: &Alert) -> String {
 async fn note(
     director: &Director,
     deployment: &DeploymentName,
-    instance: &str,
+    instance: &InstanceName,
     (id, message): (&str, &str),
 ) -> Result<(), StoreError> {
     let mut event = Event::new(NAME, "create", "alert", Some(id));
     event.deployment = Some(deployment.to_string());
-    event.instance = Some(instance.to_owned());
+    event.instance = Some(instance.clone());
     event.context.insert("message".into(), json!(message));
     director.store.add_event(&event).await.map(drop)
 }
@@ -175,23 +174,23 @@ mod tests {
         let failing = "jobs of web/1 are failing: web";
         let alert = "Alert @ 1970-01-01 00:00:07 UTC, severity 1: web - does not exist - restart";
         for (state, alerts) in [("running", &[][..]), ("failing", &[("a", 1)]), ("failing", &[("a", 1)])] {
-            ailments.look(&bench.director, &"shop".into(), "web/1", &health(state, alerts)).await.unwrap();
+            ailments.look(&bench.director, &"shop".into(), &"web/1".into(), &health(state, alerts)).await.unwrap();
         }
         assert_eq!(messages(&bench).await, [failing, alert]);
         for state in ["running", "failing"] {
-            ailments.look(&bench.director, &"shop".into(), "web/1", &health(state, &[("a", 1)])).await.unwrap();
+            ailments.look(&bench.director, &"shop".into(), &"web/1".into(), &health(state, &[("a", 1)])).await.unwrap();
         }
         assert_eq!(messages(&bench).await, [failing, alert, failing], "it broke once more");
         ailments.excuse(&"shop".into());
         let mut after_a_restart = Ailments::default();
         after_a_restart
-            .look(&bench.director, &"shop".into(), "web/1", &health("running", &[("a", 1), ("b", 1)]))
+            .look(&bench.director, &"shop".into(), &"web/1".into(), &health("running", &[("a", 1), ("b", 1)]))
             .await
             .unwrap();
         assert_eq!(messages(&bench).await, [failing, alert, failing, alert], "only the new one is told");
         let flood: Vec<(String, u8)> = (0..100).map(|number| (format!("f{number}"), 4)).collect();
         let flood: Vec<(&str, u8)> = flood.iter().map(|(id, severity)| (id.as_str(), *severity)).collect();
-        ailments.look(&bench.director, &"shop".into(), "web/1", &health("running", &flood)).await.unwrap();
+        ailments.look(&bench.director, &"shop".into(), &"web/1".into(), &health("running", &flood)).await.unwrap();
         assert_eq!(messages(&bench).await.len(), 4 + MOST_ALERTS);
     }
 }

@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use windlass_agent_client::{Deadlines, JobHealth};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
 use crate::Director;
 use crate::known_health::Found;
@@ -142,14 +142,14 @@ async fn round(
 struct Asked {
     deployment: DeploymentName,
     group: String,
-    id: String,
+    id: InstanceId,
     vm: Option<VmRecord>,
     has_jobs: bool,
     is_stopped: bool,
 }
 
-/// How the jobs of each deployment's instances are, by `group/id`.
-type HealthOfJobs = BTreeMap<DeploymentName, Vec<(String, JobHealth)>>;
+/// How the jobs of each deployment's instances are.
+type HealthOfJobs = BTreeMap<DeploymentName, Vec<(InstanceName, JobHealth)>>;
 
 /// What a round found.
 struct Answers {
@@ -229,7 +229,7 @@ async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Aske
         let Asked { deployment, group, id, vm, .. } = instance;
         found.extend(vm.map(|vm| (deployment.clone(), vm.agent_id.to_string(), how)));
         if let Some(health) = health {
-            health_of_jobs.entry(deployment.clone()).or_default().push((format!("{group}/{id}"), health));
+            health_of_jobs.entry(deployment.clone()).or_default().push((InstanceName::of(&group, &id), health));
         }
         seen.entry(deployment).or_default().push(SeenInstance { id, group, answered });
     }
@@ -268,7 +268,8 @@ async fn resurrect(director: &Director, deployment: &DeploymentName, suspects: S
 
 fn named(job: &Job) -> String {
     let Job::ScanAndFix { suspects, .. } = job else { return String::new() };
-    let names = suspects.iter().flat_map(|(group, ids)| ids.iter().map(move |id| format!("{group}/{id}")));
+    let names =
+        suspects.iter().flat_map(|(group, ids)| ids.iter().map(move |id| InstanceName::of(group, id).to_string()));
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -363,7 +364,7 @@ mod tests {
         let store = &bench.director.store;
         let (address, _listener) = silence();
         for number in 0..20 {
-            let (deployment, id) = (DeploymentName::from(format!("d{number}")), format!("i{number}"));
+            let (deployment, id) = (DeploymentName::from(format!("d{number}")), InstanceId::from(format!("i{number}")));
             store.add_deployment(&deployment, &[]).await.unwrap();
             let instance = InstanceRecord {
                 id: id.clone(),

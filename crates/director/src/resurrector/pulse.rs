@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use windlass_planning::names::InstanceId;
+
 use crate::settings::ResurrectorSettings;
 use crate::tasks::Suspects;
 
 /// What was seen of an instance in one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenInstance {
-    pub(super) id: String,
+    pub(super) id: InstanceId,
     pub(super) group: String,
     pub(super) answered: bool,
 }
@@ -33,7 +35,7 @@ pub(super) enum Verdict {
 /// The pulses of a deployment's instances.
 #[derive(Debug, Default)]
 pub(super) struct Pulses {
-    instances: BTreeMap<String, Pulse>,
+    instances: BTreeMap<InstanceId, Pulse>,
     melting: bool,
 }
 
@@ -55,8 +57,8 @@ impl Pulses {
 
     /// Takes in a round.
     pub(super) fn judge(&mut self, seen: &[SeenInstance], now: Instant, settings: &ResurrectorSettings) -> Verdict {
-        let known: BTreeSet<&str> = seen.iter().map(|seen| seen.id.as_str()).collect();
-        self.instances.retain(|id, _| known.contains(id.as_str()));
+        let known: BTreeSet<&InstanceId> = seen.iter().map(|seen| &seen.id).collect();
+        self.instances.retain(|id, _| known.contains(id));
         let mut suspects = Suspects::new();
         for seen in seen {
             let pulse = self.instances.entry(seen.id.clone()).or_insert(Pulse { heard: now, lost: None });
@@ -96,7 +98,7 @@ mod tests {
 
     fn seen(count: usize, silent: &[usize]) -> Vec<SeenInstance> {
         let one = |number: usize| SeenInstance {
-            id: format!("i{number}"),
+            id: format!("i{number}").into(),
             group: "g".into(),
             answered: !silent.contains(&number),
         };
@@ -104,7 +106,7 @@ mod tests {
     }
 
     fn lost(ids: &[&str]) -> Verdict {
-        Verdict::Lost(Suspects::from([("g".to_owned(), ids.iter().map(|id| (*id).to_owned()).collect())]))
+        Verdict::Lost(Suspects::from([("g".to_owned(), ids.iter().map(|id| (*id).into()).collect())]))
     }
 
     #[test]

@@ -91,8 +91,7 @@ mod tests {
 
     #[test]
     fn a_group_is_left_alone_where_a_rule_says_so() {
-        let suspects =
-            || Suspects::from([("web".to_owned(), vec!["1".to_owned()]), ("db".to_owned(), vec!["2".to_owned()])]);
+        let suspects = || Suspects::from([("web".to_owned(), vec!["1".into()]), ("db".to_owned(), vec!["2".into()])]);
         let allowed =
             |content: &str| rules(content).allowed(&"shop".into(), suspects()).into_keys().collect::<Vec<_>>();
         assert_eq!(allowed("rules: []"), ["db", "web"]);

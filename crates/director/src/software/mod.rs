@@ -397,9 +397,11 @@ impl Templates for Rendering {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::LazyLock;
 
     use serde_json::json;
     use windlass_contract::Networks;
+    use windlass_planning::names::InstanceId;
     use windlass_release::JobSpec;
     use windlass_variables::{Scope, Values};
 
@@ -432,15 +434,17 @@ mod tests {
         serde_json::from_value(json!({"a": {"type": "dynamic", "ip": ip, "default": ["gateway"]}})).unwrap()
     }
 
+    static ID: LazyLock<InstanceId> = LazyLock::new(|| "uuid".into());
+
     fn instance(networks: &Networks) -> TemplateInstance<'_> {
         let persistent_disk = None;
-        let (deployment, group, id) = ("shop", "web", "uuid");
+        let (deployment, group) = ("shop", "web");
         let variables = None;
         TemplateInstance {
             deployment,
             group,
             index: 0,
-            id,
+            id: &ID,
             az: None,
             bootstrap: true,
             networks,

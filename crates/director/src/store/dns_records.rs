@@ -12,7 +12,7 @@ use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_planning::dns::{DnsAlias, DnsNumbers, GroupKind, NamedInstance};
 use windlass_planning::links::LinkAlias;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::is_compilation_group;
 use windlass_planning::records::VmRecord;
 
@@ -56,6 +56,7 @@ impl Store {
         let mut instances: Vec<NamedInstance> = Vec::new();
         for row in &rows {
             let (id, group): (String, String) = (row.try_get("id")?, row.try_get("instance_group")?);
+            let id = InstanceId::from(id);
             let is_named = instances.last().is_some_and(|known| known.id == id);
             if is_named || is_compilation_group(&group) {
                 continue;

@@ -10,7 +10,7 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_operations::clock;
 use windlass_operations::ledger::{Change, Fact, Intent};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
 use super::{Store, StoreError, from_json, to_json};
 
@@ -49,8 +49,8 @@ pub(crate) struct Event {
     pub task: Option<i64>,
     /// The deployment that it was about.
     pub deployment: Option<String>,
-    /// The instance that it was about, `group/uuid`.
-    pub instance: Option<String>,
+    /// The instance that it was about.
+    pub instance: Option<InstanceName>,
     /// Why it failed.
     pub error: Option<String>,
     /// More about it.
@@ -87,7 +87,7 @@ pub(crate) struct EventFilter {
     pub after: Option<i64>,
     pub task: Option<i64>,
     pub deployment: Option<String>,
-    pub instance: Option<String>,
+    pub instance: Option<InstanceName>,
     pub user: Option<String>,
     /// Of a kind.
     pub action: Option<String>,
@@ -111,7 +111,7 @@ fn read(row: &AnyRow) -> Result<EventRecord, StoreError> {
             object_name: row.try_get("object_name")?,
             task: row.try_get("task")?,
             deployment: row.try_get("deployment")?,
-            instance: row.try_get("instance")?,
+            instance: row.try_get::<Option<String>, _>("instance")?.map(Into::into),
             error: row.try_get("error")?,
             context: from_json("events.context", &row.try_get::<String, _>("context")?)?,
         },
@@ -154,7 +154,7 @@ impl Store {
         task: i64,
         action: &str,
         deployment: &DeploymentName,
-        instance: &str,
+        instance: &InstanceName,
     ) -> Result<i64, StoreError> {
         let user: Option<String> = sqlx::query_scalar("SELECT username FROM tasks WHERE id = $1")
             .bind(task)
@@ -163,7 +163,7 @@ impl Store {
         let event = Event {
             task: Some(task),
             deployment: Some(deployment.to_string()),
-            instance: Some(instance.to_owned()),
+            instance: Some(instance.clone()),
             ..Event::new(user.as_deref().unwrap_or(DIRECTOR), action, "instance", Some(instance))
         };
         self.add_event(&event).await
@@ -239,7 +239,7 @@ impl Store {
             .bind(filter.after.unwrap_or(-1))
             .bind(filter.task.unwrap_or(-1))
             .bind(word(&filter.deployment))
-            .bind(word(&filter.instance))
+            .bind(filter.instance.as_deref().unwrap_or_default())
             .bind(word(&filter.user))
             .bind(word(&filter.action))
             .bind(word(&filter.object_type))
@@ -255,7 +255,7 @@ impl Store {
 
 /// What a change does, to what, and of which instance. None for changes that nobody asks about.
 enum Owner<'c> {
-    Instance(&'c str),
+    Instance(&'c InstanceId),
     OfVm(&'c str),
     OfDisk(&'c str),
     Nobody,
@@ -281,7 +281,7 @@ fn words(change: &Change) -> Option<(&'static str, &'static str, Option<String>,
 pub(super) async fn intent_begins(transaction: &mut Transaction, intent: &Intent) -> Result<(), StoreError> {
     let Some((action, object_type, name, owner)) = words(&intent.change) else { return Ok(()) };
     let (of_instance, of_vm, of_disk) = match owner {
-        Owner::Instance(id) => (id, "", ""),
+        Owner::Instance(id) => (id.as_str(), "", ""),
         Owner::OfVm(cid) => ("", cid, ""),
         Owner::OfDisk(cid) => ("", "", cid),
         Owner::Nobody => ("", "", ""),
@@ -517,7 +517,8 @@ mod tests {
             .rev()
             .map(|EventRecord { parent, event, .. }| {
                 let Event { user, action, object_type, object_name, instance, error, .. } = event;
-                let words = [object_name, instance, error].map(|word| word.as_deref().unwrap_or("-"));
+                let words =
+                    [object_name.as_deref(), instance.as_deref(), error.as_deref()].map(|word| word.unwrap_or("-"));
                 format!("{user} {action} {object_type} {} {}", words.join(" "), parent.unwrap_or(0))
             })
             .collect();
@@ -546,10 +547,10 @@ mod tests {
             store.add_task(&NewTask { job: AnyJob, user: "me".into(), context_id: String::new() }).await.unwrap();
         let deployment = Event { task: Some(task), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&deployment).await.unwrap();
-        let ended = store.begin_instance_event(task, "create", &"d".into(), "db/1").await.unwrap();
+        let ended = store.begin_instance_event(task, "create", &"d".into(), &"db/1".into()).await.unwrap();
         store.end_event(ended, None).await.unwrap();
-        let open = store.begin_instance_event(task, "create", &"d".into(), "db/2").await.unwrap();
-        let of_another = store.begin_instance_event(task + 1, "create", &"d".into(), "db/3").await.unwrap();
+        let open = store.begin_instance_event(task, "create", &"d".into(), &"db/2".into()).await.unwrap();
+        let of_another = store.begin_instance_event(task + 1, "create", &"d".into(), &"db/3".into()).await.unwrap();
         for _ in 0..2 {
             store.end_events_of(task, "killed").await.unwrap();
         }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 use windlass_planning::plan::{InstanceSpec, reserved_addresses};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 use windlass_planning::software::Software;
@@ -20,7 +20,7 @@ fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
     let state: String = row.try_get("state")?;
     let (spec, applied): (Option<String>, Option<String>) = (row.try_get("spec")?, row.try_get("applied")?);
     Ok(InstanceRecord {
-        id: row.try_get("id")?,
+        id: row.try_get::<String, _>("id")?.into(),
         deployment: row.try_get::<String, _>("deployment")?.into(),
         group: row.try_get("instance_group")?,
         index: row.try_get("position")?,
@@ -65,8 +65,8 @@ fn taken(error: sqlx::Error, address: IpAddr) -> StoreError {
 }
 
 impl Store {
-    /// The deployment and the instance, as `group/id`, that a VM belongs to.
-    pub(crate) async fn owner_of_vm(&self, vm: &str) -> Result<Option<(DeploymentName, String)>, StoreError> {
+    /// The deployment and the instance that a VM belongs to.
+    pub(crate) async fn owner_of_vm(&self, vm: &str) -> Result<Option<(DeploymentName, InstanceName)>, StoreError> {
         let row = sqlx::query(
             "SELECT i.deployment, i.instance_group, i.id FROM vms v JOIN instances i ON i.id = v.instance WHERE v.cid = $1",
         )
@@ -75,14 +75,16 @@ impl Store {
         .await?;
         let name = |row: AnyRow| -> Result<_, StoreError> {
             let (group, id): (String, String) = (row.try_get("instance_group")?, row.try_get("id")?);
-            Ok((row.try_get::<String, _>("deployment")?.into(), format!("{group}/{id}")))
+            Ok((row.try_get::<String, _>("deployment")?.into(), InstanceName::of(&group, &id.into())))
         };
         row.map(name).transpose()
     }
 
-    pub(crate) async fn instance(&self, id: &str) -> Result<Option<InstanceRecord>, StoreError> {
-        let row =
-            sqlx::query("SELECT * FROM instances WHERE id = $1").bind(id).fetch_optional(self.database.pool()).await?;
+    pub(crate) async fn instance(&self, id: &InstanceId) -> Result<Option<InstanceRecord>, StoreError> {
+        let row = sqlx::query("SELECT * FROM instances WHERE id = $1")
+            .bind(id.as_str())
+            .fetch_optional(self.database.pool())
+            .await?;
         row.as_ref().map(read).transpose()
     }
 
@@ -207,15 +209,16 @@ impl Store {
     }
 
     /// Notes what the operator wants of an instance, which is to be brought there now.
-    pub(crate) async fn begin_state(&self, id: &str, state: InstanceState) -> Result<(), StoreError> {
-        let statement =
-            sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2").bind(state.as_str()).bind(id);
+    pub(crate) async fn begin_state(&self, id: &InstanceId, state: InstanceState) -> Result<(), StoreError> {
+        let statement = sqlx::query("UPDATE instances SET state = $1, converged = 0 WHERE id = $2")
+            .bind(state.as_str())
+            .bind(id.as_str());
         self.database.execute(statement).await?;
         Ok(())
     }
 
     /// The templates of an instance's jobs gave something else than planned, because its VM has addresses that nobody planned.
-    pub(crate) async fn note_configuration(&self, id: &str, hash: &str) -> Result<(), StoreError> {
+    pub(crate) async fn note_configuration(&self, id: &InstanceId, hash: &str) -> Result<(), StoreError> {
         let Some(mut record) = self.instance(id).await? else { return Ok(()) };
         let Some(software) = record.spec.as_mut().and_then(|spec| spec.software.as_mut()) else { return Ok(()) };
         if software.configuration_hash == hash {
@@ -224,34 +227,34 @@ impl Store {
         hash.clone_into(&mut software.configuration_hash);
         let statement = sqlx::query("UPDATE instances SET spec = $1, applied = $1 WHERE id = $2")
             .bind(to_json("spec", &record.spec)?)
-            .bind(id);
+            .bind(id.as_str());
         self.database.execute(statement).await?;
         Ok(())
     }
 
     /// From now on the instance is changed to its spec, and cannot be called what it was before. The call of a cloud that comes
     /// next is noted durably, and this with it.
-    pub(crate) async fn note_applied(&self, id: &str) -> Result<(), StoreError> {
+    pub(crate) async fn note_applied(&self, id: &InstanceId) -> Result<(), StoreError> {
         self.update_instance("UPDATE instances SET applied = spec, applied_software = software WHERE id = $1", id).await
     }
 
     /// The instance got where it was being brought to.
-    pub(crate) async fn finish_instance(&self, id: &str) -> Result<(), StoreError> {
+    pub(crate) async fn finish_instance(&self, id: &InstanceId) -> Result<(), StoreError> {
         let statement = "UPDATE instances SET converged = 1, applied = spec, applied_software = software WHERE id = $1";
         // One that is forgotten to be there is brought there again, with nothing to do.
         self.update_instance(statement, id).await
     }
 
     /// The instance got its state without converging: one that a deploy has not reached waits for the next one.
-    pub(crate) async fn finish_state(&self, id: &str) -> Result<(), StoreError> {
+    pub(crate) async fn finish_state(&self, id: &InstanceId) -> Result<(), StoreError> {
         let statement = "UPDATE instances SET converged = 1, applied = spec, applied_software = software \
             WHERE id = $1 AND (applied IS NULL OR applied = spec)";
         self.update_instance(statement, id).await
     }
 
-    async fn update_instance(&self, statement: &'static str, id: &str) -> Result<(), StoreError> {
+    async fn update_instance(&self, statement: &'static str, id: &InstanceId) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
-        sqlx::query(statement).bind(id).execute(transaction.connection()).await?;
+        sqlx::query(statement).bind(id.as_str()).execute(transaction.connection()).await?;
         Ok(transaction.commit().await?)
     }
 }

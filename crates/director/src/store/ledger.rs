@@ -325,7 +325,7 @@ mod tests {
         let store = Store::open(url).await.unwrap();
         store.add_deployment(&DEPLOYMENT.into(), &[]).await.unwrap();
         let instance = |(index, id): (usize, &&str)| InstanceRecord {
-            id: (*id).to_owned(),
+            id: (*id).into(),
             deployment: DEPLOYMENT.into(),
             group: "db".to_owned(),
             index: index as i64,
@@ -357,7 +357,7 @@ mod tests {
         }
         let orphan = |disk: super::super::OrphanDisk| DiskRecord {
             cid: disk.cid,
-            instance: disk.instance.strip_prefix("db/").unwrap().to_owned(),
+            instance: disk.instance.strip_prefix("db/").unwrap().into(),
             name: DiskName::Managed,
             cpi: disk.cpi,
             size: disk.size,

@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::Selection;
 use windlass_planning::records::{InstanceState, VmRecord};
 
@@ -49,7 +49,7 @@ impl ListedDeployment {
 /// An instance in a list of a deployment's, without what its agent knows.
 #[derive(Debug)]
 pub(crate) struct BriefInstance {
-    pub(crate) id: String,
+    pub(crate) id: InstanceId,
     pub(crate) group: String,
     pub(crate) index: i64,
     pub(crate) az: Option<String>,
@@ -97,7 +97,7 @@ impl Networked<'_> {
 pub(crate) struct Watched {
     pub(crate) deployment: DeploymentName,
     pub(crate) group: String,
-    pub(crate) id: String,
+    pub(crate) id: InstanceId,
     pub(crate) state: InstanceState,
     pub(crate) ignored: bool,
     pub(crate) has_jobs: bool,
@@ -125,7 +125,7 @@ fn brief(row: &AnyRow) -> Result<BriefInstance, StoreError> {
         }
     };
     Ok(BriefInstance {
-        id: row.try_get("id")?,
+        id: row.try_get::<String, _>("id")?.into(),
         group: row.try_get("instance_group")?,
         index: row.try_get("position")?,
         az: row.try_get("az")?,
@@ -200,8 +200,8 @@ impl Store {
         &self,
         deployment: &DeploymentName,
         selection: &Selection,
-    ) -> Result<Vec<String>, StoreError> {
-        let ids = sqlx::query_scalar(
+    ) -> Result<Vec<InstanceId>, StoreError> {
+        let ids = sqlx::query_scalar::<_, String>(
             "SELECT id FROM instances WHERE deployment = $1 AND ($2 = '' OR instance_group = $2)
                 AND ($3 = '' OR id = $3 OR CAST(position AS TEXT) = $3) ORDER BY instance_group, position",
         );
@@ -209,7 +209,7 @@ impl Store {
             .bind(deployment.as_str())
             .bind(selection.group.as_deref().unwrap_or_default())
             .bind(selection.instance.as_deref().unwrap_or_default());
-        Ok(ids.fetch_all(self.database.pool()).await?)
+        Ok(ids.fetch_all(self.database.pool()).await?.into_iter().map(Into::into).collect())
     }
 
     /// All instances of all deployments, each with its VM.
@@ -226,7 +226,7 @@ impl Store {
             Ok::<_, StoreError>(Watched {
                 deployment: row.try_get::<String, _>("deployment")?.into(),
                 group: row.try_get("instance_group")?,
-                id: row.try_get("id")?,
+                id: row.try_get::<String, _>("id")?.into(),
                 state: state(row)?,
                 ignored: row.try_get::<i64, _>("ignored")? != 0,
                 has_jobs: row.try_get::<Option<String>, _>("software")?.is_some(),

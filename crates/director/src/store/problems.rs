@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::problems::{OpenProblem, Problem};
 
 use super::{Store, StoreError, from_json, to_json};
@@ -18,7 +18,7 @@ impl Store {
     pub(crate) async fn replace_problems(
         &self,
         deployment: &DeploymentName,
-        instances: Option<&BTreeSet<String>>,
+        instances: Option<&BTreeSet<InstanceId>>,
         found: &[Problem],
     ) -> Result<Vec<OpenProblem>, StoreError> {
         let mut transaction = self.database.begin().await?;
@@ -78,9 +78,10 @@ impl Store {
     }
 
     /// Whether nobody touches an instance from now on.
-    pub(crate) async fn set_ignored(&self, instance: &str, ignored: bool) -> Result<(), StoreError> {
-        let statement =
-            sqlx::query("UPDATE instances SET ignored = $1 WHERE id = $2").bind(i64::from(ignored)).bind(instance);
+    pub(crate) async fn set_ignored(&self, instance: &InstanceId, ignored: bool) -> Result<(), StoreError> {
+        let statement = sqlx::query("UPDATE instances SET ignored = $1 WHERE id = $2")
+            .bind(i64::from(ignored))
+            .bind(instance.as_str());
         self.database.execute(statement).await?;
         Ok(())
     }

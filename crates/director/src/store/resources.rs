@@ -3,7 +3,7 @@
 use windlass_contract::{ApiVersion, DiskCid, MiB, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
-use windlass_planning::names::{CpiName, DeploymentName};
+use windlass_planning::names::{CpiName, DeploymentName, InstanceId, InstanceName};
 use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
 
 use super::{Store, StoreError, from_json, optional_json, to_json};
@@ -19,8 +19,7 @@ pub(crate) struct OrphanDisk {
     pub cloud_properties: Object,
     pub az: Option<String>,
     pub deployment: DeploymentName,
-    /// `group/uuid`.
-    pub instance: String,
+    pub instance: InstanceName,
     /// Unix seconds.
     pub orphaned_at: i64,
     /// Of the stemcell that it was used with.
@@ -33,8 +32,7 @@ pub(crate) struct OrphanedVm {
     pub vm: VmRecord,
     pub az: Option<String>,
     pub deployment: DeploymentName,
-    /// `group/uuid`.
-    pub instance: String,
+    pub instance: InstanceName,
     /// Unix seconds.
     pub orphaned_at: i64,
 }
@@ -56,7 +54,7 @@ fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
     let properties: String = row.try_get("cloud_properties")?;
     Ok(DiskRecord {
         cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
-        instance: row.try_get("instance")?,
+        instance: row.try_get::<String, _>("instance")?.into(),
         name: row.try_get::<String, _>("name")?.into(),
         cpi: row.try_get::<String, _>("cpi")?.into(),
         size: MiB(row.try_get::<i64, _>("size")? as u64),
@@ -77,7 +75,7 @@ fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
         cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
         az: row.try_get("az")?,
         deployment: row.try_get::<String, _>("deployment")?.into(),
-        instance: row.try_get("instance")?,
+        instance: row.try_get::<String, _>("instance")?.into(),
         orphaned_at: row.try_get("orphaned_at")?,
         stemcell_version: row.try_get::<Option<i64>, _>("stemcell_version")?.map(|version| ApiVersion(version as u32)),
     })
@@ -102,18 +100,18 @@ impl Store {
     }
 
     /// The VMs of an instance.
-    pub(crate) async fn vms_of(&self, instance: &str) -> Result<Vec<VmRecord>, StoreError> {
+    pub(crate) async fn vms_of(&self, instance: &InstanceId) -> Result<Vec<VmRecord>, StoreError> {
         let rows = sqlx::query("SELECT record, ready, spare FROM vms WHERE instance = $1 ORDER BY created_at, cid")
-            .bind(instance)
+            .bind(instance.as_str())
             .fetch_all(self.database.pool())
             .await?;
         rows.iter().map(vm).collect()
     }
 
     /// The disks of an instance.
-    pub(crate) async fn disks_of(&self, instance: &str) -> Result<Vec<DiskRecord>, StoreError> {
+    pub(crate) async fn disks_of(&self, instance: &InstanceId) -> Result<Vec<DiskRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM disks WHERE instance = $1 ORDER BY created_at, cid")
-            .bind(instance)
+            .bind(instance.as_str())
             .fetch_all(self.database.pool())
             .await?;
         rows.iter().map(disk).collect()
@@ -130,7 +128,7 @@ impl Store {
                     vm: from_json("orphaned_vms.record", &record)?,
                     az: row.try_get("az")?,
                     deployment: row.try_get::<String, _>("deployment")?.into(),
-                    instance: row.try_get("instance")?,
+                    instance: row.try_get::<String, _>("instance")?.into(),
                     orphaned_at: row.try_get("orphaned_at")?,
                 })
             })

@@ -3,7 +3,7 @@
 use windlass_contract::{DiskCid, SnapshotCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::records::SnapshotRecord;
 
 use super::{Store, StoreError};
@@ -15,8 +15,7 @@ pub(crate) struct InstanceSnapshot {
     /// The instance's group.
     pub group: String,
     pub index: i64,
-    /// Its UUID.
-    pub instance: String,
+    pub instance: InstanceId,
 }
 
 fn read(row: &AnyRow) -> Result<SnapshotRecord, StoreError> {
@@ -49,7 +48,7 @@ impl Store {
                 snapshot: read(row)?,
                 group: row.try_get("instance_group")?,
                 index: row.try_get("position")?,
-                instance: row.try_get("instance")?,
+                instance: row.try_get::<String, _>("instance")?.into(),
             })
         };
         rows.iter().map(with_instance).collect()

@@ -12,7 +12,7 @@ use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact, Intent, Ledger};
 use windlass_operations::steps::{Progress, StepId};
 use windlass_planning::desired::Count;
-use windlass_planning::names::{CpiName, DeploymentName};
+use windlass_planning::names::{CpiName, DeploymentName, InstanceId};
 use windlass_planning::plan::{
     ASKED_FOR, Action, ActionKind, Current, CurrentInstance, InstancePlan, Plan, Wish, plan_state_change,
 };
@@ -79,7 +79,7 @@ pub(super) async fn apply(
     director.store.save_plan(log.task(), &plan).await?;
     let limits = cloud_limits::of_instances(director, &recreated, &current).await?;
     // Problems of one instance are dealt with one after the other: what is done about its VM changes what its disks need.
-    let mut by_group: BTreeMap<String, BTreeMap<String, Vec<Chosen>>> = BTreeMap::new();
+    let mut by_group: BTreeMap<String, BTreeMap<InstanceId, Vec<Chosen>>> = BTreeMap::new();
     for (problem, resolution) in chosen {
         let record = problem.problem.instance(&current).map(|instance| &instance.record);
         let (group, instance) =

@@ -75,13 +75,10 @@ async fn find(
     let current = reload(director, deployment).await?;
     let found = current.instances.into_iter().find(|instance| selection.includes(&instance.record));
     found.ok_or_else(|| {
-        let wanted = format!("{}/{}", text(&selection.group), text(&selection.instance));
+        let (group, id) = (selection.group.as_deref(), selection.instance.as_deref());
+        let wanted = format!("{}/{}", group.unwrap_or("*"), id.unwrap_or("*"));
         TaskError::refused(70001, format!("Instance '{wanted}' doesn't exist in deployment '{deployment}'"))
     })
-}
-
-fn text(word: &Option<String>) -> &str {
-    word.as_deref().unwrap_or("*")
 }
 
 /// The disk as a record of the instance. One that nobody here knows must be in the cloud; its size is unknown, so the next

@@ -7,7 +7,7 @@ use windlass_operations::ledger::Fact;
 use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
 use windlass_planning::desired::{UpdateSettings, WatchTime};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, InstancePlan};
 use windlass_planning::records::VmRecord;
 
@@ -21,7 +21,7 @@ pub(super) struct Execution {
     work: InstanceWork,
     jobs: Option<Arc<JobsOfInstance>>,
     /// Where it is to be noted that the instance becomes another one, until it is.
-    becomes: Option<(Store, String)>,
+    becomes: Option<(Store, InstanceId)>,
 }
 
 /// The VM of an agent, and the spec that it installed everything for.
@@ -121,8 +121,8 @@ impl Execution {
     }
 
     /// Notes when the instance begins to be what the plan wants, rather than what it was.
-    pub(super) fn bringing(mut self, store: &Store, id: &str) -> Self {
-        self.becomes = Some((store.clone(), id.to_owned()));
+    pub(super) fn bringing(mut self, store: &Store, id: &InstanceId) -> Self {
+        self.becomes = Some((store.clone(), id.clone()));
         self
     }
 

@@ -16,8 +16,7 @@ pub(super) async fn with_event<T>(
     plan: &InstancePlan,
     work: impl Future<Output = Result<T, TaskError>>,
 ) -> Result<T, TaskError> {
-    let instance = format!("{}/{}", plan.group, plan.id);
-    let begun = director.store.begin_instance_event(log.task(), verb(plan), deployment, &instance).await?;
+    let begun = director.store.begin_instance_event(log.task(), verb(plan), deployment, &plan.name()).await?;
     let result = work.await;
     let reason = result.as_ref().err().map(|error| explain(error));
     director.store.end_event(begun, reason.as_deref()).await?;

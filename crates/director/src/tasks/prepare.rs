@@ -12,7 +12,7 @@ use windlass_planning::desired::{
     linked_deployments, refuse_misplaced, releases_named_by, resolve,
 };
 use windlass_planning::links::LinkProvider;
-use windlass_planning::names::{CpiName, DeploymentName};
+use windlass_planning::names::{CpiName, DeploymentName, InstanceId};
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
 use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
 use windlass_planning::software::Software;
@@ -327,13 +327,13 @@ fn told<'f>(findings: impl Iterator<Item = &'f Finding>, options: &DeployOptions
 pub(super) async fn new_ids(
     director: &Director,
     deployment: &DeploymentName,
-) -> Result<impl FnMut() -> String, TaskError> {
+) -> Result<impl FnMut() -> InstanceId, TaskError> {
     let generation = director.store.generation().await?;
     let seed = format!("{}/{generation}/{deployment}", director.uuid);
     let mut count = 0;
     Ok(move || {
         count += 1;
-        uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{seed}/{count}").as_bytes()).to_string()
+        uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{seed}/{count}").as_bytes()).to_string().into()
     })
 }
 
@@ -483,11 +483,11 @@ async fn name_nesting_vms(director: &Director, plan: &Plan) -> Vec<String> {
 /// What is, as far as the director knows. Without the addresses in use, which only planning needs: they are those of all
 /// deployments.
 pub(crate) async fn reload(director: &Director, deployment: &DeploymentName) -> Result<Current, TaskError> {
-    let mut vms: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    let mut vms: BTreeMap<InstanceId, Vec<_>> = BTreeMap::new();
     for vm in director.store.vms(deployment).await? {
         vms.entry(vm.instance.clone()).or_default().push(vm);
     }
-    let mut disks: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    let mut disks: BTreeMap<InstanceId, Vec<_>> = BTreeMap::new();
     for disk in director.store.disks(Some(deployment)).await? {
         disks.entry(disk.instance.clone()).or_default().push(disk);
     }
@@ -500,7 +500,7 @@ pub(crate) async fn reload(director: &Director, deployment: &DeploymentName) -> 
 }
 
 /// One instance, as far as the director knows.
-pub(crate) async fn reload_one(director: &Director, id: &str) -> Result<Option<CurrentInstance>, TaskError> {
+pub(crate) async fn reload_one(director: &Director, id: &InstanceId) -> Result<Option<CurrentInstance>, TaskError> {
     let Some(record) = director.store.instance(id).await? else { return Ok(None) };
     let (vms, disks) = (director.store.vms_of(id).await?, director.store.disks_of(id).await?);
     Ok(Some(current_instance(record, vms, disks)))

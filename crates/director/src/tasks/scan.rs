@@ -17,7 +17,7 @@ use windlass_contract::cpi::{ErrorType, Method};
 use windlass_contract::{DiskCid, VmCid, explain};
 use windlass_manifest::Document;
 use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
-use windlass_planning::names::{CpiName, DeploymentName};
+use windlass_planning::names::{CpiName, DeploymentName, InstanceId};
 use windlass_planning::plan::{Current, CurrentInstance};
 use windlass_planning::problems::Problem;
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
@@ -52,7 +52,7 @@ pub(super) struct Scan<'a> {
     log: &'a TaskLog,
     pub(super) current: Current,
     /// Instances that nobody looks at.
-    left_alone: BTreeSet<String>,
+    left_alone: BTreeSet<InstanceId>,
 }
 
 /// Which VMs mounted a disk, and which VM the cloud says it is attached to.
@@ -262,7 +262,7 @@ async fn left_alone(
     director: &Director,
     deployment: &DeploymentName,
     current: &Current,
-) -> Result<BTreeSet<String>, TaskError> {
+) -> Result<BTreeSet<InstanceId>, TaskError> {
     let groups = groups_of(director, deployment).await?.into_iter();
     let errands: Vec<_> = groups.filter(|group| group.lifecycle == Lifecycle::Errand).map(|group| group.name).collect();
     let is_left_alone = |instance: &&CurrentInstance| {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::{Current, CurrentInstance};
 use windlass_planning::problems::{Problem, Resolution};
 
@@ -14,7 +14,7 @@ use crate::Director;
 use crate::fencing::{self, Stranded};
 
 /// Instances by group, as clients send them.
-pub(crate) type Suspects = BTreeMap<String, Vec<String>>;
+pub(crate) type Suspects = BTreeMap<String, Vec<InstanceId>>;
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -30,7 +30,7 @@ pub(super) async fn run(
         let named = suspects.get(&record.group).is_some_and(|ids| ids.contains(&record.id));
         named && (stateful_as_well || !instance.disks.iter().any(|disk| disk.active))
     };
-    let looked_at: BTreeSet<String> =
+    let looked_at: BTreeSet<InstanceId> =
         scan.current.instances.iter().filter(|it| is_suspect(it)).map(|it| it.record.id.clone()).collect();
     let (problems, _) = scan.vms(is_suspect).await;
     let open = director.store.replace_problems(deployment, Some(&looked_at), &problems).await?;

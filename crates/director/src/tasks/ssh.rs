@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass_contract::{Object, explain};
 use windlass_operations::agents;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, IndexOrId};
 use windlass_planning::plan::is_compilation_group;
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
@@ -37,10 +37,9 @@ pub(crate) struct SshTarget {
     /// Their group; none for all.
     #[serde(default)]
     pub job: Option<String>,
-    /// Their uuids.
     #[serde(default)]
-    pub ids: Vec<String>,
-    /// Their indices, or uuids once more.
+    pub ids: Vec<IndexOrId>,
+    /// The same once more, where indices may be numbers.
     #[serde(default)]
     pub indexes: Vec<Value>,
 }
@@ -53,7 +52,7 @@ impl SshTarget {
         }
         let group = self.job.as_ref().is_none_or(|job| job.is_empty() || *job == record.group);
         let index = record.index.to_string();
-        let named = |word: &str| word == record.id || word == index;
+        let named = |word: &str| record.id == *word || word == index;
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let all = self.ids.is_empty() && self.indexes.is_empty();
         group && (all || self.ids.iter().any(|id| named(id)) || self.indexes.iter().any(|value| named(&text(value))))
@@ -61,7 +60,11 @@ impl SshTarget {
 
     /// For people and logs.
     pub(super) fn describe(&self) -> String {
-        let instances = if self.ids.is_empty() { "*".to_owned() } else { self.ids.join(",") };
+        let instances = if self.ids.is_empty() {
+            "*".to_owned()
+        } else {
+            self.ids.iter().map(IndexOrId::as_str).collect::<Vec<_>>().join(",")
+        };
         format!("{}/{instances}", self.job.as_deref().unwrap_or("*"))
     }
 }

@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use windlass_agent_client::Cancellation;
 use windlass_operations::steps::StepError;
 use windlass_planning::desired::WatchTime;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::{
     Action, ActionKind, Actions, Current, GroupPlan, InstancePlan, Plan, is_compilation_group,
 };
@@ -149,7 +149,7 @@ pub(super) struct DeployRun<'a> {
     deployment: &'a DeploymentName,
     current: &'a Current,
     /// What agents of VMs that take the place of others installed, by instance.
-    prepared: Mutex<BTreeMap<String, execute::Prepared>>,
+    prepared: Mutex<BTreeMap<InstanceId, execute::Prepared>>,
 }
 
 impl<'a> DeployRun<'a> {

@@ -68,7 +68,7 @@ pub(super) async fn run(
     };
     with_event(director, log, deployment, instance, work).await?;
     director.store.finish_state(&instance.id).await?;
-    Ok(present.record.name())
+    Ok(present.record.name().into())
 }
 
 /// BOSH's words: an errand group has VMs only while it runs.

@@ -91,7 +91,7 @@ fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> InstanceInfo<
         vitals: state.and_then(|state| state.vitals.clone()),
         processes: state.map(|state| state.processes.clone()).unwrap_or_default(),
         az: record.az.clone().unwrap_or_default(),
-        id: record.id.clone(),
+        id: record.id.clone().into(),
         bootstrap: record.bootstrap,
         ignore: instance.record.ignored,
         stemcell: vm.map(|vm| StemcellOfInstance {

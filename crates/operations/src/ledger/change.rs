@@ -10,7 +10,7 @@ use windlass_contract::cpi::methods::{
 };
 use windlass_contract::stemcell::StemcellManifest;
 use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, Secret, SnapshotCid, StemcellCid, VmCid};
-use windlass_planning::names::{CpiName, DiskName};
+use windlass_planning::names::{CpiName, DiskName, InstanceId};
 use windlass_planning::records::{AgentCertificate, StemcellOfVm};
 use windlass_planning::software::VariableSet;
 
@@ -112,7 +112,7 @@ pub struct NewVm {
     /// Chosen by us.
     pub agent_id: AgentId,
     /// The instance that it belongs to.
-    pub instance: String,
+    pub instance: InstanceId,
     pub cpi: CpiName,
     pub stemcell_cid: StemcellCid,
     /// What it is made from.
@@ -149,7 +149,7 @@ pub struct NewVm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewDisk {
     /// The instance that it belongs to.
-    pub instance: String,
+    pub instance: InstanceId,
     #[serde(default)]
     pub name: DiskName,
     pub cpi: CpiName,

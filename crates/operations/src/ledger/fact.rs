@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use windlass_contract::{DiskCid, DiskHint, MiB, SnapshotCid, StemcellCid, VmCid};
-use windlass_planning::names::CpiName;
+use windlass_planning::names::{CpiName, InstanceId};
 use windlass_planning::records::{DiskRecord, SnapshotRecord, VmRecord};
 
 use super::NewStemcell;
@@ -69,10 +69,7 @@ pub enum Fact {
     /// A snapshot is gone.
     SnapshotDeleted { cid: SnapshotCid },
     /// An instance has neither VM nor disk any more, and nobody wants it.
-    InstanceRemoved {
-        /// Its id.
-        instance: String,
-    },
+    InstanceRemoved { instance: InstanceId },
     /// Something that leaves no record, such as metadata.
     Nothing,
 }

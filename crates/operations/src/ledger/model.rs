@@ -1,6 +1,7 @@
 //! What is on record after some facts, as a pure function. Every [`Ledger`](super::Ledger) is compared with it.
 
 use windlass_contract::{DiskCid, VmCid};
+use windlass_planning::names::InstanceId;
 use windlass_planning::records::{DiskRecord, SnapshotRecord, StemcellRecord, VmRecord};
 
 use super::Fact;
@@ -19,14 +20,14 @@ pub struct Model {
     /// Disks that belong to no instance; `instance` is whose they were.
     pub orphan_disks: Vec<DiskRecord>,
     pub snapshots: Vec<SnapshotRecord>,
-    /// Ids. They are made by other means than facts.
-    pub instances: Vec<String>,
+    /// They are made by other means than facts.
+    pub instances: Vec<InstanceId>,
 }
 
 impl Model {
     /// Nothing but these instances.
     pub fn of_instances<'a>(ids: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { instances: ids.into_iter().map(str::to_owned).collect(), ..Self::default() }
+        Self { instances: ids.into_iter().map(InstanceId::from).collect(), ..Self::default() }
     }
 
     /// Records a fact. Recorded twice in a row, it is recorded once.
@@ -116,8 +117,8 @@ impl Model {
     }
 
     /// The VM that an instance works with, or the one beside it.
-    pub fn vm_of(&self, instance: &str, spare: bool) -> Option<&VmRecord> {
-        self.vms.iter().find(|vm| vm.instance == instance && vm.spare == spare)
+    pub fn vm_of(&self, instance: &InstanceId, spare: bool) -> Option<&VmRecord> {
+        self.vms.iter().find(|vm| vm.instance == *instance && vm.spare == spare)
     }
 
     /// Whether a VM is on record, of an instance or orphaned.

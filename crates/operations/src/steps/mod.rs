@@ -54,7 +54,7 @@ use crate::clouds::{ChangeError, Clouds, OnBehalfOf};
 use crate::ledger::{Change, Fact, Ledger, LedgerError};
 use crate::software::{PackageFile, SoftwareError, SoftwareSource};
 use windlass_pki::PkiError;
-use windlass_planning::names::{CpiName, DeploymentName};
+use windlass_planning::names::{CpiName, DeploymentName, InstanceId};
 use windlass_planning::plan::InstanceSpec;
 use windlass_planning::records::{DiskRecord, VmRecord};
 
@@ -316,8 +316,7 @@ pub struct InstanceIdentity {
     pub group: String,
     /// Counted from 0.
     pub index: i64,
-    /// A UUID.
-    pub id: String,
+    pub id: InstanceId,
     pub az: Option<String>,
     /// For the clouds.
     pub tags: Object,
@@ -486,7 +485,7 @@ impl Context {
         let mut applied = text_entries([
             ("deployment", instance.deployment.to_string()),
             ("name", instance.group.clone()),
-            ("id", instance.id.clone()),
+            ("id", instance.id.to_string()),
         ])
         .collect::<Object>();
         let others = [
@@ -523,7 +522,7 @@ impl Context {
         metadata.extend(text_entries([
             ("director", instance.director.clone()),
             ("deployment", instance.deployment.to_string()),
-            ("id", instance.id.clone()),
+            ("id", instance.id.to_string()),
             ("job", instance.group.clone()),
             ("instance_group", instance.group.clone()),
             ("index", instance.index.to_string()),
@@ -540,7 +539,7 @@ impl Context {
         metadata.extend(text_entries([
             ("director", instance.director.clone()),
             ("deployment", instance.deployment.to_string()),
-            ("instance_id", instance.id.clone()),
+            ("instance_id", instance.id.to_string()),
             ("instance_index", instance.index.to_string()),
             ("instance_group", instance.group.clone()),
             ("attached_at", clock::rfc3339(clock::now())),

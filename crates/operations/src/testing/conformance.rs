@@ -92,7 +92,7 @@ fn reboot() -> Intent {
 }
 
 fn vm_created(cid: &str) -> Fact {
-    Fact::VmCreated { vm: Box::new(new_vm_record(VmCid::new(cid).unwrap(), INSTANCES[0], false)) }
+    Fact::VmCreated { vm: Box::new(new_vm_record(VmCid::new(cid).unwrap(), &INSTANCES[0].into(), false)) }
 }
 
 async fn ids(ledger: &dyn Ledger) -> Vec<RequestId> {

@@ -1,7 +1,7 @@
 //! Which facts can become true after others: what a cloud or an agent could confirm, and nothing that the steps never do.
 
 use windlass_contract::{AgentId, ApiVersion, DiskHint, MiB, Object, Secret, SnapshotCid, StemcellCid, VmCid};
-use windlass_planning::names::{CpiName, DiskName};
+use windlass_planning::names::{CpiName, DiskName, InstanceId};
 use windlass_planning::records::{DiskRecord, SnapshotRecord, StemcellOfVm, VmRecord};
 
 use crate::ledger::{Fact, Model, NewStemcell};
@@ -13,12 +13,12 @@ pub struct LegalFacts {
 }
 
 /// A VM as a cloud answered it.
-pub fn new_vm_record(cid: VmCid, instance: &str, spare: bool) -> VmRecord {
+pub fn new_vm_record(cid: VmCid, instance: &InstanceId, spare: bool) -> VmRecord {
     let agent_id = AgentId::new(format!("agent-of-{cid}")).unwrap_or_else(|_| AgentId::random());
     VmRecord {
         cid,
         agent_id,
-        instance: instance.to_owned(),
+        instance: instance.clone(),
         cpi: CpiName::Default,
         stemcell: StemcellOfVm { name: "jammy".into(), version: "1".into(), api_version: Some(ApiVersion(2)) },
         networks: Default::default(),
@@ -91,7 +91,7 @@ impl LegalFacts {
         facts.extend(model.stemcells.iter().map(gone));
     }
 
-    fn vms(&mut self, model: &Model, instance: &str, facts: &mut Vec<Fact>) {
+    fn vms(&mut self, model: &Model, instance: &InstanceId, facts: &mut Vec<Fact>) {
         let (vm, spare) = (model.vm_of(instance, false), model.vm_of(instance, true));
         if vm.is_none() || spare.is_none() {
             let vm = new_vm_record(self.cid("vm"), instance, vm.is_some());
@@ -114,15 +114,15 @@ impl LegalFacts {
         }
         let has_disks = model.disks.iter().any(|disk| disk.instance == *instance);
         if vm.is_none() && spare.is_none() && !has_disks {
-            facts.push(Fact::InstanceRemoved { instance: instance.to_owned() });
+            facts.push(Fact::InstanceRemoved { instance: instance.clone() });
         }
     }
 
-    fn new_disks(&mut self, model: &Model, instance: &str, facts: &mut Vec<Fact>) {
+    fn new_disks(&mut self, model: &Model, instance: &InstanceId, facts: &mut Vec<Fact>) {
         for name in [DiskName::Managed, DiskName::Named("data".to_owned())] {
             let disk = DiskRecord {
                 cid: self.cid("disk"),
-                instance: instance.to_owned(),
+                instance: instance.clone(),
                 name: name.clone(),
                 cpi: CpiName::Default,
                 size: MiB(64),
@@ -187,8 +187,8 @@ impl LegalFacts {
     }
 }
 
-fn has_active(model: &Model, instance: &str, name: &DiskName) -> bool {
-    model.disks.iter().any(|disk| disk.instance == instance && disk.name == *name && disk.active)
+fn has_active(model: &Model, instance: &InstanceId, name: &DiskName) -> bool {
+    model.disks.iter().any(|disk| disk.instance == *instance && disk.name == *name && disk.active)
 }
 
 fn attached(disk: &DiskRecord, vm: &VmCid, with_hint: bool) -> Fact {

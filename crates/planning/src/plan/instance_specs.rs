@@ -10,6 +10,7 @@ use super::planner::Planner;
 use super::{CurrentInstance, DiskSpec, InstanceSpec, link_contents};
 use crate::desired::{DesiredGroup, DesiredNetwork, DesiredSize, NetworkPlacement, Zone};
 use crate::links::PlannedLinks;
+use crate::names::InstanceId;
 use crate::records::StemcellOfVm;
 use crate::software::{Software, SoftwareOfInstance, TemplateInstance, VariableSet, has_variables};
 use crate::weight;
@@ -109,7 +110,7 @@ impl Planner<'_, '_> {
     }
 
     /// The name that templates see instead of an instance's address; none where they see that.
-    pub(super) fn dns_address(&self, group: &DesiredGroup, id: &str) -> Option<String> {
+    pub(super) fn dns_address(&self, group: &DesiredGroup, id: &InstanceId) -> Option<String> {
         let names = self.desired.names;
         let default = group.default_network()?;
         let is_dynamic =

@@ -9,13 +9,14 @@ use windlass_contract::network::NetworkKind;
 use crate::desired::{Desired, DesiredGroup};
 use crate::dns::{DOMAIN, DnsNumbers, GroupKind, instance_name, short_instance_name};
 use crate::links::{DNS_NUMBERS, LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind, is_same_content};
+use crate::names::InstanceId;
 use crate::software::{ProvidedLink, Software};
 use crate::weight::{self, Room};
 
 /// An instance, as those see it who consume links of its jobs.
 #[derive(Debug)]
 pub(super) struct LinkedInstance<'a> {
-    pub(super) id: &'a str,
+    pub(super) id: &'a InstanceId,
     pub(super) index: i64,
     pub(super) bootstrap: bool,
     pub(super) az: Option<&'a str>,
@@ -139,7 +140,7 @@ pub(super) fn name_of(
     desired: &Desired,
     group: &DesiredGroup,
     numbers: &DnsNumbers,
-    id: &str,
+    id: &InstanceId,
     network: &str,
     link: Option<&str>,
 ) -> String {
@@ -167,7 +168,7 @@ fn content(
     let default = group.default_network();
     let names = desired.names;
     let networks: Vec<_> = group.networks.iter().map(|network| network.definition.name.as_str()).collect();
-    let named = |network: &&str, id: &str| name_of(desired, group, numbers, id, network, Some(link));
+    let named = |network: &&str, id: &InstanceId| name_of(desired, group, numbers, id, network, Some(link));
     let instances: Vec<_> = instances
         .iter()
         .map(|instance| instance_content(desired, group, instance, &|id, network| named(&network, id)))
@@ -200,7 +201,7 @@ fn instance_content(
     desired: &Desired,
     group: &DesiredGroup,
     instance: &LinkedInstance<'_>,
-    name: &dyn Fn(&str, &str) -> String,
+    name: &dyn Fn(&InstanceId, &str) -> String,
 ) -> Value {
     let (mut addresses, mut names) = (Map::new(), Map::new());
     for (network, settings) in instance.networks {

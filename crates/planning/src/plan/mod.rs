@@ -41,7 +41,7 @@ use windlass_contract::{DiskCid, MiB, VmCid};
 
 use crate::desired::{Lifecycle, VmStrategy, WatchTime};
 use crate::links::PlannedLinks;
-use crate::names::{CpiName, DeploymentName, DiskName};
+use crate::names::{CpiName, DeploymentName, DiskName, InstanceId, InstanceName};
 use crate::records::{InstanceRecord, InstanceState};
 use crate::software::Software;
 pub use crate::spec::{DiskSpec, InstanceSpec, reserved_addresses};
@@ -118,8 +118,7 @@ fn yes() -> bool {
 /// What happens to an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InstancePlan {
-    /// A UUID.
-    pub id: String,
+    pub id: InstanceId,
     pub group: String,
     /// Counted from 0.
     pub index: i64,
@@ -244,9 +243,13 @@ impl ActionKind {
 }
 
 impl InstancePlan {
+    pub fn name(&self) -> InstanceName {
+        InstanceName::of(&self.group, &self.id)
+    }
+
     /// `group/uuid (index)`, as tasks name it.
     pub fn label(&self) -> String {
-        format!("{}/{} ({})", self.group, self.id, self.index)
+        format!("{} ({})", self.name(), self.index)
     }
 }
 

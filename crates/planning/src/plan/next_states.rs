@@ -50,7 +50,7 @@ mod tests {
         let actions: Vec<_> =
             whats.iter().map(|what| Action { what: what.clone(), reason: "a test".to_owned() }).collect();
         let plan = InstancePlan {
-            id: "i".to_owned(),
+            id: "i".into(),
             group: "g".to_owned(),
             index: 0,
             az: None,

@@ -8,11 +8,12 @@ use std::net::IpAddr;
 
 use super::CurrentInstance;
 use crate::desired::{DesiredGroup, NetworkPlacement, Zone};
+use crate::names::InstanceId;
 
 /// A place for an instance: one that is there, or a new one.
 #[derive(Debug)]
 pub(super) struct InstanceSlot<'a> {
-    pub(super) id: String,
+    pub(super) id: InstanceId,
     pub(super) index: i64,
     pub(super) zone: &'a Zone,
     pub(super) present: Option<&'a CurrentInstance>,
@@ -35,7 +36,7 @@ pub(super) type Placement<'a> = (Vec<InstanceSlot<'a>>, Vec<&'a CurrentInstance>
 pub(super) fn place<'a>(
     group: &'a DesiredGroup,
     mut present: Vec<Present<'a>>,
-    new_id: &mut dyn FnMut() -> String,
+    new_id: &mut dyn FnMut() -> InstanceId,
 ) -> Result<Placement<'a>, String> {
     present.sort_by_key(|present| {
         let record = &present.instance.record;
@@ -63,11 +64,11 @@ struct Table<'a, 'i> {
     counts: Vec<usize>,
     used_indices: BTreeSet<i64>,
     next_index: i64,
-    new_id: &'i mut dyn FnMut() -> String,
+    new_id: &'i mut dyn FnMut() -> InstanceId,
 }
 
 impl<'a, 'i> Table<'a, 'i> {
-    fn new(group: &'a DesiredGroup, present: &[Present<'a>], new_id: &'i mut dyn FnMut() -> String) -> Self {
+    fn new(group: &'a DesiredGroup, present: &[Present<'a>], new_id: &'i mut dyn FnMut() -> InstanceId) -> Self {
         let own = present.iter().filter(|present| present.instance.record.group == group.name);
         Self {
             group,

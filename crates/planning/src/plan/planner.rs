@@ -15,7 +15,7 @@ use super::software_change::why_other_software;
 use super::{Action, Current, CurrentInstance, GroupPlan, InstancePlan, InstanceSpec, Plan, PlanOptions, Wish};
 use crate::desired::{Desired, DesiredCompilation, DesiredGroup, Findings, Lifecycle, VmStrategy};
 use crate::links::PlannedLinks;
-use crate::names::DeploymentName;
+use crate::names::{DeploymentName, InstanceId, InstanceName};
 use crate::records::InstanceState;
 use crate::software::{RenderedAtDeploy, Software, TemplateInstance, Templates, VariableSet};
 use crate::weight::Room;
@@ -27,7 +27,7 @@ pub fn plan(
     current: &Current,
     options: &PlanOptions,
     templates: &dyn Templates,
-    new_id: &mut dyn FnMut() -> String,
+    new_id: &mut dyn FnMut() -> InstanceId,
     findings: &mut Findings,
 ) -> Plan {
     findings.begin("");
@@ -93,7 +93,7 @@ pub fn plan(
 pub fn plan_compilation(
     desired: &Desired,
     current: &Current,
-    new_id: &mut dyn FnMut() -> String,
+    new_id: &mut dyn FnMut() -> InstanceId,
     findings: &mut Findings,
 ) -> Plan {
     let options = PlanOptions::default();
@@ -169,7 +169,7 @@ struct PlacedGroup<'a> {
 }
 
 struct PlacedInstance<'a> {
-    id: String,
+    id: InstanceId,
     index: i64,
     az: Option<String>,
     bootstrap: bool,
@@ -224,7 +224,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// What has to be compiled. The workers get their addresses after everybody else.
-    fn compilation(&mut self, new_id: &mut dyn FnMut() -> String) -> Option<CompilationPlan> {
+    fn compilation(&mut self, new_id: &mut dyn FnMut() -> InstanceId) -> Option<CompilationPlan> {
         let packages = compilation::missing(self.desired, &self.current.compiled);
         let first = packages.first()?;
         let Some(compilation) = &self.desired.compilation else {
@@ -263,9 +263,9 @@ impl<'a> Planner<'a, '_> {
         Some(CompilationPlan { reuse_vms, orphan_workers, at_once, packages, workers })
     }
 
-    fn worker(&mut self, group: &DesiredGroup, index: usize, id: String) -> Result<InstancePlan, String> {
+    fn worker(&mut self, group: &DesiredGroup, index: usize, id: InstanceId) -> Result<InstancePlan, String> {
         let zone = group.zones.first().ok_or("its az is not in the cloud config")?;
-        let holder = format!("{}/{}/{id}", self.desired.deployment, group.name);
+        let holder = format!("{}/{}", self.desired.deployment, InstanceName::of(&group.name, &id));
         let request = AddressRequest { holder: &holder, zone, statics: &BTreeMap::new(), present: None };
         let networks = self.addresses.assign(group, &request)?;
         let spec = Some(self.spec(group, zone, networks)?);
@@ -536,7 +536,7 @@ fn protected(instance: &CurrentInstance) -> Option<String> {
 }
 
 /// Exactly one instance is updated first. The one that was it stays it.
-fn bootstrap(slots: &[InstanceSlot<'_>]) -> Option<String> {
+fn bootstrap(slots: &[InstanceSlot<'_>]) -> Option<InstanceId> {
     let mut holders = slots.iter().filter(|slot| slot.present.is_some_and(|present| present.record.bootstrap));
     match (holders.next(), holders.next()) {
         (Some(only), None) => Some(only.id.clone()),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::{action, attachments, is_at_rest, parting, stop};
 use super::{Action, ActionKind, CurrentInstance, InstancePlan};
+use crate::names::IndexOrId;
 use crate::records::{InstanceRecord, InstanceState};
 
 /// A wish for some instances.
@@ -19,14 +20,14 @@ pub struct StateChange {
 pub struct Selection {
     /// Their group; none for all.
     pub group: Option<String>,
-    /// One of the group by index or uuid; none for all.
-    pub instance: Option<String>,
+    /// One of the group; none for all.
+    pub instance: Option<IndexOrId>,
 }
 
 impl Selection {
     /// Whether the instance is one of them.
     pub fn includes(&self, record: &InstanceRecord) -> bool {
-        let is_it = |which: &String| *which == record.id || *which == record.index.to_string();
+        let is_it = |which: &IndexOrId| *which == *record.id || *which == *record.index.to_string();
         self.group.as_ref().is_none_or(|group| *group == record.group) && self.instance.as_ref().is_none_or(is_it)
     }
 }

@@ -13,7 +13,7 @@ use windlass_contract::network::NetworkKind;
 
 use super::*;
 use crate::desired::{AddressRange, Configs, DeploymentManifest, Desired, Findings, LinksFrom, Wanted, resolve};
-use crate::names::CpiName;
+use crate::names::{CpiName, InstanceId};
 use crate::records::{
     CompilationKey, ConfigRecord, DiskRecord, InstanceRecord, InstanceState, ReleaseRecord, StemcellRecord, VmRecord,
 };
@@ -200,12 +200,12 @@ fn stemcells() -> [StemcellRecord; 3] {
 }
 
 /// New ids, none of which is one of `current`.
-fn ids(current: &Current) -> impl FnMut() -> String {
+fn ids(current: &Current) -> impl FnMut() -> InstanceId {
     let mut next = current.instances.len();
-    let known: BTreeSet<String> = current.instances.iter().map(|instance| instance.record.id.clone()).collect();
+    let known: BTreeSet<InstanceId> = current.instances.iter().map(|instance| instance.record.id.clone()).collect();
     move || {
         next += 1;
-        std::iter::successors(Some(format!("id-{next}")), |id| Some(format!("{id}x")))
+        std::iter::successors(Some(format!("id-{next}").into()), |id: &InstanceId| Some(format!("{id}x").into()))
             .find(|id| !known.contains(id))
             .unwrap()
     }
@@ -361,7 +361,7 @@ fn planned(desired: &Desired, current: &Current) -> Plan {
 }
 
 /// Addresses of a plan by instance. No two are the same, and none is one that nobody may have.
-fn addresses(plan: &Plan) -> BTreeMap<(String, String), IpAddr> {
+fn addresses(plan: &Plan) -> BTreeMap<(InstanceId, String), IpAddr> {
     let never: Vec<AddressRange> = [
         "10.0.1.0 - 10.0.1.0",
         "10.0.1.255",

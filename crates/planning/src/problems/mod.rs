@@ -6,6 +6,7 @@ use serde_json::json;
 use windlass_contract::director::{CloudProblem, ProblemResolution};
 use windlass_contract::{DiskCid, VmCid};
 
+use crate::names::InstanceId;
 use crate::plan::{Current, CurrentInstance};
 use crate::records::DiskRecord;
 
@@ -14,17 +15,17 @@ use crate::records::DiskRecord;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Problem {
     /// The cloud has no VM for an instance that should have one.
-    MissingVm { instance: String },
+    MissingVm { instance: InstanceId },
     /// The cloud has the VM, but its agent does not answer.
     UnresponsiveAgent {
-        instance: String,
+        instance: InstanceId,
         /// What the cloud says when it cannot reach the VM either: it may run on, and only somebody else knows whether it does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unreachable: Option<String>,
     },
     /// The agent answers, and says that jobs which should run do not. BOSH leaves this to its health monitor.
     FailingJobs {
-        instance: String,
+        instance: InstanceId,
         /// Their processes that do not run, as far as the agent names them.
         #[serde(default)]
         processes: Vec<String>,

@@ -32,7 +32,7 @@ impl ErrandRun<'_> {
         let event = Event {
             task: Some(self.log.task()),
             deployment: Some(self.deployment.to_string()),
-            instance: Some(instance.label()),
+            instance: Some(instance.label().into()),
             ..Event::new(&user, "run", "errand", Some(errand))
         };
         let begun = store.add_event(&event).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use sha1::{Digest, Sha1};
 use windlass_planning::desired::Lifecycle;
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::{CurrentInstance, InstancePlan, InstanceSpec, Plan};
 use windlass_planning::records::InstanceState;
 use windlass_planning::software::Software;
@@ -144,7 +144,7 @@ fn runs(software: &Software, job: &str) -> bool {
     software.jobs.iter().any(|found| found.name == job)
 }
 
-fn state(id: &str, spec: Option<&InstanceSpec>, software: Option<&Software>) -> String {
+fn state(id: &InstanceId, spec: Option<&InstanceSpec>, software: Option<&Software>) -> String {
     let files = spec.and_then(|spec| spec.software.as_ref()).map(|software| software.configuration_hash.as_str());
     let packages: Vec<_> = software.into_iter().flat_map(|software| &software.packages).collect();
     let packages: BTreeMap<_, _> =
@@ -175,21 +175,21 @@ fn matching<'c>(
     let of_group = |filter: &InstanceFilter| -> Vec<&CurrentInstance> {
         instances.iter().filter(|instance| instance.record.group == filter.group).collect()
     };
-    let meant = |filter: &InstanceFilter| -> Vec<&str> {
+    let meant = |filter: &InstanceFilter| -> Vec<&InstanceId> {
         let of_group = of_group(filter);
-        let ids = of_group.iter().map(|instance| instance.record.id.as_str());
+        let ids = of_group.iter().map(|instance| &instance.record.id);
         match filter.id.as_deref() {
             None | Some("") => ids.collect(),
             Some("first") => ids.min().into_iter().collect(),
             Some(id) => of_group
                 .iter()
                 .filter(|instance| instance.record.id == id || instance.record.index.to_string() == id)
-                .map(|instance| instance.record.id.as_str())
+                .map(|instance| &instance.record.id)
                 .collect(),
         }
     };
-    let ids: Vec<&str> = filters.iter().flat_map(meant).collect();
-    let matched = instances.iter().filter(|instance| ids.contains(&instance.record.id.as_str())).collect();
+    let ids: Vec<&InstanceId> = filters.iter().flat_map(meant).collect();
+    let matched = instances.iter().filter(|instance| ids.contains(&&instance.record.id)).collect();
     let unmatched = filters.iter().filter(|filter| meant(filter).is_empty());
     let shown = |filter: &InstanceFilter| match &filter.id {
         Some(id) => format!(r#"{{"group" => "{}", "id" => "{id}"}}"#, filter.group),

@@ -183,8 +183,8 @@ impl<'s> Run<'s> {
             context,
             spec: Some(self.scene.spec()),
             watch: Some(WatchTime { min: 0, max: 10 }),
-            vm: model.vm_of(INSTANCE, false).cloned(),
-            spare: model.vm_of(INSTANCE, true).cloned(),
+            vm: model.vm_of(&INSTANCE.into(), false).cloned(),
+            spare: model.vm_of(&INSTANCE.into(), true).cloned(),
             disks: model.disks,
             mounted_now: BTreeSet::new(),
             next: Some(Default::default()),
@@ -289,7 +289,7 @@ impl<'s> Run<'s> {
 
     /// Somebody who starts the instance as it is now, in a copy of the world, gets an error or the disk.
     async fn check_start(&self, model: &Model, world: &World, when: &str) {
-        if model.vm_of(INSTANCE, false).is_none_or(|vm| !vm.ready) {
+        if model.vm_of(&INSTANCE.into(), false).is_none_or(|vm| !vm.ready) {
             return;
         }
         let copy = Run::of(self.scene, world.clone(), model.clone());

@@ -76,7 +76,7 @@ impl Scene {
     pub(crate) fn with_detached_disk(self, name: &str) -> Self {
         let disk = DiskRecord {
             cid: disk_cid("disk-1"),
-            instance: INSTANCE.to_owned(),
+            instance: INSTANCE.into(),
             name: name.into(),
             cpi: CpiName::Default,
             size: MiB(64),
@@ -187,7 +187,7 @@ impl Scene {
         if self.runs == Some(false) {
             actions.push(ActionKind::Stop { drain: true });
         }
-        let (vm, spare) = (model.vm_of(INSTANCE, false), model.vm_of(INSTANCE, true));
+        let (vm, spare) = (model.vm_of(&INSTANCE.into(), false), model.vm_of(&INSTANCE.into(), true));
         match self.vm {
             VmGoal::Gone => actions.extend(vm.map(|vm| ActionKind::DeleteVm { vm: vm.cid.clone() })),
             VmGoal::Kept if vm.is_none_or(|vm| !vm.ready) => actions.push(ActionKind::CreateVm),
@@ -211,7 +211,7 @@ impl Scene {
     }
 
     fn plan_disks(&self, model: &Model, actions: &mut Vec<ActionKind>) {
-        let vm = model.vm_of(INSTANCE, false).map(|vm| &vm.cid);
+        let vm = model.vm_of(&INSTANCE.into(), false).map(|vm| &vm.cid);
         let kept = self.disk.as_ref().and_then(|wanted| {
             let named = || model.disks.iter().filter(|disk| disk.name == wanted.name);
             named().find(|disk| disk.active).or_else(|| named().find(|disk| disk.size == wanted.size))
@@ -242,5 +242,5 @@ impl Scene {
 }
 
 fn created(cid: &str, spare: bool) -> Fact {
-    Fact::VmCreated { vm: Box::new(new_vm_record(vm_cid(cid), INSTANCE, spare)) }
+    Fact::VmCreated { vm: Box::new(new_vm_record(vm_cid(cid), &INSTANCE.into(), spare)) }
 }

@@ -50,7 +50,7 @@ fn very_many_instances_are_refused_before_they_have_places() {
     let (mut findings, mut ids) = (Findings::new(), 0);
     let mut new_id = || {
         ids += 1;
-        format!("id-{ids}")
+        format!("id-{ids}").into()
     };
     let options = PlanOptions::default();
     let plan = plan(&desired, &nothing(), &options, &jobs::Hashed, &mut new_id, &mut findings);

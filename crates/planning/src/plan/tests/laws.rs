@@ -80,7 +80,7 @@ proptest! {
         let before = carry_out(&planned(&first, &nothing()), &nothing(), "0");
         prop_assert!(planned(&first, &before).is_empty());
         let plan = planned(&second, &before);
-        let had: BTreeMap<IpAddr, &String> = before.instances.iter().map(|one| {
+        let had: BTreeMap<IpAddr, &InstanceId> = before.instances.iter().map(|one| {
             (one.record.spec.as_ref().unwrap().networks["fixed"].ip.as_ref().unwrap().parse().unwrap(), &one.record.id)
         }).collect();
         for (holder, address) in addresses(&plan) {

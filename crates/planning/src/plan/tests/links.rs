@@ -135,7 +135,7 @@ fn a_consumer_names_provider_network_and_kind_of_address() {
     let plan = planned(&linked(&groups), &nothing());
     let content = db(&plan, "front").unwrap();
     let b = plan.instances().find(|instance| instance.group == "b").unwrap();
-    assert_eq!(content["instances"][0]["id"], b.id);
+    assert_eq!(content["instances"][0]["id"], b.id.as_str());
     assert_eq!(content["instances"][0]["address"], json!(b.spec.as_ref().unwrap().networks["m"].ip));
     assert_eq!(content["default_network"], "m");
     assert_eq!(links(&plan).links[0].consumer.name, "two");

@@ -77,7 +77,7 @@ fn only_the_selected_instances_are_touched() {
     let current = deployed_as(three.clone());
     let select = |group: &str, instance: Option<&str>| Selection {
         group: Some(group.to_owned()),
-        instance: instance.map(str::to_owned),
+        instance: instance.map(Into::into),
     };
     let uuid = current.instances.iter().find(|instance| instance.record.index == 2).unwrap().record.id.clone();
     for (selection, expected) in [
