@@ -1,20 +1,25 @@
 //! A director gives memory that it does not need any more back to the machine.
 //!
-//! The C library keeps what a thread has freed for the next work of that thread. Large documents and plans are worked on in many
-//! threads: a director that had read some of them kept 480 MiB, of which it needed 50. With one place for all threads, and without
-//! large pieces in it, less than half of that stays. The C library learns this from the environment, before a program begins.
+//! An allocator keeps what a thread has freed for the next work of that thread. Large documents and plans are worked on in many
+//! threads: a director that had read some of them kept 530 MiB with the C library's allocator, of which it needed 50. This one
+//! gives memory back at once when it is told to, and learns that from the environment, before a program begins.
 
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-const KEEP_LITTLE: [(&str, &str); 3] =
-    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "1048576"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
+use mimalloc::MiMalloc;
 
-/// Begins this program once more, as the same process, unless the environment says how memory is kept.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// How many milliseconds the allocator keeps what was freed.
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+
+/// Begins this program once more, as the same process, unless the environment says how long memory is kept.
 pub(crate) fn begin_again() -> io::Result<()> {
-    if KEEP_LITTLE.iter().any(|(name, _)| std::env::var_os(name).is_some()) {
+    if std::env::var_os(PURGE_DELAY).is_some() {
         return Ok(());
     }
     again().map(|never| match never {})
@@ -26,5 +31,5 @@ fn again() -> io::Result<Infallible> {
     if let Some(own_name) = arguments.next() {
         command.arg0(own_name);
     }
-    Err(command.args(arguments).envs(KEEP_LITTLE).exec())
+    Err(command.args(arguments).env(PURGE_DELAY, "0").exec())
 }
