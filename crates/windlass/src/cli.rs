@@ -1,6 +1,7 @@
 //! Every verb and flag of the command line.
 
 mod author;
+mod changes;
 mod clouds;
 mod configs;
 mod envs;
@@ -22,6 +23,7 @@ use windlass_director_client::environment::{self, DirectorFlags, Environment, En
 
 use crate::interpolation::InterpolationArgs;
 pub(crate) use author::*;
+pub(crate) use changes::*;
 pub(crate) use clouds::*;
 use clouds::{CERTIFY_HELP, LOCAL_HELP};
 pub(crate) use configs::*;

@@ -5,6 +5,7 @@
 
 mod cloud;
 mod container_kills;
+mod container_networks;
 mod containers;
 mod disks;
 mod kill_points;

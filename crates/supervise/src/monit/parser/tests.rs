@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::monit::{Condition, Connection, Endpoint, Operator, Property, Reaction, Resource, Test};
 
 fn one(text: &str) -> Service {
     let file = parse("job.monitrc", text).unwrap();

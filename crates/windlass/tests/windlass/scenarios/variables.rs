@@ -1,9 +1,13 @@
 //! Variables: values that a config server holds, who makes them, and who sees which version.
 
+mod making;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+
+use making::{ca, password};
 
 use super::release::{Job, Release};
 use super::stand::{Scene, Stand, group, message, with};
@@ -30,27 +34,27 @@ super::scenarios! {
     "config_server/config_server_spec.rb": "strips the exclamation mark when getting value from config server" =>
         "`((!name))` is `((name))`", an_exclamation_mark;
     "config_server/config_server_variables_generation_spec.rb": "should generate the variables and record them in events" =>
-        "passwords, keys and certificates are made at deploy, with an event each that has name and id", made_at_deploy;
+        "passwords, keys and certificates are made at deploy, with an event each that has name and id", making::made_at_deploy;
     "config_server/config_server_variables_generation_spec.rb": "should generate a CA or reference a generated CA" =>
-        "a leaf has the certificate of its CA", signed_by_its_ca;
+        "a leaf has the certificate of its CA", making::signed_by_its_ca;
     "config_server/config_server_variables_generation_spec.rb": "should throw an error" =>
-        "a CA that is not there is named", no_such_ca;
+        "a CA that is not there is named", making::no_such_ca;
     "config_server/config_server_variables_generation_spec.rb": "regenerates variables" =>
-        "with converge_variables, another length makes another password, and the job has it", converged;
+        "with converge_variables, another length makes another password, and the job has it", making::converged;
     "config_server/config_server_variables_generation_spec.rb": "does NOT re-generate it" =>
-        "a value that is there stays", not_made_twice;
+        "a value that is there stays", making::not_made_twice;
     "config_server/config_server_variables_generation_spec.rb": "always regenerates the credential" =>
-        "with update_mode converge the one whose options change is made again, and the other stays", update_mode;
+        "with update_mode converge the one whose options change is made again, and the other stays", making::update_mode;
     "config_server/config_server_variables_generation_spec.rb": "throws an error" =>
-        "an unknown type is named", an_unknown_type;
+        "an unknown type is named", making::an_unknown_type;
     "config_server/config_server_variables_generation_spec.rb": "should use the variable generated value" =>
-        "the file has the password that was made", the_made_value_is_used;
+        "the file has the password that was made", making::the_made_value_is_used;
     "config_server/config_server_variables_generation_spec.rb": "should not regenerate values when calling restart/stop/start/recreate" =>
-        "after each of them the file has what it had", states_keep_values;
+        "after each of them the file has what it had", making::states_keep_values;
     "config_server/config_server_variables_generation_spec.rb": "should deploy successfully" =>
-        "an addon of the manifest uses a variable that is made", an_addon;
+        "an addon of the manifest uses a variable that is made", making::an_addon;
     "config_server/config_server_variables_generation_spec.rb": "only updates variables when a stemcell update being deployed" =>
-        "with on-stemcell-change, a newer value waits for force_latest_variables or other stemcells", waits_for_stemcells;
+        "with on-stemcell-change, a newer value waits for force_latest_variables or other stemcells", making::waits_for_stemcells;
     "config_server/config_server_sequenced_deploys_scenarios_spec.rb": "updates necessary jobs, picking up new config server values, on bosh redeploy" =>
         "of two groups the one with the variable is updated", only_who_uses_it_is_updated;
     "config_server/config_server_sequenced_deploys_scenarios_spec.rb": "does NOT update jobs (does NOT pick up new config server values) on 'bosh start' after 'bosh stop --hard'" =>
@@ -333,128 +337,6 @@ fn an_exclamation_mark(scene: &Scene<'_>) {
     scene.put("password", json!("marked-exclamation"));
     scene.deploy(web(json!({"password": "((!password))"})));
     assert_eq!(scene.shown("web/0"), "marked-exclamation");
-}
-
-fn made_at_deploy(scene: &Scene<'_>) {
-    let variables = json!([
-        {"name": "p", "type": "password"}, {"name": "r", "type": "rsa"}, {"name": "s", "type": "ssh"},
-        {"name": "u", "type": "user", "options": {"username": "eve"}},
-        {"name": "c", "type": "certificate", "options": {"is_ca": true, "common_name": "ca", "key_length": 2048}},
-    ]);
-    scene.deploy_manifest(&with_variables(scene, json!({"password": "((p))"}), variables));
-    assert_eq!(scene.value("p").as_str().unwrap().len(), 20);
-    assert!(scene.value("r")["private_key"].as_str().unwrap().starts_with("-----BEGIN RSA PRIVATE KEY-----"));
-    assert!(scene.value("s")["public_key"].as_str().unwrap().starts_with("ssh-rsa "));
-    assert_eq!(scene.value("u")["username"], "eve");
-    assert_eq!(scene.value("c")["ca"], scene.value("c")["certificate"]);
-    let events = scene.client().get(&format!("/events?deployment={}&object_type=variable", scene.name));
-    let events = events.as_array().unwrap();
-    assert_eq!(events.len(), 5, "{events:?}");
-    let (name, id) = (scene.absolute("p"), scene.versions("p")[0]["id"].clone());
-    let of_p = events.iter().find(|event| event["object_name"] == name).unwrap();
-    assert_eq!((&of_p["action"], &of_p["context"]), (&json!("create"), &json!({"name": name, "id": id})));
-}
-
-fn ca() -> Value {
-    json!({"name": "ca", "type": "certificate", "options": {"is_ca": true, "common_name": "ca", "key_length": 2048}})
-}
-
-fn signed_by_its_ca(scene: &Scene<'_>) {
-    let leaf = json!({"name": "leaf", "type": "certificate",
-        "options": {"ca": "ca", "common_name": "((domain))", "alternative_names": ["127.0.0.1"], "key_length": 2048}});
-    scene.put("domain", json!("example.com"));
-    scene.deploy_manifest(&with_variables(scene, json!({"password": "((leaf.ca))"}), json!([ca(), leaf])));
-    assert_eq!(scene.value("leaf")["ca"], scene.value("ca")["certificate"]);
-    assert_eq!(scene.shown("web/0"), scene.value("ca")["certificate"].as_str().unwrap().trim());
-}
-
-fn no_such_ca(scene: &Scene<'_>) {
-    let leaf = json!({"name": "leaf", "type": "certificate", "options": {"ca": "snake", "common_name": "a"}});
-    let said = scene.refused_manifest(&with_variables(scene, json!({"password": "((leaf.ca))"}), json!([leaf])));
-    assert!(said.contains(&format!("the CA '{}' has no value", scene.absolute("snake"))), "{said}");
-}
-
-fn password(length: usize) -> Value {
-    json!({"name": "p", "type": "password", "options": {"length": length}})
-}
-
-fn converged(scene: &Scene<'_>) {
-    let features = json!({"features": {"converge_variables": true}});
-    let manifest = |length| {
-        let manifest = with_variables(scene, json!({"password": "((p))"}), json!([password(length)]));
-        with(manifest, features.clone())
-    };
-    scene.deploy_manifest(&manifest(10));
-    assert_eq!(scene.shown("web/0").len(), 10);
-    scene.deploy_manifest(&manifest(10));
-    assert_eq!(scene.versions("p").len(), 1);
-    scene.deploy_manifest(&manifest(12));
-    assert_eq!((scene.shown("web/0").len(), scene.versions("p").len()), (12, 2));
-}
-
-fn not_made_twice(scene: &Scene<'_>) {
-    scene.put("p", json!("marked-mine"));
-    for length in [10, 12] {
-        scene.deploy_manifest(&with_variables(scene, json!({"password": "((p))"}), json!([password(length)])));
-        assert_eq!(scene.shown("web/0"), "marked-mine");
-    }
-    assert_eq!(scene.versions("p").len(), 1);
-}
-
-fn update_mode(scene: &Scene<'_>) {
-    let manifest = |length: usize| {
-        let b = json!({"name": "b", "type": "password", "options": {"length": length}, "update_mode": "converge"});
-        with_variables(scene, json!({"password": "((p))", "other": "((b))"}), json!([password(length), b]))
-    };
-    scene.deploy_manifest(&manifest(20));
-    let before = (scene.value("p"), scene.value("b"));
-    scene.deploy_manifest(&manifest(30));
-    assert_eq!(scene.value("p"), before.0);
-    assert_ne!(scene.value("b"), before.1);
-}
-
-fn an_unknown_type(scene: &Scene<'_>) {
-    let variables = json!([{"name": "x", "type": "meow-cat"}]);
-    let said = scene.refused_manifest(&with_variables(scene, json!({}), variables));
-    assert!(said.contains("'meow-cat' cannot be made"), "{said}");
-}
-
-fn the_made_value_is_used(scene: &Scene<'_>) {
-    scene.deploy_manifest(&with_variables(scene, json!({"password": "((p))"}), json!([password(20)])));
-    assert_eq!(scene.shown("web/0"), scene.value("p").as_str().unwrap());
-}
-
-fn states_keep_values(scene: &Scene<'_>) {
-    scene.deploy_manifest(&with_variables(scene, json!({"password": "((p))"}), json!([password(20)])));
-    let before = scene.shown("web/0");
-    for query in ["state=restart", "state=stopped", "state=started", "state=recreate"] {
-        scene.changed("web", query);
-        assert_eq!(scene.shown("web/0"), before, "{query}");
-    }
-    assert_eq!(scene.versions("p").len(), 1);
-}
-
-fn an_addon(scene: &Scene<'_>) {
-    let idle = json!({"name": "idle", "release": "kit"});
-    let manifest = with(
-        scene.manifest(json!([group("web", 1, json!([idle]))])),
-        json!({"variables": [password(20)], "addons": [{"name": "a", "jobs": [show(json!({"password": "((p))"}))]}]}),
-    );
-    scene.deploy_manifest(&manifest);
-    assert_eq!(scene.shown("web/0"), scene.value("p").as_str().unwrap());
-}
-
-fn waits_for_stemcells(scene: &Scene<'_>) {
-    let waits = with(password(20), json!({"update": {"strategy": "on-stemcell-change"}}));
-    let manifest = with_variables(scene, json!({"password": "((p))"}), json!([waits]));
-    scene.deploy_manifest(&manifest);
-    let before = scene.shown("web/0");
-    scene.put("p", json!("marked-newer"));
-    scene.deploy_manifest(&manifest);
-    assert_eq!(scene.shown("web/0"), before);
-    let task = scene.try_deploy(&manifest, "?force_latest_variables=true");
-    assert_eq!(task.state, "done", "{}", message(&task));
-    assert_eq!(scene.shown("web/0"), "marked-newer");
 }
 
 fn updated(task: &crate::api::client::Task) -> Vec<String> {
